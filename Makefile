@@ -1,0 +1,62 @@
+# toile: `make help` lists the commands. They need Python >= 3.11, pip and make, nothing else.
+# Everything is installed into .venv, once: a second call installs nothing until setup.cfg changes.
+
+VENV    ?= .venv
+# pytest workers, and further pytest arguments: make test ARGS="-k scan"
+WORKERS ?= 2
+ARGS    ?=
+
+PY      := $(VENV)/bin/python
+SOURCES := toile tools tests examples $(wildcard benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help mnist test test-all smoke bench docs lint clean
+
+help:  ## show this list
+	@echo "make COMMAND, where COMMAND is one of:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
+	    | while IFS='|' read -r name text; do printf '  %-10s %s\n' $$name "$$text"; done
+	@echo "PYTHON=/path/to/python chooses the interpreter, VENV=dir where things are installed."
+
+mnist: $(VENV)/installed  ## train a network on real handwritten digits and show its accuracy
+	@$(PY) -m examples.mnist.main $(ARGS)
+
+test: $(VENV)/installed-test  ## run the tests
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+test-all: $(VENV)/installed-test  ## run the tests, the long ones too
+	TOILE_TEST_ALL=1 $(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+smoke: $(VENV)/installed-test  ## run the few tests that look at the package as a whole
+	$(PY) -m pytest -q tests/test_package.py $(ARGS)
+
+bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
+	$(PY) -m benchmarks.eager $(ARGS)
+
+docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings are errors
+	$(PY) -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+lint: $(VENV)/installed-dev  ## ruff, mypy and the layers of the package
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+clean:  ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache \
+	    .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/ready:
+	@sh tools/make_venv.sh $(VENV) $(PYTHON)
+	@touch $@
+
+$(VENV)/installed: setup.cfg pyproject.toml | $(VENV)/ready
+	@echo "installing toile into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/installed-%: setup.cfg pyproject.toml | $(VENV)/ready
+	@echo "installing toile[$*] into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@ $(VENV)/installed

@@ -1,0 +1,214 @@
+"""All the rules of one operation against a JAX function of the same meaning.
+
+`check(op, reference, *arrays)` compares the eager result, the inferred avals, jvp for every choice
+of moving operands, the transposed linearization, and vmap over every choice of mapped operands, at
+the first and the last axis. Second derivatives are compared where asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from toile.engine.arrays import as_array
+from toile.engine.avals import Zero, aval_of
+from toile.engine.operation import infer_list, instantiate
+from toile.engine.program import evaluate, trace_program
+from toile.transforms.jvp import jvp_flat
+from toile.transforms.linearize import linearize_flat
+from toile.transforms.transpose import backward
+from toile.transforms.vmap import vmap_flat
+
+float0 = jax.dtypes.float0
+
+
+def is_inexact(x):
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def random_like(rng, x):
+    x = np.asarray(x)
+    if np.iscomplexobj(x):
+        return (rng.normal(size=x.shape) + 1j * rng.normal(size=x.shape)).astype(x.dtype)
+    return rng.normal(size=x.shape).astype(x.dtype)
+
+
+def flat(op):
+    """The operation as a function from arrays to a list."""
+    def call(*xs):
+        out = op(*xs)
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    return call
+
+
+def flat_reference(reference):
+    def call(*xs):
+        out = reference(*xs)
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    return call
+
+
+def same(got, want, rtol, atol, what):
+    assert len(got) == len(want), what
+    for g, w in zip(got, want, strict=True):
+        w = np.asarray(w)
+        if w.dtype == float0:
+            assert isinstance(g, Zero) or np.asarray(g).dtype == float0, what
+            continue
+        g = instantiate(g)
+        g = getattr(g, "_data", g)
+        assert g.shape == w.shape, f"{what}: {g.shape} against {w.shape}"
+        assert g.dtype == w.dtype, f"{what}: {g.dtype} against {w.dtype}"
+        if g.dtype.kind == "V":
+            g, w = g.astype(np.float32), w.astype(np.float32)
+        np.testing.assert_allclose(g, w, rtol=rtol, atol=atol, err_msg=what)
+
+
+def choices(flags, limit=3):
+    """Non-empty subsets of the true positions: all of them, or singles and the whole."""
+    places = [i for i, f in enumerate(flags) if f]
+    if len(places) <= limit:
+        for n in range(1, len(places) + 1):
+            yield from itertools.combinations(places, n)
+    else:
+        yield from ((p,) for p in places)
+        yield tuple(places)
+
+
+def check_eager(op, reference, arrays, rtol, atol):
+    xs = [as_array(a) for a in arrays]
+    got, want = flat(op)(*xs), flat_reference(reference)(*arrays)
+    same(got, want, rtol, atol, f"{op}: eager")
+    if hasattr(op, "infer"):
+        avals = infer_list(op, [aval_of(x) for x in xs])
+        assert [(a.shape, a.dtype) for a in avals] == [(g.shape, g.dtype) for g in got], op
+        mine = [a.weak_type for a in avals]
+        assert mine == [w.aval.weak_type for w in map(jnp.asarray, want)] or not any(mine)
+
+
+def check_derivatives(op, reference, arrays, moving, rtol, atol):
+    rng = np.random.default_rng(1)
+    xs = [as_array(a) for a in arrays]
+    run, ref = flat(op), flat_reference(reference)
+    for chosen in choices(moving):
+        what = f"{op}: moving {chosen}"
+        tangents = [random_like(rng, a) if i in chosen else None for i, a in enumerate(arrays)]
+
+        def at(*ys, chosen=chosen):
+            full = list(arrays)
+            for i, y in zip(chosen, ys, strict=True):
+                full[i] = y
+            return ref(*full)
+
+        point = [arrays[i] for i in chosen]
+        dots = [t for t in tangents if t is not None]
+        want, dwant = jax.jvp(at, point, dots)
+        mine = [Zero(x) if t is None else as_array(t) for x, t in zip(xs, tangents, strict=True)]
+        got, dgot = jvp_flat(run, xs, mine)
+        same(got, want, rtol, atol, f"{what}: jvp, result")
+        same(dgot, dwant, rtol, atol, f"{what}: jvp, tangent")
+        check_staged(run, xs, mine, [*got, *dgot], what)
+        out, pull = jax.vjp(at, *point)
+        cts = [random_like(rng, o) if is_inexact(o) else np.zeros(o.shape, float0) for o in out]
+        results, tape = linearize_flat(run, xs, [i in chosen for i in range(len(xs))])
+        mine = [as_array(c) if c.dtype != float0 else Zero(r)
+                for c, r in zip(cts, results, strict=True)]
+        same(backward(tape, mine), pull(cts), rtol, atol, f"{what}: vjp")
+
+
+def check_staged(run, xs, tangents, want, what):
+    """The jvp as a Program, replayed, gives what it gave at once."""
+    moving = [t for t in tangents if t.__class__ is not Zero]
+
+    def both(*args):
+        rest = iter(args[len(xs):])
+        dots = [t if t.__class__ is Zero else next(rest) for t in tangents]
+        outs, douts = jvp_flat(run, args[:len(xs)], dots)
+        return [*outs, *(d for d in douts if d.__class__ is not Zero)]
+
+    program, consts = trace_program(both, [aval_of(a) for a in (*xs, *moving)])
+    got = evaluate(program, [*consts, *xs, *moving])
+    want = [w for w in want if w.__class__ is not Zero]
+    assert [aval_of(g) for g in got] == [aval_of(w) for w in want], what
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g._data, w._data, err_msg=f"{what}: staged")
+
+
+def check_vmap(op, reference, arrays, rtol, atol, size=3, mappable=None):
+    rng = np.random.default_rng(2)
+    run, ref = flat(op), flat_reference(reference)
+    flags = mappable or [True] * len(arrays)
+    for chosen in choices(flags):
+        for last in (False, True):
+            dims = [None] * len(arrays)
+            batched = list(arrays)
+            for i in chosen:
+                a = np.asarray(arrays[i])
+                dims[i] = a.ndim if last else 0
+                rows = [a if j == 0 else perturbed(rng, a) for j in range(size)]
+                batched[i] = np.stack(rows, axis=dims[i])
+            want = jax.vmap(ref, tuple(dims))(*batched)
+            outs, out_dims = vmap_flat(run, (None, size), [as_array(b) for b in batched], dims)
+            got = [np.broadcast_to(o._data, (size, *o.shape)) if d is None
+                   else np.moveaxis(o._data, d, 0) for o, d in zip(outs, out_dims, strict=True)]
+            same(got, want, rtol, atol, f"{op}: vmap {dims}")
+
+
+def perturbed(rng, a):
+    """Other values of the same kind: a permutation along all axes keeps their range."""
+    return rng.permutation(a.reshape(-1)).reshape(a.shape)
+
+
+def second_order(op, reference, arrays, moving, rtol, atol):
+    """jvp of the gradient of a weighted sum of squares."""
+    rng = np.random.default_rng(3)
+    places = [i for i, m in enumerate(moving) if m]
+    ref, run = flat_reference(reference), flat(op)
+    out = ref(*arrays)
+    weights = [random_like(rng, o) if is_inexact(o) else None for o in out]
+
+    def pull(*ys):
+        full = list(arrays)
+        for i, y in zip(places, ys, strict=True):
+            full[i] = y
+        _, back = jax.vjp(lambda *zs: ref(*[zs[places.index(i)] if i in places else a
+                                            for i, a in enumerate(full)]), *ys)
+        return back([np.zeros(o.shape, float0) if w is None else w
+                     for o, w in zip(out, weights, strict=True)])
+
+    point = [arrays[i] for i in places]
+    dots = [random_like(rng, p) for p in point]
+    want, dwant = jax.jvp(pull, point, dots)
+    xs = [as_array(a) for a in arrays]
+
+    def mine(*ys):
+        full = list(xs)
+        for i, y in zip(places, ys, strict=True):
+            full[i] = y
+        results, tape = linearize_flat(run, full, moving)
+        return [instantiate(c) for c in backward(
+            tape, [Zero(r) if w is None else as_array(w)
+                   for r, w in zip(results, weights, strict=True)])]
+
+    got, dgot = jvp_flat(mine, [xs[i] for i in places], [as_array(d) for d in dots])
+    same(got, want, rtol, atol, f"{op}: gradient under jvp")
+    same(dgot, dwant, rtol, atol, f"{op}: second derivative")
+
+
+def check(op, reference, *arrays, moving=None, rtol=1e-5, atol=1e-5, grad=True, vmap=True,
+          second=False, mappable=None):
+    """Compare all rules of `op` with `reference` at `arrays`."""
+    arrays = [np.asarray(a) for a in arrays]
+    check_eager(op, reference, arrays, rtol, atol)
+    moving = moving or [is_inexact(a) for a in arrays]
+    if grad and any(moving):
+        check_derivatives(op, reference, arrays, moving, rtol, atol)
+    if vmap:
+        check_vmap(op, reference, arrays, rtol, atol, mappable=mappable)
+    if second:
+        second_order(op, reference, arrays, moving, rtol, atol)

@@ -1,0 +1,72 @@
+"""Comparison of toile.random with jax.random, sample by sample.
+
+Parameters are written as NumPy arrays or numbers; keys are made from the same seed on both sides.
+"""
+
+import contextlib
+
+import jax
+import numpy as np
+
+import toile
+from toile import random
+
+
+@contextlib.contextmanager
+def x64(on):
+    """Both libraries with x64 on or off."""
+    with jax.enable_x64(on):
+        before = toile.config.jax_enable_x64
+        toile.config.update("jax_enable_x64", on)
+        try:
+            yield
+        finally:
+            toile.config.update("jax_enable_x64", before)
+
+
+def plain(x):
+    """An array of either library as NumPy, keys as their words."""
+    if "key<" in str(x.dtype):
+        x = (random if isinstance(x, toile.Array) else jax.random).key_data(x)
+    return np.asarray(x)
+
+
+def both(name, *args, seed=0, raw=False, **kwargs):
+    """The results of toile's and of JAX's sampler `name`."""
+    make = "PRNGKey" if raw else "key"
+    ours = getattr(random, name)(getattr(random, make)(seed), *args, **kwargs)
+    theirs = getattr(jax.random, name)(getattr(jax.random, make)(seed), *args, **kwargs)
+    ours, theirs = plain(ours), plain(theirs)
+    assert ours.dtype == theirs.dtype
+    assert ours.shape == theirs.shape
+    return ours, theirs
+
+
+def check_equal(name, *args, **kwargs):
+    """Both samplers give the same bits."""
+    ours, theirs = both(name, *args, **kwargs)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def ulps(a, b):
+    """Distance in units in the last place; equal values and two nans are 0 apart."""
+    if a.dtype.kind == "c":
+        return np.maximum(ulps(a.real.copy(), b.real.copy()), ulps(a.imag.copy(), b.imag.copy()))
+    integer = np.dtype(f"i{a.dtype.itemsize}")
+    lines = []
+    for x in (a, b):
+        n = np.atleast_1d(x).view(integer).astype(np.int64)
+        lines.append(np.where(n < 0, np.iinfo(integer).min - n, n))  # monotone over all floats
+    apart = np.abs(lines[0] - lines[1])
+    same = (a == b) | (a != a) & (b != b)
+    return np.where(np.atleast_1d(same), 0, apart)
+
+
+def check_close(name, *args, most=4, share=1.0, **kwargs):
+    """At least `share` of the numbers agree within `most` units in the last place."""
+    ours, theirs = both(name, *args, **kwargs)
+    if ours.dtype.kind in "iub":
+        near = ours == theirs
+    else:
+        near = ulps(ours, theirs) <= most
+    assert np.mean(near) >= share, f"{np.mean(near):.6f} within {most} ulp, worst {ours, theirs}"

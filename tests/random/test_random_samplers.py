@@ -1,0 +1,171 @@
+"""Transformed and rejection samplers: distance from JAX's numbers in units in the last place."""
+
+import jax
+import numpy as np
+import pytest
+
+import toile
+from tests.random.oracle import check_close, check_equal, x64
+from toile import random
+
+N = 5001
+f4 = np.float32
+
+PLAIN = ["normal", "exponential", "gumbel", "laplace", "logistic", "cauchy", "maxwell"]
+
+TRANSFORMED = [
+    ("truncated_normal", (-2, 2, (N,))),
+    ("truncated_normal", (-1.0, np.linspace(0, 3, N, dtype=f4))),
+    ("lognormal", (0.7, (N,))),
+    ("rayleigh", (f4(2), (N,))),
+    ("wald", (f4(2), (N,))),
+    ("pareto", (3.0, (N,))),
+    ("weibull_min", (1.5, 2.0, (N,))),
+    ("geometric", (0.1, (N,))),
+    ("triangular", (0.0, 0.3, 1.0, (N,))),
+    ("double_sided_maxwell", (1.0, 2.0, (N,))),
+]
+
+REJECTION = [
+    ("gamma", (0.3, (N,))),
+    ("gamma", (2.5, (N,))),
+    ("gamma", (np.linspace(0.01, 100, N, dtype=f4),)),
+    ("loggamma", (0.3, (N,))),
+    ("loggamma", (3.0, (N,))),
+    ("beta", (0.5, 2.0, (N,))),
+    ("dirichlet", (f4([0.5, 1, 4]), (N,))),
+    ("chisquare", (5.0, (N,))),
+    ("f", (5.0, 7.0, (N,))),
+    ("t", (4.0, (N,))),
+    ("generalized_normal", (3.0, (N,))),
+    ("ball", (3, 1.5, (N,))),
+    ("poisson", (3.0, (N,))),
+    ("poisson", (30.0, (N,))),
+    ("poisson", (np.linspace(0, 200, N, dtype=f4),)),
+    ("binomial", (20, 0.3, (N,))),
+    ("binomial", (1000.0, 0.7, (N,))),
+    ("binomial", (np.linspace(0, 500, N, dtype=f4), np.linspace(0, 1, N, dtype=f4))),
+    ("multinomial", (50.0, np.full((200, 3), 1 / 3, f4))),
+]
+
+
+def identifier(case):
+    return f"{case[0]}{sum(np.size(a) for a in case[1])}"
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0,), (N,)])
+def test_plain(name, shape):
+    check_close(name, shape, seed=2)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (193,), (100001,)])
+def test_normal_is_exact(shape):
+    check_equal("normal", shape)
+
+
+def test_million_normals():
+    check_equal("normal", (10**6,))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_narrow(name, dtype):
+    check_close(name, (N,), dtype, share=0.99)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_x64(name):
+    with x64(True):
+        # A number near zero is the small difference of larger ones.
+        check_close(name, (N,), share=1.0 if name in ("normal", "exponential") else 0.995)
+        check_close(name, (N,), "float32")
+
+
+@pytest.mark.parametrize("case", TRANSFORMED, ids=identifier)
+def test_transformed(case):
+    check_close(case[0], *case[1], seed=4)
+
+
+@pytest.mark.parametrize("case", REJECTION, ids=identifier)
+def test_rejection(case):
+    check_close(case[0], *case[1], seed=4, share=0.999)
+
+
+@pytest.mark.parametrize("mode", ["low", "high", "highest"])
+def test_gumbel_modes(mode):
+    check_close("gumbel", (N,), mode=mode)
+
+
+def test_complex_normal():
+    check_close("normal", (N,), "complex64")
+
+
+def test_truncated_normal_x64():
+    with x64(True):
+        check_close("truncated_normal", -2.0, 2.0, (N,), share=0.99)
+
+
+@pytest.mark.parametrize("method", ["cholesky", "svd", "eigh"])
+def test_multivariate_normal(method):
+    mean, cov = f4([1, 2]), f4([[2, 0.5], [0.5, 1]])
+    ours = random.multivariate_normal(random.key(0), mean, cov, (N,), None, method)
+    theirs = jax.random.multivariate_normal(jax.random.key(0), mean, cov, (N,), None, method)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n, m", [(4, None), (4, 2), (3, 5)])
+def test_orthogonal(n, m):
+    ours = np.asarray(random.orthogonal(random.key(0), n, (3,), None, m))
+    theirs = jax.random.orthogonal(jax.random.key(0), n, (3,), None, m)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, args", [
+    ("gamma", ()), ("loggamma", ()), ("beta", (2.0,)), ("chisquare", ()), ("t", ())])
+def test_gradients_through_samples(name, args):
+    a = f4([0.3, 1.0, 2.5, 20.0])
+
+    def total(module, key, a):
+        return getattr(module, name)(key, a, *args, (3, 4)).sum()
+
+    ours = toile.grad(lambda a: total(random, random.key(1), a))(a)
+    theirs = jax.grad(lambda a: total(jax.random, jax.random.key(1), a))(a)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+def test_vmap_matches_single_keys():
+    keys = random.split(random.key(0), 3)
+
+    def draw(k):
+        return (random.gamma(k, f4([0.5, 2.0])), random.poisson(k, 4.0, (2,)),
+                random.normal(k, (2,)), random.binomial(k, 30.0, 0.4, (2,)))
+
+    mapped = toile.vmap(draw)(keys)
+    for i in range(3):
+        for one, many in zip(draw(keys[i]), mapped, strict=True):
+            np.testing.assert_allclose(one, many[i], rtol=1e-6)
+
+
+def test_edges():
+    k = random.key(0)
+    assert np.array_equal(random.poisson(k, np.zeros(3, f4)), np.zeros(3))
+    check_equal("binomial", f4([np.nan, -1, np.inf, 5, 5]), f4([0.3, 0.3, 0.3, np.nan, -1]))
+    assert np.isnan(random.gamma(k, f4(np.nan)))
+
+
+def test_errors():
+    k = random.key(0)
+    for name in PLAIN[1:]:
+        with pytest.raises(ValueError, match="float"):
+            getattr(random, name)(k, (2,), np.int32)
+    with pytest.raises(ValueError, match="broadcast"):
+        random.gamma(k, np.ones(3, f4), (2,))
+    with pytest.raises(ValueError, match="alpha.ndim"):
+        random.dirichlet(k, 1.0)
+    with pytest.raises(ValueError, match="mean.ndim"):
+        random.multivariate_normal(k, 1.0, np.eye(2, dtype=f4))
+    with pytest.raises(ValueError, match="method"):
+        random.multivariate_normal(k, np.ones(2, f4), np.eye(2, dtype=f4), method="lu")
+    with pytest.raises(ValueError, match="int"):
+        random.geometric(k, 0.5, (2,), np.float32)

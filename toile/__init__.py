@@ -1,0 +1,128 @@
+"""toile: neural networks in the manner of Flax, on an autodiff engine of its own.
+
+Names, signatures, defaults and results are those of JAX and Flax wherever they have them.
+"""
+
+import importlib
+from typing import Any
+
+from toile import lax, numpy, tree, tree_util
+from toile.api import (
+    closure_convert,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
+    ensure_compile_time_eval,
+    eval_shape,
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jit,
+    jvp,
+    linear_transpose,
+    linearize,
+    make_jaxpr,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from toile.api.callbacks import effects_barrier, pure_callback
+from toile.api.checkpoint import checkpoint, checkpoint_policies, remat
+from toile.api.devices import (
+    block_until_ready,
+    copy_to_host_async,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    host_count,
+    host_id,
+    host_ids,
+    live_arrays,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+    process_indices,
+    typeof,
+)
+from toile.api.scopes import named_call, named_scope
+from toile.engine import printing as _printing
+from toile.engine.arrays import DeviceArray as _DeviceArray
+from toile.engine.arrays import KeyArray as _KeyArray
+from toile.engine.arrays import Shard
+from toile.engine.config import (
+    allow_f16_reductions,
+    array_garbage_collection_guard,
+    check_tracer_leaks,
+    checking_leaks,
+    config,
+    debug_infs,
+    debug_key_reuse,
+    debug_nans,
+    default_device,
+    default_matmul_precision,
+    default_prng_impl,
+    disable_jit,
+    enable_checks,
+    enable_custom_prng,
+    enable_x64,
+    explain_cache_misses,
+    legacy_prng_key,
+    log_compiles,
+    numpy_dtype_promotion,
+    numpy_rank_promotion,
+    softmax_custom_jvp,
+    threefry_partitionable,
+    transfer_guard,
+    transfer_guard_device_to_device,
+    transfer_guard_device_to_host,
+    transfer_guard_host_to_device,
+)
+from toile.engine.devices import Device
+from toile.engine.dtypes import float0
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.tracing import Array, Tracer as _Tracer
+from toile.numpy.array_methods import install as _install
+from toile.staging.jit import clear_caches
+
+__version__ = "0.1.0"
+__version_info__ = (0, 1, 0)
+
+_install(Array, _Tracer)
+
+_LAZY = (
+    *("ad_checkpoint", "core", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes"),
+    *("errors", "experimental", "flatten_util", "image", "monitoring", "nn", "ops", "profiler"),
+    *("random", "scipy", "sharding", "stages", "test_util", "typing", "parallel"),
+)
+_FROM = {
+    "NamedSharding": "sharding",
+    "P": "sharding",
+    "make_mesh": "sharding",
+    "set_mesh": "sharding",
+    "reshard": "sharding",
+    "make_array_from_callback": "sharding",
+    "make_array_from_process_local_data": "sharding",
+    "make_array_from_single_device_arrays": "sharding",
+    "pmap": "parallel",
+    "shard_map": "parallel",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Faces that are loaded when they are first used."""
+    if name in _LAZY:
+        return importlib.import_module(f"toile.{name}")
+    if name in _FROM:
+        value = getattr(importlib.import_module(f"toile.{_FROM[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'toile' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_FROM})

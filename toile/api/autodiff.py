@@ -1,0 +1,470 @@
+"""Derivatives of functions of trees: grad, value_and_grad, jvp, vjp, linearize, linear_transpose.
+
+Arguments are flattened and checked here; the work is done by the traces of `toile.transforms`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.keypaths import keystr
+from toile.engine.operation import instantiate
+from toile.engine.program import evaluate, trace_program
+from toile.engine.source import where
+from toile.engine.tracing import Tracer
+from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
+from toile.primitives.elementwise import convert
+from toile.primitives.families import scalar
+from toile.staging.flattening import FlatFunction, argnums_of, name_of
+from toile.transforms.jvp import jvp_flat
+from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program
+from toile.transforms.transpose import backward
+
+# ------------------------------------------------------------------------------ gradients
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """The gradient of a function with a scalar result, with respect to `argnums`.
+
+    >>> import toile
+    >>> toile.grad(lambda x: x ** 2)(3.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+
+    @functools.wraps(fun, updated=())
+    def grad_f(*args: Any, **kwargs: Any) -> Any:
+        value, g = both(*args, **kwargs)
+        return (g, value[1]) if has_aux else g
+
+    return grad_f
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """A function's value and its gradient, computed together."""
+    _check_callable("grad", fun)
+
+    @functools.wraps(fun, updated=())
+    def value_and_grad_f(*args: Any, **kwargs: Any) -> Any:
+        nums = argnums_of(argnums, len(args), "grad")
+        chosen = tuple(args[n] for n in nums)
+        leaves, in_tree = flatten(chosen)
+        _check_inputs("grad", fun, leaves, chosen, holomorphic, allow_int)
+        aux_tree: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            full = list(args)
+            for n, value in zip(nums, unflatten(in_tree, xs), strict=True):
+                full[n] = value
+            out = fun(*full, **kwargs)
+            if has_aux:
+                out, aux = _pair(out, fun)
+                aux_leaves, tree = flatten(aux)
+                aux_tree.append(tree)
+                return [_scalar_result(out, fun), *aux_leaves]
+            return [_scalar_result(out, fun)]
+
+        moving = [dtypes.is_inexact(aval_of(x).dtype) for x in leaves]
+        results, tape = linearize_flat(flat, leaves, moving)
+        value = results[0]
+        _check_output("grad", fun, value, holomorphic)
+        seed = scalar(1, aval_of(value).dtype)
+        tape.outputs = tape.outputs[:1]
+        found = iter(backward(tape, [seed]))
+        grads = [
+            instantiate(next(found)) if m else np.zeros(aval_of(x).shape, dtypes.float0)
+            for x, m in zip(leaves, moving, strict=True)
+        ]
+        grads = [_as_weak_as(g, x) for g, x in zip(grads, leaves, strict=True)]
+        tree = unflatten(in_tree, grads)
+        g = tree[0] if isinstance(argnums, int) else tree
+        if has_aux:
+            return (value, unflatten(aux_tree[0], results[1:])), g
+        return value, g
+
+    return value_and_grad_f
+
+
+def _as_weak_as(g: Any, x: Any) -> Any:
+    """A gradient is weakly typed exactly when its argument is."""
+    weak = aval_of(x).weak_type
+    if g.__class__ is DeviceArray:
+        if g.weak_type != weak:
+            return DeviceArray(g._data, weak)
+        return g
+    if isinstance(g, Tracer) and g.aval.weak_type != weak:
+        return convert(g, g.dtype, weak)
+    return g
+
+
+def _pair(out: Any, fun: Callable[..., Any]) -> tuple[Any, Any]:
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError(
+            f"expected function with aux output to return a two-element tuple, but got {out!r}: "
+            f"needed {name_of(fun)} to return (value, aux) because has_aux=True"
+        )
+    return out
+
+
+def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
+    """The single leaf of a result that must be a scalar."""
+    leaves, tree = flatten(out)
+    if len(leaves) == 1 and not isinstance(out, (dict, list, tuple)) and leaves[0] is out:
+        return out
+    raise TypeError(
+        f"Gradient only defined for scalar-output functions. Output was {out!r}: needed "
+        f"{name_of(fun)} to return one array of shape (), got a tree {tree} (return the loss alone, "
+        f"or (loss, aux) with has_aux=True){where()}"
+    )
+
+
+def _check_callable(what: str, fun: Any) -> None:
+    if not callable(fun):
+        raise TypeError(f"{what}: needed a callable, got {fun!r} of type {type(fun).__name__}")
+
+
+def _check_inputs(
+    what: str, fun: Any, leaves: Sequence[Any], tree: Any, holomorphic: bool, allow_int: bool
+) -> None:
+    for i, x in enumerate(leaves):
+        dtype = x.dtype if x.__class__ is DeviceArray else _leaf_dtype(what, fun, x)
+        kind = dtypes.kind(dtype)
+        if kind == "f" and not holomorphic:
+            continue
+        name = _leaf_name(tree, i)
+        if holomorphic and kind != "c":
+            raise TypeError(
+                f"{what} with holomorphic=True requires inputs with complex dtype: needed a complex "
+                f"argument, got {name} of {dtypes.name_of(dtype)}"
+            )
+        if kind == "c" and not holomorphic:
+            raise TypeError(
+                f"{what} requires real-valued inputs (input dtype that is a sub-dtype of "
+                f"np.floating), but got {dtypes.name_of(dtype)} for {name}. For holomorphic "
+                "differentiation, pass holomorphic=True. For non-holomorphic functions of complex "
+                "inputs, use toile.vjp directly"
+            )
+        if kind in "biu" and not allow_int:
+            raise TypeError(
+                f"{what} requires real- or complex-valued inputs (input dtype that is a sub-dtype "
+                f"of np.inexact), but got {dtypes.name_of(dtype)} for {name}. If you want integer "
+                "inputs with float0 gradients, pass allow_int=True; else convert it with "
+                f".astype(float){where()}"
+            )
+
+
+def _leaf_dtype(what: str, fun: Any, x: Any) -> Any:
+    try:
+        return aval_of(x).dtype
+    except TypeError as e:
+        raise TypeError(
+            f"{what}: needed arrays or numbers to differentiate {name_of(fun)} by, got {x!r} of "
+            f"type {type(x).__name__} (choose other argnums)"
+        ) from e
+
+
+def _leaf_name(tree: Any, i: int) -> str:
+    path = flatten_with_path(tree)[0][i][0]
+    return f"the differentiated argument at {keystr(path)}"
+
+
+def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
+    aval = aval_of(value)
+    kind = dtypes.kind(aval.dtype)
+    if aval.shape:
+        raise TypeError(
+            f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}: "
+            f"needed {name_of(fun)} to return an array of shape (), got {aval.str_short()} (reduce it "
+            f"with .sum() or .mean(), or use jacrev){where()}"
+        )
+    if holomorphic and kind != "c":
+        raise TypeError(
+            f"{what} with holomorphic=True requires outputs with complex dtype, but got "
+            f"{dtypes.name_of(aval.dtype)}"
+        )
+    if not holomorphic and kind != "f":
+        raise TypeError(
+            f"{what} requires real-valued outputs (output dtype that is a sub-dtype of "
+            f"np.floating), but got {dtypes.name_of(aval.dtype)}. For holomorphic differentiation, "
+            "pass holomorphic=True; for other functions of complex numbers, use toile.vjp"
+        )
+
+
+# ------------------------------------------------------------------------ jvp, vjp, linearize
+
+
+def jvp(
+    fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False
+) -> tuple[Any, ...]:
+    """A function's value and its directional derivative along `tangents`."""
+    _check_callable("jvp", fun)
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TypeError(
+            "primal and tangent arguments to toile.jvp must be tuples or lists; found "
+            f"{type(primals).__name__} and {type(tangents).__name__}"
+        )
+    primals, tangents = tuple(primals), tuple(tangents)
+    xs, in_tree = flatten(primals)
+    ts, t_tree = flatten(tangents)
+    if in_tree != t_tree:
+        raise TypeError(
+            "primal and tangent arguments to toile.jvp must have the same tree structure; primals "
+            f"have tree structure {in_tree} whereas tangents have tree structure {t_tree}"
+        )
+    ts = [_tangent_of(x, t) for x, t in zip(xs, ts, strict=True)]
+    out_trees: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        out = fun(*unflatten(in_tree, leaves))
+        aux_leaves: list[Any] = []
+        if has_aux:
+            out, aux = _pair(out, fun)
+            aux_leaves, aux_tree = flatten(aux)
+        out_leaves, tree = flatten(out)
+        out_trees[:] = [tree, len(out_leaves), aux_tree if has_aux else None]
+        return [*out_leaves, *aux_leaves]
+
+    outs, douts = jvp_flat(flat, [_leaf(x) for x in xs], ts)
+    tree, n, aux_tree = out_trees
+    value = unflatten(tree, [_leaf(o) for o in outs[:n]])
+    tangent = unflatten(tree, [_tangent_out(o, d) for o, d in zip(outs[:n], douts[:n], strict=True)])
+    return (value, tangent, unflatten(aux_tree, outs[n:])) if has_aux else (value, tangent)
+
+
+def _leaf(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
+
+
+def _tangent_out(out: Any, d: Any) -> Any:
+    if not dtypes.is_inexact(aval_of(out).dtype):
+        return np.zeros(aval_of(out).shape, dtypes.float0)
+    return instantiate(d)
+
+
+def _tangent_of(x: Any, t: Any) -> Any:
+    """A user's tangent, checked against its primal."""
+    aval, got = aval_of(x), aval_of(t)
+    wanted = aval.to_tangent_aval()
+    if got.dtype == dtypes.float0 and wanted.dtype == dtypes.float0:
+        return Zero(x)
+    if got.dtype != wanted.dtype and not got.weak_type:
+        raise TypeError(
+            "primal and tangent arguments to toile.jvp do not match; dtypes must be equal, or in "
+            "case of int/bool primal dtype the tangent dtype must be float0. Got primal dtype "
+            f"{dtypes.name_of(aval.dtype)} and so expected tangent dtype "
+            f"{dtypes.name_of(wanted.dtype)}, but got tangent dtype {dtypes.name_of(got.dtype)} "
+            "instead"
+        )
+    if got.shape != aval.shape:
+        raise ValueError(
+            f"jvp called with different primal and tangent shapes;Got primal shape {aval.shape} and "
+            f"tangent shape as {got.shape}"
+        )
+    return convert(_leaf(t), wanted.dtype, got.weak_type and aval.weak_type)
+
+
+class VJPFunction:
+    """The cotangent function of `vjp`; a pytree whose leaves are the residuals."""
+
+    __slots__ = ("tape", "in_avals", "in_tree", "out_avals", "out_tree", "moving", "linear", "label")
+
+    def __init__(self, tape: Tape | None, in_avals: Any, in_tree: Any, out_avals: Any,
+                 out_tree: Any, moving: Any, label: str, linear: Any = None):
+        self.tape, self.in_avals, self.in_tree = tape, in_avals, in_tree
+        self.out_avals, self.out_tree, self.moving, self.label = out_avals, out_tree, moving, label
+        self.linear = linear  # (Program, residuals, which outputs it has) once flattened
+
+    def __call__(self, cotangents: Any) -> Any:
+        cts, tree = flatten(cotangents)
+        if tree != self.out_tree:
+            raise ValueError(
+                f"unexpected tree structure of argument to vjp function: got {tree}, but expected to "
+                f"match {self.out_tree}"
+            )
+        cts = [_cotangent_of(c, a) for c, a in zip(cts, self.out_avals, strict=True)]
+        if self.tape is not None:
+            found = iter(backward(self.tape, cts))
+        else:
+            program, residuals, present = self.linear
+            live = [c for c, p in zip(cts, present, strict=True) if p]
+            n = len(residuals)
+            _, tape = record_linear(
+                lambda *xs: evaluate(program, [*residuals, *xs]), program.in_avals[n:]
+            )
+            found = iter(backward(tape, live))
+        outs = [
+            instantiate(next(found)) if m else np.zeros(a.shape, dtypes.float0)
+            for a, m in zip(self.in_avals, self.moving, strict=True)
+        ]
+        return unflatten(self.in_tree, outs)
+
+    def flattened(self) -> tuple[list[Any], Any]:
+        if self.linear is None:
+            assert self.tape is not None
+            present = [self.tape.is_linear(o) for o in self.tape.outputs] if any(self.moving) else [
+                False
+            ] * len(self.tape.outputs)
+            outputs = [o for o, p in zip(self.tape.outputs, present, strict=True) if p]
+            program, residuals = tape_to_program(self.tape, outputs)
+            self.linear = (program, residuals, tuple(present))
+        program, residuals, present = self.linear
+        aux = (program, present, tuple(self.in_avals), self.in_tree, tuple(self.out_avals),
+               self.out_tree, tuple(self.moving), self.label)
+        return residuals, aux
+
+
+def _unflatten_vjp(aux: Any, residuals: Any) -> VJPFunction:
+    program, present, in_avals, in_tree, out_avals, out_tree, moving, label = aux
+    return VJPFunction(None, in_avals, in_tree, out_avals, out_tree, moving, label,
+                       (program, list(residuals), present))
+
+
+register(VJPFunction, lambda f: f.flattened(), _unflatten_vjp)
+
+
+def _cotangent_of(ct: Any, aval: Aval) -> Any:
+    """A user's cotangent, checked against the result's aval."""
+    got = aval_of(ct)
+    wanted = aval.to_tangent_aval()
+    if wanted.dtype == dtypes.float0:
+        return Zero(aval)
+    if got.shape != aval.shape:
+        raise ValueError(
+            f"Shape of cotangent input to vjp pullback function ({got.shape}) must be the same as "
+            f"the shape of corresponding primal input ({aval.shape})"
+        )
+    if got.dtype != wanted.dtype and not got.weak_type:
+        raise ValueError(
+            f"Type of cotangent input to vjp pullback function ({got.str_short()}) is not the "
+            f"expected tangent type ({wanted.str_short()}) of corresponding primal output with type "
+            f"{aval.str_short()}"
+        )
+    return convert(_leaf(ct), wanted.dtype)
+
+
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
+) -> Any:
+    """A function's value and the function that maps cotangents of it to those of `primals`."""
+    _check_callable("vjp", fun)
+    leaves, in_tree = flatten(primals)
+    trees: list[Any] = []
+
+    def flat(*xs: Any) -> list[Any]:
+        out = fun(*unflatten(in_tree, xs))
+        aux_leaves: list[Any] = []
+        aux_tree = None
+        if has_aux:
+            out, aux = _pair(out, fun)
+            aux_leaves, aux_tree = flatten(aux)
+        out_leaves, tree = flatten(out)
+        trees[:] = [tree, len(out_leaves), aux_tree]
+        return [*out_leaves, *aux_leaves]
+
+    avals = [aval_of(x) for x in leaves]
+    moving = [dtypes.is_inexact(a.dtype) for a in avals]
+    outs, tape = linearize_flat(flat, [_leaf(x) for x in leaves], moving)
+    out_tree, n, aux_tree = trees
+    results = [_leaf(o) for o in outs[:n]]
+    tape.outputs = tape.outputs[:n]
+    function = VJPFunction(tape, avals, in_tree, [aval_of(o) for o in results], out_tree, moving,
+                           name_of(fun))
+    value = unflatten(out_tree, results)
+    if has_aux:
+        return value, function, unflatten(aux_tree, outs[n:])
+    return value, function
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """A function's value at `primals` and its derivative there, as a linear function."""
+    _check_callable("linearize", fun)
+    if has_aux:
+        value, pullback, aux = vjp(fun, *primals, has_aux=True)
+    else:
+        value, pullback = vjp(fun, *primals)
+    pullback.flattened()
+    program, residuals, present = pullback.linear
+    in_avals, out_avals, moving = pullback.in_avals, pullback.out_avals, pullback.moving
+    in_tree, out_tree = pullback.in_tree, pullback.out_tree
+
+    def f_jvp(*tangents: Any) -> Any:
+        ts, tree = flatten(tangents)
+        if tree != in_tree:
+            raise TypeError(
+                f"linearized function: needed tangents of structure {in_tree}, got {tree}"
+            )
+        for t, a in zip(ts, in_avals, strict=True):
+            got, want = aval_of(t), a.to_tangent_aval()
+            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+                raise ValueError(
+                    "linearized function called on tangent values inconsistent with the original "
+                    f"primal values: got tangent {got.str_short()} for primal {a.str_short()}"
+                )
+        live = [convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m]
+        outs = iter(evaluate(program, [*residuals, *live]))
+        found = [
+            next(outs) if p else _tangent_out(a, Zero(a))
+            for p, a in zip(present, out_avals, strict=True)
+        ]
+        return unflatten(out_tree, found)
+
+    return (value, f_jvp, aux) if has_aux else (value, f_jvp)
+
+
+def linear_transpose(
+    fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
+) -> Callable[..., Any]:
+    """The transpose of a function that is promised to be linear; `primals` give shapes only."""
+    leaves, in_tree = flatten(primals)
+    avals = [aval_of(x) for x in leaves]
+    for a in avals:
+        if not dtypes.is_inexact(a.dtype):
+            raise TypeError(
+                "linear_transpose only supports [float or complex] inputs, got "
+                f"{a.str_short()} for {name_of(fun)}"
+            )
+    flat = FlatFunction(lambda *args: fun(*args), structure((primals, {})))
+    out_avals = trace_program(flat, avals)[0].out_avals
+    out_tree = flat.out_tree
+
+    def transposed(cotangents: Any) -> Any:
+        cts, tree = flatten(cotangents)
+        if tree != out_tree:
+            raise TypeError(
+                f"cotangent tree does not match function output, expected {out_tree} but got {tree}"
+            )
+        for c, a in zip(cts, out_avals, strict=True):
+            got = aval_of(c)
+            if got.shape != a.shape or (got.dtype != a.dtype and not got.weak_type):
+                raise TypeError(
+                    "cotangent type does not match function output, expected "
+                    f"{a.str_short()} but got {got.str_short()}"
+                )
+        outs, tape = record_linear(flat, [a.strip_weak_type() for a in avals])
+        found = backward(tape, [convert(_leaf(c), a.dtype)
+                                for c, a in zip(cts, out_avals, strict=True)])
+        del outs
+        return unflatten(in_tree, [instantiate(f) for f in found])
+
+    return transposed

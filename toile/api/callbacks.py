@@ -1,0 +1,159 @@
+"""Python functions called from traced code: pure_callback, io_callback and the debug ones.
+
+May import everything below the faces.
+"""
+
+from __future__ import annotations
+
+import string
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from toile.control.callbacks import (
+    DebugCallback,
+    IoCallback,
+    OrderedDebugCallback,
+    OrderedIoCallback,
+    PureCallback,
+)
+from toile.engine import dtypes
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import Aval
+from toile.engine.trees import flatten, unflatten
+from toile.staging.flattening import name_of
+
+
+def _prepared(
+    callback: Callable[..., Any], result: Any, args: Any, kwargs: Any
+) -> tuple[Callable[..., Any], list[Aval], list[Any], Any]:
+    """A flat callback, the avals of its results, its operands and the results' structure."""
+    leaves, in_tree = flatten((args, kwargs))
+    shapes, out_tree = flatten(result)
+    avals = [
+        Aval(tuple(s.shape), dtypes.canonicalize_dtype(s.dtype, allow_extended_dtype=True))
+        for s in shapes
+    ]
+
+    def flat(*xs: Any) -> list[Any]:
+        given, named = unflatten(in_tree, xs)
+        outs, tree = flatten(callback(*given, **named))
+        if shapes and tree != out_tree:
+            raise RuntimeError(
+                f"callback {name_of(callback)}: needed results of structure {out_tree}, got {tree}"
+            )
+        return outs if shapes else []
+
+    operands = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+    return flat, avals, operands, out_tree
+
+
+def pure_callback(
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
+    vmap_method: str | None = None, vectorized: Any = None, operand_layouts: Any = None,
+    result_layouts: Any = None, **kwargs: Any,
+) -> Any:
+    """Call a pure Python function on NumPy arrays from traced code."""
+    if not callable(callback):
+        raise TypeError(f"pure_callback: needed a callable, got {callback!r}")
+    if vectorized is not None and vmap_method is None:
+        vmap_method = "legacy_vectorized" if vectorized else "sequential"
+    flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
+    op = PureCallback(flat, avals, vmap_method, name_of(callback))
+    return unflatten(tree, op(*operands))
+
+
+def io_callback(
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
+    ordered: bool = False, **kwargs: Any,
+) -> Any:
+    """Call a Python function with side effects from traced code, exactly once."""
+    if not callable(callback):
+        raise TypeError(f"io_callback: needed a callable, got {callback!r}")
+    flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
+    kind = OrderedIoCallback if ordered else IoCallback
+    return unflatten(tree, kind(flat, avals, None, name_of(callback))(*operands))
+
+
+def debug_callback(
+    callback: Callable[..., None], *args: Any, ordered: bool = False, partitioned: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Call a Python function to look at values in traced code."""
+    if not callable(callback):
+        raise TypeError(f"first argument to debug.callback must be callable, but got {callback!r}")
+    leaves, in_tree = flatten((args, kwargs))
+    fixed = [None if _is_value(x) else x for x in leaves]
+    shown = [x if isinstance(x, Array) else as_array(x) for x in leaves if _is_value(x)]
+
+    def flat(*xs: Any) -> list[Any]:
+        rest = iter(xs)
+        full = [next(rest) if f is None else f for f in fixed]
+        given, named = unflatten(in_tree, full)
+        callback(*given, **named)
+        return []
+
+    kind = OrderedDebugCallback if ordered else DebugCallback
+    kind(flat, [], None, name_of(callback))(*shown)
+
+
+def _is_value(x: Any) -> bool:
+    try:
+        as_array(x)
+    except TypeError:
+        return False
+    return True
+
+
+class _Checker(string.Formatter):
+    """Formats with every argument used, as `print` under jit is expected to."""
+
+    def check_unused_args(self, used: Any, args: Any, kwargs: Any) -> None:
+        unused_args = [a for i, a in enumerate(args) if i not in used]
+        unused = [k for k in kwargs if k not in used]
+        if unused_args:
+            raise ValueError(f"Unused positional arguments to `debug.print`: {unused_args}")
+        if unused:
+            raise ValueError(f"Unused keyword arguments to `debug.print`: {unused}. You may be "
+                             "passing an f-string (i.e, `f\"{x}\"`) into `debug.print` and instead "
+                             "should pass in a regular string.")
+
+
+_formatter = _Checker()
+
+
+def debug_print(
+    fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, **kwargs: Any,
+) -> None:
+    """Print values of traced code: `debug.print("loss {x}", x=loss)`."""
+    if not skip_format_check:
+        _formatter.format(fmt, *args, **kwargs)
+
+    def show(*xs: Any, **named: Any) -> None:
+        print(fmt.format(*xs, **named))
+
+    debug_callback(_named(show), *args, ordered=ordered, **kwargs)
+
+
+def _named(fun: Callable[..., Any]) -> Callable[..., Any]:
+    fun.__name__ = "debug.print"
+    return fun
+
+
+def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_frames: Any = None,
+                     ordered: bool = False, token: Any = None, **kwargs: Any) -> Any:
+    """Stop in Python's debugger when the traced code runs; locals of the caller are shown."""
+    frame = sys._getframe(1)
+    values = {k: v for k, v in frame.f_locals.items() if isinstance(v, Array)}
+
+    def stop(**seen: Any) -> None:
+        locals().update(seen)
+        breakpoint()
+
+    debug_callback(stop, ordered=ordered, **values)
+    return token
+
+
+def effects_barrier() -> None:
+    """Wait until all effects have happened (they have: calls return when they are done)."""

@@ -1,0 +1,158 @@
+"""checkpoint (remat) with its policies and names.
+
+A policy says of each operation of the forward pass whether its results may be kept for the
+backward pass. May import everything below the faces.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.control.remat import Remat
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import Aval, aval_of
+from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.program import trace_program
+from toile.engine.trees import flatten, tree_map, unflatten
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.conv import ConvGeneralDilated
+from toile.primitives.families import Linear
+from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.jit import Static
+
+
+@dataclass(frozen=True)
+class Name(Linear):
+    """The operand, under a name that checkpoint policies can refer to."""
+
+    label: str
+
+    name = "name"
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ct
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+    def physical(self, x: Aval) -> Operation:
+        return self
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x`, known to checkpoint policies as `name`."""
+    return tree_map(lambda v: Name(name)(v if isinstance(v, Array) else as_array(v)), x)
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None, static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
+) -> Any:
+    """`fun`, whose intermediate values are computed again in the backward pass instead of kept."""
+    if concrete:
+        raise NotImplementedError(
+            "The 'concrete' option to checkpoint is deprecated: needed static_argnums for arguments "
+            "that Python control flow depends on"
+        )
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,
+                                 static_argnums=static_argnums)
+
+    @functools.wraps(fun, updated=())
+    def remat_f(*args: Any, **kwargs: Any) -> Any:
+        nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        for n in nums:
+            if not -len(args) <= n < len(args):
+                raise ValueError(
+                    "the `static_argnums` argument to `checkpoint` can only take integer values "
+                    f"within the {len(args)} positional arguments, got {n}"
+                )
+        fixed = {n % len(args): Static(args[n], f"argument {n}", name_of(fun)).value for n in nums}
+        given = tuple(None if i in fixed else a for i, a in enumerate(args))
+        leaves, in_tree = flatten((given, kwargs))
+
+        def called(*xs: Any, **named: Any) -> Any:
+            return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **named)
+
+        flat = FlatFunction(called, in_tree)
+        xs = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        program, consts = trace_program(flat, [aval_of(x) for x in xs], name_of(fun))
+        op = Remat(program, name_of(fun), policy, prevent_cse)
+        return unflatten(flat.out_tree, op(*consts, *xs))
+
+    return remat_f
+
+
+remat = checkpoint
+
+
+class checkpoint_policies:
+    """Policies for `checkpoint`: which results of the forward pass may be kept."""
+
+    @staticmethod
+    def everything_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+        return True
+
+    @staticmethod
+    def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+        return False
+
+    @staticmethod
+    def dots_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+        return isinstance(prim, (DotGeneral, ConvGeneralDilated))
+
+    checkpoint_dots = dots_saveable
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+        return isinstance(prim, DotGeneral) and not any(
+            c in prim.rhs and c in prim.out for c in prim.lhs
+        )
+
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> Callable[..., bool]:
+        wanted = frozenset(names)
+        return lambda prim, *_, **__: isinstance(prim, Name) and prim.label in wanted
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> Callable[..., bool]:
+        unwanted = frozenset(names)
+        return lambda prim, *_, **__: isinstance(prim, Name) and prim.label not in unwanted
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
+        unwanted = frozenset(names)
+        return lambda prim, *_, **__: not (isinstance(prim, Name) and prim.label in unwanted)
+
+    @staticmethod
+    def save_from_both_policies(
+        first: Callable[..., bool], second: Callable[..., bool]
+    ) -> Callable[..., bool]:
+        return lambda prim, *a, **k: first(prim, *a, **k) or second(prim, *a, **k)
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
+        """Kept where they are: one device has one memory."""
+        return checkpoint_policies.dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
+        offload_src: str, offload_dst: str,
+    ) -> Callable[..., bool]:
+        """Kept where they are: one device has one memory."""
+        return checkpoint_policies.save_only_these_names(
+            *names_which_can_be_saved, *names_which_can_be_offloaded
+        )

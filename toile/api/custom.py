@@ -1,0 +1,398 @@
+"""custom_jvp, custom_vjp and custom_gradient: functions whose derivatives the user writes.
+
+`nondiff_argnums` are handed to the rules as they are. Rules are checked: a tangent or cotangent
+with the wrong structure or shape names the function and both sides. May import everything below
+the faces.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.api.tracing import closed_partial
+from toile.control.custom import CustomJVP, CustomVJP
+from toile.engine import dtypes
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.operation import instantiate
+from toile.engine.trees import flatten, tree_map, unflatten
+from toile.primitives.elementwise import convert
+from toile.staging.flattening import name_of
+
+
+def _leaf(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
+
+
+class SymbolicZero:
+    """A zero tangent as rules see it with symbolic_zeros=True."""
+
+    def __init__(self, aval: Aval):
+        self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: len(self.aval.shape))
+    size = property(lambda self: self.aval.size)
+    weak_type = property(lambda self: self.aval.weak_type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymbolicZero) and self.aval == other.aval
+
+    def __hash__(self) -> int:
+        return hash(self.aval)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval.str_short()})"
+
+
+class CustomVJPPrimal:
+    """A primal argument of a forward rule with symbolic_zeros=True."""
+
+    def __init__(self, value: Any, perturbed: bool):
+        self.value, self.perturbed = value, perturbed
+
+    def __repr__(self) -> str:
+        return f"CustomVJPPrimal({self.value!r}, perturbed={self.perturbed})"
+
+
+def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of `x`."""
+    zero = SymbolicZero(aval_of(x).to_tangent_aval())
+    return zero if symbolic_zeros else instantiate(Zero(x))
+
+
+def _bound(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """Positional arguments, defaults and keywords resolved by the signature."""
+    try:
+        signature = inspect.signature(fun)
+    except (TypeError, ValueError):
+        if kwargs:
+            raise TypeError(
+                f"{name_of(fun)}: needed positional arguments, got keywords {sorted(kwargs)} and "
+                "no signature to resolve them with"
+            ) from None
+        return tuple(args)
+    if not kwargs and len(args) == len(signature.parameters):
+        return tuple(args)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"keyword arguments could not be resolved to positions for {name_of(fun)}: needed "
+            f"positional parameters, got keyword-only {sorted(bound.kwargs)}"
+        )
+    return bound.args
+
+
+def _to_symbolic(t: Any) -> Any:
+    return SymbolicZero(t.aval) if t.__class__ is Zero else t
+
+
+def _from_symbolic(t: Any) -> Any:
+    return Zero(t.aval) if isinstance(t, SymbolicZero) else t
+
+
+class _Custom:
+    """What both kinds share: wrapping, argument splitting, methods."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] | int = (),
+                 nondiff_argnames: Sequence[str] = ()):
+        functools.update_wrapper(self, fun, updated=())
+        self.fun = fun
+        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        if nondiff_argnames:
+            names = list(inspect.signature(fun).parameters)
+            nums = (*nums, *(names.index(n) for n in nondiff_argnames))
+        self.nondiff_argnums = tuple(sorted(set(nums)))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _split(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+        """Non-differentiated arguments and the others."""
+        nums = {n % len(args) for n in self.nondiff_argnums} if args else set()
+        fixed = [args[n] for n in sorted(nums)]
+        return fixed, [a for i, a in enumerate(args) if i not in nums]
+
+    def _rebuilt(self, count: int, fixed: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
+        nums = {n % count for n in self.nondiff_argnums} if count else set()
+        f, m = iter(fixed), iter(moving)
+        return [next(f) if i in nums else next(m) for i in range(count)]
+
+
+class custom_jvp(_Custom):
+    """A function with a jvp rule of its own.
+
+    >>> import toile
+    >>> @toile.custom_jvp
+    ... def f(x):
+    ...     return x ** 2
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents):
+    ...     (x,), (dx,) = primals, tangents
+    ...     return f(x), 3.0 * dx
+    >>> float(toile.grad(f)(5.0))
+    3.0
+    """
+
+    jvp: Callable[..., Any] | None = None
+    symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Set the rule: `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Set one rule per argument: `jvp_i(tangent_i, out, *primals) -> tangent_out`."""
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def rule(primals: Any, tangents: Any) -> Any:
+            out = self(*primals)
+            zeros = tree_map(lambda x: zero_from_primal(x), out)
+            terms = [f(t, out, *primals) for f, t in zip(jvps, tangents, strict=True) if f]
+            total = functools.reduce(
+                lambda a, b: tree_map(lambda x, y: x + y, a, b), terms, zeros
+            )
+            return out, total
+
+        self.defjvp(rule)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.jvp is None:
+            raise AttributeError(
+                f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp."
+            )
+        args = _bound(self.fun, args, kwargs)
+        fixed, moving = self._split(args)
+        leaves, tree = flatten(tuple(moving))
+        leaves = [_leaf(x) for x in leaves]
+        out_tree: list[Any] = [None]
+        count = len(args)
+
+        def flat(*xs: Any) -> list[Any]:
+            full = self._rebuilt(count, fixed, unflatten(tree, xs))
+            out_leaves, out_tree[0] = flatten(self.fun(*full))
+            return [_leaf(o) for o in out_leaves]
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            ts = [_to_symbolic(t) for t in tangents] if self.symbolic_zeros else tangents
+            ts = [np.zeros(t.shape, dtypes.float0) if t.__class__ is Zero else t for t in ts]
+            pair = self.jvp(*fixed, unflatten(tree, primals), unflatten(tree, ts))  # type: ignore
+            return self._checked(pair, out_tree)
+
+        call = CustomJVP(flat, rule, self.symbolic_zeros, name_of(self.fun))
+        return unflatten_lazily(out_tree, call(*leaves))
+
+    def _checked(self, pair: Any, out_tree: list[Any]) -> tuple[list[Any], list[Any]]:
+        name = name_of(self.fun)
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(
+                f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair (list "
+                f"or tuple of length two) representing primal and tangent outputs, but got {pair!r}."
+            )
+        outs, tree = flatten(pair[0])
+        douts, d_tree = flatten(pair[1])
+        if tree != d_tree:
+            raise TypeError(
+                f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce primal and "
+                f"tangent outputs with equal container (pytree) structures, but got {tree} and "
+                f"{d_tree} respectively."
+            )
+        if out_tree[0] is None:
+            out_tree[0] = tree
+        outs = [_leaf(o) for o in outs]
+        found = []
+        for o, d in zip(outs, douts, strict=True):
+            d = _from_symbolic(d)
+            want = aval_of(o).to_tangent_aval()
+            if d.__class__ is Zero:
+                found.append(d)
+                continue
+            got = aval_of(d)
+            if want.dtype == dtypes.float0:
+                found.append(Zero(o))
+                continue
+            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+                raise TypeError(
+                    f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce primal "
+                    "and tangent outputs with corresponding shapes and dtypes. Expected "
+                    f"{want.str_short()} (tangent type of {aval_of(o).str_short()}) but got "
+                    f"{got.str_short()}."
+                )
+            found.append(convert(_leaf(d), want.dtype))
+        return outs, found
+
+
+def unflatten_lazily(out_tree: list[Any], outs: Sequence[Any]) -> Any:
+    """Unflatten with the structure that the call has found by now."""
+    return unflatten(out_tree[0], outs)
+
+
+class custom_vjp(_Custom):
+    """A function with a vjp rule of its own.
+
+    >>> import toile
+    >>> @toile.custom_vjp
+    ... def f(x):
+    ...     return x ** 2
+    >>> f.defvjp(lambda x: (f(x), x), lambda x, ct: (3.0 * x * ct,))
+    >>> float(toile.grad(f)(5.0))
+    15.0
+    """
+
+    fwd: Callable[..., Any] | None = None
+    bwd: Callable[..., Any] | None = None
+    symbolic_zeros = False
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
+               symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+        """Set the rules: `fwd(*args) -> (out, residuals)`, `bwd(*nondiff, residuals, ct) -> cts`."""
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(
+                f"No VJP defined for custom_vjp function {name_of(self.fun)} using defvjp."
+            )
+        args = _bound(self.fun, args, kwargs)
+        fixed, moving = self._split(args)
+        leaves, tree = flatten(tuple(moving))
+        leaves = [_leaf(x) for x in leaves]
+        avals = [aval_of(x) for x in leaves]
+        trees: dict[str, Any] = {}
+        out_tree: list[Any] = [None]
+        count = len(args)
+
+        def flat(*xs: Any) -> list[Any]:
+            full = self._rebuilt(count, fixed, unflatten(tree, xs))
+            out_leaves, out_tree[0] = flatten(self.fun(*full))
+            return [_leaf(o) for o in out_leaves]
+
+        def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
+            given: Any = xs
+            if self.symbolic_zeros:
+                given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
+            full = self._rebuilt(count, fixed, unflatten(tree, given))
+            pair = self.fwd(*full)  # type: ignore[misc]
+            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+                raise TypeError(
+                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
+                    "produce a pair (list or tuple of length two) where the first element "
+                    "represents the primal output and the second element represents residuals, "
+                    f"but got {pair!r}."
+                )
+            outs, found = flatten(pair[0])
+            if out_tree[0] is not None and found != out_tree[0]:
+                raise TypeError(
+                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
+                    "produce a primal output with the same container (pytree) structure as the "
+                    f"function itself: needed {out_tree[0]}, got {found}."
+                )
+            out_tree[0] = found
+            residuals, trees["residuals"] = flatten(pair[1])
+            return [_leaf(o) for o in outs], [_leaf(r) for r in residuals]
+
+        def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+            given = [_to_symbolic(c) for c in cts] if self.symbolic_zeros else cts
+            ct = unflatten(out_tree[0], given)
+            found = self.bwd(*fixed, unflatten(trees["residuals"], residuals), ct)  # type: ignore
+            return self._checked(found, tree, avals)
+
+        call = CustomVJP(flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros)
+        return unflatten_lazily(out_tree, call(*leaves))
+
+    def _checked(self, cts: Any, tree: Any, avals: Sequence[Aval]) -> list[Any]:
+        """Cotangents for each leaf; None stands for the zero of a whole argument."""
+        name = name_of(self.fun)
+        if isinstance(cts, list):
+            cts = tuple(cts)
+        if not isinstance(cts, tuple):
+            raise TypeError(
+                f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
+                f"of length equal to the primal args tuple, but got {cts!r}."
+            )
+        dummy = unflatten(tree, list(range(len(avals))))
+        if len(cts) != len(dummy):
+            raise TypeError(
+                f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
+                f"of length {len(dummy)}, one cotangent per argument, but got length {len(cts)}."
+            )
+        found: list[Any] = [Zero(a) for a in avals]
+        for given, places in zip(cts, dummy, strict=True):
+            _assign(found, given, places, avals, name)
+        return found
+
+
+def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], name: str) -> None:
+    """Store the cotangents of one argument; None anywhere above leaves is zero."""
+    if given is None:
+        return
+    place_leaves, tree = flatten(places)
+    try:
+        parts = tree.flatten_up_to(given)
+    except ValueError as e:
+        raise TypeError(
+            f"Custom VJP bwd rule for function {name} must produce an output with the same container "
+            f"(pytree) structure as the args tuple of the primal function: needed {tree}, got "
+            f"{flatten(given)[1]}: {e}"
+        ) from e
+    for i, ct in zip(place_leaves, parts, strict=True):
+        ct = _from_symbolic(ct)
+        if ct is None or ct.__class__ is Zero:
+            continue
+        want, got = avals[i].to_tangent_aval(), aval_of(ct)
+        if want.dtype == dtypes.float0 or got.dtype == dtypes.float0:
+            continue
+        if got.shape != want.shape:
+            raise ValueError(
+                f"Custom VJP bwd rule for function {name} must produce cotangents of the arguments' "
+                f"shapes: expected {want.str_short()} but got {got.str_short()}."
+            )
+        found[i] = convert(_leaf(ct), want.dtype)
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that returns its value and its vjp: `fun(*args) -> (out, ct -> cts)`."""
+
+    @custom_vjp
+    def wrapped(*args: Any) -> Any:
+        return fun(*args)[0]
+
+    def fwd(*args: Any) -> Any:
+        out, rule = fun(*args)
+        leaves, tree = flatten(out)
+        avals = [aval_of(x) for x in leaves]
+        shapes = unflatten(tree, [np.zeros(a.shape, a.dtype) for a in avals])
+        return out, closed_partial(rule, shapes)
+
+    def bwd(pullback: Any, ct: Any) -> Any:
+        cts = pullback(ct)
+        return cts if isinstance(cts, tuple) else (cts,)
+
+    wrapped.defvjp(fwd, bwd)
+    return functools.wraps(fun)(wrapped)
+
+
+def linear_call(
+    fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
+) -> Any:
+    """`fun(residual_args, linear_args)`, linear in the latter, with a transpose of the user's."""
+
+    @custom_vjp
+    def call(residuals: Any, linear: Any) -> Any:
+        return fun(residuals, linear)
+
+    call.defvjp(
+        lambda r, x: (fun(r, x), r),
+        lambda r, ct: (tree_map(lambda v: zero_from_primal(v), r), fun_transpose(r, ct)),
+    )
+    return call(residual_args, linear_args)
+

@@ -1,0 +1,134 @@
+"""Devices and placement: devices, device_put, device_get, block_until_ready and their kin.
+
+There is one CPU device so far; asking for a platform that is not there is an error.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+
+from toile.engine import devices as engine_devices
+from toile.engine import dtypes
+from toile.engine.arrays import ConcreteArray, SingleDeviceSharding, as_array
+from toile.engine.avals import Aval, aval_of
+from toile.engine.devices import Device
+from toile.engine.tracing import Array, Tracer
+from toile.engine.trees import flatten, tree_map
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """The devices of a platform (the default one if not given)."""
+    if backend in (None, "cpu"):
+        return engine_devices.cpu_devices()
+    raise RuntimeError(
+        f"Unknown backend: '{backend}' requested, but no platforms that are instances of {backend} "
+        "are present. Platforms present are: cpu"
+    )
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None,
+                  host_id: int | None = None) -> list[Device]:
+    """The devices of this process."""
+    if process_index not in (None, 0):
+        raise ValueError(f"Unknown process_index {process_index}: there is one process, 0")
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are."""
+    return len(devices(backend))
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has."""
+    return len(devices(backend))
+
+
+def default_backend() -> str:
+    """The platform arrays are on unless told otherwise."""
+    return "cpu"
+
+
+def process_index(backend: str | None = None) -> int:
+    """The number of this process."""
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes there are."""
+    return 1
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes."""
+    return [0]
+
+
+host_id, host_count, host_ids = process_index, process_count, process_indices
+
+
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
+) -> Any:
+    """The leaves of a tree as arrays on a device (or under a sharding)."""
+    del src, may_alias
+    for d in flatten(device)[0] if device is not None else []:
+        _check_device(d)
+
+    def one(v: Any) -> Any:
+        return v if isinstance(v, Array) else as_array(v)
+
+    return tree_map(one, x)
+
+
+def _check_device(d: Any) -> None:
+    found = getattr(d, "device_set", None)
+    targets = list(found) if found is not None else [d]
+    for t in targets:
+        if isinstance(t, Device) and t not in engine_devices.cpu_devices():
+            raise ValueError(f"device_put: needed one of {engine_devices.cpu_devices()}, got {t}")
+
+
+def device_get(x: Any) -> Any:
+    """The leaves of a tree as NumPy arrays."""
+
+    def one(v: Any) -> Any:
+        if isinstance(v, Tracer):
+            return np.asarray(v)
+        if isinstance(v, ConcreteArray):
+            return v if dtypes.is_extended(v.dtype) else np.asarray(v)
+        return np.asarray(v) if isinstance(v, np.generic) else v
+
+    return tree_map(one, x)
+
+
+def block_until_ready(x: Any) -> Any:
+    """Wait for the leaves of a tree; returns the tree."""
+    for v in flatten(x)[0]:
+        wait = getattr(v, "block_until_ready", None)
+        if wait is not None:
+            wait()
+    return x
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """Start copying the leaves of a tree to the host; returns the tree."""
+    return x
+
+
+def live_arrays(platform: str | None = None) -> list[Any]:
+    """All arrays that are alive, as far as the garbage collector knows."""
+    return [o for o in gc.get_objects() if isinstance(o, ConcreteArray) and not o.is_deleted()]
+
+
+def typeof(x: Any) -> Aval:
+    """The aval of a value: shape, dtype, weak type."""
+    return aval_of(x)
+
+
+def sharding_of(x: Any) -> Any:
+    """Where an array is."""
+    return getattr(x, "sharding", SingleDeviceSharding(devices()[0]))

@@ -1,0 +1,334 @@
+"""vmap, and what is made of it and derivatives: jacfwd, jacrev, hessian.
+
+`in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
+below the faces.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.api.autodiff import _check_callable, jvp, vjp
+from toile.engine import dtypes
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import aval_of
+from toile.engine.keypaths import keystr
+from toile.engine.source import where
+from toile.engine.trees import (
+    broadcast_prefix,
+    flatten,
+    flatten_with_path,
+    structure,
+    tree_map,
+    unflatten,
+)
+from toile.primitives.elementwise import convert, eq
+from toile.primitives.families import bdim_at, broadcast_in_dim, reshape, scalar, sub
+from toile.primitives.shapes import iota, slice_axis
+from toile.staging.flattening import argnums_of, name_of
+from toile.transforms.vmap import vmap_flat
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    sum_match: bool = False,
+) -> Callable[..., Any]:
+    """`fun` over an added axis of its arguments.
+
+    >>> import toile, toile.numpy as jnp
+    >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
+    Array([3., 3.], dtype=float32)
+    """
+    _check_callable("vmap", fun)
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not isinstance(in_axes, (tuple, int, type(None))):
+        raise TypeError(
+            "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+            f"positional arguments passed to the function, but got {in_axes!r}"
+        )
+    for leaf in flatten(in_axes)[0]:
+        if not isinstance(leaf, int) or isinstance(leaf, bool):
+            raise TypeError(
+                "vmap in_axes must be an int, None, or (nested) container with those types as "
+                f"leaves, but got {in_axes!r}"
+            )
+
+    @functools.wraps(fun, updated=())
+    def vmap_f(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ValueError(
+                "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                f"positional arguments passed to the function, but got len(in_axes)={len(in_axes)}, "
+                f"len(args)={len(args)}"
+            )
+        leaves, in_tree = flatten((args, kwargs))
+        dims = _input_axes(in_axes, args, kwargs)
+        leaves = [_leaf(x) for x in leaves]
+        dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
+        size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
+        out_tree: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            given, named = unflatten(in_tree, xs)
+            out_leaves, tree = flatten(fun(*given, **named))
+            out_tree.append(tree)
+            return [_leaf(o) for o in out_leaves]
+
+        outs, found = vmap_flat(flat, (axis_name, size), leaves, dims)
+        wanted = _output_axes(out_axes, out_tree[0], outs, fun)
+        placed = [
+            _place(o, d, w, size, fun) for o, d, w in zip(outs, found, wanted, strict=True)
+        ]
+        return unflatten(out_tree[0], placed)
+
+    return vmap_f
+
+
+def _leaf(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
+    """One axis per leaf of (args, kwargs); keyword arguments are mapped over axis 0."""
+    try:
+        found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
+    except ValueError as e:
+        raise ValueError(
+            f"vmap in_axes specification must be a tree prefix of the corresponding value: needed a "
+            f"prefix of {structure(args)}, got {in_axes!r}: {e}"
+        ) from e
+    return found + [0] * len(flatten(kwargs)[0])
+
+
+def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
+    if dim is None:
+        return None
+    ndim = len(x.shape)
+    if not -ndim <= dim < ndim:
+        raise ValueError(
+            f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
+            f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
+            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped){where()}"
+        )
+    return dim % ndim
+
+
+def _mapped_size(
+    fun: Any, args: Any, kwargs: Any, leaves: Sequence[Any], dims: Sequence[int | None],
+    axis_size: int | None,
+) -> int:
+    """The common size of the mapped axes; an error lists all of them."""
+    sizes = {x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if len(sizes) == 1:
+        return sizes.pop()
+    if not sizes:
+        raise ValueError(
+            "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
+            f"axis_size, for {name_of(fun)}"
+        )
+    paths = [keystr(p) for p, _ in flatten_with_path((args, kwargs))[0]]
+    lines = [
+        f"  {p.replace('[0]', 'args', 1).replace('[1]', 'kwargs', 1)} has shape {x.shape} and "
+        f"axis {d} of size {x.shape[d]}"
+        for p, x, d in zip(paths, leaves, dims, strict=True)
+        if d is not None
+    ]
+    given = f" (axis_size={axis_size})" if axis_size is not None else ""
+    raise ValueError(
+        "vmap got inconsistent sizes for array axes to be mapped:" + given + "\n"
+        + "\n".join(lines[:10])
+    )
+
+
+def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any], fun: Any) -> list[Any]:
+    if isinstance(out_axes, int) or out_axes is None:
+        return [out_axes] * len(outs)
+    dummy = unflatten(out_tree, [object()] * len(outs))
+    try:
+        return broadcast_prefix(out_axes, dummy, is_leaf=_is_none)
+    except ValueError as e:
+        raise ValueError(
+            f"vmap out_axes specification must be a tree prefix of the result of {name_of(fun)}: "
+            f"needed a prefix of {out_tree}, got {out_axes!r}"
+        ) from e
+
+
+def _place(out: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
+    if wanted is None:
+        if dim is not None:
+            raise ValueError(
+                f"vmap has mapped output (axis_size={size}) but out_axes is None: needed an integer "
+                f"in out_axes for a result of {name_of(fun)} that depends on mapped arguments"
+            )
+        return out
+    rank = out.ndim + (dim is None)
+    if not -rank <= wanted < rank:
+        raise ValueError(f"vmap: needed out_axes within the {rank} axes of the result, got {wanted}")
+    return bdim_at(out, dim, size, wanted % rank)
+
+
+# ------------------------------------------------------------------------------------ jacobians
+
+
+def jacfwd(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of `fun`, column by column: good for more results than arguments."""
+    _check_callable("jacfwd", fun)
+
+    @functools.wraps(fun, updated=())
+    def jacobian_f(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = _fixed(fun, argnums, args, kwargs, "jacfwd")
+        _check_kinds("jacfwd", chosen, holomorphic, "inputs")
+        pushed = lambda t: jvp(partial, chosen, t, has_aux=has_aux)  # noqa: E731
+        basis = _standard_basis(chosen)
+        if has_aux:
+            y, jac, aux = vmap(pushed, out_axes=(None, -1, None))(basis)
+        else:
+            y, jac = vmap(pushed, out_axes=(None, -1))(basis)
+        _check_kinds("jacfwd", y, holomorphic, "outputs")
+        tree = chosen if not isinstance(argnums, int) else chosen[0]
+        result = tree_map(lambda j: _unravel(tree, j, -1), jac)
+        return (result, aux) if has_aux else result
+
+    return jacobian_f
+
+
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of `fun`, row by row: good for more arguments than results."""
+    _check_callable("jacrev", fun)
+
+    @functools.wraps(fun, updated=())
+    def jacobian_f(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = _fixed(fun, argnums, args, kwargs, "jacrev")
+        _check_kinds("jacrev", chosen, holomorphic, "inputs", allow_int)
+        if has_aux:
+            y, pullback, aux = vjp(partial, *chosen, has_aux=True)
+        else:
+            y, pullback = vjp(partial, *chosen)
+        _check_kinds("jacrev", y, holomorphic, "outputs")
+        jac = vmap(pullback)(_standard_basis(y))
+        found = jac[0] if isinstance(argnums, int) else jac
+        inputs = chosen[0] if isinstance(argnums, int) else chosen
+        by_input = tree_map(lambda j: _unravel(y, j, 0), found)
+        result = _transposed(structure(inputs), structure(y), by_input)
+        return (result, aux) if has_aux else result
+
+    return jacobian_f
+
+
+jacobian = jacrev
+
+
+def hessian(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The matrix of second derivatives of `fun`."""
+    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums,
+                  has_aux=has_aux, holomorphic=holomorphic)
+
+
+def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[Any, Any]:
+    """The chosen arguments, and the function of them alone."""
+    nums = argnums_of(argnums, len(args), what)
+
+    def partial(*chosen: Any) -> Any:
+        full = list(args)
+        for n, value in zip(nums, chosen, strict=True):
+            full[n] = value
+        return fun(*full, **kwargs)
+
+    return tuple(args[n] for n in nums), partial
+
+
+def _check_kinds(what: str, tree: Any, holomorphic: bool, side: str, allow_int: bool = False) -> None:
+    for x in flatten(tree)[0]:
+        kind = dtypes.kind(aval_of(x).dtype)
+        name = dtypes.name_of(aval_of(x).dtype)
+        if holomorphic and kind != "c":
+            raise TypeError(f"{what} with holomorphic=True requires {side} with complex dtype, but "
+                            f"got {name}")
+        if not holomorphic and kind == "c":
+            raise TypeError(f"{what} requires real-valued {side}, but got {name}. For holomorphic "
+                            "differentiation, pass holomorphic=True")
+        if kind in "biu" and side == "inputs" and not allow_int:
+            raise TypeError(f"{what} requires real- or complex-valued {side} (a sub-dtype of "
+                            f"np.inexact), but got {name}")
+
+
+def _standard_basis(tree: Any) -> Any:
+    """The rows of the identity, shaped as trees like `tree`, stacked along axis 0."""
+    leaves, treedef = flatten(tree)
+    avals = [aval_of(x) for x in leaves]
+    total = sum(a.size for a in avals)
+    parts = []
+    offset = 0
+    for a in avals:
+        dtype = a.dtype if dtypes.is_inexact(a.dtype) else np.dtype(np.float32)
+        block = _identity_block(total, offset, a.size, dtype)
+        offset += a.size
+        block = reshape(block, (total, *a.shape))
+        if not dtypes.is_inexact(a.dtype):
+            block = np.zeros((total, *a.shape), dtypes.float0)
+        parts.append(block)
+    return unflatten(treedef, parts)
+
+
+def _identity_block(rows: int, offset: int, columns: int, dtype: Any) -> Any:
+    """Columns [offset, offset + columns) of the identity matrix."""
+    i = broadcast_in_dim(iota(np.int32, (rows,)), (rows, columns), (0,))
+    j = broadcast_in_dim(iota(np.int32, (columns,)), (rows, columns), (1,))
+    return convert(eq(sub(i, scalar(offset, np.int32)), j), dtype)
+
+
+def _unravel(tree: Any, x: Any, axis: int) -> Any:
+    """Split an axis of `x` into the leaves of `tree`, their shapes in its place."""
+    leaves, treedef = flatten(tree)
+    axis = axis % x.ndim
+    parts, start = [], 0
+    for leaf in leaves:
+        a = aval_of(leaf)
+        piece = slice_axis(x, start, start + a.size, axis)
+        start += a.size
+        parts.append(reshape(piece, (*x.shape[:axis], *a.shape, *x.shape[axis + 1 :])))
+    return unflatten(treedef, parts)
+
+
+def _transposed(outer: Any, inner: Any, tree: Any) -> Any:
+    """A tree of trees turned inside out."""
+    columns = [flatten(t)[0] for t in _up_to(outer, tree)]
+    rows = [unflatten(outer, row) for row in zip(*columns, strict=True)]
+    return unflatten(inner, rows)
+
+
+def _up_to(treedef: Any, tree: Any) -> list[Any]:
+    return treedef.flatten_up_to(tree)
+

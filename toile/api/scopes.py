@@ -1,0 +1,43 @@
+"""Names for parts of a program: named_scope and named_call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from toile.engine.tracing import state
+from toile.staging.flattening import name_of
+
+
+class named_scope:
+    """Equations created inside carry the name; a context manager and a decorator."""
+
+    def __init__(self, name: str):
+        if not isinstance(name, str):
+            raise TypeError(f"named_scope name argument must be a string, got {name!r}.")
+        self.name = name
+        self._previous: list[tuple[str, ...]] = []
+
+    def __enter__(self) -> None:
+        self._previous.append(state.scope)
+        state.scope = (*state.scope, self.name)
+
+    def __exit__(self, *_: Any) -> None:
+        state.scope = self._previous.pop()
+
+    def __call__(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fun)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with named_scope(self.name):
+                return fun(*args, **kwargs)
+
+        return inner
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """`fun` whose equations carry its name."""
+    label = name_of(fun) if name is None else name
+    if not isinstance(label, str):
+        raise ValueError(f"Expected name to be a string, got {label!r}")
+    return named_scope(label)(fun)

@@ -1,0 +1,1 @@
+"""What runs Programs: `reference` is the authority on meaning; others are faster."""

@@ -1,0 +1,145 @@
+"""Operations that carry Programs, and the plainest of them: a call.
+
+A carrier's rules are made of derived Programs: its jvp, its split into known and linear parts, its
+transpose and its vmap, each made once and kept with the Program. May import the engine,
+primitives and transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.engine.avals import Aval, Zero
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.program import Program, execute, used_vars, without_dead_code
+from toile.primitives.families import bdim_at
+from toile.transforms.jvp import jvp_program
+from toile.transforms.linearize import split_program
+from toile.transforms.transpose import transpose_program
+from toile.transforms.vmap import vmap_program
+
+
+class Carrier(Operation):
+    """An operation that carries Programs; its results come as a list."""
+
+    multiple = True
+    handles_zeros = True
+
+    def programs(self) -> Sequence[Program]:
+        """The Programs it carries."""
+        raise NotImplementedError
+
+    @property
+    def effects(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset().union(*(p.effects for p in self.programs()))
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return tuple(n for p in self.programs() for n in p.axis_names)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self  # Programs run on raw buffers
+
+
+def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:
+    return [t.__class__ is not Zero for t in tangents]
+
+
+def spread(values: Sequence[Any], mask: Sequence[bool], likes: Sequence[Any]) -> list[Any]:
+    """Values where the mask holds, symbolic zeros of `likes` elsewhere."""
+    rest = iter(values)
+    return [next(rest) if m else Zero(x) for m, x in zip(mask, likes, strict=True)]
+
+
+def pick(xs: Sequence[Any], mask: Sequence[bool], wanted: bool = True) -> list[Any]:
+    """The entries whose mask equals `wanted`."""
+    return [x for x, m in zip(xs, mask, strict=True) if m == wanted]
+
+
+def move_mapped(xs: Sequence[Any], dims: Sequence[Dim], size: int) -> list[Any]:
+    """Mapped axes first; what is not mapped stays."""
+    return [x if d is None else bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+
+
+@dataclass(frozen=True)
+class Call(Carrier):
+    """Runs a Program: what jit leaves behind when it is traced."""
+
+    program: Program
+    label: str = "jit"
+
+    name = "jit"
+
+    def programs(self) -> Sequence[Program]:
+        return (self.program,)
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return self.program.out_avals
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return execute(self.program, xs)
+
+    def with_program(self, program: Program) -> Call:
+        return Call(program, self.label)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        nonzero = nonzero_mask(tangents)
+        program, moving = jvp_program(self.program, nonzero)
+        outs = self.with_program(program)(*primals, *pick(tangents, nonzero))
+        n = len(moving)
+        return outs[:n], spread(outs[n:], moving, outs[:n])
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        parts = split_program(self.program, linear)
+        known = pick(args, linear, False)
+        outs = self.with_program(parts.known)(*known)
+        n = sum(not z for z in parts.is_linear)
+        residuals = parts.residual_values(known, outs[n:])
+        if not any(parts.is_linear):
+            return outs[:n], None, None
+        moving = pick(args, linear)
+        return parts.known_outputs(outs[:n]), self.with_program(parts.linear), residuals + moving
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        linear = [type(x) is Aval for x in xs]
+        arriving = nonzero_mask(ct)
+        program, nonzero = transpose_program(self.program, linear, arriving)
+        outs = self.with_program(program)(*pick(xs, linear, False), *pick(ct, arriving))
+        found = iter(spread(outs, nonzero, pick(xs, linear)))
+        return tuple(next(found) if z else None for z in linear)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        mapped = [None if d is None else 0 for d in dims]
+        program, out_dims = vmap_program(self.program, axis, mapped)
+        return self.with_program(program)(*move_mapped(xs, dims, axis[1])), out_dims
+
+    def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
+        program, kept = pruned(self.program, used)
+        return self.with_program(program), kept, list(used)
+
+    def flops(self, *avals: Aval) -> int:
+        return program_flops(self.program)
+
+
+def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]:
+    """The Program for some of its outputs, and which inputs it still needs (others go)."""
+
+    def make() -> tuple[Program, list[bool]]:
+        small = without_dead_code(program, used)
+        live = used_vars(small)
+        kept = [v in live for v in program.inputs]
+        return Program(pick(program.inputs, kept), small.equations, small.outputs,
+                       program.name), kept
+
+    return program.memoized(("dce", tuple(used)), make)
+
+
+def program_flops(program: Program) -> int:
+    """Floating-point operations of a Program, from its operations' own counts."""
+    return sum(e.op.flops(*(a.aval for a in e.ins)) for e in program.equations)
+
+
+def instantiate_list(xs: Sequence[Any]) -> list[Any]:
+    return [instantiate(x) for x in xs]

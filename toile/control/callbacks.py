@@ -1,0 +1,177 @@
+"""Operations that call Python: pure, with effects, and for debugging.
+
+The user's function gets and returns NumPy arrays. Effects keep an equation alive and in order; a
+debug callback never takes part in derivatives. May import the engine and primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine.arrays import DeviceArray
+from toile.engine.avals import Aval, Zero
+from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives.families import bdim_at, reshape
+from toile.primitives.shapes import concatenate_all, slice_axis
+
+
+class Callback(Operation):
+    """Calls `function(*arrays)`, which returns flat results of `avals`."""
+
+    multiple = True
+    handles_zeros = True
+
+    def __init__(self, function: Callable[..., Sequence[Any]], avals: Sequence[Aval],
+                 vmap_method: str | None = None, label: str = "callback"):
+        self.function, self.avals = function, tuple(avals)
+        self.vmap_method, self.label = vmap_method, label
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return list(self.avals)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        outs = self.function(*[DeviceArray(x) for x in xs])
+        if len(outs) != len(self.avals):
+            raise RuntimeError(
+                f"{self.name}: needed {len(self.avals)} results from {self.label}, got {len(outs)}"
+            )
+        return [self._checked(o, a) for o, a in zip(outs, self.avals, strict=True)]
+
+    def _checked(self, out: Any, aval: Aval) -> Any:
+        value = np.asarray(out)
+        if value.shape != aval.shape:
+            raise RuntimeError(
+                f"{self.name}: Incorrect output shape: needed {aval.str_short()} from {self.label}, "
+                f"got shape {value.shape}"
+            )
+        return value.astype(aval.dtype, copy=False)
+
+    def again(self, function: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -> Callback:
+        """The same kind of callback with other results."""
+        return type(self)(function, avals, self.vmap_method, self.label)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+
+class PureCallback(Callback):
+    """A function of its operands alone: it may be called any number of times."""
+
+    name = "pure_callback"
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        raise ValueError(
+            "Pure callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks while "
+            f"taking gradients (the callback is {self.label})"
+        )
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        size = axis[1]
+        method = self.vmap_method
+        if method is None:
+            raise NotImplementedError(
+                "vmap is only supported for pure_callback when vmap_method is specified: one of "
+                "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all'"
+            )
+        if method in ("sequential", "sequential_unrolled"):
+            return self._one_by_one(size, xs, dims)
+        avals = [Aval((size, *a.shape), a.dtype) for a in self.avals]
+        if method == "broadcast_all":
+            moved = [bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+        elif method == "expand_dims":
+            moved = [bdim_at(x, d, 1 if d is None else size) for x, d in zip(xs, dims, strict=True)]
+        elif method == "legacy_vectorized":
+            moved = [x if d is None else bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+        else:
+            raise ValueError(f"vmap_method: needed a known method, got {method!r}")
+        return self.again(self.function, avals)(*moved), [0] * len(avals)
+
+    def _one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        rows = []
+        for i in range(size):
+            args = [x if d is None else _row(bdim_at(x, d, size), i)
+                    for x, d in zip(xs, dims, strict=True)]
+            rows.append(self(*args))
+        return _stacked(rows), [0] * len(self.avals)
+
+
+def _row(x: Any, i: int) -> Any:
+    return reshape(slice_axis(x, i, i + 1, 0), x.shape[1:])
+
+
+def _stacked(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Results of each example, along a new leading axis."""
+    return [
+        concatenate_all([reshape(r, (1, *r.shape)) for r in column], 0)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+class IoCallback(Callback):
+    """A function with side effects; called exactly once, in order if asked."""
+
+    name = "io_callback"
+    effects = frozenset({"io"})
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        if any(t.__class__ is not Zero for t in tangents):
+            raise ValueError(
+                "IO callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks "
+                "while taking gradients."
+            )
+        outs = self(*primals)
+        return outs, [Zero(o) for o in outs]
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        if "ordered" in self.effects:
+            raise ValueError("Cannot `vmap` ordered IO callback.")
+        return PureCallback._one_by_one(self, axis[1], xs, dims)  # type: ignore[arg-type]
+
+
+class OrderedIoCallback(IoCallback):
+    """An io_callback that keeps its place among the ordered ones."""
+
+    effects = frozenset({"io", "ordered"})
+
+
+class DebugCallback(Callback):
+    """A function that looks at values; derivatives pass it by."""
+
+    name = "debug_callback"
+    effects = frozenset({"debug"})
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        self.function(*[DeviceArray(x) for x in xs])
+        return []
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return self(*primals), []
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        return (None,) * len(xs)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        if "ordered" in self.effects:
+            raise ValueError("Cannot `vmap` ordered debug callback.")
+        for i in range(axis[1]):
+            self(*[x if d is None else _row(bdim_at(x, d, axis[1]), i)
+                   for x, d in zip(xs, dims, strict=True)])
+        return [], []
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        return [], None, None  # what depends on tangents only is not shown
+
+
+class OrderedDebugCallback(DebugCallback):
+    """A debug callback that keeps its place among the ordered ones."""
+
+    effects = frozenset({"debug", "ordered"})

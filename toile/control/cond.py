@@ -1,0 +1,178 @@
+"""cond and switch: one of several Programs, chosen by an index.
+
+The first operand is an int32 scalar, clamped to the branches. A mapped index runs every branch and
+selects. May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.control.call import (
+    Carrier,
+    move_mapped,
+    nonzero_mask,
+    pick,
+    program_flops,
+    spread,
+)
+from toile.engine.avals import Aval
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
+from toile.primitives.elementwise import clamp, select_n
+from toile.primitives.families import bdim_at, broadcast_in_dim, scalar, zeros
+from toile.transforms.jvp import jvp_program
+from toile.transforms.linearize import Split, split_program
+from toile.transforms.transpose import transpose_program
+from toile.transforms.vmap import vmap_flat, vmap_program
+
+
+def _union(masks: Sequence[Sequence[bool]]) -> list[bool]:
+    return [any(column) for column in zip(*masks, strict=True)]
+
+
+@dataclass(frozen=True)
+class Cond(Carrier):
+    """branches[index](*operands); all branches take and return the same avals."""
+
+    branches: tuple[Program, ...]
+
+    def programs(self) -> Sequence[Program]:
+        return self.branches
+
+    def infer(self, index: Aval, *avals: Aval) -> list[Aval]:
+        outs = [b.out_avals for b in self.branches]
+        return [
+            Aval(os[0].shape, os[0].dtype, all(o.weak_type for o in os))
+            for os in zip(*outs, strict=True)
+        ]
+
+    def eager(self, xp: Any, index: Any, *xs: Any) -> Any:
+        i = min(max(int(index), 0), len(self.branches) - 1)
+        return execute(self.branches[i], xs)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        index, *xs = primals
+        nonzero = nonzero_mask(tangents[1:])
+        wanted = _union([jvp_program(b, nonzero)[1] for b in self.branches])
+        programs = tuple(jvp_program(b, nonzero, wanted)[0] for b in self.branches)
+        outs = Cond(programs)(index, *xs, *pick(tangents[1:], nonzero))
+        n = len(wanted)
+        return outs[:n], spread(outs[n:], wanted, outs[:n])
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        index, *xs = args
+        moving = linear[1:]
+        forced = _union([split_program(b, moving).is_linear for b in self.branches])
+        passing = [True] * len(moving)
+        parts = [split_program(b, moving, forced, passing) for b in self.branches]
+        n = sum(not z for z in forced)
+        residuals = [list(p.residuals) for p in parts]
+        known = tuple(
+            _padded_outputs(p.known, n, residuals, i) for i, p in enumerate(parts)
+        )
+        outs = Cond(known)(index, *pick(xs, moving, False))
+        if not any(forced):
+            return outs[:n], None, None
+        linear_branches = tuple(_offset_inputs(p, residuals, i) for i, p in enumerate(parts))
+        linear_args = [index, *outs[n:], *pick(xs, moving)]
+        return parts[0].known_outputs(outs[:n]), Cond(linear_branches), linear_args
+
+    def transpose(self, ct: Any, index: Any, *xs: Any) -> Any:
+        linear = [type(x) is Aval for x in xs]
+        arriving = nonzero_mask(ct)
+        made = [transpose_program(b, linear, arriving) for b in self.branches]
+        wanted = _union([nonzero for _, nonzero in made])
+        avals = [a.strip_weak_type() for a in pick(xs, linear)]
+        programs = tuple(_filled(p, nz, wanted, avals) for p, nz in made)
+        outs = Cond(programs)(index, *pick(xs, linear, False), *pick(ct, arriving))
+        found = iter(spread(outs, wanted, pick(xs, linear)))
+        return (None, *(next(found) if z else None for z in linear))
+
+    def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (index, *xs), (d_index, *d_xs) = args, dims
+        size = axis[1]
+        if d_index is not None:
+            return self._vmap_index(axis, bdim_at(index, d_index, size), xs, d_xs)
+        mapped: list[Dim] = [None if d is None else 0 for d in d_xs]
+        found = [vmap_program(b, axis, mapped)[1] for b in self.branches]
+        wanted = _union([[d is not None for d in ds] for ds in found])
+        programs = tuple(vmap_program(b, axis, mapped, wanted)[0] for b in self.branches)
+        outs = Cond(programs)(index, *move_mapped(xs, d_xs, size))
+        return outs, [0 if w else None for w in wanted]
+
+    def _vmap_index(
+        self, axis: Axis, index: Any, xs: Sequence[Any], dims: Sequence[Dim]
+    ) -> tuple[Any, Any]:
+        """Each example chooses for itself: run all branches, select per example."""
+        size = axis[1]
+        results = []
+        for b in self.branches:
+            outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, xs, dims)
+            results.append([bdim_at(o, d, size) for o, d in zip(outs, found, strict=True)])
+        last = scalar(len(self.branches) - 1, np.int32)
+        which = clamp(scalar(0, np.int32), index, last)
+        chosen = []
+        for cases in zip(*results, strict=True):
+            spread_index = broadcast_in_dim(which, cases[0].shape, (0,))
+            chosen.append(select_n(spread_index, *cases))
+        return chosen, [0] * len(chosen)
+
+    def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
+        small = [without_dead_code(b, used) for b in self.branches]
+        kept = _union([[v in live for v in b.inputs]
+                       for b in self.branches
+                       for live in [used_vars(without_dead_code(b, used))]])
+        programs = tuple(
+            Program(pick(b.inputs, kept), s.equations, s.outputs, b.name)
+            for b, s in zip(self.branches, small, strict=True)
+        )
+        return Cond(programs), [True, *kept], list(used)
+
+    def flops(self, *avals: Aval) -> int:
+        return max(program_flops(b) for b in self.branches)
+
+
+def _padded_outputs(
+    program: Program, n: int, residuals: Sequence[Sequence[Aval]], mine: int
+) -> Program:
+    """Known outputs, then every branch's residuals: zeros for those of other branches."""
+
+    def run(*xs: Any) -> list[Any]:
+        outs = evaluate(program, xs)
+        result, own = outs[:n], outs[n:]
+        for i, avals in enumerate(residuals):
+            result += own if i == mine else [zeros(a) for a in avals]
+        return result
+
+    return derive(run, program.in_avals, program.name)
+
+
+def _offset_inputs(part: Split, residuals: Sequence[Sequence[Aval]], mine: int) -> Program:
+    """The linear branch as a function of every branch's residuals."""
+    before = sum(len(r) for r in residuals[:mine])
+    count = len(residuals[mine])
+    total = sum(len(r) for r in residuals)
+    flat = [a for r in residuals for a in r]
+    linear_avals = part.linear.in_avals[count:]
+
+    def run(*xs: Any) -> list[Any]:
+        return evaluate(part.linear, [*xs[before : before + count], *xs[total:]])
+
+    return derive(run, [*flat, *linear_avals], part.linear.name)
+
+
+def _filled(
+    program: Program, nonzero: Sequence[bool], wanted: Sequence[bool], avals: Sequence[Aval]
+) -> Program:
+    """The Program with arrays of zeros where another branch has a cotangent and it has none."""
+
+    def run(*xs: Any) -> list[Any]:
+        found = spread(evaluate(program, xs), nonzero, avals)
+        return [instantiate(f) for f, w in zip(found, wanted, strict=True) if w]
+
+    return derive(run, program.in_avals, program.name)

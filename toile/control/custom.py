@@ -1,0 +1,341 @@
+"""custom_jvp and custom_vjp: functions with derivative rules of the user's.
+
+When nothing stages, the user's Python functions are called directly; a trace that stages keeps a
+Program of the function and the rules beside it. All functions here are flat: lists in, lists out.
+May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.control.call import Carrier
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.program import (
+    Program,
+    ProgramTrace,
+    evaluate,
+    execute,
+    trace_program,
+)
+from toile.engine.tracing import state
+from toile.primitives.families import bdim_at, move_axis, reduce_sum
+from toile.transforms.vmap import vmap_flat
+
+Flat = Callable[..., Sequence[Any]]
+
+
+class CustomJVP:
+    """A call of a function with its own jvp; `rule(primals, tangents)` gives outs and tangents."""
+
+    __slots__ = ("fun", "rule", "symbolic_zeros", "label")
+
+    def __init__(self, fun: Flat, rule: Callable[..., Any], symbolic_zeros: bool, label: str):
+        self.fun, self.rule, self.symbolic_zeros, self.label = fun, rule, symbolic_zeros, label
+
+    def __call__(self, *args: Any) -> list[Any]:
+        trace = state.trace
+        if trace is None:
+            return list(self.fun(*args))
+        return trace.process_custom_jvp(self, args)
+
+    def run(self, *args: Any) -> list[Any]:
+        """The function itself, without its rule."""
+        return list(self.fun(*args))
+
+    def jvp_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        given = list(tangents)
+        if not self.symbolic_zeros:
+            given = [instantiate(t) for t in tangents]
+        outs, douts = self.rule(primals, given)
+        return list(outs), [_checked_tangent(d) for d in douts]
+
+    def batched(self, axis: Axis, dims: Sequence[Dim]) -> tuple[CustomJVP, Callable[[], Any]]:
+        """The call over mapped arguments, and where its results' mapped axes are, once it ran."""
+        found: list[Dim] = []
+
+        def fun(*args: Any) -> list[Any]:
+            outs, out_dims = vmap_flat(self.fun, axis, args, dims)
+            found[:] = out_dims
+            return outs
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            n = len(primals)
+            moving = [t for t in tangents if t.__class__ is not Zero]
+            mask = [t.__class__ is not Zero for t in tangents]
+
+            def both(*args: Any) -> list[Any]:
+                rest = iter(args[n:])
+                ts = [next(rest) if m else Zero(p) for m, p in zip(mask, args[:n], strict=True)]
+                outs, douts = self.rule(args[:n], ts)
+                return [*outs, *(instantiate(d) for d in douts)]
+
+            t_dims = [d for d, m in zip(dims, mask, strict=True) if m]
+            results, out_dims = vmap_flat(both, axis, [*primals, *moving], [*dims, *t_dims])
+            return _joined(results, out_dims, axis[1], found)
+
+        made = CustomJVP(fun, rule, self.symbolic_zeros, self.label)
+        return made, lambda: found
+
+    def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        program, consts = _staged(self.fun, args, self.label)
+        op = CustomJVPCall(program, len(consts), self.rule, self.symbolic_zeros, self.label)
+        return trace.process(op, [*consts, *args])
+
+
+def _checked_tangent(d: Any) -> Any:
+    if d.__class__ is Zero:
+        return d
+    return Zero(d) if aval_of(d).dtype == dtypes.float0 else d
+
+
+def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, found: list[Dim]) -> Any:
+    """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place."""
+    n = len(results) // 2
+    outs, douts = list(results[:n]), list(results[n:])
+    dims = []
+    for i in range(n):
+        d_out, d_tan = out_dims[i], out_dims[n + i]
+        if d_out is None and d_tan is None:
+            dims.append(None)
+            continue
+        to = 0 if d_out is None else d_out
+        outs[i] = bdim_at(outs[i], d_out, size, to)
+        if aval_of(douts[i]).dtype != dtypes.float0:
+            douts[i] = bdim_at(douts[i], d_tan, size, to)
+        dims.append(to)
+    found[:] = dims
+    return outs, douts
+
+
+def _staged(fun: Flat, args: Sequence[Any], name: str) -> tuple[Program, list[Any]]:
+    return trace_program(fun, [aval_of(a) for a in args], name)
+
+
+class CustomCall(Carrier):
+    """What the staged forms share: called under a trace, they become a custom call again."""
+
+    program: Program
+    consts: int
+
+    def programs(self) -> Sequence[Program]:
+        return (self.program,)
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return self.program.out_avals
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return execute(self.program, xs)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+
+class CustomJVPCall(CustomCall):
+    """A staged call of a function with a custom jvp; operands are its constants and arguments."""
+
+    name = "custom_jvp_call"
+
+    def __init__(self, program: Program, consts: int, rule: Any, symbolic_zeros: bool, label: str):
+        self.program, self.consts, self.rule = program, consts, rule
+        self.symbolic_zeros, self.label = symbolic_zeros, label
+
+    def call(self) -> CustomJVP:
+        k = self.consts
+
+        def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+            return self.rule(primals[k:], tangents[k:])
+
+        fun = lambda *xs: evaluate(self.program, xs)  # noqa: E731
+        return CustomJVP(fun, rule, self.symbolic_zeros, self.label)
+
+    def __call__(self, *args: Any) -> Any:
+        trace = state.trace
+        if trace is None or trace.__class__ is ProgramTrace:
+            return super().__call__(*args)
+        return trace.process_custom_jvp(self.call(), args)
+
+
+class CustomVJP:
+    """A call of a function with its own vjp.
+
+    `fwd(nonzero, *args)` gives outs and residuals; `bwd(residuals, cts)` gives the arguments'
+    cotangents."""
+
+    __slots__ = ("fun", "fwd", "bwd", "label", "symbolic_zeros")
+
+    def __init__(self, fun: Flat, fwd: Callable[..., Any], bwd: Callable[..., Any], label: str,
+                 symbolic_zeros: bool = False):
+        self.fun, self.fwd, self.bwd, self.label = fun, fwd, bwd, label
+        self.symbolic_zeros = symbolic_zeros
+
+    def __call__(self, *args: Any) -> list[Any]:
+        trace = state.trace
+        if trace is None:
+            return list(self.fun(*args))
+        return trace.process_custom_vjp(self, args)
+
+    def run(self, *args: Any) -> list[Any]:
+        """The function itself, without its rule."""
+        return list(self.fun(*args))
+
+    def linear_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """Outs by the forward rule, and tangents as one operation that only reverses."""
+        mask = [t.__class__ is not Zero for t in tangents]
+        outs, residuals = self.fwd(mask, *primals)
+        outs, residuals = list(outs), list(residuals)
+        moving = [t for t, m in zip(tangents, mask, strict=True) if m]
+        op = CustomLinear(
+            self.bwd, len(residuals), tuple(mask),
+            tuple(aval_of(p).to_tangent_aval() for p in primals),
+            tuple(aval_of(o).to_tangent_aval().strip_weak_type() for o in outs), self.label,
+            self.symbolic_zeros,
+        )
+        tangent_outs = op(*residuals, *moving)
+        found = [
+            Zero(o) if aval_of(t).dtype == dtypes.float0 else t
+            for o, t in zip(outs, tangent_outs, strict=True)
+        ]
+        return outs, found
+
+    def batched(self, axis: Axis, dims: Sequence[Dim]) -> tuple[CustomVJP, Callable[[], Any]]:
+        found: list[Dim] = []
+        kept: dict[str, list[Dim]] = {}
+
+        def fun(*args: Any) -> list[Any]:
+            outs, out_dims = vmap_flat(self.fun, axis, args, dims)
+            found[:] = out_dims
+            return outs
+
+        def fwd(mask: Sequence[bool], *args: Any) -> tuple[Any, Any]:
+            count: list[int] = []
+
+            def both(*xs: Any) -> list[Any]:
+                outs, residuals = self.fwd(mask, *xs)
+                count.append(len(outs))
+                return [*outs, *residuals]
+
+            results, out_dims = vmap_flat(both, axis, args, dims)
+            n = count[0]
+            found[:] = out_dims[:n]
+            kept["residuals"] = out_dims[n:]
+            return results[:n], results[n:]
+
+        def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+            n = len(residuals)
+            live = [c for c in cts if c.__class__ is not Zero]
+            mask = [c.__class__ is not Zero for c in cts]
+            live_dims = [d for d, m in zip(found, mask, strict=True) if m]
+
+            def back(*xs: Any) -> list[Any]:
+                rest = iter(xs[n:])
+                full = [next(rest) if m else c for c, m in zip(cts, mask, strict=True)]
+                return [instantiate(c) for c in self.bwd(xs[:n], full)]
+
+            args = [*residuals, *live]
+            outs, out_dims = vmap_flat(back, axis, args, [*kept["residuals"], *live_dims])
+            return [_to_dim(o, d, want, axis[1])
+                    for o, d, want in zip(outs, out_dims, dims, strict=True)]
+
+        return CustomVJP(fun, fwd, bwd, self.label, self.symbolic_zeros), lambda: found
+
+    def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        program, consts = _staged(self.fun, args, self.label)
+        op = CustomVJPCall(program, len(consts), self)
+        return trace.process(op, [*consts, *args])
+
+
+def _to_dim(ct: Any, dim: Dim, wanted: Dim, size: int) -> Any:
+    """A cotangent with its mapped axis where the argument has it; summed when it has none."""
+    if aval_of(ct).dtype == dtypes.float0:
+        return ct
+    if wanted is None:
+        return ct if dim is None else reduce_sum(ct, (dim,))
+    return bdim_at(ct, dim, size, wanted) if dim is None else move_axis(ct, dim, wanted)
+
+
+class CustomVJPCall(CustomCall):
+    """A staged call of a function with a custom vjp; operands are its constants and arguments."""
+
+    name = "custom_vjp_call"
+
+    def __init__(self, program: Program, consts: int, call: CustomVJP):
+        self.program, self.consts, self.original = program, consts, call
+
+    def call(self) -> CustomVJP:
+        k, original = self.consts, self.original
+
+        def fwd(mask: Sequence[bool], *args: Any) -> Any:
+            return original.fwd(mask[k:], *args[k:])
+
+        def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+            head = [Zero(a) for a in self.program.in_avals[:k]]
+            return [*head, *original.bwd(residuals, cts)]
+
+        fun = lambda *xs: evaluate(self.program, xs)  # noqa: E731
+        return CustomVJP(fun, fwd, bwd, original.label, original.symbolic_zeros)
+
+    def __call__(self, *args: Any) -> Any:
+        trace = state.trace
+        if trace is None or trace.__class__ is ProgramTrace:
+            return super().__call__(*args)
+        return trace.process_custom_vjp(self.call(), args)
+
+
+class CustomLinear(Operation):
+    """The derivative of a custom_vjp call: known only in reverse."""
+
+    name = "custom_lin"
+    multiple = True
+
+    def __init__(self, bwd: Any, residuals: int, mask: tuple[bool, ...], args: tuple[Aval, ...],
+                 outs: tuple[Aval, ...], label: str, symbolic_zeros: bool):
+        self.bwd, self.residuals, self.mask, self.args, self.outs = bwd, residuals, mask, args, outs
+        self.label, self.symbolic_zeros = label, symbolic_zeros
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return list(self.outs)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        raise self.forward_error()
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        raise self.forward_error()
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        raise self.forward_error()
+
+    def forward_error(self) -> Exception:
+        return TypeError(
+            f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: {self.label}"
+            " has a reverse rule only (use grad or vjp, or give it a custom_jvp instead)"
+        )
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        n = self.residuals
+        cts = list(ct) if self.symbolic_zeros else [instantiate(c) for c in ct]
+        found = list(self.bwd(xs[:n], cts))
+        moving = [c for c, m in zip(found, self.mask, strict=True) if m]
+        avals = [a for a, m in zip(self.args, self.mask, strict=True) if m]
+        result = [
+            Zero(a) if c is None or aval_of_ct(c) == dtypes.float0 else c
+            for c, a in zip(moving, avals, strict=True)
+        ]
+        return (*([None] * n), *result)
+
+
+def aval_of_ct(c: Any) -> Any:
+    return c.aval.dtype if c.__class__ is Zero else aval_of(c).dtype
+

@@ -1,0 +1,100 @@
+"""custom_linear_solve: x with A x = b, where A and its solver are given as Programs.
+
+Operands are parameters (whatever the functions close over) and then b. The derivative solves again;
+the transpose is the solve with A transposed. May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.control.call import Carrier, nonzero_mask, pick, spread
+from toile.engine.avals import Aval, Zero
+from toile.engine.operation import Axis, Dim, instantiate
+from toile.engine.program import Program, evaluate, execute
+from toile.primitives.families import bdim_at, neg, sub
+from toile.transforms.jvp import jvp_program
+from toile.transforms.vmap import vmap_program
+
+
+@dataclass(frozen=True)
+class LinearSolve(Carrier):
+    """Runs `solve`: (params, b) -> x, aux. `matvec` and `vecmat` are A and its transpose."""
+
+    matvec: Program
+    vecmat: Program | None
+    solve: Program
+    transpose_solve: Program | None
+    params: int
+    unknowns: int
+
+    name = "custom_linear_solve"
+
+    def programs(self) -> Sequence[Program]:
+        every = (self.matvec, self.vecmat, self.solve, self.transpose_solve)
+        return [p for p in every if p is not None]
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return self.solve.out_avals
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return execute(self.solve, xs)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        # A x = b, so A dx = db - dA x.
+        k, n = self.params, self.unknowns
+        outs = self(*primals)
+        params, d_params, db = primals[:k], tangents[:k], list(tangents[k:])
+        nonzero = nonzero_mask(d_params)
+        if any(nonzero):
+            program, moving = jvp_program(self.matvec, nonzero + [False] * n)
+            found = evaluate(program, [*params, *outs[:n], *pick(d_params, nonzero)])
+            d_a = spread(found[n:], moving, outs[:n])
+            db = [_difference(b, a) for b, a in zip(db, d_a, strict=True)]
+        if all(t.__class__ is Zero for t in db):
+            return outs, [Zero(o) for o in outs]
+        dx = self(*params, *[instantiate(t) for t in db])
+        return outs, [*dx[:n], *(Zero(o) for o in outs[n:])]
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        if self.transpose_solve is None or self.vecmat is None:
+            raise TypeError(
+                "transpose_solve required for backwards mode automatic differentiation of "
+                "custom_linear_solve (pass transpose_solve=, or symmetric=True)"
+            )
+        k, n = self.params, self.unknowns
+        op = LinearSolve(self.vecmat, self.matvec, self.transpose_solve, self.solve, k, n)
+        found = op(*xs[:k], *[instantiate(c) for c in ct[:n]])
+        return (*([None] * k), *found[:n])
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        # All unknowns become mapped: the solver may mix them.
+        k, n, size = self.params, self.unknowns, axis[1]
+        given = [None if d is None else 0 for d in dims[:k]]
+        mapped: list[Dim] = [*given, *([0] * n)]
+        aux = len(self.solve.outputs) - n
+
+        def over(program: Program | None, outs: int) -> Program | None:
+            if program is None:
+                return None
+            return vmap_program(program, axis, mapped, [True] * outs)[0]
+
+        def with_aux(program: Program | None) -> Program | None:
+            return None if program is None else over(program, len(program.outputs))
+
+        solve = with_aux(self.solve)
+        matvec = over(self.matvec, n)
+        assert solve is not None and matvec is not None
+        op = LinearSolve(matvec, over(self.vecmat, n), solve, with_aux(self.transpose_solve), k, n)
+        moved = [x if d is None else bdim_at(x, d, size)
+                 for x, d in zip(xs[:k], dims[:k], strict=True)]
+        moved += [bdim_at(x, d, size) for x, d in zip(xs[k:], dims[k:], strict=True)]
+        return op(*moved), [0] * (n + aux)
+
+
+def _difference(a: Any, b: Any) -> Any:
+    if b.__class__ is Zero:
+        return a
+    return neg(b) if a.__class__ is Zero else sub(a, b)

@@ -1,0 +1,166 @@
+"""checkpoint (remat): a call whose intermediate values are computed again, not kept.
+
+Reverse mode saves the inputs and what the policy allows; the transpose replays the forward part and
+then goes backwards. May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.control.call import Call, Carrier, nonzero_mask, pick, program_flops, pruned
+from toile.engine.avals import Aval
+from toile.engine.operation import Axis, Dim
+from toile.engine.program import Equation, Program, Var, derive, evaluate, execute, without_dead_code
+from toile.primitives.shapes import optimization_barrier
+from toile.transforms.linearize import split_program
+from toile.transforms.transpose import transpose_program
+
+Policy = Callable[..., bool]
+
+
+@dataclass(frozen=True)
+class Remat(Call):
+    """A Program to be recomputed in the backward pass."""
+
+    policy: Policy | None = None
+    prevent_cse: bool = True
+
+    name = "checkpoint"
+
+    def with_program(self, program: Program) -> Remat:
+        return Remat(program, self.label, self.policy, self.prevent_cse)
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        parts = split_program(self.program, linear)
+        known_args = pick(args, linear, False)
+        n = sum(not z for z in parts.is_linear)
+        forward, saved_vars = _saving(parts.known, n, self.policy)
+        outs = self.with_program(forward)(*known_args)
+        if not any(parts.is_linear):
+            return outs[:n], None, None
+        replay = _from_saved(parts.known, saved_vars)
+        op = RematLinear(replay, parts.linear, tuple(parts.forwarded), len(saved_vars), n,
+                         self.prevent_cse)
+        linear_args = [*outs[n:], *known_args, *pick(args, linear)]
+        return parts.known_outputs(outs[:n]), op, linear_args
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        return Call(self.program, self.label).transpose(ct, *xs)
+
+
+def _saving(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
+    """The forward Program with `n` outputs and then what the policy saves."""
+    saved: list[Var] = []
+    if policy is not None:
+        for e in known.equations:
+            if saveable(policy, e):
+                saved += e.outs
+    outputs = [*known.outputs[:n], *saved]
+    program = Program(known.inputs, known.equations, outputs, known.name)
+    return without_dead_code(program), saved
+
+
+def saveable(policy: Policy, e: Equation) -> bool:
+    """Ask a policy whether an equation's results may be kept."""
+    return bool(policy(e.op, *[a.aval for a in e.ins], **e.params))
+
+
+def _from_saved(known: Program, saved: Sequence[Var]) -> Program:
+    """The Program with saved values as its first inputs instead of the equations that make them."""
+    have = set(saved)
+    equations = []
+    for e in known.equations:
+        if not all(o in have for o in e.outs):
+            equations.append(e)
+    return Program([*saved, *known.inputs], equations, known.outputs, known.name)
+
+
+@dataclass(frozen=True)
+class RematLinear(Carrier):
+    """The linear part of a checkpointed call: replays the forward part for its residuals.
+
+    Operands: saved values and known inputs (which `replay` takes), then linear inputs."""
+
+    replay: Program
+    linear: Program
+    forwarded: tuple[int | None, ...]
+    saved: int
+    results: int
+    prevent_cse: bool
+
+    name = "checkpoint_linear"
+
+    def programs(self) -> Sequence[Program]:
+        return self.replay, self.linear
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return self.linear.out_avals
+
+    def _residuals(self, known: Sequence[Any], run: Callable[..., Any]) -> list[Any]:
+        program, kept = pruned(
+            self.replay,
+            [i >= self.results for i in range(len(self.replay.outputs))],
+        )
+        rest = iter(run(program, pick(known, kept)))
+        return [next(rest) if f is None else known[self.saved + f] for f in self.forwarded]
+
+    def _split_operands(self, xs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        n = len(self.replay.inputs)
+        return list(xs[:n]), list(xs[n:])
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        known, moving = self._split_operands(xs)
+        residuals = self._residuals(known, execute)
+        return execute(self.linear, [*residuals, *moving])
+
+    def replayed(self, known: Sequence[Any]) -> list[Any]:
+        """Residuals, computed again behind a barrier that keeps them from being merged."""
+        if self.prevent_cse and known:
+            known = optimization_barrier(*known)
+        return self._residuals(known, lambda p, a: Call(p, "rematted")(*a))
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        known, moving = self._split_operands(xs)
+        residuals = self.replayed(known)
+        linear = [False] * len(residuals) + [type(x) is Aval for x in moving]
+        arriving = nonzero_mask(ct)
+        program, nonzero = transpose_program(self.linear, linear, arriving)
+        operands = [*residuals, *moving]
+        outs = Call(program)(*pick(operands, linear, False), *pick(ct, arriving))
+        rest = iter(outs)
+        mask = iter(nonzero)
+        found: list[Any] = [None] * len(known)
+        for z in linear[len(residuals) :]:
+            found.append(next(rest) if z and next(mask) else None)
+        return tuple(found)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return self._as_call().jvp(primals, tangents)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self._as_call().vmap(axis, xs, dims)
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        if any(linear[: len(self.replay.inputs)]):
+            return self._as_call().split(linear, args)
+        return [None] * len(self.linear.outputs), self, list(args)
+
+    def _as_call(self) -> Call:
+        """The same function as one checkpointed Program."""
+        def run(*xs: Any) -> list[Any]:
+            known, moving = self._split_operands(xs)
+            residuals = self._residuals(known, evaluate)
+            return evaluate(self.linear, [*residuals, *moving])
+
+        n = len(self.forwarded)
+        avals = [*self.replay.in_avals, *self.linear.in_avals[n:]]
+        program = self.linear.memoized(
+            ("remat_call", id(self.replay)), lambda: derive(run, avals, "checkpoint")
+        )
+        return Remat(program, "checkpoint", None, self.prevent_cse)
+
+    def flops(self, *avals: Aval) -> int:
+        return program_flops(self.replay) + program_flops(self.linear)

@@ -1,0 +1,196 @@
+"""while: a loop that runs as long as a Program of its carry says so.
+
+Inputs are the condition's constants, the body's constants and the carry. Forward mode carries the
+tangents along; reverse mode is refused, because the number of steps is not known in advance.
+May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.control.call import Carrier, move_mapped, nonzero_mask, pick, spread
+from toile.engine.avals import Aval
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.program import Program, derive, evaluate, execute, rearranged
+from toile.engine.source import where
+from toile.primitives.elementwise import select
+from toile.primitives.families import bdim_at, broadcast_in_dim
+from toile.primitives.reductions import ReduceOr
+from toile.transforms.jvp import jvp_program
+from toile.transforms.linearize import split_program
+from toile.transforms.vmap import vmap_program
+
+
+@dataclass(frozen=True)
+class While(Carrier):
+    """Repeats `body`: (body consts, carry) -> carry while `cond`: (cond consts, carry) -> bool."""
+
+    cond: Program
+    body: Program
+    cond_consts: int
+    body_consts: int
+
+    def programs(self) -> Sequence[Program]:
+        return self.cond, self.body
+
+    def _parts(self, xs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        a, b = self.cond_consts, self.cond_consts + self.body_consts
+        return list(xs[:a]), list(xs[a:b]), list(xs[b:])
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return self.body.out_avals
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        c_consts, b_consts, carry = self._parts(xs)
+        cond, body = self.cond, self.body
+        while bool(execute(cond, [*c_consts, *carry])[0]):
+            carry = list(execute(body, [*b_consts, *carry]))
+        return carry
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        _, z_consts, z_carry = self._parts(nonzero_mask(tangents))
+        c_consts, b_consts, carry = self._parts(primals)
+        _, t_consts, t_carry = self._parts(tangents)
+        while True:
+            program, moving = jvp_program(self.body, z_consts + z_carry, z_carry)
+            if moving == z_carry:
+                break
+            z_carry = [a or b for a, b in zip(moving, z_carry, strict=True)]
+        k, n, d = self.body_consts, len(self.body.inputs), sum(z_consts)
+        ins = [*range(k), *range(n, n + d), *range(k, n), *range(n + d, n + d + sum(z_carry))]
+        body = rearranged(program, ins, range(len(program.outputs)))
+        d_avals = [a.to_tangent_aval() for a in pick(self.body.in_avals[k:], z_carry)]
+        cond = widened(self.cond, d_avals)
+        op = While(cond, body, self.cond_consts, k + d)
+        outs = op(*c_consts, *b_consts, *pick(t_consts, z_consts), *carry,
+                  *map(instantiate, pick(t_carry, z_carry)))
+        m = len(carry)
+        return outs[:m], spread(outs[m:], z_carry, outs[:m])
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The carries that do not depend on linear inputs run now; the loop runs again for the
+        others, as one operation that can be applied but not transposed."""
+        _, l_consts, l_carry = self._parts(linear)
+        while True:
+            parts = split_program(self.body, l_consts + l_carry, l_carry)
+            if parts.is_linear == l_carry:
+                break
+            l_carry = [a or b for a, b in zip(parts.is_linear, l_carry, strict=True)]
+        c_consts, b_consts, carry = self._parts(args)
+        keep = [not z for z in l_carry]
+        known_body = Program(parts.known.inputs, parts.known.equations,
+                             parts.known.outputs[: sum(keep)], self.body.name)
+        known_cond = narrowed(self.cond, [True] * self.cond_consts + keep)
+        op = While(known_cond, known_body, self.cond_consts, l_consts.count(False))
+        outs = iter(op(*c_consts, *pick(b_consts, l_consts, False), *pick(carry, keep)))
+        known = [next(outs) if k else None for k in keep]
+        return known, LinearWhile(self, tuple(l_carry)), list(args)
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        raise reverse_mode_error()
+
+    def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        m_cond, m_body, m_carry = self._parts([d is not None for d in dims])
+        while True:
+            mapped: list[Dim] = [0 if m else None for m in m_body + m_carry]
+            body, out_dims = vmap_program(self.body, axis, mapped, m_carry)
+            found = [d is not None for d in out_dims]
+            if found == m_carry:
+                break
+            m_carry = [a or b for a, b in zip(found, m_carry, strict=True)]
+        cond_dims: list[Dim] = [0 if m else None for m in m_cond + m_carry]
+        cond, (pred_dim,) = vmap_program(self.cond, axis, cond_dims)
+        if pred_dim is not None:  # each example stops for itself: all carries are mapped
+            m_carry = [True] * len(m_carry)
+            body, _ = vmap_program(self.body, axis, [0 if m else None for m in m_body + m_carry],
+                                   m_carry)
+            cond, _ = vmap_program(self.cond, axis, [0 if m else None for m in m_cond + m_carry],
+                                   [True])
+        size = axis[1]
+        parts, part_dims = self._parts(args), self._parts(dims)
+        c_consts, b_consts = (
+            move_mapped(p, d, size) for p, d in zip(parts[:2], part_dims[:2], strict=True)
+        )
+        carry = [bdim_at(x, d, size) if m else x
+                 for x, d, m in zip(parts[2], part_dims[2], m_carry, strict=True)]
+        out = [0 if m else None for m in m_carry]
+        if pred_dim is None:
+            op = While(cond, body, self.cond_consts, self.body_consts)
+            return op(*c_consts, *b_consts, *carry), out
+        op = self._with_mapped_condition(cond, body)
+        return op(*c_consts, *c_consts, *b_consts, *carry), out
+
+    def _with_mapped_condition(self, cond: Program, body: Program) -> While:
+        """Loop while any example continues; finished examples keep their carry."""
+        k = self.cond_consts
+
+        def any_cond(*xs: Any) -> list[Any]:
+            (pred,) = evaluate(cond, xs)
+            return [ReduceOr((0,))(pred)]
+
+        def masked(*xs: Any) -> list[Any]:
+            c_consts, b_consts, carry = xs[:k], xs[k : k + self.body_consts], xs[
+                k + self.body_consts :
+            ]
+            (pred,) = evaluate(cond, [*c_consts, *carry])
+            outs = evaluate(body, [*b_consts, *carry])
+            return [
+                select(broadcast_in_dim(pred, new.shape, (0,)), new, old)
+                for new, old in zip(outs, carry, strict=True)
+            ]
+
+        c_avals = cond.in_avals[:k]
+        new_cond = derive(any_cond, cond.in_avals, "while_cond")
+        new_body = derive(masked, [*c_avals, *body.in_avals], "while_body")
+        return While(new_cond, new_body, k, k + self.body_consts)
+
+
+def reverse_mode_error() -> Exception:
+    return ValueError(
+        "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with "
+        "dynamic start/stop values: needed a number of steps that is known while tracing, got a "
+        "condition on the carry (use lax.scan, or fori_loop with Python integer bounds, or "
+        f"forward mode: jvp, jacfwd){where()}"
+    )
+
+
+def widened(program: Program, extra: Sequence[Aval]) -> Program:
+    """The Program with more inputs at the end, which it ignores."""
+    n = len(program.inputs)
+    return derive(
+        lambda *xs: evaluate(program, xs[:n]), [*program.in_avals, *extra], program.name
+    )
+
+
+def narrowed(program: Program, keep: Sequence[bool]) -> Program:
+    """The Program with fewer inputs; it must not read those that go."""
+    return Program(pick(program.inputs, keep), program.equations, program.outputs, program.name)
+
+
+@dataclass(frozen=True)
+class LinearWhile(Operation):
+    """The results of a while loop that depend on linear inputs."""
+
+    loop: While
+    keep: tuple[bool, ...]
+    multiple = True
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return pick(self.loop.infer(*avals), self.keep)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return pick(self.loop.eager(xp, *xs), self.keep)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        outs, douts = self.loop.jvp(primals, tangents)
+        return pick(outs, self.keep), pick(douts, self.keep)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        outs, out_dims = self.loop.vmap(axis, xs, dims)
+        return pick(outs, self.keep), pick(out_dims, self.keep)
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        raise reverse_mode_error()

@@ -1,0 +1,27 @@
+"""Functions with derivatives of the user's own."""
+
+from toile.api.custom import (
+    CustomVJPPrimal,
+    SymbolicZero,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
+    linear_call,
+    zero_from_primal,
+)
+from toile.api.tracing import closure_convert
+from toile.control.custom import CustomJVPCall as custom_jvp_call_p
+from toile.control.custom import CustomVJPCall as custom_vjp_call_p
+
+__all__ = [
+    "CustomVJPPrimal",
+    "SymbolicZero",
+    "closure_convert",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_jvp_call_p",
+    "custom_vjp",
+    "custom_vjp_call_p",
+    "linear_call",
+    "zero_from_primal",
+]

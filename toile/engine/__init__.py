@@ -1,0 +1,1 @@
+"""The engine: dtypes, avals, trees, arrays, the Operation contract, tracing and Programs."""

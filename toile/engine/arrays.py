@@ -1,0 +1,531 @@
+"""Concrete arrays: an immutable buffer and a weak bit.
+
+`DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly when
+nothing traces and the dtypes agree, and fall back to the operators that `toile` installs on
+`Array`. `KeyArray` holds random keys: a uint32 buffer with one more axis than its shape.
+May import engine.dtypes, avals, tracing, devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from toile.engine import devices, dtypes
+from toile.engine.avals import Aval
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.source import where
+from toile.engine.tracing import Array, Tracer, check_alive, state
+
+ndarray = np.ndarray
+
+__all__ = ["Array", "DeviceArray", "KeyArray", "as_array", "from_numpy", "wrap", "wrap_aval"]
+
+
+class _Deleted:
+    """What a deleted array holds instead of a buffer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(
+            "Array has been deleted: needed a live buffer, got one that was donated to a jitted "
+            "call or deleted (use the call's result instead, or drop donate_argnums)" + where()
+        )
+
+
+_DELETED: Any = _Deleted()
+
+
+class ConcreteArray(Array):
+    """What arrays with a buffer share: conversion, printing, pickling, device queries."""
+
+    __slots__ = ("_data", "__weakref__")
+    _data: Any
+    weak_type: bool
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.shape, self.dtype, self.weak_type)
+
+    # What NumPy users read.
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of unsized object: needed an array of rank >= 1, got shape ()")
+        return shape[0]
+
+    # Devices.
+    @property
+    def device(self) -> Any:
+        return devices.cpu_devices()[0]
+
+    def devices(self) -> set[Any]:
+        return {self.device}
+
+    @property
+    def committed(self) -> bool:
+        return False
+
+    _committed = committed
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def sharding(self) -> Any:
+        return SingleDeviceSharding(self.device)
+
+    @property
+    def addressable_shards(self) -> list[Any]:
+        return [Shard(self.device, self)]
+
+    @property
+    def global_shards(self) -> list[Any]:
+        return self.addressable_shards
+
+    def addressable_data(self, index: int) -> Any:
+        return self.addressable_shards[index].data
+
+    def block_until_ready(self) -> Any:
+        self._data.dtype  # raises when deleted
+        return self
+
+    def copy_to_host_async(self) -> None:
+        return None
+
+    def is_ready(self) -> bool:
+        return True
+
+    def is_deleted(self) -> bool:
+        return self._data is _DELETED
+
+    def delete(self) -> None:
+        """Give the buffer up; any later use raises."""
+        self._data = _DELETED
+
+    def on_device_size_in_bytes(self) -> int:
+        return self.nbytes
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "toile arrays are immutable: needed a new array, got an item assignment "
+            f"(write `x = x.at[{_index_text(index)}].set(value)`){where()}"
+        )
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def _index_text(index: Any) -> str:
+    text = repr(index)
+    return text if len(text) <= 30 else "..."
+
+
+class DeviceArray(ConcreteArray):
+    """One immutable buffer on one device, with the weak bit."""
+
+    __slots__ = ("weak_type",)
+
+    def __init__(self, data: Any, weak_type: bool = False):
+        self._data = data
+        self.weak_type = weak_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self._data.shape
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return self._data.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._data.ndim
+
+    @property
+    def size(self) -> int:
+        return self._data.size
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        data = self._data
+        if dtype is not None and np.dtype(dtype) != data.dtype:
+            return data.astype(dtype)
+        if copy:
+            return data.copy()
+        view = data.view()
+        view.flags.writeable = False
+        return view
+
+    __array_priority__ = 100
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        data = self._data
+        if not data.flags.writeable:  # NumPy refuses to export what it cannot flag as read-only
+            data = data.copy()
+        return data.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.__array__().__array_interface__
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.__array__())
+
+    def unsafe_buffer_pointer(self) -> int:
+        return self._data.ctypes.data
+
+    def item(self, *args: Any) -> Any:
+        return self._data.item(*args)
+
+    def tolist(self) -> Any:
+        return self._data.tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._data.tobytes(order)
+
+    def _scalar(self, name: str) -> Any:
+        data = self._data
+        if data.ndim:
+            raise TypeError(
+                f"Only scalar arrays can be converted to Python scalars; got arr.ndim={data.ndim}"
+                f" (needed shape () for {name}(), got {data.shape}; use .item() or index it)"
+            )
+        return data
+
+    def __bool__(self) -> bool:
+        data = self._data
+        if data.size != 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. "
+                f"Use a.any() or a.all() (needed size 1, got shape {data.shape})"
+            )
+        return bool(data)
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        data = self._scalar("index")
+        if data.dtype.kind not in "iub":
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        return int(data) if data.dtype.kind == "b" else data.__index__()
+
+    def __format__(self, spec: str) -> str:
+        return format(self._data[()], spec) if self._data.ndim == 0 else format(self._data, spec)
+
+    def __repr__(self) -> str:
+        data = self._data
+        weak = ", weak_type=True" if self.weak_type else ""
+        end = f", dtype={dtypes.name_of(data.dtype)}{weak})"
+        if data.size == 0 and data.shape != (0,):
+            return f"Array([], shape={data.shape}{end}"
+        plain = data.astype(np.float32) if data.dtype.kind == "V" else data
+        body = np.array2string(plain, separator=", ", prefix="Array(", suffix=end)
+        if "\n" in body or len(body) + len(end) + 6 > np.get_printoptions()["linewidth"]:
+            return f"Array({body}{end[0]}\n      {end[2:]}"
+        return f"Array({body}{end}"
+
+    def __str__(self) -> str:
+        return str(self._data)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._data.ndim:
+            raise TypeError("iteration over a 0-d array")
+        if state.trace is not None:
+            return iter([self[i] for i in range(self._data.shape[0])])
+        weak = self.weak_type
+        return iter([wrap(row, weak) for row in self._data])
+
+    def __reduce__(self) -> Any:
+        return _restore, (self._data, self.weak_type)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._data
+
+
+def _restore(data: Any, weak: bool) -> DeviceArray:
+    return DeviceArray(data, weak)
+
+
+class KeyArray(ConcreteArray):
+    """An array of random keys; the buffer has the key's words as its last axis."""
+
+    __slots__ = ("_dtype",)
+    weak_type = False
+
+    def __init__(self, data: Any, dtype: Any):
+        self._data = data
+        self._dtype = dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self._data.shape[:-1]
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return self._dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError(
+            "random keys have no NumPy form: needed numbers, got an array of "
+            f"{self._dtype} (use toile.random.key_data)"
+        )
+
+    def __repr__(self) -> str:
+        return f"Array({self.shape}, dtype={self._dtype}) overlaying:\n{self._data}"
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d key array")
+        if state.trace is not None:
+            return iter([self[i] for i in range(self.shape[0])])
+        return iter([KeyArray(row, self._dtype) for row in self._data])
+
+    def __reduce__(self) -> Any:
+        return KeyArray, (self._data, self._dtype)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"needed a number for a condition, got an array of {self._dtype}")
+
+
+class SingleDeviceSharding:
+    """All of an array on one device."""
+
+    __slots__ = ("_device",)
+    memory_kind = None
+    is_fully_replicated = True
+    is_fully_addressable = True
+
+    def __init__(self, device: Any, memory_kind: Any = None):
+        self._device = device
+
+    @property
+    def device_set(self) -> set[Any]:
+        return {self._device}
+
+    addressable_devices = device_set
+
+    @property
+    def num_devices(self) -> int:
+        return 1
+
+    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def devices_indices_map(self, shape: tuple[int, ...]) -> dict[Any, Any]:
+        return {self._device: (slice(None),) * len(shape)}
+
+    addressable_devices_indices_map = devices_indices_map
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        return self == other
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SingleDeviceSharding) and self._device is other._device
+
+    def __hash__(self) -> int:
+        return hash(self._device)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device!r})"
+
+
+class Shard:
+    """One device's part of an array."""
+
+    __slots__ = ("device", "data")
+    replica_id = 0
+
+    def __init__(self, device: Any, data: Any):
+        self.device, self.data = device, data
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        return (slice(None),) * self.data.ndim
+
+
+def wrap(data: Any, weak: bool = False) -> DeviceArray:
+    """A DeviceArray around what an array library returned (rank-0 results may be scalars)."""
+    if data.__class__ is not ndarray and not hasattr(data, "__cuda_array_interface__"):
+        data = np.asarray(data)
+    return DeviceArray(data, weak)
+
+
+def wrap_aval(data: Any, aval: Aval) -> Any:
+    """Wrap a raw result whose aval is known."""
+    if dtypes.is_extended(aval.dtype):
+        return KeyArray(data, aval.dtype)
+    if data.__class__ is not ndarray and not hasattr(data, "__cuda_array_interface__"):
+        data = np.asarray(data)
+    return DeviceArray(data, aval.weak_type)
+
+
+def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArray:
+    """A DeviceArray with the values of a NumPy array, converted to a canonical dtype.
+
+    The buffer is shared only when nobody can write to it: the array is read-only and owns its
+    data, or `copy` is False."""
+    dtype = x.dtype
+    wanted = dtypes.canonicalize_dtype(dtype)
+    if wanted != dtype or not dtype.isnative:
+        x = np.asarray(x).astype(wanted)
+    elif copy and (x.flags.writeable or not x.flags.owndata):
+        x = np.array(x, copy=True, order="C" if x.flags.c_contiguous else "K", subok=False)
+    if x.__class__ is not ndarray:
+        x = np.asarray(x)
+    return DeviceArray(x, weak_type)
+
+
+_WEAK = (int, float, complex)
+
+
+def as_array(x: Any) -> Any:
+    """An Array (or tracer) from any array-like operand; Python scalars are weak."""
+    kind = type(x)
+    if kind is DeviceArray or isinstance(x, Array):
+        return x
+    if kind in _WEAK:
+        return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
+    if isinstance(x, ndarray):
+        if x.dtype == dtypes.float0:
+            return DeviceArray(x)
+        return from_numpy(x)
+    if isinstance(x, (bool, np.generic)):
+        return from_numpy(np.asarray(x), copy=False)
+    if isinstance(x, _WEAK):
+        return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
+    if hasattr(x, "__jax_array__"):
+        return as_array(x.__jax_array__())
+    raise TypeError(
+        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__}" + where()
+    )
+
+
+def raw_operand(x: Any) -> Any:
+    """The buffer of an operand of an eager operation."""
+    if isinstance(x, ConcreteArray):
+        return x._data
+    if isinstance(x, Tracer):
+        check_alive(x)
+        raise RuntimeError(f"a live tracer {x!r} reached the eager evaluator")
+    return as_array(x)._data
+
+
+# ------------------------------------------------------------------ fast operators of DeviceArray
+
+_FAST_FLOAT = frozenset("fd")  # NumPy arithmetic on these agrees with ours, Python scalars included
+_FAST_REAL = frozenset("fdeihlqbBHILQ?")
+
+
+def _binary(
+    name: str, ufunc: Any, chars: frozenset[str], compare: bool = False
+) -> Callable[..., Any]:
+    """An operator that goes straight to NumPy when it can."""
+
+    def method(self: DeviceArray, other: Any) -> Any:
+        if state.trace is not None:
+            return slow(self, other)
+        a = self._data
+        kind = other.__class__
+        if kind is DeviceArray:
+            b = other._data
+            if a.dtype is not b.dtype or a.dtype.char not in chars or a.__class__ is not ndarray:
+                return slow(self, other)
+            weak = self.weak_type and other.weak_type
+        elif (kind is float or kind is int) and a.dtype.char in _FAST_FLOAT:
+            b, weak = other, self.weak_type
+        else:
+            return slow(self, other)
+        token = ignore_errors()
+        try:
+            out = ufunc(a, b)
+        except ValueError:
+            return slow(self, other)
+        finally:
+            restore_errors(token)
+        if out.__class__ is not ndarray:
+            out = np.asarray(out)
+        result = _new(DeviceArray)
+        result._data = out
+        result.weak_type = weak and not compare
+        return result
+
+    def slow(self: Any, other: Any) -> Any:
+        return getattr(Array, name)(self, other)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+_new = object.__new__
+
+
+def _reflected(ufunc: Any) -> Callable[[Any, Any], Any]:
+    return lambda a, b: ufunc(b, a)
+
+
+_ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+_COMPARE = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+_NUMBERS = _FAST_REAL - {"?"}
+
+
+def _install_fast_operators() -> None:
+    for name, ufunc in _ARITHMETIC.items():
+        direct, swapped = f"__{name}__", f"__r{name}__"
+        setattr(DeviceArray, direct, _binary(direct, ufunc, _NUMBERS))
+        setattr(DeviceArray, swapped, _binary(swapped, _reflected(ufunc), _NUMBERS))
+    divide, divided = "__truediv__", "__rtruediv__"
+    setattr(DeviceArray, divide, _binary(divide, np.true_divide, _FAST_FLOAT))
+    setattr(DeviceArray, divided, _binary(divided, _reflected(np.true_divide), _FAST_FLOAT))
+    for name, ufunc in _COMPARE.items():
+        setattr(DeviceArray, f"__{name}__", _binary(f"__{name}__", ufunc, _FAST_REAL, True))
+
+
+_install_fast_operators()

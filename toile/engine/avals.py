@@ -1,0 +1,177 @@
+"""Abstract values: what is known of an array before it exists, and the symbolic zero.
+
+An `Aval` is a shape, a dtype and the weak bit; it is immutable and compared by value. `Zero` stands
+for a tangent or cotangent that is known to be zero; it keeps what it is the zero *of* and makes
+its aval only when asked. May import engine.dtypes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+
+Shape = tuple[int, ...]
+
+
+class Aval:
+    """Shape, dtype and weak bit of an array."""
+
+    __slots__ = ("shape", "dtype", "weak_type")
+
+    def __init__(self, shape: Shape, dtype: Any, weak_type: bool = False):
+        self.shape = shape
+        self.dtype = dtype
+        self.weak_type = weak_type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: Shape) -> Aval:
+        return Aval(shape, self.dtype, self.weak_type)
+
+    def update(self, **changes: Any) -> Aval:
+        """A copy with some of shape, dtype and weak_type replaced."""
+        fields = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
+        return Aval(**{**fields, **changes})
+
+    def strip_weak_type(self) -> Aval:
+        return Aval(self.shape, self.dtype, False) if self.weak_type else self
+
+    def to_tangent_aval(self) -> Aval:
+        return Aval(self.shape, tangent_dtype(self.dtype), self.weak_type)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Aval)
+            and self.shape == other.shape
+            and self.dtype == other.dtype
+            and self.weak_type == other.weak_type
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.weak_type))
+
+    def short(self) -> str:
+        return f"{short_dtype(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    def str_short(self, short_dtypes: bool = False) -> str:
+        name = short_dtype(self.dtype) if short_dtypes else dtypes.name_of(self.dtype)
+        return f"{name}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short()}{weak})"
+
+    def __reduce__(self) -> Any:
+        return Aval, (self.shape, self.dtype, self.weak_type)
+
+    @property
+    def sharding(self) -> Any:
+        """Where the array is laid out; a single device's arrays have no sharding in their aval."""
+        return NO_SHARDING
+
+
+class _NoSharding:
+    """The sharding of values on one device: an empty mesh and an empty specification."""
+
+    class _Mesh:
+        empty = True
+        axis_names: tuple[str, ...] = ()
+        shape: dict[str, int] = {}
+
+    mesh = _Mesh()
+    spec: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return "NoSharding()"
+
+
+NO_SHARDING = _NoSharding()
+
+_SHORT = {
+    "float": "f",
+    "uint": "u",
+    "int": "i",
+    "complex": "c",
+}
+
+
+def short_dtype(dtype: Any) -> str:
+    """`f32` for float32, `bf16`, `i8`, `c64`, `bool`, `key<fry>`."""
+    name = dtypes.name_of(dtype)
+    if name == "bfloat16":
+        return "bf16"
+    for long, short in _SHORT.items():
+        if name.startswith(long):
+            return short + name[len(long) :]
+    return name
+
+
+def tangent_dtype(dtype: Any) -> Any:
+    """The dtype of tangents: float0 for integers, booleans and keys."""
+    return dtype if dtypes.is_inexact(dtype) else dtypes.float0
+
+
+class Zero:
+    """The symbolic zero tangent (or cotangent) of the value or aval `like`."""
+
+    __slots__ = ("like",)
+
+    def __init__(self, like: Any):
+        self.like = like
+
+    @property
+    def aval(self) -> Aval:
+        like = self.like
+        aval = like if type(like) is Aval else aval_of(like)
+        return Aval(aval.shape, tangent_dtype(aval.dtype), False)
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: len(self.aval.shape))
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+
+_SCALARS = (bool, int, float, complex)
+
+
+def aval_of(x: Any) -> Aval:
+    """The aval of any array-like leaf: Array, tracer, NumPy array or scalar, Python scalar."""
+    try:
+        return x.aval
+    except AttributeError:
+        pass
+    kind = type(x)
+    if kind in _SCALARS:
+        return Aval((), dtypes.scalar_dtype(x), kind is not bool)
+    if isinstance(x, (np.ndarray, np.generic)):
+        if x.dtype == dtypes.float0:
+            return Aval(x.shape, dtypes.float0)
+        return Aval(x.shape, dtypes.canonicalize_dtype(x.dtype))
+    if hasattr(x, "__jax_array__"):
+        return aval_of(x.__jax_array__())
+    if isinstance(x, _SCALARS):
+        base = next(t for t in _SCALARS if isinstance(x, t))
+        return Aval((), dtypes.scalar_dtype(base(x)), base is not bool)
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return Aval(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True),
+                    bool(getattr(x, "weak_type", False)))
+    raise TypeError(
+        f"Value {x!r} with type {type(x)} is not a valid toile type: needed an array, a NumPy "
+        "array or a number (wrap it in a pytree, or mark it static)"
+    )

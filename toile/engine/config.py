@@ -1,0 +1,462 @@
+"""Configuration flags: one table, process-wide values, thread-local overrides.
+
+`flags` holds the current value of every flag under its short name (`flags.enable_x64`): the class
+carries the process-wide value and an instance attribute, private to each thread, overrides it, so
+a read is one attribute access. `config` is the public object with JAX's names; every flag that can
+be scoped also has a `State` here, which called gives a context manager and decorator.
+Hooks in `on_change` are called as `hook(name)` after each change, on the thread that made it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import operator
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+Parser = Callable[[str, Any], Any]
+
+on_change: list[Callable[[str], None]] = []
+
+
+class _Flags(threading.local):
+    """Current flag values: class attributes are process-wide, instance attributes thread-local."""
+
+    enable_x64: bool
+    numpy_dtype_promotion: str
+    numpy_rank_promotion: str
+    default_matmul_precision: str | None
+    default_device: Any
+    default_prng_impl: str
+    threefry_partitionable: bool
+    softmax_custom_jvp: bool
+    debug_nans: bool
+    debug_infs: bool
+    disable_jit: bool
+    log_compiles: bool
+    check_tracer_leaks: bool
+    enable_checks: bool
+    explicit_x64_dtypes: str
+    context: tuple[object, tuple[Any, ...]] = (None, ())  # what trace_context last found
+
+
+flags = _Flags()
+
+
+# Parsers: from what a user or the environment supplies to the stored value.
+
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+_FALSE = ("0", "false", "f", "no", "n", "off", "")
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, str):
+        return bool(value)
+    if value.lower() in _TRUE:
+        return True
+    if value.lower() in _FALSE:
+        return False
+    raise ValueError(f"config: {name} needed a boolean, got {value!r}")
+
+
+def _integer(name: str, value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"config: {name} needed an int or None, got {value!r} of {type(value)}")
+
+
+def _real(name: str, value: Any) -> float | None:
+    if value is None or isinstance(value, (int, float)):
+        return value
+    raise ValueError(f"config: {name} needed a float or None, got {value!r} of {type(value)}")
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"config: {name} needed a string or None, got {value!r} of {type(value)}")
+
+
+def _anything(name: str, value: Any) -> Any:
+    return value
+
+
+def _one_of(*allowed: str | None) -> Parser:
+    def parse(name: str, value: Any) -> Any:
+        # An Enum member with one of our words as its value is as good as the word.
+        word = getattr(value, "value", value)
+        if any(word is option or (option is not None and word == option) for option in allowed):
+            return word
+        raise ValueError(f"config: {name} must be one of {list(allowed)}, got {value!r}")
+
+    return parse
+
+
+_PLATFORMS = ("cpu", "gpu", "cuda", "rocm", "tpu")
+
+
+def _device(name: str, value: Any) -> Any:
+    if value is None or hasattr(value, "platform"):
+        return value
+    if isinstance(value, str) and value.partition(":")[0] in _PLATFORMS:
+        return value
+    raise ValueError(
+        f"config: {name} must be a Device (such as devices('cpu')[0]), a platform name "
+        f"like 'cpu' or 'gpu', or None, got {value!r}"
+    )
+
+
+_PRECISIONS = (
+    *(None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    *("ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY"),
+    *("ANY_F8_ANY_F8_ANY_FAST_ACCUM", "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16"),
+    *("BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9"),
+    *("TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"),
+)
+_PRNGS = ("threefry2x32", "threefry4x32", "rbg", "unsafe_rbg", "philox2x32", "philox4x32")
+_GUARDS = _one_of(None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
+_CHECKS = _one_of("ignore", "raise")
+_EFFORTS = ("UNKNOWN", "O0", "O1", "O2", "O3")
+_FILTERING = ("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto")
+_LEVELS = (None, "NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+# Every flag: short name -> (default, parser).
+_TABLE: dict[str, tuple[Any, Parser]] = {
+    # What programs compute.
+    "enable_x64": (False, _boolean),
+    "explicit_x64_dtypes": ("warn", _one_of("warn", "error", "allow")),
+    "numpy_dtype_promotion": ("standard", _one_of("standard", "strict")),
+    "numpy_rank_promotion": ("allow", _one_of("allow", "warn", "raise")),
+    "default_matmul_precision": (None, _one_of(*_PRECISIONS)),
+    "default_device": (None, _device),
+    "default_prng_impl": ("threefry2x32", _one_of(*_PRNGS)),
+    "threefry_partitionable": (True, _boolean),
+    "random_seed_offset": (0, _integer),
+    "high_dynamic_range_gumbel": (False, _boolean),
+    "softmax_custom_jvp": (False, _boolean),
+    "legacy_prng_key": ("allow", _one_of("allow", "warn", "error")),
+    "enable_custom_prng": (False, _boolean),
+    "allow_f16_reductions": (True, _boolean),
+    # The 32-bit choice left JAX before 0.10; the flag itself is still met in older scripts.
+    "default_dtype_bits": ("64", _one_of("64")),
+    # How they run.
+    "disable_jit": (False, _boolean),
+    "platforms": (None, _text),
+    "platform_name": ("", _text),
+    "num_cpu_devices": (-1, _integer),
+    "cuda_visible_devices": ("all", _text),
+    "cpu_enable_async_dispatch": (True, _boolean),
+    "cpu_collectives_implementation": ("gloo", _one_of(None, "gloo", "mpi", "megascale")),
+    "disable_most_optimizations": (False, _boolean),
+    "optimization_level": ("UNKNOWN", _one_of(*_EFFORTS)),
+    "memory_fitting_level": ("O2", _one_of(*_EFFORTS)),
+    "exec_time_optimization_effort": (0.0, _real),
+    "memory_fitting_effort": (0.0, _real),
+    "use_shardy_partitioner": (True, _boolean),
+    "use_direct_linearize": (True, _boolean),
+    "use_magma": ("auto", _one_of("off", "on", "auto")),
+    "threefry_gpu_kernel_lowering": (False, _boolean),
+    "compiler_enable_remat_pass": (True, _boolean),
+    "auto_pcast": (True, _boolean),
+    "eager_constant_folding": (False, _boolean),
+    "remove_size_one_mesh_axis_from_type": (False, _boolean),
+    # Checks.
+    "debug_nans": (False, _boolean),
+    "debug_infs": (False, _boolean),
+    "debug_key_reuse": (False, _boolean),
+    "check_tracer_leaks": (False, _boolean),
+    "check_static_indices": (False, _boolean),
+    "check_vma": (False, _boolean),
+    "enable_checks": (False, _boolean),
+    "error_checking_behavior_nan": ("ignore", _CHECKS),
+    "error_checking_behavior_divide": ("ignore", _CHECKS),
+    "error_checking_behavior_oob": ("ignore", _CHECKS),
+    "transfer_guard": (None, _GUARDS),
+    "transfer_guard_host_to_device": (None, _GUARDS),
+    "transfer_guard_device_to_device": (None, _GUARDS),
+    "transfer_guard_device_to_host": (None, _GUARDS),
+    "array_garbage_collection_guard": (None, _one_of(None, "allow", "log", "fatal")),
+    "thread_guard": (False, _boolean),
+    "no_tracing": (False, _boolean),
+    "no_execution": (False, _boolean),
+    "disable_bwd_checks": (False, _boolean),
+    "mutable_array_checks": (True, _boolean),
+    "disallow_mesh_context_manager": (False, _boolean),
+    "captured_constants_warn_bytes": (2_000_000_000, _integer),
+    "captured_constants_report_frames": (0, _integer),
+    # What is reported.
+    "log_compiles": (False, _boolean),
+    "log_checkpoint_residuals": (False, _boolean),
+    "explain_cache_misses": (False, _boolean),
+    "traceback_filtering": ("auto", _one_of(*_FILTERING)),
+    "traceback_in_locations_limit": (100, _integer),
+    "include_full_tracebacks_in_locations": (True, _boolean),
+    "tracer_error_num_traceback_frames": (5, _integer),
+    "logging_level": ("NOTSET", _one_of(*_LEVELS)),
+    "debug_log_modules": ("", _text),
+    "pprint_use_color": (True, _boolean),
+    "distributed_debug": (False, _boolean),
+    "dump_ir_to": ("", _text),
+    "dump_ir_modes": ("stablehlo", _text),
+    "include_debug_info_in_dumps": (True, _boolean),
+    # The compilation cache.
+    "enable_compilation_cache": (True, _boolean),
+    "compilation_cache_dir": (None, _text),
+    "compilation_cache_max_size": (-1, _integer),
+    "compilation_cache_check_contents": (False, _boolean),
+    "compilation_cache_include_metadata_in_key": (False, _boolean),
+    "compilation_cache_expect_pgle": (False, _boolean),
+    "persistent_cache_min_compile_time_secs": (1.0, _real),
+    "persistent_cache_min_entry_size_bytes": (0, _integer),
+    "persistent_cache_enable_xla_caches": ("xla_gpu_per_fusion_autotune_cache_dir", _text),
+    "raise_persistent_cache_errors": (False, _boolean),
+}
+
+# JAX spells these without its prefix.
+_UNPREFIXED = frozenset({"check_vma", "eager_constant_folding"})
+_ALIASES = {"x64_enabled": "enable_x64", "checking_leaks": "check_tracer_leaks"}
+_GUARD_DIRECTIONS = ("host_to_device", "device_to_device", "device_to_host")
+
+# The flags a traced program may depend on: together they belong to every jit cache key.
+TRACE_FLAGS = (
+    *("enable_x64", "explicit_x64_dtypes", "numpy_dtype_promotion", "numpy_rank_promotion"),
+    *("default_matmul_precision", "default_device", "default_prng_impl"),
+    *("threefry_partitionable", "random_seed_offset", "high_dynamic_range_gumbel"),
+    *("softmax_custom_jvp", "enable_custom_prng", "allow_f16_reductions"),
+    *("disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_static_indices"),
+    *("error_checking_behavior_nan", "error_checking_behavior_divide"),
+    *("error_checking_behavior_oob", "disable_most_optimizations"),
+)
+_read_trace_flags = operator.attrgetter(*TRACE_FLAGS)
+
+
+# A token replaced at every change on any thread; what was derived under another token is stale.
+_generation = object()
+
+
+def trace_context() -> tuple[Any, ...]:
+    """Values of `TRACE_FLAGS` in force on this thread; hashable, for cache keys."""
+    generation, values = flags.context
+    if generation is not _generation:
+        generation = _generation  # read before the flags: a change in between makes this stale
+        values = _read_trace_flags(flags)
+        flags.context = (generation, values)
+    return values
+
+
+def x64_enabled() -> bool:
+    """Whether 64-bit types are in force on this thread."""
+    return flags.enable_x64
+
+
+def _short_name(name: str) -> str:
+    """The table's name of a flag given with or without `jax_`/`toile_`; AttributeError if none."""
+    short = name.removeprefix("jax_").removeprefix("toile_")
+    short = _ALIASES.get(short, short)
+    if short in _TABLE:
+        return short
+    near = difflib.get_close_matches(short, _TABLE, n=1)
+    hint = f" (did you mean {'jax_' + near[0]!r}?)" if near else ""
+    raise AttributeError(f"Unrecognized config option: {name}{hint}")
+
+
+def _changed(name: str) -> None:
+    global _generation
+    _generation = object()
+    for hook in on_change:
+        hook(name)
+
+
+def _covered(name: str) -> tuple[str, ...]:
+    """The flags that setting `name` sets: transfer_guard stands for all three directions."""
+    if name == "transfer_guard":
+        return (name, *(f"transfer_guard_{d}" for d in _GUARD_DIRECTIONS))
+    return (name,)
+
+
+def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
+    """The default of a flag after the variables TOILE_X and JAX_X, the first one found."""
+    default, parser = _TABLE[short]
+    variables = [f"TOILE_{short.upper()}", f"JAX_{short.upper()}"]
+    if short == "num_cpu_devices":
+        variables.insert(0, "TOILE_CPU_DEVICES")
+    for variable in variables:
+        text = environment.get(variable)
+        if text is None:
+            continue
+        try:
+            value: Any = text
+            if parser is _integer:
+                value = int(text)
+            elif parser is _real:
+                value = float(text)
+            elif text == "" and default is None:
+                value = None
+            return parser(short, value)
+        except ValueError as error:
+            raise ValueError(f"config: environment variable {variable}={text!r}: {error}") from None
+    return default
+
+
+for _name in _TABLE:
+    setattr(_Flags, _name, _environment_value(_name, os.environ))
+
+
+class Config:
+    """The public configuration object: JAX's flag names, with or without the `jax_` prefix."""
+
+    def update(self, name: str, value: Any) -> None:
+        """Set the process-wide value of flag `name`."""
+        short = _short_name(name)
+        value = _TABLE[short][1](short, value)
+        for each in _covered(short):
+            setattr(_Flags, each, value)
+        _changed(short)
+
+    def read(self, name: str) -> Any:
+        """The value of flag `name` in force on this thread."""
+        return getattr(flags, _short_name(name))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All flags under JAX's names with their values on this thread."""
+        return {n if n in _UNPREFIXED else f"jax_{n}": getattr(flags, n) for n in _TABLE}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(flags, _short_name(name))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"config: cannot assign {name} (use config.update({name!r}, value))")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.values]
+
+    def __repr__(self) -> str:
+        changed = {k: v for k, v in self.values.items() if v != _TABLE[_short_name(k)][0]}
+        return f"Config({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
+
+    def parse_flags_with_absl(self) -> None:
+        """Kept for programs that call it: flags come from `update` and the environment."""
+
+    def config_with_absl(self) -> None:
+        """Kept for programs that call it: flags come from `update` and the environment."""
+
+
+config = Config()
+
+
+class Override:
+    """Context manager and decorator that gives flags other values on the current thread."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+        self._saved: list[dict[str, Any]] = []  # a stack: one manager may be entered again
+
+    def __enter__(self) -> None:
+        local = flags.__dict__
+        self._saved.append({name: local[name] for name in self._values if name in local})
+        local.update(self._values)
+        self._notify()
+
+    def __exit__(self, *exc_info: object) -> None:
+        local, saved = flags.__dict__, self._saved.pop()
+        for name in self._values:
+            if name in saved:
+                local[name] = saved[name]
+            else:
+                local.pop(name, None)
+        self._notify()
+
+    def _notify(self) -> None:
+        for name in self._values:
+            _changed(name)
+
+    def __call__(self, fun: F) -> F:
+        @functools.wraps(fun)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with Override(self._values):
+                return fun(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+_REQUIRED: Any = object()
+
+
+class State:
+    """One flag as a callable: `state(value)` is a context manager, `state.value` reads it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name if name in _UNPREFIXED else f"jax_{name}"
+        self.__name__ = name
+        self.__doc__ = f"Context manager and decorator for the `{self.name}` option."
+
+    @property
+    def value(self) -> Any:
+        """The value in force on this thread."""
+        return getattr(flags, self.__name__)
+
+    def __call__(self, new_val: Any = _REQUIRED) -> Override:
+        name, parser = self.__name__, _TABLE[self.__name__][1]
+        if new_val is _REQUIRED:
+            if parser is not _boolean:
+                raise TypeError(f"{name}: needed the new value of the option, got no argument")
+            new_val = True
+        value = parser(name, new_val)
+        return Override(dict.fromkeys(_covered(name), value))
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self.__name__}: a flag has no truth value (use .value)")
+
+    def __repr__(self) -> str:
+        return f"<config option {self.name}={self.value!r}>"
+
+
+allow_f16_reductions = State("allow_f16_reductions")
+array_garbage_collection_guard = State("array_garbage_collection_guard")
+auto_pcast = State("auto_pcast")
+check_tracer_leaks = State("check_tracer_leaks")
+debug_infs = State("debug_infs")
+debug_key_reuse = State("debug_key_reuse")
+debug_nans = State("debug_nans")
+default_device = State("default_device")
+default_matmul_precision = State("default_matmul_precision")
+default_prng_impl = State("default_prng_impl")
+enable_checks = State("enable_checks")
+enable_custom_prng = State("enable_custom_prng")
+enable_x64 = State("enable_x64")
+error_checking_behavior_divide = State("error_checking_behavior_divide")
+error_checking_behavior_nan = State("error_checking_behavior_nan")
+error_checking_behavior_oob = State("error_checking_behavior_oob")
+explain_cache_misses = State("explain_cache_misses")
+explicit_x64_dtypes = State("explicit_x64_dtypes")
+legacy_prng_key = State("legacy_prng_key")
+log_compiles = State("log_compiles")
+no_execution = State("no_execution")
+no_tracing = State("no_tracing")
+numpy_dtype_promotion = State("numpy_dtype_promotion")
+numpy_rank_promotion = State("numpy_rank_promotion")
+remove_size_one_mesh_axis_from_type = State("remove_size_one_mesh_axis_from_type")
+softmax_custom_jvp = State("softmax_custom_jvp")
+thread_guard = State("thread_guard")
+threefry_partitionable = State("threefry_partitionable")
+transfer_guard = State("transfer_guard")
+transfer_guard_device_to_device = State("transfer_guard_device_to_device")
+transfer_guard_device_to_host = State("transfer_guard_device_to_host")
+transfer_guard_host_to_device = State("transfer_guard_host_to_device")
+
+
+def disable_jit(disable: bool = True) -> Override:
+    """Context manager under which jit-compiled functions run operation by operation."""
+    return Override({"disable_jit": _boolean("disable_jit", disable)})
+
+
+def checking_leaks() -> Override:
+    """Context manager that reports tracers which outlive their transformation."""
+    return check_tracer_leaks(True)

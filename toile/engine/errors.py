@@ -1,0 +1,225 @@
+"""The errors of tracing, each a class with a broken and a repaired program in its docstring.
+
+Messages say what was needed, what was given, where in the user's program, and what to do, in at
+most 15 lines. `toile.errors` is the public face. May import engine.source only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.engine.source import where
+
+
+class ToileError(Exception):
+    """Base of toile's own errors."""
+
+
+class JAXTypeError(TypeError):
+    """A TypeError that comes from tracing rather than from Python itself."""
+
+
+class JAXIndexError(IndexError):
+    """An IndexError that comes from tracing rather than from Python itself."""
+
+
+class ConcretizationTypeError(JAXTypeError):
+    """A traced value was used where a concrete one is needed.
+
+    Broken::
+
+        @toile.jit
+        def zeros(n):
+            return toile.numpy.zeros(n)      # n has no value while tracing
+
+    Repaired::
+
+        @partial(toile.jit, static_argnums=0)
+        def zeros(n):
+            return toile.numpy.zeros(n)      # n is a Python int
+    """
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value was used as a condition of Python's `if`, `while`, `and`, `or` or `assert`.
+
+    Broken::
+
+        @toile.jit
+        def relu(x):
+            return x if x > 0 else 0.0
+
+    Repaired::
+
+        @toile.jit
+        def relu(x):
+            return toile.numpy.where(x > 0, x, 0.0)
+    """
+
+
+class TracerArrayConversionError(JAXTypeError):
+    """A traced value was handed to NumPy or another library that needs real numbers.
+
+    Broken::
+
+        toile.jit(lambda x: numpy.sin(x))(1.0)
+
+    Repaired::
+
+        toile.jit(lambda x: toile.numpy.sin(x))(1.0)
+    """
+
+
+class TracerIntegerConversionError(JAXTypeError):
+    """A traced value was used as a Python integer, such as a list index or a length.
+
+    Broken::
+
+        toile.jit(lambda i: [10, 20, 30][i])(1)
+
+    Repaired::
+
+        toile.jit(lambda i: toile.numpy.array([10, 20, 30])[i])(1)
+    """
+
+
+class NonConcreteBooleanIndexError(JAXIndexError):
+    """An array was indexed by a traced boolean mask, so that its result's shape is unknown.
+
+    Broken::
+
+        toile.jit(lambda x: x[x > 0].sum())(x)
+
+    Repaired::
+
+        toile.jit(lambda x: toile.numpy.where(x > 0, x, 0).sum())(x)
+    """
+
+
+class UnexpectedTracerError(JAXTypeError):
+    """A tracer outlived the function that was being traced, through a global, a list or `self`.
+
+    Broken::
+
+        seen = []
+        toile.jit(lambda x: seen.append(x * 2))(1.0)
+        seen[0] + 1
+
+    Repaired::
+
+        doubled = toile.jit(lambda x: x * 2)(1.0)    # return what you want to keep
+        doubled + 1
+    """
+
+
+class NonHashableStaticArgumentError(ValueError):
+    """A static argument of jit has no hash, so that it cannot be part of the cache key.
+
+    Broken::
+
+        toile.jit(f, static_argnums=1)(x, [3, 3])
+
+    Repaired::
+
+        toile.jit(f, static_argnums=1)(x, (3, 3))
+    """
+
+
+class TreeStructureError(TypeError):
+    """Two pytrees that must have the same structure differ (a scan carry, the branches of cond).
+
+    Broken::
+
+        lax.scan(lambda c, x: ((c, c), x), 0.0, xs)
+
+    Repaired::
+
+        lax.scan(lambda c, x: (c + x, x), 0.0, xs)
+    """
+
+
+class ShapeError(TypeError):
+    """Operands whose shapes or dtypes do not fit the operation.
+
+    Broken::
+
+        jnp.ones((3, 4)) @ jnp.ones((3, 4))
+
+    Repaired::
+
+        jnp.ones((3, 4)) @ jnp.ones((3, 4)).T
+    """
+
+
+class KeyReuseError(RuntimeError):
+    """A random key was used twice while `debug_key_reuse` is on.
+
+    Broken::
+
+        a, b = random.normal(key), random.normal(key)
+
+    Repaired::
+
+        k1, k2 = random.split(key)
+        a, b = random.normal(k1), random.normal(k2)
+    """
+
+
+class JaxRuntimeError(RuntimeError):
+    """A failure while a compiled program ran."""
+
+
+class NoDefaultBackendError(RuntimeError):
+    """No device was found for the requested platform."""
+
+
+_FIXES = {
+    "bool": (
+        TracerBoolConversionError,
+        "a concrete bool",
+        "use `toile.numpy.where` or `toile.lax.cond`, or mark the argument with static_argnums",
+    ),
+    "array": (
+        TracerArrayConversionError,
+        "a NumPy array",
+        "call the function of `toile.numpy` with the same name, or `toile.pure_callback`",
+    ),
+    "index": (
+        TracerIntegerConversionError,
+        "a Python integer index",
+        "index a toile array instead, or mark the argument with static_argnums",
+    ),
+}
+
+
+def conversion_error(tracer: Any, wanted: str) -> Exception:
+    """The error for a tracer that was asked for its value as `wanted`."""
+    kind, needed, fix = _FIXES.get(
+        wanted,
+        (
+            ConcretizationTypeError,
+            f"a concrete value for `{wanted}`",
+            "compute it outside of the traced function, or mark the argument with static_argnums",
+        ),
+    )
+    return kind(
+        f"needed {needed}, got a traced array {tracer.aval.str_short()}, which has no value while "
+        f"its function is traced ({fix}){tracer.describe()}{where()}"
+    )
+
+
+def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
+    """The error for a tracer that is used after its trace has ended."""
+    return UnexpectedTracerError(
+        f"a traced array {tracer.aval.str_short()} was used after the function that was being "
+        "traced has returned. Needed: an array that is a result of that function; got: a tracer "
+        "that leaked through a side effect (a global, a list, an attribute or a generator). "
+        f"Return the value from the function instead.{tracer.describe()}{where()}"
+    )
+
+
+def shape_error(op: str, needed: str, avals: Any, hint: str = "") -> ShapeError:
+    """The error for operands that do not fit: names the operation, every operand and the line."""
+    got = ", ".join(a.str_short() for a in avals)
+    tail = f" ({hint})" if hint else ""
+    return ShapeError(f"{op}: needed {needed}, got {got}{tail}{where()}")

@@ -1,0 +1,116 @@
+"""Extended dtypes: elements that are not numbers, each held as a small block of numbers.
+
+Random keys are the one kind there is. NumPy knows nothing of these dtypes; they offer the part of
+`np.dtype`'s interface that generic code reads. Lives below `dtypes`, which re-exports it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine.config import flags
+
+
+class extended(np.generic):
+    """Abstract scalar type of all extended dtypes, for `issubdtype`."""
+
+
+class prng_key(extended):
+    """Abstract scalar type of all random key dtypes, for `issubdtype`."""
+
+
+class ExtendedDType:
+    """Base of dtypes that NumPy does not know; `type` is their scalar type."""
+
+    type: type
+    name: str
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class KeyImpl:
+    """A random bit generator as dtypes see it: its name, its tag and the shape of one key."""
+
+    name: str
+    tag: str
+    key_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.tag
+
+
+KEY_IMPLS: dict[str, KeyImpl] = {
+    impl.name: impl
+    for impl in (
+        KeyImpl("threefry2x32", "fry", (2,)),
+        KeyImpl("rbg", "rbg", (4,)),
+        KeyImpl("unsafe_rbg", "urbg", (4,)),
+    )
+}
+
+
+class KeyDType(ExtendedDType):
+    """The dtype of random keys, `key<fry>`: each element is a block of uint32 numbers."""
+
+    __slots__ = ("_hash", "impl")
+    type = prng_key
+    kind = "V"
+
+    def __init__(self, impl: Any) -> None:
+        self.impl = impl
+        self._hash = hash((KeyDType, impl))
+
+    @property
+    def _impl(self) -> Any:  # JAX's name for it
+        return self.impl
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"key<{self.impl.tag}>"
+
+    @property
+    def itemsize(self) -> int:  # type: ignore[override]
+        return 4 * math.prod(self.impl.key_shape)
+
+    @property
+    def physical_shape(self) -> tuple[int, ...]:
+        """Shape of the uint32 block behind one element."""
+        return tuple(self.impl.key_shape)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is KeyDType and self.impl == other.impl
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyDType, (self.impl,)
+
+
+def key_dtype(impl: str | None = None) -> KeyDType:
+    """The key dtype of the generator named `impl`, by default the configured one."""
+    name = flags.default_prng_impl if impl is None else impl
+    if name not in KEY_IMPLS:
+        raise ValueError(f"key_dtype: needed one of {list(KEY_IMPLS)}, got {name!r}")
+    return _key_dtypes(KEY_IMPLS[name])
+
+
+_key_dtypes = functools.cache(KeyDType)
+
+
+def key_words(dtype: KeyDType) -> int:
+    """How many uint32 numbers one key of this dtype is."""
+    return math.prod(dtype.impl.key_shape)
+
+
+def is_extended(dtype: Any) -> bool:
+    """Whether `dtype` is an extended dtype, such as that of random keys."""
+    return isinstance(dtype, ExtendedDType)

@@ -1,0 +1,129 @@
+"""Key paths: where a leaf sits in a tree, and how such a path is written.
+
+A path is a tuple of entries, one per level: DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey, or
+any object a registered type names its children with. `str` of an entry is the Python expression
+that would reach the child, so that `name + keystr(path)` reads like code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+
+class _Key:
+    """An immutable path entry that holds one value, compared by class and value."""
+
+    __slots__ = ("_value",)
+    _field = ""
+    _value: Any
+
+    def __init__(self, value: Any) -> None:
+        object.__setattr__(self, "_value", value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__}: entries are immutable, cannot set {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return bool(self._value == other._value)
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._field}={self._value!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._value,)
+
+
+class SequenceKey(_Key):
+    """The position of a child in a list or tuple."""
+
+    __slots__ = ()
+    _field = "idx"
+    __match_args__ = ("idx",)
+
+    def __init__(self, idx: int) -> None:
+        _Key.__init__(self, idx)
+
+    @property
+    def idx(self) -> int:
+        """The position."""
+        return self._value
+
+    def __str__(self) -> str:
+        return f"[{self._value!r}]"
+
+
+class DictKey(_Key):
+    """The key of a child in a dictionary."""
+
+    __slots__ = ()
+    _field = "key"
+    __match_args__ = ("key",)
+
+    def __init__(self, key: Hashable) -> None:
+        _Key.__init__(self, key)
+
+    @property
+    def key(self) -> Hashable:
+        """The key."""
+        return self._value
+
+    def __str__(self) -> str:
+        return f"[{self._value!r}]"
+
+
+class GetAttrKey(_Key):
+    """The attribute under which a child is reached."""
+
+    __slots__ = ()
+    _field = "name"
+    __match_args__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        _Key.__init__(self, name)
+
+    @property
+    def name(self) -> str:
+        """The attribute's name."""
+        return self._value
+
+    def __str__(self) -> str:
+        return f".{self._value}"
+
+
+class FlattenedIndexKey(_Key):
+    """The position of a child of a registered type that names no keys."""
+
+    __slots__ = ()
+    _field = "key"
+    __match_args__ = ("key",)
+
+    def __init__(self, key: int) -> None:
+        _Key.__init__(self, key)
+
+    @property
+    def key(self) -> int:
+        """The position among the flattened children."""
+        return self._value
+
+    def __str__(self) -> str:
+        return f"[<flat index {self._value}>]"
+
+
+KeyEntry = TypeVar("KeyEntry", bound=Hashable)
+KeyPath = tuple[KeyEntry, ...]
+
+
+def simple_keystr(key: Any) -> str:
+    """Write one entry without brackets, quotes or dots."""
+    return str(key._value) if isinstance(key, _Key) else str(key)
+
+
+def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+    """Write a key path as text: `['a'][0].b`, or `a/0/b` with simple=True, separator='/'."""
+    return separator.join(map(simple_keystr if simple else str, keys))

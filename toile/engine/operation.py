@@ -1,0 +1,176 @@
+"""The contract of an operation: fields are static parameters, methods are rules.
+
+`op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces. Rules
+are named after who calls them: `infer` (avals), `eager` (numpy or cupy arrays), `jvp`, `transpose`
+and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are operands.
+May import the engine below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import DeviceArray, KeyArray, as_array, raw_operand, wrap_aval
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.source import where
+from toile.engine.tracing import state
+
+ndarray = np.ndarray
+Axis = tuple[Any, int]  # the name (or None) and size of an axis that vmap maps
+Dim = int | None
+
+_SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class Operation:
+    """One primitive. Subclasses are frozen dataclasses; families supply most rules."""
+
+    # Results come as a list, not one value; `eager` then returns a sequence.
+    multiple: ClassVar[bool] = False
+    # `jvp` wants symbolic zeros as they are; others get arrays of zeros instead.
+    handles_zeros: ClassVar[bool] = False
+    # A result may be weakly typed although an operand is not (or there is none).
+    makes_weak: ClassVar[bool] = False
+    # Names of the effects an equation of this operation has ("debug", "io", ...).
+    effects: frozenset[str] = frozenset()
+
+    name: ClassVar[str] = "operation"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = _SNAKE.sub("_", cls.__name__).lower()
+
+    def __call__(self, *args: Any) -> Any:
+        trace = state.trace
+        if trace is None:
+            return run_eager(self, args)
+        return trace.process(self, args)
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        """Named axes the operation communicates over."""
+        return ()
+
+    # ---- rules
+    def infer(self, *avals: Aval) -> Any:
+        """Avals of the results; raises the errors users see for unfit operands."""
+        raise NotImplementedError(f"{self.name}: no infer rule")
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        """The meaning, in terms of an array library."""
+        raise NotImplementedError(f"{self.name}: no eager rule")
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """Result and tangent of the result."""
+        raise NotImplementedError(
+            f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a custom_jvp)"
+        )
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        """Cotangents of the linear operands, which arrive as avals.
+
+        `ct` is one value, or a list for multiple results. Returns the cotangent of the only linear
+        operand, or a tuple with one entry per operand (None for those that are not linear)."""
+        raise NotImplementedError(f"{self.name}: is not linear, so it cannot be transposed")
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        """Results and their mapped dims (None: not mapped)."""
+        raise NotImplementedError(f"{self.name}: no vmap rule")
+
+    def physical(self, *avals: Aval) -> Operation:
+        """The same operation on the uint32 buffers behind arrays of keys."""
+        raise TypeError(
+            f"{self.name}: needed numbers, got {', '.join(a.str_short() for a in avals)} "
+            f"(random keys support indexing and reshaping only; see toile.random.key_data){where()}"
+        )
+
+    def flops(self, *avals: Aval) -> int:
+        """Floating-point operations of one call, for cost analysis."""
+        return 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def infer_list(op: Operation, avals: Sequence[Aval]) -> list[Aval]:
+    """The result avals as a list, whether the operation has one result or several."""
+    out = op.infer(*avals)
+    return list(out) if op.multiple else [out]
+
+
+def run_eager(op: Operation, args: Sequence[Any]) -> Any:
+    """Run an operation now, on concrete operands."""
+    raws = []
+    weak = False
+    plain = True
+    for a in args:
+        if a.__class__ is DeviceArray:
+            raws.append(a._data)
+            weak = weak or a.weak_type
+        else:
+            if a.__class__ is KeyArray:
+                plain = False
+            else:
+                a = as_array(a)
+                weak = weak or getattr(a, "weak_type", False)
+                plain = plain and a.__class__ is DeviceArray
+            raws.append(raw_operand(a))
+    if not plain or weak or op.multiple or op.makes_weak:
+        return _run_inferred(op, args, raws)
+    token = ignore_errors()
+    try:
+        out = op.eager(np, *raws)
+    except Exception:
+        restore_errors(token)
+        token = ignore_errors()
+        op.infer(*[aval_of(a) for a in args])  # says what is wrong in the user's terms
+        raise
+    finally:
+        restore_errors(token)
+    if out.__class__ is not ndarray:
+        out = np.asarray(out)
+    return DeviceArray(out, False)
+
+
+def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> Any:
+    """The general path: results are wrapped after their inferred avals."""
+    avals = [aval_of(a) for a in args]
+    outs = infer_list(op, avals)
+    runner = op
+    if any(dtypes.is_extended(a.dtype) for a in avals):
+        runner = op.physical(*avals)
+    token = ignore_errors()
+    try:
+        results = runner.eager(np, *raws)
+    finally:
+        restore_errors(token)
+    if not op.multiple:
+        return wrap_aval(results, outs[0])
+    return [wrap_aval(r, a) for r, a in zip(results, outs, strict=True)]
+
+
+def instantiate(x: Any) -> Any:
+    """An array of zeros for a symbolic zero; anything else as it is."""
+    if type(x) is Zero:
+        return zeros_hook(x.aval)
+    return x
+
+
+def zeros_like_aval(aval: Aval) -> Any:
+    """An array of zeros of an aval, through the current trace."""
+    return zeros_hook(aval)
+
+
+def _unfilled(aval: Aval) -> Any:
+    raise RuntimeError("toile.primitives has not been imported")
+
+
+# Filled by toile.primitives.shapes, which owns the broadcast operation.
+zeros_hook: Any = _unfilled

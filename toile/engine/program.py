@@ -1,0 +1,485 @@
+"""The Program: typed equations over operations, in order, with no free variables.
+
+Values that a traced function closes over become leading inputs (`trace_program` returns them), never
+baked constants; rank-0 constants are literals. Programs are compared by identity. Here too: the
+trace that stages, the evaluator that replays a Program through whatever traces, and dead code.
+May import the engine below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import DeviceArray, as_array, raw_operand, wrap_aval
+from toile.engine.avals import Aval, aval_of
+from toile.engine.operation import Operation, infer_list
+from toile.engine.source import Source
+from toile.engine.tracing import Trace, Tracer, check_alive, current_source, opened, state
+
+
+class Var:
+    """A value of a Program: an input or the result of one equation."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Aval):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval.short()})"
+
+
+class Literal:
+    """A rank-0 constant operand; `val` is a NumPy array of rank 0."""
+
+    __slots__ = ("val", "aval")
+
+    def __init__(self, val: Any, aval: Aval):
+        self.val, self.aval = val, aval
+
+    def value(self) -> DeviceArray:
+        return DeviceArray(self.val, self.aval.weak_type)
+
+    def __repr__(self) -> str:
+        return f"{self.val}:{self.aval.short()}"
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """outs = op(ins), with where it came from."""
+
+    __slots__ = ("op", "ins", "outs", "source", "scope")
+
+    def __init__(
+        self,
+        op: Operation,
+        ins: list[Atom],
+        outs: list[Var],
+        source: Source | None = None,
+        scope: tuple[str, ...] = (),
+    ):
+        self.op, self.ins, self.outs = op, ins, outs
+        self.source, self.scope = source, scope
+
+    @property
+    def effects(self) -> frozenset[str]:
+        return self.op.effects
+
+    # The names JAX's users know.
+    @property
+    def primitive(self) -> Operation:
+        return self.op
+
+    @property
+    def invars(self) -> list[Atom]:
+        return self.ins
+
+    @property
+    def outvars(self) -> list[Var]:
+        return self.outs
+
+    @property
+    def params(self) -> dict[str, Any]:
+        fields = getattr(self.op, "__dataclass_fields__", {})
+        return {name: getattr(self.op, name) for name in fields}
+
+    def __repr__(self) -> str:
+        return f"{self.outs} = {self.op!r} {self.ins}"
+
+
+class Program:
+    """Inputs, equations in order, outputs. Immutable once made; compared by identity."""
+
+    __slots__ = ("inputs", "equations", "outputs", "name", "executable", "memo", "__weakref__")
+
+    def __init__(
+        self,
+        inputs: Sequence[Var],
+        equations: Sequence[Equation],
+        outputs: Sequence[Atom],
+        name: str = "program",
+    ):
+        self.inputs, self.equations = list(inputs), list(equations)
+        self.outputs, self.name = list(outputs), name
+        self.executable: Any = None  # made by the backend at the first run
+        self.memo: dict[Any, Any] = {}  # derived Programs: its jvp, transpose, vmap ...
+
+    @property
+    def in_avals(self) -> list[Aval]:
+        return [v.aval for v in self.inputs]
+
+    @property
+    def out_avals(self) -> list[Aval]:
+        return [v.aval for v in self.outputs]
+
+    @property
+    def effects(self) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        for e in self.equations:
+            found |= e.effects
+        return found
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return tuple(n for e in self.equations for n in e.op.axis_names)
+
+    # The names JAX's users know.
+    @property
+    def eqns(self) -> list[Equation]:
+        return self.equations
+
+    @property
+    def invars(self) -> list[Var]:
+        return self.inputs
+
+    @property
+    def outvars(self) -> list[Atom]:
+        return self.outputs
+
+    @property
+    def constvars(self) -> list[Var]:
+        return []
+
+    def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A derived Program, made once per key."""
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = make()
+        return found
+
+    def __str__(self) -> str:
+        return hooks.show(self)
+
+    __repr__ = __str__
+
+
+class _Hooks:
+    """Slots that other modules of the engine fill: printing is kept out of this file."""
+
+    show: Callable[[Program], str] = staticmethod(lambda p: f"<Program {p.name}>")
+
+
+hooks = _Hooks()
+
+
+class ClosedProgram:
+    """A Program with the values of its leading inputs, as `make_jaxpr` returns it."""
+
+    __slots__ = ("program", "consts")
+
+    def __init__(self, program: Program, consts: Sequence[Any]):
+        self.program, self.consts = program, list(consts)
+
+    @property
+    def jaxpr(self) -> Program:
+        return self.program
+
+    @property
+    def literals(self) -> list[Any]:
+        return self.consts
+
+    @property
+    def eqns(self) -> list[Equation]:
+        return self.program.equations
+
+    @property
+    def in_avals(self) -> list[Aval]:
+        return self.program.in_avals[len(self.consts) :]
+
+    @property
+    def out_avals(self) -> list[Aval]:
+        return self.program.out_avals
+
+    @property
+    def effects(self) -> frozenset[str]:
+        return self.program.effects
+
+    def __str__(self) -> str:
+        return str(self.program)
+
+    __repr__ = __str__
+
+
+# ------------------------------------------------------------------------------------- staging
+
+
+class ProgramTracer(Tracer):
+    """A variable of the Program being made."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, trace: ProgramTrace, var: Var):
+        self._trace, self.var = trace, var
+
+    @property
+    def aval(self) -> Aval:
+        return self.var.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.var.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.var.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.var.aval.shape)
+
+    def describe(self) -> str:
+        trace = self._trace
+        assert isinstance(trace, ProgramTrace)
+        for label, var in trace.labels:
+            if var is self.var:
+                return f"\n  it is the argument {label} of {trace.name}"
+        for e in trace.equations:
+            if any(o is self.var for o in e.outs):
+                return f"\n  it is a result of {e.op.name} at {e.source}" if e.source else ""
+        return ""
+
+
+class ProgramTrace(Trace):
+    """Records operations as equations."""
+
+    __slots__ = ("inputs", "equations", "consts", "by_id", "held", "name", "labels")
+
+    def __init__(self, name: str = "program"):
+        super().__init__(None)
+        self.staging = True
+        self.inputs: list[Var] = []
+        self.equations: list[Equation] = []
+        self.consts: list[tuple[Var, Any]] = []
+        self.by_id: dict[int, Var] = {}
+        self.held: list[Any] = []
+        self.name = name
+        self.labels: list[tuple[str, Var]] = []
+
+    def new_input(self, aval: Aval, label: str = "") -> ProgramTracer:
+        var = Var(aval)
+        self.inputs.append(var)
+        if label:
+            self.labels.append((label, var))
+        return ProgramTracer(self, var)
+
+    def atom(self, x: Any) -> Atom:
+        """The variable or literal for any operand."""
+        if x.__class__ is ProgramTracer and x._trace is self:
+            return x.var
+        found = self.by_id.get(id(x))
+        if found is not None:
+            return found
+        if isinstance(x, Tracer):
+            check_alive(x)
+            return self.capture(x, x)
+        a = as_array(x)
+        if a.__class__ is DeviceArray and a._data.ndim == 0:
+            return Literal(a._data, a.aval)
+        return self.capture(a, x)
+
+    def capture(self, value: Any, key: Any) -> Var:
+        """Make a closed-over value a hidden input; `key` is the object the user holds."""
+        var = Var(value.aval)
+        self.consts.append((var, value))
+        self.by_id[id(key)] = var
+        self.held.append(key)  # ids stay unique while the trace lives
+        return var
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        atom = self.atom
+        ins = [atom(x) for x in args]
+        avals = infer_list(op, [a.aval for a in ins])
+        outs = [Var(a) for a in avals]
+        self.equations.append(Equation(op, ins, outs, current_source(), state.scope))
+        if op.multiple:
+            return [ProgramTracer(self, v) for v in outs]
+        return ProgramTracer(self, outs[0])
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        return call.stage(self, args)
+
+    process_custom_vjp = process_custom_jvp
+
+
+def trace_program(
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Aval],
+    name: str = "program",
+    labels: Sequence[str] = (),
+) -> tuple[Program, list[Any]]:
+    """Stage `fun` on tracers of `avals`; it returns a flat list.
+
+    Returns a Program whose leading inputs are the values that `fun` closed over, and those."""
+    trace = ProgramTrace(name)
+    names = list(labels) or [""] * len(avals)
+    tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
+    with opened(trace):
+        outs = fun(*tracers)
+        outputs = [trace.atom(o) for o in outs]
+    return finish(trace, outputs)
+
+
+def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[Any]]:
+    """The Program of a trace that has ended, without dead code, and its closed-over values."""
+    consts = [var for var, _ in trace.consts]
+    program = Program([*consts, *trace.inputs], trace.equations, outputs, trace.name)
+    program = without_dead_code(program)
+    used = used_vars(program)
+    kept = [(var, value) for var, value in trace.consts if var in used]
+    program.inputs = [*(var for var, _ in kept), *trace.inputs]
+    return program, [value for _, value in kept]
+
+
+def used_vars(program: Program) -> set[Var]:
+    """Variables that some equation or output reads."""
+    used = {a for e in program.equations for a in e.ins if a.__class__ is Var}
+    used.update(o for o in program.outputs if o.__class__ is Var)
+    return used  # type: ignore[return-value]
+
+
+def without_dead_code(program: Program, keep: Sequence[bool] | None = None) -> Program:
+    """Drop equations that nothing needs; `keep` says which outputs stay (all, by default).
+
+    Operations that carry Programs drop the parts that their used results do not need."""
+    outputs = program.outputs
+    if keep is not None:
+        outputs = [o for o, k in zip(outputs, keep, strict=True) if k]
+    live: set[Any] = {o for o in outputs if o.__class__ is Var}
+    kept: list[Equation] = []
+    for e in reversed(program.equations):
+        used = [o in live for o in e.outs]
+        if not any(used) and not e.effects:
+            continue
+        if not all(used) and hasattr(e.op, "dce"):
+            e = _without_dead_results(e, used)
+        live.update(a for a in e.ins if a.__class__ is Var)
+        kept.append(e)
+    kept.reverse()
+    return Program(program.inputs, kept, outputs, program.name)
+
+
+def _without_dead_results(e: Equation, used: list[bool]) -> Equation:
+    """Ask an operation that carries Programs to compute only some of its results."""
+    reduced = e.op.dce(used)  # type: ignore[attr-defined]
+    if reduced is None:
+        return e
+    op, kept_ins, kept_outs = reduced
+    ins = [a for a, k in zip(e.ins, kept_ins, strict=True) if k]
+    outs = [o for o, k in zip(e.outs, kept_outs, strict=True) if k]
+    return Equation(op, ins, outs, e.source, e.scope)
+
+
+class Captured(Operation):
+    """A value that a derived Program closes over: a rule's own array, or an outer tracer.
+
+    Calling it gives the value, so that whatever stages next captures it again."""
+
+    name = "captured"
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __call__(self) -> Any:  # type: ignore[override]
+        return self.value
+
+    def infer(self) -> Aval:  # type: ignore[override]
+        return aval_of(self.value)
+
+    def eager(self, xp: Any) -> Any:  # type: ignore[override]
+        return raw_operand(self.value)
+
+
+def closed(program: Program, consts: Sequence[Any]) -> Program:
+    """The Program without its leading inputs, which are `consts`."""
+    if not consts:
+        return program
+    n = len(consts)
+    given = [
+        Equation(Captured(c), [], [v]) for c, v in zip(consts, program.inputs[:n], strict=True)
+    ]
+    return Program(program.inputs[n:], given + program.equations, program.outputs, program.name)
+
+
+def derive(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval], name: str) -> Program:
+    """Stage a function into a Program with no hidden inputs."""
+    return closed(*trace_program(fun, avals, name))
+
+
+def rearranged(program: Program, ins: Sequence[int], outs: Sequence[int]) -> Program:
+    """The Program with its inputs and outputs in another order."""
+    return Program(
+        [program.inputs[i] for i in ins],
+        program.equations,
+        [program.outputs[i] for i in outs],
+        program.name,
+    )
+
+
+# ----------------------------------------------------------------------------------- evaluation
+
+
+def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
+    """Replay a Program through the current trace, operation by operation."""
+    env: dict[Any, Any] = dict(zip(program.inputs, args, strict=True))
+    previous_source, previous_scope = state.source, state.scope
+    try:
+        for e in program.equations:
+            state.source = e.source
+            state.scope = previous_scope + e.scope
+            ins = [env[a] if a.__class__ is Var else a.value() for a in e.ins]  # type: ignore
+            outs = e.op(*ins)
+            if e.op.multiple:
+                env.update(zip(e.outs, outs, strict=True))
+            else:
+                env[e.outs[0]] = outs
+    finally:
+        state.source, state.scope = previous_source, previous_scope
+    return [env[a] if a.__class__ is Var else a.value() for a in program.outputs]  # type: ignore
+
+
+class _Execution:
+    """How an operation that carries a Program runs it on raw buffers; filled by `toile.api`."""
+
+    run: Callable[[Program, Sequence[Any]], Sequence[Any]]
+
+
+execution = _Execution()
+
+
+def execute(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
+    """Run a Program on raw buffers with the backend that `toile.api` installed."""
+    return execution.run(program, raws)
+
+
+def wrap_outputs(program: Program, raws: Sequence[Any]) -> list[Any]:
+    """Arrays around the raw results of a Program."""
+    return [wrap_aval(r, o.aval) for r, o in zip(raws, program.outputs, strict=True)]
+
+
+def is_key(aval: Aval) -> bool:
+    return dtypes.is_extended(aval.dtype)
+
+
+def identity_program(avals: Sequence[Aval]) -> Program:
+    """The Program that returns its inputs."""
+    inputs = [Var(a) for a in avals]
+    return Program(inputs, [], inputs, "identity")
+
+
+def strip_weak(avals: Sequence[Aval]) -> list[Aval]:
+    return [a.strip_weak_type() for a in avals]
+
+
+def literal(value: Any, dtype: Any, weak: bool = False) -> Literal:
+    """A rank-0 literal."""
+    return Literal(np.asarray(value, dtype), Aval((), dtype, weak))
+
+
+def avals_of(xs: Sequence[Any]) -> list[Aval]:
+    return [aval_of(x) for x in xs]

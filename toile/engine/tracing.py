@@ -1,0 +1,247 @@
+"""The current-trace model: one thread-local slot, the Trace contract and Tracer.
+
+Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees its
+own tracers and takes everything else as constants; `process` runs with the slot set to the trace
+itself and sets it to `parent` while it uses the operation's rules. A trace that has ended is not
+alive, and its tracers are refused everywhere. May import engine.avals, engine.errors.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from toile.engine import errors
+from toile.engine.avals import Aval
+from toile.engine.source import Source, user_source
+
+if TYPE_CHECKING:
+    from toile.engine.operation import Operation
+
+
+class State(threading.local):
+    """What this thread is tracing."""
+
+    trace: Trace | None = None
+    # Named axes in scope, innermost last: (name, size).
+    axes: tuple[tuple[Any, int], ...] = ()
+    # Names of the scopes (`named_scope`, modules) that equations are created in.
+    scope: tuple[str, ...] = ()
+    # Replaces the user's frame while a backward pass creates equations for a forward one.
+    source: Source | None = None
+
+
+state = State()
+
+
+class Trace:
+    """An interpreter of operations; `parent` interprets what its rules do."""
+
+    __slots__ = ("parent", "alive", "staging", "__weakref__")
+
+    def __init__(self, parent: Trace | None):
+        self.parent = parent
+        self.alive = True
+        self.staging = parent is not None and parent.staging
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        """Interpret one operation; called with the slot set to this trace."""
+        raise NotImplementedError
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the trace: its tracers are invalid from now on."""
+        self.alive = False
+
+
+class Array:
+    """The root of everything that is an array to users: concrete arrays and tracers."""
+
+    __slots__ = ()
+
+
+@contextmanager
+def current(trace: Trace | None) -> Iterator[None]:
+    """Make `trace` the innermost trace for the duration of a block."""
+    previous = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = previous
+
+
+@contextmanager
+def opened(trace: Trace) -> Iterator[None]:
+    """Make a new trace current for a block and end it afterwards."""
+    previous = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = previous
+        trace.close()
+
+
+@contextmanager
+def bound_axis(name: Any, size: int) -> Iterator[None]:
+    """Put a named axis in scope; names must not repeat (use None for no name)."""
+    previous = state.axes
+    if name is not None:
+        state.axes = (*previous, (name, size))
+    try:
+        yield
+    finally:
+        state.axes = previous
+
+
+def axis_size(name: Any) -> int:
+    """Size of the innermost axis called `name`."""
+    for bound, size in reversed(state.axes):
+        if bound == name:
+            return size
+    known = [n for n, _ in state.axes]
+    raise NameError(
+        f"unbound axis name: {name!r}. Needed a name bound by vmap, pmap or shard_map"
+        f"(axis_name={name!r}), got {known or 'no named axis'} in scope"
+    )
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Equations created in the block carry `name` in their scope."""
+    previous = state.scope
+    state.scope = (*previous, name)
+    try:
+        yield
+    finally:
+        state.scope = previous
+
+
+def current_source() -> Source | None:
+    """Where the equation being created comes from."""
+    return state.source or user_source(2)
+
+
+def _no_value(name: str, wanted: str) -> Callable[..., Any]:
+    def method(self: Tracer, *args: Any) -> Any:
+        raise errors.conversion_error(self, wanted)
+
+    method.__name__ = name
+    return method
+
+
+class Tracer(Array):
+    """An array that a trace stands in for; it has an aval and no value."""
+
+    __slots__ = ("_trace", "__weakref__")
+    _trace: Trace
+
+    @property
+    def aval(self) -> Aval:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def concrete(self) -> Any:
+        """The concrete Array behind this tracer, or None when it has no value yet."""
+        return None
+
+    def describe(self) -> str:
+        """Where the tracer comes from, for error messages."""
+        return ""
+
+    def _value(self, wanted: str) -> Any:
+        value = self.concrete()
+        if value is None:
+            raise errors.conversion_error(self, wanted)
+        return value
+
+    def __bool__(self) -> bool:
+        return bool(self._value("bool"))
+
+    def __int__(self) -> int:
+        return int(self._value("int"))
+
+    def __float__(self) -> float:
+        return float(self._value("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._value("complex"))
+
+    def __index__(self) -> int:
+        return self._value("index").__index__()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise errors.conversion_error(self, "array")
+
+    def item(self, *args: Any) -> Any:
+        return self._value("item").item(*args)
+
+    def tolist(self) -> Any:
+        return self._value("tolist").tolist()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of unsized object: needed an array of rank >= 1, got shape ()")
+        return shape[0]
+
+    def block_until_ready(self) -> Tracer:
+        return self
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise errors.conversion_error(self, "pickle")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self.aval.str_short()}>"
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec) if spec else repr(self)
+
+
+def check_alive(x: Tracer) -> None:
+    """Refuse a tracer whose trace has ended."""
+    if not x._trace.alive:
+        raise errors.leaked_tracer(x)

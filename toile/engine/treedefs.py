@@ -1,0 +1,498 @@
+"""Tree structure: the registered node types and PyTreeDef, the shape of a tree without its leaves.
+
+A PyTreeDef is immutable. Those met again and again are interned (`node`), so that equal structures
+are mostly the same object and comparing them costs nothing; interning is only a shortcut, the
+meaning of == is structural. A structure that is rebuilt often compiles its own constructor.
+This module imports nothing of toile but key paths and compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from types import NoneType
+from typing import Any
+
+from toile.engine.keypaths import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyPath,
+    SequenceKey,
+    keystr,
+)
+from toile.engine.treecode import constructor, extractor, worth_compiling
+
+Flattener = Callable[[Any], tuple[Iterable[Any], Any]]
+
+
+class NodeType:
+    """How values of one type come apart into (children, aux) and are put together again."""
+
+    __slots__ = ("cls", "kind", "flatten", "make", "keyed", "fields", "defs")
+
+    def __init__(
+        self,
+        cls: type,
+        kind: str,
+        flatten: Flattener,
+        make: Callable[[Any, tuple[Any, ...]], Any],
+        keyed: Flattener | None = None,
+        fields: tuple[str, ...] | None = None,
+    ) -> None:
+        self.cls = cls
+        self.kind = kind  # "dict", "list", "tuple", "none", "namedtuple" or "custom"
+        self.flatten = flatten
+        self.make = make
+        self.keyed = keyed
+        self.fields = fields  # the attributes that hold the children, where the type has such
+        self.defs: dict[Any, PyTreeDef] = {}  # interned structures with this root
+
+    def split(self, tree: Any) -> tuple[tuple[Any, ...], Any]:
+        """The children of `tree` and the rest of it, a registered flattener's result checked."""
+        result = self.flatten(tree)
+        if self.kind != "custom":
+            return result  # type: ignore[return-value]
+        return checked(self.cls, result)
+
+    def split_with_keys(self, tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        """As split, each child in a pair with its path entry."""
+        if self.keyed is not None:
+            pairs, aux = checked(self.cls, self.keyed(tree))
+            return [(key, child) for key, child in pairs], aux
+        children, aux = self.split(tree)
+        return list(zip(self.keys(aux, len(children)), children)), aux
+
+    def keys(self, aux: Any, arity: int) -> list[Any]:
+        """The path entries of the children, for the types that need no instance to name them."""
+        if self.kind == "dict":
+            return [DictKey(key) for key in aux]
+        if self.fields is not None:
+            return [GetAttrKey(name) for name in self.fields]
+        key = SequenceKey if self.kind in ("list", "tuple") else FlattenedIndexKey
+        return [key(i) for i in range(arity)]
+
+
+def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
+    """What a registered flattener returned, its children as a tuple."""
+    if type(result) is not tuple or len(result) != 2:
+        raise ValueError(
+            f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
+            f" tuple, got {result!r}"
+        )
+    children, aux = result
+    if type(children) is tuple:
+        return result
+    try:
+        return tuple(children), aux
+    except TypeError:
+        if hasattr(type(children), "__iter__"):
+            raise  # the iterator itself failed: its own error says more
+        raise ValueError(
+            f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
+            f" tuple where 'children' is iterable, got {result!r}"
+        ) from None
+
+
+def sorted_keys(tree: dict[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dictionary in the order in which its values are flattened."""
+    try:
+        return tuple(sorted(tree))
+    except Exception as error:
+        raise ValueError(
+            "Comparator raised exception while sorting pytree dictionary keys: needed keys that"
+            f" compare with <, got {list(tree)!r} (use keys of one type, or an OrderedDict)"
+        ) from error
+
+
+def _flatten_dict(tree: dict[Any, Any]) -> tuple[tuple[Any, ...], Any]:
+    keys = sorted_keys(tree)
+    return tuple([tree[key] for key in keys]), keys
+
+
+DICT = NodeType(dict, "dict", _flatten_dict, lambda keys, xs: dict(zip(keys, xs)))
+LIST = NodeType(list, "list", lambda tree: (tuple(tree), None), lambda _, xs: list(xs))
+TUPLE = NodeType(tuple, "tuple", lambda tree: (tree, None), lambda _, xs: tuple(xs))
+NONE = NodeType(NoneType, "none", lambda tree: ((), None), lambda _, xs: None)
+
+NODE_TYPES: dict[type, NodeType] = {dict: DICT, list: LIST, tuple: TUPLE, NoneType: NONE}
+
+
+def node_type(cls: type) -> NodeType | None:
+    """The way `cls` comes apart; None for a leaf. Named tuples are nodes without registration."""
+    entry = NODE_TYPES.get(cls)
+    if entry is None and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        entry = NODE_TYPES[cls] = NodeType(
+            cls,
+            "namedtuple",
+            lambda tree: (tuple(tree), None),
+            lambda _, xs: cls(*xs),
+            fields=tuple(cls._fields),
+        )
+    return entry
+
+
+CACHE_LIMIT = 4096  # programs that make ever new structures must not fill memory with them
+
+# Auxiliary data of these exact types is interned. They are immutable and small, and with the types
+# in the key equal values are interchangeable (1 == True, and floats have two zeros).
+PLAIN = {str, int, bool, NoneType, type}
+
+
+class PyTreeDef:
+    """The structure of a tree: which nodes it has, with a place `*` for each leaf."""
+
+    __slots__ = (
+        "entry", "aux", "_children", "num_leaves", "num_nodes",
+        "interned", "_hash", "_flat", "_build", "_builds", "_extract", "_matches", "__weakref__",
+    )  # fmt: skip
+
+    entry: NodeType | None
+    aux: Any
+    num_leaves: int
+    num_nodes: int
+    interned: bool
+    _children: tuple[PyTreeDef, ...]
+    _flat: bool  # all children are leaves
+    _hash: int | None
+    _build: Callable[[Any], Any] | None
+    _extract: Callable[[Any], Any] | None
+    _builds: int
+    _matches: int
+
+    def __init__(self, *args: Any) -> None:
+        raise TypeError("PyTreeDef: no constructor; use tree_structure, or make_from_node_data")
+
+    def children(self) -> list[PyTreeDef]:
+        """The structures of the immediate children."""
+        return list(self._children)
+
+    def node_data(self) -> tuple[type, Any] | None:
+        """The root's type and its auxiliary data; None for a leaf."""
+        if self.entry is None:
+            return None
+        return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
+
+    def unflatten(self, leaves: Iterable[Any], /) -> Any:
+        """Build the tree of this structure with the given leaves."""
+        if type(leaves) is not list and type(leaves) is not tuple:
+            leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            if len(leaves) < self.num_leaves:
+                raise ValueError(
+                    f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}"
+                )
+            raise ValueError(
+                f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}."
+            )
+        build = self._build
+        if build is not None:
+            return build(leaves)
+        self._builds += 1
+        if self._builds == worth_compiling(self):
+            self._build = constructor(self) or self._unflatten
+        return self._unflatten(leaves)
+
+    def _unflatten(self, leaves: Iterable[Any]) -> Any:
+        return self._assemble(iter(leaves))
+
+    def _assemble(self, leaves: Iterator[Any]) -> Any:
+        entry = self.entry
+        if entry is None:
+            return next(leaves)
+        if self._flat:
+            return entry.make(self.aux, tuple(islice(leaves, self.num_leaves)))
+        return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
+
+    def flatten_up_to(self, tree: Any, /) -> list[Any]:
+        """Flatten `tree` down to where this structure has leaves; it must match above them."""
+        if self.entry is None:
+            return [tree]
+        if self._extract is None:
+            self._matches += 1
+            if self._matches == worth_compiling(self):
+                self._extract = extractor(self, None)
+        else:
+            found = self._extract(tree)
+            if found is not None:
+                return found
+        out: list[Any] = []
+        self._match(tree, out, ())
+        return out
+
+    def _match(self, tree: Any, out: list[Any], path: tuple[Any, ...]) -> None:
+        entry = self.entry
+        if entry is None:
+            out.append(tree)
+            return
+        if type(tree) is not entry.cls:
+            raise ValueError(type_mismatch(entry, tree, self._path(path)))
+        children, aux = entry.split(tree)
+        if len(children) != len(self._children) or not self._same_aux(aux):
+            raise ValueError(self._mismatch(tree, children, aux, path))
+        if self._flat:
+            out.extend(children)
+            return
+        for i, (child, sub) in enumerate(zip(self._children, children)):
+            child._match(sub, out, (path, self, i))
+
+    def _same_aux(self, aux: Any) -> bool:
+        return self.aux is aux or bool(self.aux == aux)
+
+    @staticmethod
+    def _path(links: tuple[Any, ...]) -> KeyPath:
+        """The path entries behind the (parent link, structure, child number) chain of _match."""
+        out: list[Any] = []
+        while links:
+            links, treedef, i = links
+            out.append(treedef.entry.keys(treedef.aux, len(treedef._children))[i])
+        return tuple(reversed(out))
+
+    def _mismatch(self, tree: Any, children: Any, aux: Any, path: tuple[Any, ...]) -> str:
+        assert self.entry is not None
+        where, kind, arity = at(self._path(path)), self.entry.kind, len(self._children)
+        if kind == "dict":
+            return (
+                f"Dict key mismatch{where}; expected keys: {list(self.aux)}; present keys:"
+                f" {list(aux)}."
+            )
+        if kind in ("list", "tuple", "namedtuple"):
+            name = {"list": "List", "tuple": "Tuple", "namedtuple": "Named tuple"}[kind]
+            return (
+                f"{name} arity mismatch{where}: {len(children)} != {arity}; {kind}: {short(tree)}."
+            )
+        if not self._same_aux(aux):
+            return (
+                f"Mismatch custom node data{where}: {self.aux!r} != {aux!r}; value: {short(tree)}."
+            )
+        return (
+            f"Custom node arity mismatch{where}: expected {arity} children, got {len(children)};"
+            f" value: {short(tree)}."
+        )
+
+    def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
+        """This structure with `inner` at the place of each leaf."""
+        if self.entry is None:
+            return inner
+        return node(self.entry, self.aux, tuple([c.compose(inner) for c in self._children]))
+
+    def walk(
+        self,
+        f_node: Callable[[tuple[Any, ...], Any], Any],
+        f_leaf: Callable[[Any], Any] | None,
+        leaves: Iterable[Any],
+        /,
+    ) -> Any:
+        """Fold bottom up: f_leaf(leaf), then f_node(folded children, auxiliary data)."""
+        iterator = iter(leaves)
+
+        def fold(treedef: PyTreeDef) -> Any:
+            if treedef.entry is None:
+                try:
+                    leaf = next(iterator)
+                except StopIteration:
+                    raise ValueError("Too few leaves for PyTreeDef") from None
+                return leaf if f_leaf is None else f_leaf(leaf)
+            folded = tuple([fold(child) for child in treedef._children])
+            data = treedef.node_data()
+            assert data is not None
+            return f_node(folded, data[1])
+
+        result = fold(self)
+        if next(iterator, self) is not self:
+            raise ValueError("Too many leaves for PyTreeDef")
+        return result
+
+    def from_iterable_tree(self, tree: Any, /) -> Any:
+        """Build this structure from a tree of iterables of the same arities."""
+        if self.entry is None:
+            return tree
+        parts = tuple(tree)
+        if len(parts) != len(self._children):
+            raise ValueError(
+                f"Arity mismatch between trees: needed {len(self._children)} parts for"
+                f" {self}, got {len(parts)}"
+            )
+        xs = tuple([c.from_iterable_tree(part) for c, part in zip(self._children, parts)])
+        return self.entry.make(self.aux, xs)
+
+    @staticmethod
+    def from_node_data_and_children(
+        registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef], /
+    ) -> PyTreeDef:
+        """The structure with the given root (as node_data returns it) and children."""
+        return make_from_node_data(node_data, children)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not PyTreeDef:
+            return NotImplemented
+        return equal(self, other)
+
+    def __hash__(self) -> int:
+        value = self._hash
+        if value is None:
+            entry = self.entry
+            try:
+                aux = hash(self.aux)
+            except Exception:  # unhashable auxiliary data still compares
+                aux = 0
+            value = self._hash = hash((entry and entry.cls, aux, self._children))
+        return value
+
+    def __repr__(self) -> str:
+        return f"PyTreeDef({text(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_from_node_data, (self.node_data(), self._children)
+
+
+def _new(entry: NodeType | None, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
+    out = object.__new__(PyTreeDef)
+    out.entry, out.aux, out._children = entry, aux, children
+    leaves, nodes = (1, 1) if entry is None else (0, 1)
+    for child in children:
+        leaves += child.num_leaves
+        nodes += child.num_nodes
+    out.num_leaves, out.num_nodes = leaves, nodes
+    out._flat = nodes == leaves + 1 == len(children) + 1
+    out.interned, out._builds, out._matches = False, 0, 0
+    out._hash = out._build = out._extract = None
+    return out
+
+
+LEAF = _new(None, None, ())
+LEAF.interned = True
+
+
+def aux_key(aux: Any) -> Any:
+    """A key by which `aux` may be interned, or None when it may not be."""
+    kind = type(aux)
+    if kind in PLAIN:
+        return kind, aux
+    if kind is tuple:
+        kinds = tuple([type(x) for x in aux])
+        if PLAIN.issuperset(kinds):
+            return kinds, aux
+    return None
+
+
+def node(entry: NodeType, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
+    """The structure with this root and these children: the interned one where there is one."""
+    ids = tuple(map(id, children))  # a structure in the table keeps its children: ids stay true
+    key: Any = ids
+    if aux is not None:
+        plain = aux_key(aux)
+        if plain is None:
+            return _new(entry, aux, children)
+        key = (plain, ids)
+    return entry.defs.get(key) or _interned(key, entry, aux, children)
+
+
+def _interned(key: Any, entry: NodeType, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
+    """A new structure, kept for later if all its children are kept too."""
+    out = _new(entry, aux, children)
+    out.interned = all(child.interned for child in children)
+    return remember(entry.defs, key, out)
+
+
+def remember(table: dict[Any, PyTreeDef], key: Any, treedef: PyTreeDef) -> PyTreeDef:
+    """Enter an interned structure in a table of such; returns it."""
+    if treedef.interned:
+        if len(table) >= CACHE_LIMIT:
+            table.clear()
+        table[key] = treedef
+    return treedef
+
+
+def make_from_node_data(
+    node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]
+) -> PyTreeDef:
+    """The structure with the given root (as PyTreeDef.node_data returns it) and children."""
+    children = tuple(children)
+    if node_data is None:
+        return LEAF
+    cls, aux = node_data
+    entry = node_type(cls)
+    if entry is None:
+        raise ValueError(f"PyTreeDef: needed a registered node type, got {cls}")
+    if entry.kind == "dict":
+        aux = tuple(aux)
+    return node(entry, aux, children)
+
+
+def equal(a: PyTreeDef, b: PyTreeDef) -> bool:
+    """Whether two structures have the same nodes, with equal auxiliary data."""
+    if a is b:
+        return True
+    if a.entry is not b.entry or a.num_nodes != b.num_nodes or a.num_leaves != b.num_leaves:
+        return False
+    if len(a._children) != len(b._children):
+        return False
+    if a.aux is not b.aux:
+        try:
+            same = bool(a.aux == b.aux)
+        except Exception as error:
+            raise ValueError(
+                "Exception raised while checking equality of metadata fields of pytree. Make sure"
+                " that metadata fields are hashable and have simple equality semantics. (Note:"
+                " arrays cannot be passed as metadata fields!)"
+                f" The node: {a.entry and a.entry.cls}."
+            ) from error
+        if not same:
+            return False
+    return all(map(equal, a._children, b._children))
+
+
+def text(treedef: PyTreeDef) -> str:
+    """The structure as written in a repr."""
+    entry = treedef.entry
+    if entry is None:
+        return "*"
+    parts = [text(child) for child in treedef._children]
+    inside = ", ".join(parts)
+    if entry.kind == "tuple":
+        return f"({inside},)" if len(parts) == 1 else f"({inside})"
+    if entry.kind == "list":
+        return f"[{inside}]"
+    if entry.kind == "none":
+        return "None"
+    if entry.kind == "dict":
+        pairs = [f"{key!r}: {part}" for key, part in zip(treedef.aux, parts)]
+        return "{" + ", ".join(pairs) + "}"
+    if entry.kind == "namedtuple":
+        return f"CustomNode(namedtuple[{entry.cls.__name__}], [{inside}])"
+    return f"CustomNode({entry.cls.__name__}[{treedef.aux}], [{inside}])"
+
+
+def at(path: KeyPath) -> str:
+    """` at key path ...` for a message; nothing at the root."""
+    return f" at key path {keystr(path)}" if path else ""
+
+
+def short(value: Any, limit: int = 200) -> str:
+    """The repr of a value, cut where it would drown the message."""
+    written = repr(value)
+    return written if len(written) <= limit else written[: limit - 3] + "..."
+
+
+def type_mismatch(entry: NodeType, tree: Any, path: KeyPath) -> str:
+    """The message for a value of another type than the structure has at `path`."""
+    where = at(path)
+    if entry.kind == "custom":
+        return (
+            f"Custom node type mismatch{where}: expected type: {entry.cls}, value: {short(tree)}."
+        )
+    if entry.kind == "namedtuple":
+        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+            return (
+                f"Named tuple type mismatch{where}: expected type: {entry.cls},"
+                f" tuple: {short(tree)}."
+            )
+        return f"Expected named tuple {entry.cls.__name__}{where}, got {short(tree)}."
+    name = "None" if entry.kind == "none" else entry.kind
+    hint = ""
+    if entry.kind == "none":
+        hint = " (None is a tree without leaves; pass is_leaf=lambda x: x is None to map over it)"
+    return f"Expected {name}{where}, got {short(tree)}{hint}."

@@ -1,0 +1,133 @@
+"""Where two trees differ in structure, with the key path of each difference.
+
+Used only once something failed to match, so clarity comes before speed here. A difference is found
+at the topmost node where the trees part; what lies below it is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toile.engine.keypaths import KeyPath, keystr
+from toile.engine.treedefs import node_type, short
+
+IsLeaf = Callable[[Any], bool]
+LISTED = 8  # differences named in one message
+
+
+def one_level(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    """The path entries, children and auxiliary data of a node."""
+    entry = node_type(type(tree))
+    if entry is None:
+        raise ValueError(f"can't tree-flatten type: {type(tree)}")
+    pairs, aux = entry.split_with_keys(tree)
+    return tuple([key for key, _ in pairs]), tuple([child for _, child in pairs]), aux
+
+
+def _is_leaf(tree: Any, is_leaf: IsLeaf | None) -> bool:
+    return node_type(type(tree)) is None or (is_leaf is not None and bool(is_leaf(tree)))
+
+
+def _key_difference(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> str:
+    """The entries found on one side only, written out; nothing where they cannot be compared."""
+    try:
+        missing = [str(key) for key in keys1 if key not in keys2]
+        extra = [str(key) for key in keys2 if key not in keys1]
+    except Exception:
+        return ""
+    parts = [f"only in the first: {' '.join(missing)}"] if missing else []
+    parts += [f"only in the second: {' '.join(extra)}"] if extra else []
+    return "; ".join(parts)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    try:
+        return a is not b and not bool(a == b)
+    except Exception:
+        return True
+
+
+def _count(n: int) -> str:
+    return f"{n} child" if n == 1 else f"{n} children"
+
+
+def _differences(
+    path: KeyPath, t1: Any, t2: Any, is_leaf: IsLeaf | None, prefix: bool
+) -> Iterator[tuple[KeyPath, str, str, str, str]]:
+    """(path, what the first has, what the second has, explanation, its short form) for each."""
+    leaf1 = _is_leaf(t1, is_leaf)
+    if leaf1 and (prefix or _is_leaf(t2, is_leaf)):
+        return
+    cls = type(t1)
+    if cls is not type(t2):
+        yield path, str(cls), str(type(t2)), "their Python types differ", "different types"
+        return
+    if leaf1:  # equal types of which is_leaf calls only the first a leaf
+        yield path, "a leaf", f"{cls}, a node", "only one of them is a leaf", "different types"
+        return
+    keys1, children1, aux1 = one_level(t1)
+    keys2, children2, aux2 = one_level(t2)
+    n1, n2 = len(children1), len(children2)
+    if n1 != n2 and isinstance(t1, (list, tuple)):
+        name = cls.__name__
+        yield (
+            path, f"{name} of length {n1}", f"{name} of length {n2}", "the lengths do not match",
+            f"different lengths of {name}",
+        )  # fmt: skip
+    elif n1 != n2:
+        diff = _key_difference(keys1, keys2)
+        yield (
+            path, f"{cls} with {_count(n1)}", f"{cls} with {_count(n2)}",
+            "the numbers of children do not match" + (diff and f" ({diff})"),
+            "different numbers of pytree children",
+        )  # fmt: skip
+    elif _differ(aux1, aux2):
+        diff = _key_difference(keys1, keys2)
+        yield (
+            path, f"{cls} with pytree metadata {short(aux1)}",
+            f"{cls} with pytree metadata {short(aux2)}",
+            "the pytree node metadata does not match" + (diff and f" ({diff})"),
+            "different pytree metadata",
+        )  # fmt: skip
+    else:
+        for key, c1, c2 in zip(keys1, children1, children2):
+            yield from _differences((*path, key), c1, c2, is_leaf, prefix)
+
+
+def equality_errors(
+    tree1: Any, tree2: Any, is_leaf: IsLeaf | None = None
+) -> Iterator[tuple[KeyPath, str, str, str]]:
+    """Each structural difference of two trees: path, thing in 1, thing in 2, explanation."""
+    for found in _differences((), tree1, tree2, is_leaf, prefix=False):
+        yield found[:4]
+
+
+def prefix_errors(
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
+) -> list[Callable[[str], ValueError]]:
+    """Why `prefix_tree` is no prefix of `full_tree`: from the tree's name to an error, for each."""
+
+    def maker(found: tuple[KeyPath, str, str, str, str]) -> Callable[[str], ValueError]:
+        path, first, second, explanation, title = found
+        return lambda name: ValueError(
+            f"pytree structure error: {title} at key path\n    {name}{keystr(path)}\n"
+            f"There the prefix pytree {name} has\n    {first}\n"
+            f"but the full pytree has\n    {second}\nso {explanation}."
+        )
+
+    return [maker(f) for f in _differences((), prefix_tree, full_tree, is_leaf, prefix=True)]
+
+
+def mismatch(
+    name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
+) -> ValueError | None:
+    """One error that lists the differences by key path; None if there are none to be found."""
+    errors = prefix_errors(prefix_tree, full_tree, is_leaf)
+    if len(errors) <= 1:
+        return errors[0](name) if errors else None
+    found = list(_differences((), prefix_tree, full_tree, is_leaf, prefix=True))
+    lines = [f"  - at {name}{keystr(f[0])}: needed {f[1]}, got {f[2]}" for f in found[1:LISTED]]
+    if len(found) > LISTED:
+        lines.append(f"  - and {len(found) - LISTED} more")
+    return ValueError(f"{errors[0](name)}\nMore differences:\n" + "\n".join(lines))

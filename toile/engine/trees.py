@@ -1,0 +1,404 @@
+"""Pytrees: taking nested containers apart into leaves, and mapping over them.
+
+None is a tree without leaves, dict keys are sorted, OrderedDict keeps its order; subclasses of the
+builtin containers are leaves unless registered, named tuples are nodes. Flattening is on the path
+of every grad and jit call: exact types choose a visitor from one table, the sorted order of a
+dictionary's keys is remembered by the keys, runs of leaves are recognised by set operations, and
+dictionaries whose structure stays the same are taken apart by code compiled for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+from toile.engine.keypaths import DictKey, KeyPath
+from toile.engine.treecode import extractor, worth_compiling
+from toile.engine.treedefs import (
+    CACHE_LIMIT,
+    DICT,
+    LEAF,
+    LIST,
+    NODE_TYPES,
+    NONE,
+    TUPLE,
+    NodeType,
+    PyTreeDef,
+    checked,
+    node,
+    node_type,
+    remember,
+    sorted_keys,
+)
+from toile.engine.treeerrors import mismatch
+
+IsLeaf = Callable[[Any], bool]
+Visitor = Callable[[Any, list[Any]], PyTreeDef]
+
+LEAF_TYPES: set[type] = {int, float, complex, bool, str, bytes}
+_VISITORS: dict[type, Visitor] = {}
+
+
+class _DictOrder:
+    """What is remembered of one sequence of string keys: their order, the structures below.
+
+    When the same structure was found some times in a row, code is compiled that takes it
+    apart at one go. Where structures alternate, the code is given up after a few attempts.
+    """
+
+    __slots__ = ("keys", "values", "leaf_def", "defs", "code", "last", "repeats", "attempts")
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+        if len(keys) > 1:
+            self.values: Callable[[Any], tuple[Any, ...]] = itemgetter(*keys)
+        elif keys:
+            (key,) = keys
+            self.values = lambda tree: (tree[key],)
+        else:
+            self.values = lambda tree: ()
+        self.leaf_def = node(DICT, keys, (LEAF,) * len(keys))
+        self.defs: dict[Any, PyTreeDef] = {}
+        self.code: tuple[Callable[[Any], list[Any] | None], PyTreeDef] | None = None
+        self.last: PyTreeDef | None = None
+        self.repeats = 0
+        self.attempts = 4
+
+    def learn(self, found: PyTreeDef) -> None:
+        """Note the structure just found below these keys."""
+        if found is not self.last:
+            self.last, self.repeats, self.code = found, 0, None
+            return
+        self.repeats += 1
+        if self.repeats == worth_compiling(found) and self.attempts:
+            self.attempts -= 1
+            extract = extractor(found, LEAF_TYPES)
+            self.code = None if extract is None else (extract, found)
+
+
+_ORDERS: dict[tuple[str, ...], _DictOrder] = {}
+
+
+def _new_order(given: tuple[Any, ...]) -> _DictOrder | None:
+    """Remember the order of keys met for the first time, if they are plain strings."""
+    if not all(type(key) is str for key in given):
+        return None  # 1 and True are equal keys, yet each must come back as itself
+    if len(_ORDERS) >= CACHE_LIMIT:
+        _ORDERS.clear()
+    keys = tuple(sorted(given))
+    order = _ORDERS[given] = _ORDERS.setdefault(keys, _ORDERS.get(keys) or _DictOrder(keys))
+    return order
+
+
+def _visit_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
+    given = tuple(tree)
+    order = _ORDERS.get(given)
+    # A key of a str subclass (an enum) can equal a plain string, hence the look at the first.
+    if order is None or (given and type(given[0]) is not str):
+        order = _new_order(given)
+        if order is None:
+            keys = sorted_keys(tree)
+            return node(DICT, keys, _visit_children([tree[key] for key in keys], leaves))
+    if order.code is not None:
+        extract, treedef = order.code
+        found = extract(tree)
+        if found is not None:
+            leaves += found
+            return treedef
+    values = order.values(tree)
+    if LEAF_TYPES.issuperset(map(type, values)):
+        leaves += values
+        return order.leaf_def
+    children = _visit_children(values, leaves)
+    ids = tuple(map(id, children))
+    treedef = order.defs.get(ids) or remember(order.defs, ids, node(DICT, order.keys, children))
+    order.learn(treedef)
+    return treedef
+
+
+def _visit_children(values: Iterable[Any], leaves: list[Any]) -> tuple[PyTreeDef, ...]:
+    children = []
+    for value in values:
+        kind = type(value)
+        if kind in LEAF_TYPES:
+            leaves.append(value)
+            children.append(LEAF)
+        else:
+            children.append((_VISITORS.get(kind) or _visitor(kind))(value, leaves))
+    return tuple(children)
+
+
+def _visit_list(tree: list[Any], leaves: list[Any]) -> PyTreeDef:
+    if LEAF_TYPES.issuperset(map(type, tree)):
+        leaves += tree
+        return _leaf_run(LIST, len(tree))
+    return node(LIST, None, _visit_children(tree, leaves))
+
+
+def _visit_tuple(tree: tuple[Any, ...], leaves: list[Any]) -> PyTreeDef:
+    if LEAF_TYPES.issuperset(map(type, tree)):
+        leaves += tree
+        return _leaf_run(TUPLE, len(tree))
+    return node(TUPLE, None, _visit_children(tree, leaves))
+
+
+def _leaf_run(entry: NodeType, count: int) -> PyTreeDef:
+    """The structure of a list or tuple of `count` leaves (the tables' other keys are tuples)."""
+    defs = entry.defs
+    return defs.get(count) or remember(defs, count, node(entry, None, (LEAF,) * count))
+
+
+_NONE_DEF = node(NONE, None, ())
+
+
+def _visit_none(tree: None, leaves: list[Any]) -> PyTreeDef:
+    return _NONE_DEF
+
+
+def _visit_leaf(tree: Any, leaves: list[Any]) -> PyTreeDef:
+    leaves.append(tree)
+    return LEAF
+
+
+def _node_visitor(entry: NodeType) -> Visitor:
+    flatten_node, cls = entry.flatten, entry.cls
+
+    def visit(tree: Any, leaves: list[Any]) -> PyTreeDef:
+        children, aux = checked(cls, flatten_node(tree))
+        return node(entry, aux, _visit_children(children, leaves))
+
+    return visit
+
+
+_VISITORS.update({dict: _visit_dict, list: _visit_list, tuple: _visit_tuple})
+_VISITORS[type(None)] = _visit_none
+
+
+def _visitor(cls: type) -> Visitor:
+    """The visitor for a type met for the first time."""
+    entry = node_type(cls)
+    if entry is None:
+        if len(LEAF_TYPES) < CACHE_LIMIT:  # classes made in a loop must not be kept alive here
+            LEAF_TYPES.add(cls)
+        return _visit_leaf
+    visitor = _VISITORS[cls] = _node_visitor(entry)
+    return visitor
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of a tree in order, and its structure."""
+    if is_leaf is None:
+        kind = type(tree)
+        if kind in LEAF_TYPES:
+            return [tree], LEAF
+        leaves: list[Any] = []
+        return leaves, (_VISITORS.get(kind) or _visitor(kind))(tree, leaves)
+    leaves = []
+    return leaves, _flatten_until(tree, leaves, is_leaf)
+
+
+def _stops(answer: Any) -> bool:
+    if answer is True or answer is False:
+        return answer
+    raise ValueError(
+        f"is_leaf predicate returned a non-boolean value {answer!r}; expected a boolean"
+    )
+
+
+def _flatten_until(tree: Any, leaves: list[Any], is_leaf: IsLeaf) -> PyTreeDef:
+    entry = None if _stops(is_leaf(tree)) else node_type(type(tree))
+    if entry is None:
+        leaves.append(tree)
+        return LEAF
+    children, aux = entry.split(tree)
+    return node(entry, aux, tuple([_flatten_until(c, leaves, is_leaf) for c in children]))
+
+
+def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of the given structure with the given leaves."""
+    return treedef.unflatten(leaves)
+
+
+def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """The leaves of a tree in order."""
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
+    """The structure of a tree."""
+    return flatten(tree, is_leaf)[1]
+
+
+def is_leaf_tree(tree: Any) -> bool:
+    """Whether the whole tree is a single leaf."""
+    kind = type(tree)
+    return kind in LEAF_TYPES or node_type(kind) is None
+
+
+def flatten_up_to(treedef: PyTreeDef, tree: Any) -> list[Any]:
+    """The subtrees of `tree` at the leaves of `treedef`."""
+    return treedef.flatten_up_to(tree)
+
+
+def _columns(
+    name: str, treedef: PyTreeDef, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf | None
+) -> list[list[Any]]:
+    """The further trees of a map, each flattened to the structure of the first."""
+    out = []
+    for other in rest:
+        try:
+            out.append(flatten_up_to(treedef, other))
+        except Exception as error:
+            raise (mismatch(name, tree, other, is_leaf) or error) from None
+    return out
+
+
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """The tree of f(leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
+    first, treedef = flatten(tree, is_leaf)
+    if not rest:
+        return treedef.unflatten(list(map(f, first)))
+    columns = _columns("tree_map tree", treedef, tree, rest, is_leaf)
+    return treedef.unflatten(list(map(f, first, *columns)))
+
+
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """For each leaf of `full_tree` the leaf of `prefix_tree` that stands above it."""
+    first, treedef = flatten(prefix_tree, is_leaf)
+    name = "broadcast_prefix prefix_tree"
+    (subtrees,) = _columns(name, treedef, prefix_tree, (full_tree,), is_leaf)
+    out: list[Any] = []
+    for leaf, subtree in zip(first, subtrees):
+        out += [leaf] * len(leaves(subtree))
+    return out
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
+    """The (key path, leaf) pairs of a tree in order, and its structure."""
+    out: list[tuple[KeyPath, Any]] = []
+
+    def visit(tree: Any, path: KeyPath) -> PyTreeDef:
+        entry = node_type(type(tree))
+        if is_leaf is not None:
+            if _stops(is_leaf(path, tree) if is_leaf_takes_path else is_leaf(tree)):
+                entry = None
+        if entry is None:
+            out.append((path, tree))
+            return LEAF
+        pairs, aux = entry.split_with_keys(tree)
+        return node(entry, aux, tuple([visit(child, (*path, key)) for key, child in pairs]))
+
+    return out, visit(tree, ())
+
+
+def map_with_path(
+    f: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    takes_path: bool = False,
+) -> Any:
+    """The tree of f(path, leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
+    pairs, treedef = flatten_with_path(tree, is_leaf, takes_path)
+    shown = None if takes_path else is_leaf
+    columns = _columns("tree_map_with_path tree", treedef, tree, rest, shown)
+    rows = zip([path for path, _ in pairs], [leaf for _, leaf in pairs], *columns)
+    return treedef.unflatten([f(*row) for row in rows])
+
+
+def register(
+    cls: type,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
+    fields: tuple[str, ...] | None = None,
+) -> None:
+    """Make values of exactly the type `cls` nodes of trees."""
+    known = NODE_TYPES.get(cls)
+    if known is not None and known.kind != "namedtuple":
+        raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.")
+    NODE_TYPES[cls] = NodeType(
+        cls, "custom", flatten_func, unflatten_func, flatten_with_keys, fields
+    )
+    if known is not None:
+        _ORDERS.clear()  # code compiled below them takes cls for a plain named tuple
+    _VISITORS.pop(cls, None)
+    LEAF_TYPES.discard(cls)
+
+
+def _flatten_ordered(tree: OrderedDict[Any, Any]) -> tuple[tuple[Any, ...], Any]:
+    return tuple(tree.values()), tuple(tree)
+
+
+def _flatten_defaultdict(tree: defaultdict[Any, Any]) -> tuple[tuple[Any, ...], Any]:
+    keys = sorted_keys(tree)
+    return tuple([tree[key] for key in keys]), (tree.default_factory, keys)
+
+
+def _ordered_with_keys(tree: OrderedDict[Any, Any]) -> tuple[Any, Any]:
+    return tuple([(DictKey(key), value) for key, value in tree.items()]), tuple(tree)
+
+
+def _defaultdict_with_keys(tree: defaultdict[Any, Any]) -> tuple[Any, Any]:
+    children, aux = _flatten_defaultdict(tree)
+    return tuple(zip(map(DictKey, aux[1]), children)), aux
+
+
+register(
+    OrderedDict, _flatten_ordered, lambda keys, xs: OrderedDict(zip(keys, xs)), _ordered_with_keys
+)
+register(
+    defaultdict,
+    _flatten_defaultdict,
+    lambda aux, xs: defaultdict(aux[0], zip(aux[1], xs)),
+    _defaultdict_with_keys,
+)
+
+
+class _Boxed:
+    """A callable that functools.partial does not see through; equal if what it calls is."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self.fun = fun
+
+    def __call__(self, *args: Any, **kw: Any) -> Any:
+        return self.fun(*args, **kw)
+
+    def __hash__(self) -> int:
+        return hash(self.fun)
+
+    def __eq__(self, other: object) -> bool:
+        return self.fun == (other.fun if type(other) is _Boxed else other)
+
+    def __repr__(self) -> str:
+        return repr(self.fun)
+
+
+class Partial(functools.partial):
+    """A functools.partial that is a tree: its arguments are children, its function is structure."""
+
+    def __new__(klass, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
+        # functools.partial merges a partial of a partial, but which arguments are leaves of *this*
+        # tree must stay as written.
+        if isinstance(func, functools.partial):
+            inner, func = func, _Boxed(func)
+            out = super().__new__(klass, func, *args, **kw)
+            func.func, func.args, func.keywords = inner.func, inner.args, inner.keywords
+            return out
+        return super().__new__(klass, func, *args, **kw)
+
+
+register(
+    Partial,
+    lambda partial: ((partial.args, partial.keywords), partial.func),
+    lambda func, xs: Partial(func, *xs[0], **xs[1]),
+)

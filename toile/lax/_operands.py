@@ -1,0 +1,156 @@
+"""From what a user passes to what operations take: arrays, axes, dtypes, and checked operations.
+
+An operation runs eagerly without looking at shapes first, since NumPy checks most of them; what
+NumPy would let through is checked here. `prepared` makes an operation for given parameters and
+operand types, checks them by its own `infer`, and remembers it, so that a second call with the same
+types costs one lookup. May import the engine and primitives.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.avals import Aval, aval_of
+from toile.engine.config import flags
+from toile.engine.promotion import KIND_LETTERS, NARROWED
+from toile.engine.source import where
+from toile.engine.tracing import state
+from toile.primitives.families import broadcast_in_dim
+
+# The kinds of dtypes that a Python number can take on, next to an array of that dtype.
+_FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
+
+
+def operand(name: str, x: Any, position: int = 0) -> Any:
+    """`x` as an Array; what is neither an array nor a number is refused."""
+    if x.__class__ is DeviceArray or isinstance(x, Array):
+        return x
+    try:
+        return as_array(x)
+    except TypeError:
+        raise TypeError(
+            f"{name}: needed an array or a number at position {position}, got {x!r} of type "
+            f"{type(x).__name__}{where()}"
+        ) from None
+
+
+def operands(name: str, xs: Sequence[Any]) -> list[Any]:
+    """Operands as Arrays; Python numbers take the dtype of an array next to them, if they can."""
+    like = next((x for x in xs if type(x) not in _FITS), None)
+    if like is None:
+        return [as_array(x) for x in xs]
+    like = operand(name, like)
+    kind, out = dtypes.kind(like.dtype), []
+    for i, x in enumerate(xs):
+        if kind in _FITS.get(type(x), ""):
+            out.append(DeviceArray(np.asarray(x, like.dtype), like.weak_type))
+        else:
+            out.append(operand(name, x, i))
+    return out
+
+
+def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Any]:
+    """Operands of one rank with their axes of size 1 repeated (and rank 0, if `scalars`)."""
+    rank = max(x.ndim for x in xs)
+    shapes = [x.shape for x in xs if x.ndim == rank]
+    shape = tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
+    out = []
+    for x in xs:
+        if x.shape == shape or (not x.ndim and not scalars):
+            out.append(x)
+        elif not x.ndim:
+            out.append(broadcast_in_dim(x, shape, ()))
+        elif x.ndim == rank and all(n in (1, m) for n, m in zip(x.shape, shape, strict=True)):
+            out.append(broadcast_in_dim(x, shape, tuple(range(rank))))
+        else:
+            out.append(x)  # the operation says what is wrong
+    return out
+
+
+def checked(op: Any, args: Sequence[Any]) -> Any:
+    """Call an operation whose operands have not been looked at yet."""
+    if state.trace is None:
+        op.infer(*[aval_of(a) for a in args])
+    return op(*args)
+
+
+def dtypes_of(kinds: str) -> frozenset[Any]:
+    """All dtypes of the given kinds, by their letters."""
+    return frozenset(d for d, letter in KIND_LETTERS.items() if letter in kinds)
+
+
+@lru_cache(maxsize=8192)
+def prepared(kind: Any, fields: tuple[Any, ...], *types: Any) -> Any:
+    """The operation kind(*fields), fit for operands of the shapes and dtypes in `types`."""
+    op = kind(*fields)
+    op.infer(*[Aval(types[i], types[i + 1]) for i in range(0, len(types), 2)])
+    return op
+
+
+# Axes, sizes and dtypes.
+
+
+def sizes(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of non-negative ints."""
+    if type(shape) is not tuple:
+        shape = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+    for n in shape:
+        if type(n) is not int:
+            shape = tuple(map(operator.index, shape))
+            break
+    if shape and min(shape) < 0:
+        raise TypeError(f"{name}: needed a shape of sizes >= 0, got {shape}{where()}")
+    return shape
+
+
+def ints(values: Any) -> tuple[int, ...]:
+    """A sequence of integers as a tuple of ints."""
+    return tuple(map(operator.index, values))
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """An axis as a non-negative int within `rank`."""
+    axis = operator.index(axis)
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")
+    return axis % rank
+
+
+def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
+    """Axes of a reduction as a sorted tuple; each must be within the rank, none repeated."""
+    axes = ints(axes)
+    if any(not 0 <= a < x.ndim for a in axes):
+        raise ValueError(
+            f"{name}: needed axes in [0, {x.ndim}), got {axes} for {x.aval.str_short()}{where()}"
+        )
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{name}: needed distinct axes, got {axes}{where()}")
+    return axes if len(axes) < 2 else tuple(sorted(axes))
+
+
+# What `user_dtype` has answered without a warning, with x64 off and with x64 on.
+_known: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
+
+
+def user_dtype(dtype: Any, name: str) -> Any:
+    """The dtype meant by a user's `dtype` argument."""
+    known = _known[flags.enable_x64]
+    try:
+        return known[dtype]
+    except (KeyError, TypeError):  # TypeError: unhashable
+        pass
+    found = dtypes.check_user_dtype_supported(dtype, name)
+    silent = not isinstance(found, np.dtype) or (
+        found not in NARROWED if isinstance(dtype, type) and dtype in _FITS
+        else np.dtype(dtype) not in NARROWED
+    )
+    if flags.enable_x64 or silent:
+        known[dtype] = found
+    return found

@@ -1,0 +1,170 @@
+"""Polar decomposition by QR-based dynamically weighted Halley iterations (QDWH).
+
+After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend on a
+lower bound of the smallest singular value alone, so they are numbers known before the matrix is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import as_array
+from toile.engine.avals import Aval
+from toile.lax.loops import while_loop
+from toile.primitives.elementwise import abs_, and_, convert, eq, gt, lt, not_, select
+from toile.primitives.families import (
+    add,
+    broadcast_in_dim,
+    full_like,
+    mul,
+    reduce_sum,
+    scalar,
+    sub,
+    zeros,
+)
+from toile.primitives.indexing import DynamicSlice, dynamic_update_slice
+from toile.primitives.linalg import adjoint, conjugate, eye, matmul, swapped
+from toile.primitives.linalg_factor import Cholesky, Qr
+from toile.primitives.linalg_solve import TriangularSolve
+from toile.primitives.reductions import ReduceMax
+from toile.primitives.shapes import Concatenate, iota, pad, slice_
+from toile.primitives.transcendental import Rsqrt, Sqrt
+
+# Above this weight an iteration by Cholesky factors would lose accuracy: QR is used.
+_CHOLESKY_LIMIT = 100.0
+Weights = tuple[float, float, float]
+
+
+def qdwh(
+    x: Any,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
+) -> tuple[Any, Any, Any, Any]:
+    """(u, h, iterations, converged) with x = u h, u orthonormal columns and h Hermitian.
+
+    `dynamic_shape` is the shape of the matrix without the padding that x may have."""
+    x = as_array(x)
+    rows, columns = x.shape
+    if rows < columns:
+        raise ValueError(f"qdwh: needed at least as many rows as columns, got shape {x.shape}")
+    limit = 10 if max_iterations is None else int(max_iterations)
+    eps = float(dtypes.finfo(x.dtype).eps) if eps is None else eps
+    size = None
+    if dynamic_shape is not None:
+        size = tuple(convert(as_array(n), np.int32) for n in dynamic_shape)
+        x = _cut(x, size, zeros(Aval(x.shape, x.dtype)))
+    start, by_qr, by_cholesky = _weights(eps, limit)
+    u = _scaled(x)
+    for w in by_qr:
+        u = _qr_step(u, w, size)
+    moving = scalar(True, np.bool_)
+    tolerance = np.cbrt(start)
+    for w in by_cholesky:
+        u, moving = _tested(u, w, size, tolerance)
+
+    def going(carry: tuple[Any, Any, Any]) -> Any:
+        k, _, not_done = carry
+        return and_(not_done, lt(k, full_like(k, limit)))
+
+    def halley(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        k, u, _ = carry
+        u, not_done = _tested(u, (3.0, 1.0, 3.0), size, tolerance)
+        return add(k, full_like(k, 1)), u, not_done
+
+    done = scalar(len(by_qr) + len(by_cholesky), np.int32)
+    count, u, moving = while_loop(going, halley, (done, u, moving))
+    # One Newton-Schulz step takes u to full accuracy.
+    cubic = matmul(u, matmul(adjoint(u), u))
+    u = sub(mul(u, full_like(u, 1.5)), mul(cubic, full_like(u, 0.5)))
+    h = matmul(adjoint(u), x)
+    h = mul(add(h, adjoint(h)), full_like(h, 0.5))
+    return u, h, count, not_(moving)
+
+
+def _weights(eps: float, limit: int) -> tuple[float, list[Weights], list[Weights]]:
+    """The tolerance and the weights (a, b, c) of each iteration, those by QR first."""
+    low, tolerance = eps, 10.0 * eps / 2.0
+    by_qr: list[Weights] = []
+    by_cholesky: list[Weights] = []
+    while low + tolerance < 1 and len(by_qr) + len(by_cholesky) < limit:
+        square = low * low
+        d = (4 * (1 / square - 1) / square) ** (1 / 3)
+        root = (1.0 + d) ** 0.5
+        a = root + (2 - d + 2 * (2 - square) / (square * root)) ** 0.5
+        b = (a - 1) ** 2 / 4
+        c = a + b - 1
+        low = low * (a + b * square) / (1 + c * square)
+        (by_qr if c > _CHOLESKY_LIMIT else by_cholesky).append((a, b, c))
+    return tolerance, by_qr, by_cholesky
+
+
+def _scaled(x: Any) -> Any:
+    """x over a bound of its 2-norm, the root of its 1-norm times its infinity norm."""
+    size = abs_(x)
+    one, sup = (ReduceMax((0,))(reduce_sum(size, (axis,))) for axis in (0, 1))
+    factor = mul(Rsqrt()(one), Rsqrt()(sup))
+    factor = select(eq(one, full_like(one, 0)), full_like(one, 1), factor)
+    return mul(x, convert(factor, x.dtype))
+
+
+def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
+    """x within the unpadded size, `other` outside of it."""
+    if size is None:
+        return x
+    inside = None
+    for axis, n in enumerate(size):
+        index = iota(np.int32, x.shape, axis)
+        here = lt(index, broadcast_in_dim(n, x.shape, ()))
+        inside = here if inside is None else and_(inside, here)
+    return select(inside, x, other)
+
+
+def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
+    """u (b/c) + (a - b/c)/√c Q₁Q₂ᴴ for the QR factors of [√c u; I]."""
+    a, b, c = w
+    rows, n = u.shape
+    top, unit = mul(u, full_like(u, c**0.5)), eye((n, n), u.dtype)
+    start = None if size is None else (size[0], scalar(0, np.int32))
+    if start is None:
+        stacked = Concatenate(0)(top, unit)
+    else:
+        padded = pad(top, full_like(top, 0), ((0, n, 0), (0, 0, 0)))
+        stacked = dynamic_update_slice(padded, unit, *start)
+    q, _ = Qr(full_matrices=False)(stacked)
+    q1 = slice_(q, (0, 0), (rows, n))
+    if start is None:
+        q2 = slice_(q, (rows, 0), (rows + n, n))
+    else:
+        q1 = _cut(q1, size, zeros(Aval(q1.shape, q.dtype)))
+        square = (size[1], size[1])
+        q2 = _cut(DynamicSlice((n, n))(q, *start), square, zeros(Aval((n, n), q.dtype)))
+    product = matmul(q1, adjoint(q2))
+    return add(mul(u, full_like(u, b / c)), mul(product, full_like(u, (a - b / c) / c**0.5)))
+
+
+def _tested(
+    u: Any, w: Weights, size: Sequence[Any] | None, tolerance: float
+) -> tuple[Any, Any]:
+    """A step by Cholesky factors, and whether it still moved u.
+
+    u (b/c) + (a - b/c) u (I + c uᴴu)⁻¹"""
+    a, b, c = w
+    n = u.shape[1]
+    unit = eye((n, n), u.dtype)
+    gram = add(mul(matmul(adjoint(u), u), full_like(u, c)), unit)
+    gram = _cut(gram, None if size is None else (size[1], size[1]), unit)
+    l = Cholesky()(gram)
+    kind = dtypes.kind(u.dtype) == "c"
+    z = conjugate(TriangularSolve(True, True, False, kind)(l, swapped(u)))
+    z = adjoint(TriangularSolve(True, True, True, kind)(l, z))
+    new = add(mul(u, full_like(u, b / c)), mul(z, full_like(u, a - b / c)))
+    size_of = abs_(sub(new, u))
+    distance = Sqrt()(reduce_sum(mul(size_of, size_of), (0, 1)))
+    return new, gt(distance, full_like(distance, tolerance))

@@ -1,0 +1,128 @@
+"""Staging of the functions that control flow carries, and the checks on their results.
+
+A function is traced once per kind of arguments and kept while it lives, unless it closes over values of
+an outer trace. Mismatched structures and types are reported with the paths of all differences.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine import config, dtypes
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import Aval, aval_of
+from toile.engine.errors import TreeStructureError
+from toile.engine.keypaths import keystr
+from toile.engine.program import Program, derive, evaluate, trace_program
+from toile.engine.source import where
+from toile.engine.tracing import Tracer, state
+from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
+from toile.primitives.elementwise import convert
+from toile.staging.flattening import FlatFunction, name_of
+
+_cache: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def leaf(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
+
+
+def flat_arrays(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a tree as arrays, and its structure."""
+    leaves, treedef = flatten(tree)
+    return [leaf(x) for x in leaves], treedef
+
+
+def stage(
+    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval]
+) -> tuple[Program, list[Any], Any]:
+    """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args."""
+    key = (in_tree, tuple(avals), config.trace_context(), state.axes)
+    try:
+        known = _cache.setdefault(fun, {})
+    except TypeError:
+        known = {}
+    found = known.get(key)
+    if found is None:
+        flat = FlatFunction(fun, _call_tree(in_tree))
+        program, consts = trace_program(flat, avals, name_of(fun))
+        found = program, consts, flat.out_tree
+        if not any(isinstance(c, Tracer) for c in consts):
+            known[key] = found
+    return found
+
+
+def _call_tree(args_tree: Any) -> Any:
+    """The structure of (args, {}) from that of args."""
+    args = unflatten(args_tree, [0] * args_tree.num_leaves)
+    return structure((args, {}))
+
+
+def check_same_structure(what: str, first: Any, second: Any, names: tuple[str, str]) -> None:
+    """Raise unless two structures are equal, telling both."""
+    if first != second:
+        raise TreeStructureError(
+            f"{what}: {names[0]} and {names[1]} must have the same type structure (pytree), got "
+            f"{first} and {second}.{where()}"
+        )
+
+
+def check_same_types(
+    what: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval], names: tuple[str, str]
+) -> None:
+    """Raise unless shapes and dtypes agree leaf by leaf, listing all that differ."""
+    bad = [
+        (i, a, b) for i, (a, b) in enumerate(zip(needed, got, strict=True))
+        if a.shape != b.shape or a.dtype != b.dtype
+    ]
+    if not bad:
+        return
+    paths = [keystr(p) for p, _ in flatten_with_path(unflatten(tree, [0] * len(needed)))[0]]
+    lines = [
+        f"  {names[0]}{paths[i]} is {a.str_short()}, but {names[1]}{paths[i]} is {b.str_short()}"
+        for i, a, b in bad[:8]
+    ]
+    hint = "convert with .astype, or start with an array of the dtype and shape that comes out"
+    raise TreeStructureError(
+        f"{what}: {names[0]} and {names[1]} must have equal types (shapes and dtypes), got\n"
+        + "\n".join(lines) + f"\n({hint}){where()}"
+    )
+
+
+def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | None:
+    """Input avals that a loop's results fit, when they differ in weak types only."""
+    changed = False
+    found = []
+    for a, o in zip(avals, outs, strict=True):
+        if a.weak_type and (not o.weak_type or o.dtype != a.dtype):
+            dtype = a.dtype
+            if o.dtype != a.dtype:
+                dtype = dtypes.promote_pair(a.dtype, True, o.dtype, o.weak_type)[0]
+            found.append(Aval(a.shape, dtype, False))
+            changed = True
+        else:
+            found.append(a)
+    return found if changed else None
+
+
+def with_avals(xs: Sequence[Any], avals: Sequence[Aval]) -> list[Any]:
+    """Arrays converted to the dtypes and weak types of avals."""
+    return [
+        x if aval_of(x).weak_type == a.weak_type and x.dtype == a.dtype
+        else convert(x, a.dtype, a.weak_type)
+        for x, a in zip(xs, avals, strict=True)
+    ]
+
+
+def strengthened(program: Program, avals: Sequence[Aval]) -> Program:
+    """The Program with its outputs converted to the dtypes and weak types of `avals`."""
+    if [(o.dtype, o.weak_type) for o in program.out_avals] == [(a.dtype, a.weak_type) for a in avals]:
+        return program
+
+    def run(*xs: Any) -> list[Any]:
+        return with_avals([leaf(o) for o in evaluate(program, xs)], avals)
+
+    key = ("strengthened", tuple(avals))
+    return program.memoized(key, lambda: derive(run, program.in_avals, program.name))

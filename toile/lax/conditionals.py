@@ -1,0 +1,182 @@
+"""Conditionals: cond, switch, platform_dependent.
+
+Branches are traced once and must return the same structure, shapes and dtypes. May import
+everything below the faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.control.cond import Cond
+from toile.engine import config, dtypes
+from toile.engine.avals import Aval, aval_of
+from toile.engine.program import Program, Var
+from toile.engine.source import where
+from toile.engine.trees import flatten, structure, unflatten
+from toile.lax._staging import (
+    check_same_structure,
+    check_same_types,
+    flat_arrays,
+    leaf,
+    stage,
+    strengthened,
+)
+from toile.primitives.elementwise import clamp, convert, ne
+from toile.primitives.families import full_like, scalar
+
+_UNSET = object()
+
+
+def cond(pred: Any, *args: Any, operand: Any = _UNSET, linear: Any = None, **kwargs: Any) -> Any:
+    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, as one traced operation.
+
+    >>> import toile.lax as lax
+    >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 3)
+    Array(4, dtype=int32, weak_type=True)
+    """
+    if "true_fun" in kwargs or "false_fun" in kwargs:
+        named = [kwargs.pop(k) for k in ("true_fun", "false_fun") if k in kwargs]
+        args = (*args[: 2 - len(named)], *named, *args[2 - len(named) :])
+    if kwargs:
+        raise TypeError(f"cond: got unexpected keyword arguments {sorted(kwargs)}")
+    if operand is not _UNSET:
+        if len(args) > 2:
+            raise TypeError("if `operand` keyword is passed then no positional operands can be "
+                            f"passed, got operand={operand!r} and positional {args[2:]!r}")
+        args = (*args[:2], operand)
+    # The old form: cond(pred, true_operand, true_fun, false_operand, false_fun).
+    if len(args) == 4 and callable(args[1]) and callable(args[3]) and not (
+        callable(args[0]) and not flatten(args[0])[0] == [args[0]]
+    ) and not callable(args[0]):
+        t_op, t_fun, f_op, f_fun = args
+        return cond(pred, lambda ops: t_fun(ops[0]), lambda ops: f_fun(ops[1]), (t_op, f_op))
+    true_fun, false_fun, *operands = args
+    return _cond(pred, true_fun, false_fun, operands)
+
+
+def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> Any:
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
+    if pred is None:
+        raise TypeError("cond predicate is None")
+    try:
+        aval = aval_of(pred)
+    except TypeError as e:
+        raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.") from e
+    if aval.shape:
+        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.{where()}")
+    if dtypes.kind(aval.dtype) not in "biuf":
+        raise TypeError(
+            f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}."
+        )
+    if config.flags.disable_jit:
+        return true_fun(*operands) if bool(pred) else false_fun(*operands)
+    index = leaf(pred)
+    if index.dtype != np.bool_:
+        index = ne(index, full_like(index, 0))
+    names = ("true_fun", "false_fun")
+    return _branched("cond", convert(index, np.int32), (false_fun, true_fun), operands,
+                     (names[1], names[0]))
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
+           operand: Any = _UNSET) -> Any:
+    """`branches[index](*operands)`, the index clamped to the branches."""
+    if operand is not _UNSET:
+        if operands:
+            raise TypeError("if `operand` keyword is passed then no positional operands can be "
+                            f"passed, got operand={operand!r} and positional {operands!r}")
+        operands = (operand,)
+    if not all(callable(b) for b in branches):
+        raise TypeError("lax.switch: branches argument should be a sequence of callables.")
+    aval = aval_of(index)
+    if aval.shape:
+        raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.")
+    if dtypes.kind(aval.dtype) not in "iu":
+        raise TypeError(
+            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed int32)"
+        )
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("Empty branch sequence")
+    if len(branches) == 1:
+        return branches[0](*operands)
+    index = convert(leaf(index), np.int32)
+    if config.flags.disable_jit:
+        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
+    which = clamp(scalar(0, np.int32), index, scalar(len(branches) - 1, np.int32))
+    names = tuple(f"branch {i}" for i in range(len(branches)))
+    return _branched("switch", which, branches, operands, names)
+
+
+def _branched(
+    what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any], names: Sequence[str]
+) -> Any:
+    """Stage all branches on the same operands and their own closed-over values."""
+    xs, _ = flat_arrays(tuple(operands))
+    in_tree = structure(tuple(operands))
+    avals = [aval_of(x) for x in xs]
+    staged = [stage(b, in_tree, avals) for b in branches]
+    first = staged[0]
+    order = (1, 0) if what == "cond" else tuple(range(len(staged)))
+    lead = staged[order[0]]
+    for i in order[1:]:
+        pair = (f"{names[order[0]]} output", f"{names[i]} output")
+        check_same_structure(what, lead[2], staged[i][2], pair)
+        check_same_types(what, lead[2], lead[0].out_avals, _weak_promoted(staged[i][0], lead[0]),
+                         pair)
+    outs = [_common(column) for column in zip(*(s[0].out_avals for s in staged), strict=True)]
+    programs = tuple(
+        _with_all_consts(strengthened(p, outs), [len(c) for _, c, _ in staged], i, staged)
+        for i, (p, _, _) in enumerate(staged)
+    )
+    consts = [c for _, cs, _ in staged for c in cs]
+    results = Cond(programs)(index, *consts, *xs)
+    return unflatten(first[2], results)
+
+
+def _weak_promoted(program: Program, other: Program) -> list[Aval]:
+    """A branch's avals, taking the other branch's dtype where its own is only weak."""
+    return [
+        Aval(a.shape, b.dtype, False) if (a.weak_type or b.weak_type) and _promotes(a, b) else a
+        for a, b in zip(program.out_avals, other.out_avals, strict=True)
+    ]
+
+
+def _promotes(a: Aval, b: Aval) -> bool:
+    dtype, _ = dtypes.promote_pair(a.dtype, a.weak_type, b.dtype, b.weak_type)
+    return dtype in (a.dtype, b.dtype)
+
+
+def _common(avals: Sequence[Aval]) -> Aval:
+    """The aval of one result over all branches: weak only if all are."""
+    dtype, weak = avals[0].dtype, avals[0].weak_type
+    for a in avals[1:]:
+        if a.dtype == dtype:
+            weak = weak and a.weak_type
+        else:
+            dtype, weak = dtypes.promote_pair(dtype, weak, a.dtype, a.weak_type)
+    return Aval(avals[0].shape, dtype, weak)
+
+
+def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged: Any) -> Program:
+    """A branch that takes every branch's closed-over values and uses its own."""
+    before = [Var(aval_of(c)) for _, cs, _ in staged[:mine] for c in cs]
+    after = [Var(aval_of(c)) for _, cs, _ in staged[mine + 1 :] for c in cs]
+    n = counts[mine]
+    inputs = [*before, *program.inputs[:n], *after, *program.inputs[n:]]
+    return Program(inputs, program.equations, program.outputs, program.name)
+
+
+def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> Any:
+    """The function for the platform that runs this: `cpu=f, cuda=g, default=h`."""
+    chosen = per_platform.get("cpu", default)
+    if chosen is None:
+        raise NotImplementedError(
+            f"platform_dependent: needed cpu= or default=, got {sorted(per_platform)}"
+        )
+    return chosen(*args)

@@ -1,0 +1,418 @@
+"""Contractions: dot, dot_general, batched and ragged products, and how precise they are to be.
+
+`dot_general` renames axes to labels: batch axes first, then the free axes of both operands. On the
+CPU every precision means full float32; the request is kept with the operation for other backends.
+May import the engine, primitives, `_operands` and this package's shapes and elementwise functions.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval
+from toile.engine.config import flags
+from toile.engine.errors import shape_error
+from toile.lax import elementwise, shapes
+from toile.lax._operands import ints, operand, user_dtype
+from toile.primitives.contractions import LETTERS, dot_operation
+from toile.primitives.cumulative import Cumsum
+from toile.primitives.elementwise import convert
+
+
+class Precision(enum.Enum):
+    """How precise products of floats are on hardware that has faster, coarser ones."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        return _NAMES.get(value)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_NAMES: dict[Any, Precision] = {
+    **dict.fromkeys(("highest", "float32"), Precision.HIGHEST),
+    **dict.fromkeys(("high", "bfloat16_3x", "tensorfloat32"), Precision.HIGH),
+    **dict.fromkeys(("default", "bfloat16", "fastest", None), Precision.DEFAULT),
+}
+
+
+class DotAlgorithm(NamedTuple):
+    """An algorithm for products, by the types it multiplies and accumulates in."""
+
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+_BF16, _F16, _F32, _F64 = dtypes.bfloat16, np.float16, np.float32, np.float64
+_F8_OUTPUTS = (
+    *(_F32, _F16, _BF16, dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.float8_e5m2fnuz),
+    *(dtypes.float8_e4m3fnuz, dtypes.float8_e4m3b11fnuz),
+)
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """Named algorithms for products: operand types, then the type sums are formed in."""
+
+    DEFAULT = 1
+    ANY_F8_ANY_F8_F32 = 2
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = 3
+    ANY_F8_ANY_F8_ANY = 4
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = 5
+    F16_F16_F16 = 6
+    F16_F16_F32 = 7
+    BF16_BF16_BF16 = 8
+    BF16_BF16_F32 = 9
+    BF16_BF16_F32_X3 = 10
+    BF16_BF16_F32_X6 = 11
+    BF16_BF16_F32_X9 = 12
+    TF32_TF32_F32 = 13
+    TF32_TF32_F32_X3 = 14
+    F32_F32_F32 = 15
+    F64_F64_F64 = 16
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def supported_lhs_types(self) -> tuple[Any, ...] | None:
+        """Types the operands may be stored in; None for any."""
+        if self.value <= 5:
+            return None
+        if self.value in (6, 7):
+            return (_F16,)
+        if self.value in (8, 9):
+            return (_BF16, _F32)
+        return (_F64,) if self.value == 16 else (_F32,)
+
+    supported_rhs_types = supported_lhs_types
+
+    @property
+    def accumulation_type(self) -> Any:
+        """The type sums are formed in; None where the result's type decides."""
+        special = {1: None, 4: None, 5: None, 6: _F16, 8: _BF16, 16: _F64}
+        return special.get(self.value, _F32)
+
+    def supported_output_types(self, lhs_dtype: Any, rhs_dtype: Any) -> tuple[Any, ...] | None:
+        """Types the result may have for given operands; None for any."""
+        if self.value in (2, 3):
+            return _F8_OUTPUTS
+        narrow = {7: _F16, 9: _BF16}.get(self.value)
+        if narrow is not None:
+            same = dtypes.promote_types(lhs_dtype, rhs_dtype) == narrow
+            return (_F32, narrow) if same else (_F32,)
+        kind = self.accumulation_type
+        return None if kind is None else (kind,)
+
+
+PrecisionLike = Union[
+    None, str, Precision, tuple[str, str], tuple[Precision, Precision], DotAlgorithm,
+    DotAlgorithmPreset,
+]  # fmt: skip
+DotDimensionNumbers = tuple[
+    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
+]
+
+
+def canonicalize_precision(precision: Any) -> Any:
+    """None, two Precisions, or an algorithm; None is replaced by the configured default."""
+    if precision is None:
+        precision = flags.default_matmul_precision
+        if precision is None:
+            return None
+    return _canonical_precision(precision)
+
+
+@lru_cache(maxsize=256)
+def _canonical_precision(precision: Any) -> Any:
+    if isinstance(precision, str):
+        if precision in DotAlgorithmPreset.__members__:
+            return DotAlgorithmPreset[precision]
+        if precision in _NAMES:
+            return (_NAMES[precision],) * 2
+    elif isinstance(precision, Precision):
+        return precision, precision
+    elif isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
+        return precision
+    elif isinstance(precision, tuple) and len(precision) == 2:
+        if all(isinstance(p, Precision) or (isinstance(p, str) and p in _NAMES) for p in precision):
+            return tuple(_NAMES[p] if isinstance(p, str) else p for p in precision)
+    raise ValueError(
+        f"precision: needed None, a Precision, one of {[n for n in _NAMES if n]}, a pair of "
+        f"these, a DotAlgorithm or a DotAlgorithmPreset, got {precision!r}"
+    )
+
+
+# ------------------------------------------------------------------------------------ dot_general
+
+
+def _dims(name: str, numbers: Any) -> tuple[tuple[int, ...], ...]:
+    (lc, rc), (lb, rb) = numbers
+    return ints(lc), ints(rc), ints(lb), ints(rb)
+
+
+@lru_cache(maxsize=8192)
+def _dot_plan(
+    name: str, x: Aval, y: Aval, dims: tuple[tuple[int, ...], ...], preferred: Any, precision: Any
+) -> tuple[Any, Any, Any]:
+    """The operation, the dtype to convert unequal operands to, and that of the result."""
+    lc, rc, lb, rb = dims
+    problem = ""
+    for (a, b), rank, side in (((lc, lb), x.ndim, "first"), ((rc, rb), y.ndim, "second")):
+        if any(not 0 <= d < rank for d in (*a, *b)) or len({*a, *b}) != len(a) + len(b):
+            problem = (
+                f"distinct contracting and batch axes of the {side} operand in [0, {rank}), here "
+                f"{a} and {b}"
+            )
+    if len(lc) != len(rc) or len(lb) != len(rb):
+        problem = f"as many axes of one operand as of the other, here {dims}"
+    if problem:
+        raise shape_error(name, problem, [x, y])
+    free = iter(LETTERS)
+    lhs, rhs = [""] * x.ndim, [""] * y.ndim
+    batch = [next(free) for _ in lb]
+    for i, j, c in zip((*lb, *lc), (*rb, *rc), (*batch, *(next(free) for _ in lc)), strict=True):
+        lhs[i] = rhs[j] = c
+    kept = [next(free) for c in lhs if not c], [next(free) for c in rhs if not c]
+    for labels, new in zip((lhs, rhs), map(iter, kept), strict=True):
+        labels[:] = [c or next(new) for c in labels]
+    common = x.dtype if x.dtype == y.dtype else dtypes.promote_types(x.dtype, y.dtype)
+    wanted = _result_dtype(name, x, y, common, preferred)
+    out = "".join((*batch, *kept[0], *kept[1]))
+    op = dot_operation("".join(lhs), "".join(rhs), out, wanted, precision)
+    op.infer(Aval(x.shape, common), Aval(y.shape, common))
+    return op, common
+
+
+def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> Any:
+    """None where the result has the operands' dtype, else the dtype asked for."""
+    if preferred is None or preferred == common:
+        weak = preferred is not None and x.weak_type and y.weak_type
+        return preferred if weak else None
+    old, new = dtypes.kind(common), dtypes.kind(preferred)
+    narrower = old == new and new in "iu" and preferred.itemsize < common.itemsize
+    if (old == "c") != (new == "c") and old == "c" or narrower:
+        raise shape_error(
+            name, "a preferred_element_type that holds the products, here "
+            f"{dtypes.name_of(preferred)}", [x, y],
+        )  # fmt: skip
+    return preferred
+
+
+def dot_general(
+    lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None,
+    preferred_element_type: Any = None, *, out_sharding: Any = None,
+) -> Any:  # fmt: skip
+    """Contraction over pairs of axes, with other pairs of axes as a batch.
+
+    `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)); the result
+    has the batch axes first, then what is left of lhs, then what is left of rhs."""
+    return _dot_general("dot_general", lhs, rhs, dimension_numbers, precision,
+                        preferred_element_type)
+
+
+def _dot_general(
+    name: str, lhs: Any, rhs: Any, numbers: Any, precision: Any, preferred: Any
+) -> Any:
+    x, y = operand(name, lhs), operand(name, rhs, 1)
+    if preferred is not None:
+        preferred = user_dtype(preferred, name)
+    op, common = _dot_plan(
+        name, x.aval, y.aval, _dims(name, numbers), preferred, canonicalize_precision(precision)
+    )
+    if x.dtype != y.dtype:
+        x, y = convert(x, common), convert(y, common)
+    if op.dtype is not None and dtypes.kind(op.dtype) in "iu" and dtypes.kind(x.dtype) == "f":
+        return convert(_dot_general(name, x, y, numbers, precision, None), op.dtype)
+    return op(x, y)
+
+
+def dot(
+    lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, precision: PrecisionLike = None,
+    preferred_element_type: Any = None, out_sharding: Any = None,
+) -> Any:  # fmt: skip
+    """Vector, matrix-vector and matrix products, or any other with `dimension_numbers`."""
+    x, y = operand("dot", lhs), operand("dot", rhs, 1)
+    if args:  # precision and preferred_element_type were once positional
+        precision = args[0]
+        preferred_element_type = args[1] if len(args) > 1 else preferred_element_type
+    if dimension_numbers is None:
+        simple = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
+        if not simple:
+            raise ValueError(
+                "dot: needed vectors or matrices whose inner sizes agree (or dimension_numbers), "
+                f"got {x.aval.str_short()} and {y.aval.str_short()}"
+            )
+        dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
+    return _dot_general("dot", x, y, dimension_numbers, precision, preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
+    """Matrix products over all leading axes, which both operands share."""
+    x, y = operand("batch_matmul", lhs), operand("batch_matmul", rhs, 1)
+    if min(x.ndim, y.ndim) < 2:
+        raise ValueError(f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, {y.ndim}")
+    if x.ndim != y.ndim:
+        raise ValueError(f"Arguments to batch_matmul must have same ndim, got {x.ndim}, {y.ndim}")
+    batch = tuple(range(x.ndim - 2))
+    numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
+    return _dot_general("batch_matmul", x, y, numbers, precision, None)
+
+
+# --------------------------------------------------------------------------------- ragged products
+
+
+@dataclass(frozen=True, init=False)
+class RaggedDotDimensionNumbers:
+    """Axes of a ragged product: those of dot_general, the ragged one, and the groups of rhs."""
+
+    dot_dimension_numbers: Any
+    lhs_ragged_dimensions: tuple[int, ...]
+    rhs_group_dimensions: tuple[int, ...]
+
+    def __init__(
+        self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int],
+        rhs_group_dimensions: Sequence[int],
+    ):  # fmt: skip
+        numbers = tuple(tuple(map(ints, pair)) for pair in dot_dimension_numbers)
+        object.__setattr__(self, "dot_dimension_numbers", numbers)
+        object.__setattr__(self, "lhs_ragged_dimensions", ints(lhs_ragged_dimensions))
+        object.__setattr__(self, "rhs_group_dimensions", ints(rhs_group_dimensions))
+
+
+_BASIC_RAGGED = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+
+
+def ragged_dot(
+    lhs: Any, rhs: Any, group_sizes: Any, precision: PrecisionLike = None,
+    preferred_element_type: Any = None, group_offset: Any = None, out_sharding: Any = None,
+) -> Any:  # fmt: skip
+    """Rows of lhs (m, k) in consecutive groups, each times its own matrix of rhs (g, k, n)."""
+    return ragged_dot_general(
+        lhs, rhs, group_sizes, _BASIC_RAGGED, precision, preferred_element_type, group_offset
+    )
+
+
+def ragged_dot_general(
+    lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: PrecisionLike = None, preferred_element_type: Any = None, group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Any:  # fmt: skip
+    """A contraction in which one axis of lhs is cut into groups of the given sizes.
+
+    Ragged rows meet the group's own part of rhs; a ragged contracted axis gives one product per
+    group, on a new leading axis; a ragged batch axis changes nothing."""
+    name, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
+    x, y = operand(name, lhs), operand(name, rhs, 1)
+    groups = operand(name, group_sizes, 2)
+    if group_offset is not None:
+        raise NotImplementedError(f"{name}: needed group_offset=None, got an offset")
+    if len(numbers.lhs_ragged_dimensions) != 1:
+        raise TypeError(f"{name}: needed one ragged axis, got {numbers.lhs_ragged_dimensions}")
+    ragged = numbers.lhs_ragged_dimensions[0]
+    (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
+    up = lambda dims: tuple(d + 1 for d in dims)
+    if ragged in lb:
+        dims: Any = numbers.dot_dimension_numbers
+    elif ragged in lc:
+        at = lc.index(ragged)
+        y = _by_group(y, rc[at], groups, (*rb, *rc[:at]))
+        x = _by_group(x, ragged, groups, (*lb, *lc[:at]))
+        dims = ((up(lc), up(rc)), ((0, *up(lb)), (0, *up(rb))))
+    else:
+        _check_groups(name, numbers, x, y, groups)
+        free = [d for d in range(x.ndim) if d not in lb and d not in lc]
+        x = _by_group(x, ragged, groups, (*lb, *free[: free.index(ragged)]))
+        dims = (((*up(lc), 0), (*rc, numbers.rhs_group_dimensions[0])), (up(lb), rb))
+    return _dot_general(name, x, y, dims, precision, preferred_element_type)
+
+
+def _check_groups(name: str, numbers: Any, x: Any, y: Any, groups: Any) -> None:
+    axes = numbers.rhs_group_dimensions
+    if len(axes) != 1 or not 0 <= axes[0] < y.ndim or y.shape[axes[0]] != groups.shape[-1]:
+        raise shape_error(
+            name, f"one axis of the second operand (here {axes}) with a place for each of "
+            f"{groups.shape[-1]} groups", [x.aval, y.aval, groups.aval],
+        )  # fmt: skip
+
+
+def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
+    """Copies of x on a new leading axis, each zero outside of one group of the ragged axis.
+
+    `groups` is [g], or [..., g] with the sizes of the axes `prefix` of x before it."""
+    count = groups.shape[-1]
+    shape = (count, *x.shape)
+    ends = Cumsum(groups.ndim - 1)(groups)
+    starts = elementwise.sub(ends, groups)
+    axes = (0,) if groups.ndim == 1 else (*(p + 1 for p in prefix), 0)
+    ends = shapes.broadcast_in_dim(ends, shape, axes)
+    starts = shapes.broadcast_in_dim(starts, shape, axes)
+    place = shapes.broadcasted_iota(groups.dtype, shape, ragged + 1)
+    inside = elementwise.bitwise_and(elementwise.le(starts, place), elementwise.lt(place, ends))
+    spread = shapes.broadcast(x, (count,))
+    return elementwise.select(inside, spread, shapes.full_like(spread, 0))
+
+
+# --------------------------------------------------------------------------------- scaled products
+
+
+def scaled_dot(
+    lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None,
+    dimension_numbers: Any = None, preferred_element_type: Any = None,
+) -> Any:  # fmt: skip
+    """Product of operands times their block scales, formed in bfloat16.
+
+    A scale has the operand's shape, except that its contracted axes may be a whole factor shorter:
+    each element of it then serves that many elements of the operand."""
+    x, y = operand("scaled_dot", lhs), operand("scaled_dot", rhs, 1)
+    if dimension_numbers is None:
+        dimension_numbers = (((x.ndim - 1,), (y.ndim - 1,)), ((0,), (0,))) if x.ndim > 2 else (
+            ((x.ndim - 1,), (y.ndim - 1,)), ((), ())
+        )
+    (lc, rc), _ = dimension_numbers
+    bf16 = np.dtype(dtypes.bfloat16)
+    x = _scaled("lhs_scale", convert(x, bf16), lhs_scale, lc)
+    y = _scaled("rhs_scale", convert(y, bf16), rhs_scale, rc)
+    return _dot_general(
+        "scaled_dot", x, y, dimension_numbers, None, preferred_element_type or bf16
+    )
+
+
+def _scaled(name: str, x: Any, scale: Any, contracted: Sequence[int]) -> Any:
+    if scale is None:
+        return x
+    s = convert(operand(name, scale), x.dtype)
+    for d in contracted:
+        times, left = divmod(x.shape[d], s.shape[d])
+        if left:
+            raise shape_error(
+                name, f"sizes that divide those of the operand at axes {tuple(contracted)}",
+                [x.aval, s.aval],
+            )  # fmt: skip
+        if times > 1:
+            s = shapes.expand_dims(s, (d + 1,))
+            s = shapes.tile(s, tuple(times if i == d + 1 else 1 for i in range(s.ndim)))
+            s = shapes.collapse(s, d, d + 2)
+    return elementwise.mul(x, s)

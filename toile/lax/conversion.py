@@ -1,0 +1,126 @@
+"""Dtypes of arrays: conversion, bit casts, reduced precision, and what dtype a value has.
+
+Conversion follows the target: weak bits are dropped unless asked for, 64-bit requests narrow with a
+warning when x64 is off, floats saturate at the ends of integer ranges, and Python integers of any
+size are taken. May import the engine, primitives and `_operands`.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.promotion import user_stack_level
+from toile.engine.source import where
+from toile.engine.tracing import state
+from toile.lax._operands import checked, operand, user_dtype
+from toile.primitives.elementwise import ConvertElementType, convert_raw
+from toile.primitives.families import broadcast_in_dim, scalar
+from toile.primitives.shapes import BitcastConvertType, ReducePrecision
+
+_conversion = lru_cache(maxsize=1024)(ConvertElementType)
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def dtype(x: Any) -> Any:
+    """The dtype of a value, or the one that a type stands for."""
+    return dtypes.dtype(x)
+
+
+def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+    """The same values in another dtype."""
+    return _convert_element_type(operand, user_dtype(new_dtype, "convert_element_type"))
+
+
+def _convert_element_type(
+    operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None,
+    warn_on_complex_to_real_cast: bool = True,
+) -> Any:
+    """The same values in another dtype and with the given weak bit; None keeps the dtype."""
+    x = operand
+    if x.__class__ is not DeviceArray and not isinstance(x, Array):
+        if hasattr(x, "__jax_array__"):
+            x = x.__jax_array__()
+        elif isinstance(x, _NUMBERS):
+            return _from_number(x, new_dtype, weak_type)
+        else:
+            dtypes.dtype(x)  # lists and strings have none
+            x = as_array(x)
+    old = x.dtype
+    new = old if new_dtype is None else new_dtype
+    if dtypes.is_extended(old) or dtypes.is_extended(new):
+        if old == new:
+            return x
+        raise ValueError(f"Cannot convert_element_type from {dtypes.name_of(old)} to "
+                         f"{dtypes.name_of(new)} (see toile.random.key_data){where()}")
+    if old is new and x.weak_type == weak_type:
+        return x
+    if old == dtypes.float0:
+        return broadcast_in_dim(scalar(0, new), x.shape, ())
+    if new == dtypes.float0:
+        return DeviceArray(np.zeros(x.shape, dtypes.float0))
+    if old.kind == "c" and new.kind != "c" and warn_on_complex_to_real_cast:
+        _warn_of_lost_part()
+    if state.trace is None and x.__class__ is DeviceArray:
+        if old == new:
+            return DeviceArray(x._data, weak_type)
+        token = ignore_errors()
+        try:
+            data = convert_raw(np, x._data, new)
+        finally:
+            restore_errors(token)
+        return DeviceArray(np.asarray(data), weak_type)
+    return x if old == new and x.weak_type == weak_type else _conversion(new, weak_type)(x)
+
+
+def _warn_of_lost_part() -> None:
+    warnings.warn(
+        "Casting complex values to real discards the imaginary part",
+        np.exceptions.ComplexWarning, stacklevel=user_stack_level(),
+    )
+
+
+def _from_number(x: Any, new: Any, weak: bool) -> Any:
+    """A rank-0 array with the value of a Python or NumPy number."""
+    if new is None:
+        new = dtypes.dtype(x)
+    if new == dtypes.float0:
+        return DeviceArray(np.zeros((), dtypes.float0))
+    if dtypes.is_extended(new):
+        raise ValueError(f"Cannot convert_element_type from a number to {dtypes.name_of(new)}")
+    if isinstance(x, int) and not isinstance(x, bool):
+        value = np.asarray(int(x))
+        if value.dtype == object and dtypes.kind(new) in "iu":
+            value = np.asarray(int(x) & (2**64 - 1), np.uint64)
+        return DeviceArray(value.astype(new), weak)
+    value = np.asarray(x)
+    if value.dtype.kind == "c" and new.kind != "c":
+        _warn_of_lost_part()
+    token = ignore_errors()
+    try:
+        return DeviceArray(np.asarray(convert_raw(np, value, new)), weak)
+    finally:
+        restore_errors(token)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+    """The same bits as another dtype; where widths differ a last axis appears or goes."""
+    new = user_dtype(new_dtype, "bitcast_convert_type")
+    return checked(BitcastConvertType(new), [_operand(operand)])
+
+
+def _operand(x: Any) -> Any:
+    return operand("bitcast_convert_type", x)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Round to a float format with fewer exponent and mantissa bits, kept in the same dtype."""
+    bits = operator.index(exponent_bits), operator.index(mantissa_bits)
+    return checked(ReducePrecision(*bits), [as_array(operand)])

@@ -1,0 +1,118 @@
+"""Functions defined by what they solve: custom_linear_solve and custom_root.
+
+Their derivatives come from the equation, not from the solver. May import everything below the
+faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.api import custom_jvp, jvp, linear_transpose
+from toile.control.linear_solve import LinearSolve
+from toile.engine import dtypes
+from toile.engine.avals import aval_of
+from toile.engine.program import Program, Var, evaluate
+from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.lax._staging import check_same_structure, check_same_types, flat_arrays, leaf, stage
+from toile.primitives.families import neg, zeros
+
+
+def custom_root(
+    f: Callable[..., Any],
+    initial_guess: Any,
+    solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any],
+    has_aux: bool = False,
+) -> Any:
+    """A root of `f` found by `solve`, differentiated through the implicit function theorem.
+
+    dx = -(df/dx)^-1 (df/da) da for whatever `a` the function f closes over."""
+    guess, tree = flat_arrays(initial_guess)
+    avals = [aval_of(g) for g in guess]
+    in_tree = structure((initial_guess,))
+    f_program, f_consts, f_tree = stage(f, in_tree, avals)
+    check_same_structure("custom_root", tree, f_tree, ("initial_guess", "f output"))
+    s_program, s_consts, s_tree = stage(lambda x: solve(f, x), in_tree, avals)
+
+    def g(consts: Any, x: Any) -> Any:
+        return unflatten(f_tree, evaluate(f_program, [*consts, *flatten(x)[0]]))
+
+    @custom_jvp
+    def root(consts: Any, solver_consts: Any, start: Any) -> Any:
+        outs = evaluate(s_program, [*solver_consts, *flatten(start)[0]])
+        return unflatten(s_tree, outs)
+
+    @root.defjvp
+    def root_jvp(primals: Any, tangents: Any) -> Any:
+        (consts, solver_consts, start), (d_consts, _, _) = primals, tangents
+        result = root(consts, solver_consts, start)
+        x, aux = result if has_aux else (result, None)
+        _, df = jvp(lambda c: g(c, x), (consts,), (d_consts,))
+        dx = tangent_solve(lambda v: jvp(lambda y: g(consts, y), (x,), (v,))[1], df)
+        dx = tree_map(neg, dx)
+        return result, (dx, tree_map(_zero_tangent, aux)) if has_aux else dx
+
+    return root(f_consts, s_consts, unflatten(tree, guess))
+
+
+def _zero_tangent(x: Any) -> Any:
+    aval = aval_of(x).to_tangent_aval()
+    return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else zeros(aval)
+
+
+def custom_linear_solve(
+    matvec: Callable[..., Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a linear solve."""
+    if transpose_solve is None and symmetric:
+        transpose_solve = solve
+    leaves, tree = flat_arrays(b)
+    avals = [aval_of(x).strip_weak_type() for x in leaves]
+    in_tree = structure((b,))
+    transposed = linear_transpose(matvec, unflatten(tree, leaves))
+    vecmat = matvec if symmetric else (lambda v: transposed(v)[0])
+    functions = [matvec, None, lambda v: solve(matvec, v), None]
+    if transpose_solve is not None:
+        functions[1] = vecmat
+        functions[3] = lambda v: transpose_solve(vecmat, v)
+    staged = [None if fn is None else stage(fn, in_tree, avals) for fn in functions]
+    first, solver = staged[0], staged[2]
+    assert first is not None and solver is not None
+    out_tree = solver[2]
+    x_tree = out_tree.children()[0] if has_aux else out_tree
+    check_same_structure("custom_linear_solve", tree, first[2], ("b", "matvec output"))
+    check_same_structure("custom_linear_solve", tree, x_tree, ("b", "solve output"))
+    n = len(leaves)
+    check_same_types("custom_linear_solve", tree, avals, first[0].out_avals[:n],
+                     ("b", "matvec output"))
+    consts = [c for s in staged if s is not None for c in s[1]]
+    programs = _with_shared_consts(staged, consts)
+    op = LinearSolve(programs[0], programs[1], programs[2], programs[3], len(consts), n)  # type: ignore[arg-type]
+    outs = op(*consts, *[leaf(x) for x in leaves])
+    return unflatten(out_tree, outs)
+
+
+def _with_shared_consts(staged: Sequence[Any], consts: Sequence[Any]) -> list[Program | None]:
+    """Programs that all take everybody's closed-over values first."""
+    made: list[Program | None] = []
+    start = 0
+    for s in staged:
+        if s is None:
+            made.append(None)
+            continue
+        program, own, _ = s
+        shared = [Var(aval_of(c)) for c in consts]
+        shared[start : start + len(own)] = program.inputs[: len(own)]
+        start += len(own)
+        made.append(Program([*shared, *program.inputs[len(own) :]], program.equations,
+                            program.outputs, program.name))
+    return made

@@ -1,0 +1,336 @@
+"""Loops: scan, map, while_loop, fori_loop, associative_scan.
+
+Bodies are traced once; their carries must keep structure, shapes and dtypes. May import
+everything below the faces.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.api import vmap
+from toile.control.scan import Scan
+from toile.control.while_loop import While
+from toile.engine import config, dtypes
+from toile.engine.arrays import ConcreteArray
+from toile.engine.avals import Aval, aval_of
+from toile.engine.source import where
+from toile.engine.tracing import Tracer
+from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.lax._staging import (
+    agree_on_weak,
+    check_same_structure,
+    check_same_types,
+    flat_arrays,
+    leaf,
+    stage,
+    strengthened,
+    with_avals,
+)
+from toile.primitives.elementwise import convert, lt
+from toile.primitives.families import add, full_like, reshape
+from toile.primitives.shapes import Concatenate, Rev, pad, slice_axis
+from toile.staging.flattening import name_of
+
+
+def scan(
+    f: Callable[..., Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+) -> tuple[Any, Any]:
+    """Loop `carry, y = f(carry, x)` over the leading axis of `xs`; returns the carry and the ys.
+
+    >>> import toile.lax as lax, toile.numpy as jnp
+    >>> lax.scan(lambda c, x: (c + x, c), 0, jnp.arange(3))
+    (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
+    if not callable(f):
+        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
+    carry, init_tree = flat_arrays(init)
+    rows, xs_tree = flat_arrays(xs)
+    n = _scan_length(rows, xs_tree, length)
+    if config.flags.disable_jit:
+        if n == 0:
+            raise ValueError("zero-length scan is not supported in disable_jit() mode because "
+                             "the output type is unknown.")
+        return _scan_in_python(f, init, rows, xs_tree, n, reverse)
+    steps = _unroll_count(unroll, n)
+    x_avals = [Aval(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
+    in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
+    avals = [aval_of(c) for c in carry]
+    program, consts, out_tree = stage(f, in_tree, avals + x_avals)
+    _check_pair(out_tree, f)
+    k = init_tree.num_leaves
+    promoted = agree_on_weak(avals, program.out_avals[:k]) if _fits(out_tree, init_tree) else None
+    if promoted is not None:
+        avals = promoted
+        program, consts, out_tree = stage(f, in_tree, avals + x_avals)
+    carry_tree, ys_tree = out_tree.children()
+    names = ("scan body function carry input", "carry output")
+    check_same_structure("scan", init_tree, carry_tree, names)
+    check_same_types("scan", init_tree, avals, program.out_avals[:k],
+                     ("the input carry", "the corresponding output carry"))
+    program = strengthened(program, avals + program.out_avals[k:])
+    op = Scan(program, len(consts), k, n, reverse, steps)
+    outs = op(*consts, *with_avals(carry, avals), *rows)
+    return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[k:])
+
+
+def _fits(out_tree: Any, init_tree: Any) -> bool:
+    return out_tree.children()[0] == init_tree
+
+
+def _check_pair(out_tree: Any, f: Any) -> None:
+    if len(out_tree.children()) != 2 or out_tree.node_data() is None or (
+        out_tree.node_data()[0] is not tuple and out_tree.node_data()[0] is not list
+    ):
+        raise TypeError(
+            f"scan body output must be a pair, got {out_tree}: needed {name_of(f)} to return "
+            f"(carry, y){where()}"
+        )
+
+
+def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
+    """The number of steps, from the leading axes and the `length` argument."""
+    for x in rows:
+        if not hasattr(x, "shape") or not x.shape:
+            raise ValueError(
+                "scan got value with no leading axis to scan over: needed arrays of rank >= 1 in "
+                f"xs, got {aval_of(x).str_short()}{where()}"
+            )
+    sizes = {x.shape[0] for x in rows}
+    if length is not None:
+        try:
+            length = int(length)
+        except Exception as e:
+            raise TypeError(
+                f"scan: needed length as a concrete integer, got {length!r} (use while_loop for a "
+                "traced number of steps)"
+            ) from e
+        if any(s != length for s in sizes):
+            raise ValueError(
+                f"scan got `length` argument of {length} which disagrees with leading axis sizes "
+                f"{sorted(sizes)}.{where()}"
+            )
+        return length
+    if len(sizes) > 1:
+        raise ValueError(
+            f"scan got values with different leading axis sizes: {[x.shape[0] for x in rows]} "
+            f"in xs of structure {xs_tree}{where()}"
+        )
+    if not sizes:
+        raise ValueError("scan got no values to scan over and `length` not provided.")
+    return sizes.pop()
+
+
+def _unroll_count(unroll: Any, length: int) -> int:
+    if isinstance(unroll, bool):
+        return max(length, 1) if unroll else 1
+    count = operator.index(unroll)
+    if count < 1 and not (count == 0 and length == 0):
+        raise ValueError(f"`unroll` must be a `bool` or a positive `int`, got {unroll}.")
+    return max(count, 1)
+
+
+def _scan_in_python(
+    f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int, reverse: bool
+) -> tuple[Any, Any]:
+    ys = []
+    for i in reversed(range(n)) if reverse else range(n):
+        carry, y = f(carry, unflatten(xs_tree, [row[i] for row in rows]))
+        ys.append(y)
+    if reverse:
+        ys.reverse()
+    stacked = tree_map(
+        lambda *parts: Concatenate(0)(*[reshape(leaf(p), (1, *leaf(p).shape)) for p in parts]), *ys
+    )
+    return carry, stacked
+
+
+def map(f: Callable[..., Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """`f` applied to each slice of the leading axis of `xs`, one after another.
+
+    With `batch_size`, slices are taken that many at a time through vmap."""
+    if batch_size is None:
+        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+    rows, tree = flat_arrays(xs)
+    n = rows[0].shape[0]
+    whole, rest = divmod(n, batch_size)
+    batched = vmap(f)
+    parts = []
+    if whole:
+        shaped = [
+            reshape(slice_axis(r, 0, whole * batch_size, 0), (whole, batch_size, *r.shape[1:]))
+            for r in rows
+        ]
+        out = scan(lambda _, x: ((), batched(x)), (), unflatten(tree, shaped))[1]
+        parts.append(tree_map(lambda y: reshape(y, (whole * batch_size, *y.shape[2:])), out))
+    if rest or not whole:
+        parts.append(batched(unflatten(tree, [slice_axis(r, n - rest, n, 0) for r in rows])))
+    if len(parts) == 1:
+        return parts[0]
+    return tree_map(lambda a, b: Concatenate(0)(a, b), *parts)
+
+
+def while_loop(
+    cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any
+) -> Any:
+    """Repeat `val = body_fun(val)` while `cond_fun(val)` holds."""
+    if not (callable(cond_fun) and callable(body_fun)):
+        raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
+    if config.flags.disable_jit:
+        value = init_val
+        while cond_fun(value):
+            value = body_fun(value)
+        return value
+    carry, tree = flat_arrays(init_val)
+    in_tree = structure((init_val,))
+    avals = [aval_of(c) for c in carry]
+    body, body_consts, out_tree = stage(body_fun, in_tree, avals)
+    if out_tree == tree:
+        promoted = agree_on_weak(avals, body.out_avals)
+        if promoted is not None:
+            avals = promoted
+            body, body_consts, out_tree = stage(body_fun, in_tree, avals)
+    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
+    _check_condition(cond, cond_tree, cond_fun)
+    check_same_structure("while_loop", tree, out_tree,
+                         ("body_fun input", "body_fun output"))
+    check_same_types("while_loop", tree, avals, body.out_avals,
+                     ("the input carry", "the corresponding output carry"))
+    body = strengthened(body, avals)
+    op = While(cond, body, len(cond_consts), len(body_consts))
+    outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
+    return unflatten(tree, outs)
+
+
+def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
+    avals = cond.out_avals
+    if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
+        raise TypeError(
+            f"cond_fun must return a boolean scalar, but got pytree {tree} from {name_of(fun)}."
+        )
+    if avals[0].shape or avals[0].dtype != np.bool_:
+        raise TypeError(
+            "cond_fun must return a boolean scalar, but got output type(s) "
+            f"{avals[0].str_short()} from {name_of(fun)}.{where()}"
+        )
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[..., Any], init_val: Any, *, unroll: Any = None
+) -> Any:
+    """`val = body_fun(i, val)` for i in [lower, upper); differentiable when both are known.
+
+    >>> import toile.lax as lax
+    >>> lax.fori_loop(0, 5, lambda i, s: s + i, 0)
+    Array(10, dtype=int32, weak_type=True)
+    """
+    if not callable(body_fun):
+        raise TypeError("lax.fori_loop: body_fun argument should be callable.")
+    dtype = dtypes.result_type(lower, upper)
+    if dtypes.kind(dtype) not in "iu":
+        raise TypeError(
+            "fori_loop: needed integer bounds, got "
+            f"{aval_of(lower).str_short()} and {aval_of(upper).str_short()}"
+        )
+    low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
+    known = all(_is_concrete(v) for v in (low, high))
+    if config.flags.disable_jit and known:
+        value = init_val
+        for i in range(int(low), int(high)):
+            value = body_fun(i, value)
+        return value
+    if known:
+        count = max(int(high) - int(low), 0)
+
+        def step(carry: Any, _: Any) -> Any:
+            i, value = carry
+            return (add(i, full_like(i, 1)), body_fun(i, value)), None
+
+        return scan(step, (low, init_val), None, count, unroll=unroll or 1)[0][1]
+    if unroll is not None:
+        raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically "
+                         "known.")
+
+    def continues(carry: Any) -> Any:
+        return lt(carry[0], carry[1])
+
+    def body(carry: Any) -> Any:
+        i, stop, value = carry
+        return add(i, full_like(i, 1)), stop, body_fun(i, value)
+
+    low, high = (convert(v, dtype, False) for v in (low, high))
+    return while_loop(continues, body, (low, high, init_val))[2]
+
+
+def _is_concrete(x: Any) -> bool:
+    return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
+
+
+def associative_scan(
+    fn: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """All prefixes of `elems` combined by an associative function, in logarithmic depth."""
+    if not callable(fn):
+        raise TypeError("lax.associative_scan: fn argument should be callable.")
+    leaves, tree = flat_arrays(elems)
+    if not leaves:
+        return elems
+    axis = axis % leaves[0].ndim
+    sizes = {x.shape[axis] for x in leaves}
+    if len(sizes) != 1:
+        raise ValueError(
+            "Array inputs to associative_scan must have the same first dimension. (saw: "
+            f"{[x.shape for x in leaves]})"
+        )
+    if reverse:
+        leaves = [Rev((axis,))(x) for x in leaves]
+
+    def combine(a: list[Any], b: list[Any]) -> list[Any]:
+        out = fn(unflatten(tree, a), unflatten(tree, b))
+        return [leaf(x) for x in flatten(out)[0]]
+
+    outs = _prefixes(combine, leaves, axis)
+    if reverse:
+        outs = [Rev((axis,))(x) for x in outs]
+    return unflatten(tree, outs)
+
+
+def _prefixes(combine: Callable[..., list[Any]], xs: list[Any], axis: int) -> list[Any]:
+    """Prefixes of pairs first, then of the elements between them."""
+    n = xs[0].shape[axis]
+    if n < 2:
+        return xs
+    even = [slice_axis(x, 0, n - 1, axis, 2) for x in xs]
+    odd = [slice_axis(x, 1, n, axis, 2) for x in xs]
+    odd_prefixes = _prefixes(combine, combine(even, odd), axis)
+    m = odd_prefixes[0].shape[axis]
+    before = odd_prefixes if n % 2 else [slice_axis(p, 0, m - 1, axis) for p in odd_prefixes]
+    rest = [slice_axis(x, 2, n, axis, 2) for x in xs]
+    even_rest = combine(before, rest) if n > 2 else rest
+    first = [slice_axis(x, 0, 1, axis) for x in xs]
+    even_prefixes = [Concatenate(axis)(a, b) for a, b in zip(first, even_rest, strict=True)]
+    return [_interleaved(a, b, axis) for a, b in zip(even_prefixes, odd_prefixes, strict=True)]
+
+
+def _interleaved(a: Any, b: Any, axis: int) -> Any:
+    """a0 b0 a1 b1 ... along an axis; a may be one longer."""
+    n, m = a.shape[axis], b.shape[axis]
+    zero = full_like(a, False if a.dtype == np.bool_ else 0)
+    config_a: list[Any] = [(0, 0, 0)] * a.ndim
+    config_b: list[Any] = [(0, 0, 0)] * a.ndim
+    config_a[axis] = (0, 1 if n == m else 0, 1)
+    config_b[axis] = (1, 0 if n == m else 1, 1)
+    spread_a, spread_b = pad(a, zero, tuple(config_a)), pad(b, zero, tuple(config_b))
+    return add(spread_a, spread_b)
+
+

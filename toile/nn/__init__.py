@@ -1,0 +1,83 @@
+"""Neural-network functions: activations, softmax and its relatives, attention, one-hot, initializers.
+
+Pure compositions over `toile.lax` and `toile.numpy`; nothing here is a primitive. Names, defaults,
+dtypes and the gradients at kinks are those of `jax.nn`. `toile.scipy` builds on this package.
+"""
+
+from toile.nn import initializers
+from toile.nn._activations import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    log1mexp,
+    log_sigmoid,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softplus,
+    sparse_plus,
+    sparse_sigmoid,
+    squareplus,
+    swish,
+    tanh,
+)
+from toile.nn._attention import dot_product_attention
+from toile.nn._scaled import get_scaled_dot_general_config, scaled_dot_general, scaled_matmul
+from toile.nn._softmax import (
+    log_softmax,
+    logmeanexp,
+    logsumexp,
+    one_hot,
+    softmax,
+    standardize,
+)
+
+__all__ = [
+    "celu",
+    "dot_product_attention",
+    "elu",
+    "gelu",
+    "get_scaled_dot_general_config",
+    "glu",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "identity",
+    "initializers",
+    "leaky_relu",
+    "log1mexp",
+    "log_sigmoid",
+    "log_softmax",
+    "logmeanexp",
+    "logsumexp",
+    "mish",
+    "one_hot",
+    "relu",
+    "relu6",
+    "scaled_dot_general",
+    "scaled_matmul",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softmax",
+    "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "squareplus",
+    "standardize",
+    "swish",
+    "tanh",
+]

@@ -1,0 +1,155 @@
+"""Scaled dot-product attention with grouped heads, bias, masks, sequence lengths and local windows.
+
+Layout: query `(B, T, N, H)`, key and value `(B, S, K, H)` with N a multiple of K (grouped-query
+attention shares each of the K heads among N/K queries). Logits and softmax are kept in float32.
+"""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.nn._softmax import logsumexp, softmax
+
+# A fraction of the largest finite value: a masked logit stays finite, so that a fully masked row
+# gives a uniform softmax instead of NaN.
+_MASKED = 0.7
+
+
+def dot_product_attention(
+    query,
+    key,
+    value,
+    bias=None,
+    mask=None,
+    *,
+    scale=None,
+    is_causal=False,
+    query_seq_lengths=None,
+    key_value_seq_lengths=None,
+    local_window_size=None,
+    implementation=None,
+    return_residual=False,
+):
+    """softmax(query·keyᵀ·scale + bias)·value, masked; `return_residual` adds the log-sum-exp."""
+    if implementation not in (None, "xla", "cudnn"):
+        raise ValueError(f"Unsupported implementation option: {implementation}")
+    shape = jnp.shape(query)
+    query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
+    bias = None if bias is None else _to_4d(bias)
+    mask = None if mask is None else _to_4d(mask)
+    lengths = [None if n is None else jnp.asarray(n) for n in (query_seq_lengths, key_value_seq_lengths)]
+    batch, _, heads, width = key.shape
+    _check(value, (*key.shape[:3], width), key.dtype, "value")
+    _check(query, (batch, -1, -1, width), key.dtype, "query")
+    _check(mask, (-1,) * 4, np.dtype(bool), "mask")
+    _check(bias, (-1,) * 4, None, "bias")
+    _check(lengths[0], (batch,), np.dtype("int32"), "query_seq_lengths")
+    _check(lengths[1], (batch,), np.dtype("int32"), "key_value_seq_lengths")
+    if query.shape[2] % heads:
+        raise ValueError(
+            "The number of query heads must be a multiple of key/value heads, "
+            f"but got {query.shape[2]} vs {heads}"
+        )
+    if isinstance(local_window_size, int):
+        local_window_size = (local_window_size, local_window_size)
+    if implementation == "cudnn" and local_window_size is not None:
+        causal_only = is_causal and lengths == [None, None]
+        if local_window_size[1] != 0 and not causal_only:
+            raise ValueError(
+                f"cuDNN doesn't support right window: {local_window_size[1]} "
+                "when causal mask is not used."
+            )
+    scale = 1.0 / np.sqrt(width) if scale is None else scale
+    out, residual = _attend(
+        query, key, value, bias, mask, scale, is_causal, *lengths, local_window_size
+    )
+    out = jnp.reshape(out, shape)
+    return (out, jnp.reshape(residual(), shape[:-1])) if return_residual else out
+
+
+def _to_4d(x):
+    x = jnp.asarray(x)
+    return jnp.expand_dims(x, tuple(range(4 - x.ndim))) if x.ndim < 4 else x
+
+
+def _check(x, shape, dtype, name):
+    if x is None:
+        return
+    if x.ndim != len(shape):
+        raise ValueError(f"{name} ndim should be {len(shape)}, but got {x.ndim}")
+    if dtype is not None and x.dtype != dtype:
+        raise ValueError(f"{name} dtype should be {dtype}, but got {x.dtype}")
+    if any(want not in (-1, got) for want, got in zip(shape, x.shape)):
+        raise ValueError(f"{name} shape should be {list(shape)}: but got {x.shape}")
+
+
+def _attend(query, key, value, bias, mask, scale, is_causal, q_lengths, kv_lengths, window):
+    """The attention of grouped heads, and a thunk for the log-sum-exp of its logits."""
+    batch, rows, n, width = query.shape
+    cols, heads = key.shape[1:3]
+    group = n // heads
+    query = jnp.reshape(query, (batch, rows, heads, group, width))
+    logits = jnp.einsum(
+        "btkgh,bskh->bkgts",
+        query,
+        key,
+        preferred_element_type=jnp.promote_types(query.dtype, np.float32),
+    )
+    logits = logits * jnp.array(scale, dtype=logits.dtype)
+    if bias is not None:
+        logits = (logits + _grouped(bias, heads, group)).astype(logits.dtype)
+    keep = _keep(rows, cols, is_causal, q_lengths, kv_lengths, window)
+    if mask is not None:
+        keep.append(_grouped(mask, heads, group))
+    if keep:
+        allowed = keep[0]
+        for other in keep[1:]:
+            allowed = jnp.logical_and(allowed, other)
+        logits = jnp.where(allowed, logits, _large_negative(logits.dtype))
+    logits = logits.astype(np.float32)
+    weights = softmax(logits, axis=-1).astype(key.dtype)
+    out = jnp.reshape(jnp.einsum("bkgts,bskh->btkgh", weights, value), (batch, rows, n, width))
+    if q_lengths is not None:
+        out = out * _within(rows, q_lengths)[:, :, None, None].astype(out.dtype)
+
+    def residual():
+        lse = logsumexp(logits, axis=-1).astype(key.dtype)  # (B, K, G, T)
+        return lax.stop_gradient(jnp.reshape(jnp.transpose(lse, (0, 3, 1, 2)), (batch, rows, n)))
+
+    return out, residual
+
+
+def _grouped(x, heads, group):
+    b, n, t, s = x.shape
+    if n == 1:
+        return x[:, :, None]
+    if n != heads * group:
+        raise AssertionError(
+            f"dot_product_attention: needed 1 or {heads * group} heads in bias or mask, got {n}"
+        )
+    return jnp.reshape(x, (b, heads, group, t, s))
+
+
+def _within(size, lengths):
+    return jnp.arange(size)[None, :] < lengths[:, None]
+
+
+def _keep(rows, cols, is_causal, q_lengths, kv_lengths, window):
+    """The masks other than the user's, each broadcastable to (B, K, G, T, S)."""
+    i, j = jnp.arange(rows)[:, None], jnp.arange(cols)[None, :]
+    keep = []
+    if is_causal:
+        keep.append((i >= j)[None, None, None])
+    if window is not None:
+        left, right = window
+        keep.append(((i <= j + left) & (i >= j - right))[None, None, None])
+    if q_lengths is not None:
+        keep.append(_within(rows, q_lengths)[:, None, None, :, None])
+    if kv_lengths is not None:
+        keep.append(_within(cols, kv_lengths)[:, None, None, None, :])
+    return keep
+
+
+def _large_negative(dtype):
+    largest = min(float(jnp.finfo(dtype).max), float(jnp.finfo(np.float32).max))
+    return jnp.asarray(-_MASKED * largest, dtype=dtype)

@@ -1,0 +1,112 @@
+"""Argument promotion shared by the faces above `toile.numpy`.
+
+`inexact(name, *xs)` brings its arguments to one floating (or complex) dtype as every special function
+does: integers become the float of their width, and the result stays weakly typed only if all
+arguments are weak. Everything is expressed through the public faces, so it works under any trace.
+"""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+
+# An integer or boolean dtype and the float it becomes; other widths become float32.
+_WIDE = (np.dtype("int64"), np.dtype("uint64"))
+
+
+def is_complex(x):
+    """Whether the array (or dtype) `x` is complex."""
+    return np.dtype(getattr(x, "dtype", x)).kind == "c"
+
+
+def is_integer(x):
+    """Whether the array (or dtype) `x` is of an integer type (bool is not)."""
+    return jnp.issubdtype(getattr(x, "dtype", x), np.integer)
+
+
+def is_inexact(dtype):
+    """Whether `dtype` is floating or complex, the small float formats included."""
+    return jnp.issubdtype(dtype, np.inexact)
+
+
+def default_float():
+    """The float dtype of Python floats: float32, or float64 when x64 is enabled."""
+    return np.dtype(jnp.result_type(float))
+
+
+def to_complex(dtype):
+    """The complex dtype that holds values of `dtype`."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "c":
+        return dtype
+    wide = dtype == np.float64 or dtype in _WIDE
+    return np.dtype(np.complex128 if wide else np.complex64)
+
+
+def to_inexact(dtype):
+    """`dtype` itself if inexact, else the float an integer or boolean of that width becomes."""
+    dtype = np.dtype(dtype)
+    if is_inexact(dtype):
+        return dtype
+    return np.dtype(np.float64 if dtype in _WIDE else np.float32)
+
+
+def _arrays(name, xs):
+    for i, x in enumerate(xs):
+        if isinstance(x, (list, tuple)) or x is None:
+            raise TypeError(
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}."
+            )
+    return [jnp.asarray(x) for x in xs]
+
+
+def array(name, x):
+    """`x` as an array; lists and None are refused, as `jax.nn` and `jax.scipy` do."""
+    return _arrays(name, (x,))[0]
+
+
+def _convert(x, dtype, weak):
+    if x.dtype == dtype and (weak or not x.weak_type):
+        return x
+    if weak:  # only arithmetic with a Python scalar keeps a value weak
+        return x * (1j if np.dtype(dtype).kind == "c" else 1.0) ** 0
+    return lax.convert_element_type(x, dtype)
+
+
+def inexact(name, *xs):
+    """The arguments as arrays of one inexact dtype, weak only if all were weak."""
+    arrays = _arrays(name, xs)
+    dtype = to_inexact(jnp.result_type(*arrays))
+    weak = all(x.weak_type for x in arrays)
+    return [_convert(x, dtype, weak) for x in arrays]
+
+
+def promoted(name, *xs):
+    """The arguments as arrays of their common dtype."""
+    arrays = _arrays(name, xs)
+    dtype, weak = jnp.result_type(*arrays), all(x.weak_type for x in arrays)
+    return [_convert(x, dtype, weak) for x in arrays]
+
+
+def real_inexact(name, *xs):
+    """Like `inexact`, refusing complex arguments."""
+    out = inexact(name, *xs)
+    if is_complex(out[0]):
+        raise ValueError(f"{name} does not support complex-valued inputs.")
+    return out
+
+
+def inexact_broadcast(name, *xs):
+    """Like `inexact`, and broadcast to one shape: what the n-ary `lax` functions ask for."""
+    xs = inexact(name, *xs)
+    if len({x.shape for x in xs}) == 1:
+        return xs
+    shape = jnp.broadcast_shapes(*(x.shape for x in xs))
+    return [jnp.broadcast_to(x, shape) for x in xs]
+
+
+def canonical_axis(axis, ndim):
+    """`axis` as a non-negative int, checked against `ndim`."""
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+    return axis + ndim if axis < 0 else axis

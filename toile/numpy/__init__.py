@@ -1,0 +1,19 @@
+"""NumPy's interface on toile arrays: `import toile.numpy as jnp`.
+
+Names, signatures, defaults, dtypes and results are those of `jax.numpy`. Each module below holds
+one family and lists its public names in `__all__`.
+"""
+
+from toile.numpy.comparisons import *
+from toile.numpy.creation import *
+from toile.numpy.cumulative import *
+from toile.numpy.dtype_names import *
+from toile.numpy.files import *
+from toile.numpy.grids import *
+from toile.numpy.quantiles import *
+from toile.numpy.reductions import *
+from toile.numpy.reductions_nan import *
+from toile.numpy.ufunc_api import *
+from toile.numpy.ufuncs import *
+from toile.numpy.ufuncs_bits import *
+from toile.numpy.ufuncs_numeric import *

@@ -1,0 +1,142 @@
+"""Small tools shared by the shape, indexing and contraction half of the NumPy face.
+
+Everything here is about arguments: turning what the user passed into arrays, axes into non-negative
+integers, and telling concrete values from traced ones. Nothing here computes on elements.
+"""
+
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile.engine import arrays, dtypes, errors, tracing
+from toile.engine.arrays import Array, DeviceArray
+from toile.numpy import _promotion, creation
+
+Tracer = tracing.Tracer
+
+check = _promotion.check_arraylike
+promote = _promotion.promote_dtypes
+promote_inexact = _promotion.promote_dtypes_inexact
+with_dtype = _promotion.convert
+result_type = dtypes.result_type
+issubdtype = dtypes.issubdtype
+canonical_dtype = dtypes.canonicalize_dtype
+
+
+def arr(x):
+    """`x` as an Array; Python scalars become weakly typed."""
+    return x if isinstance(x, Array) else creation.asarray(x)
+
+
+def arrs(name, *xs):
+    """Check that every operand is array-like, and convert each."""
+    check(name, *xs)
+    return [x if isinstance(x, Array) else creation.asarray(x) for x in xs]
+
+
+def one(name, x):
+    """Check that the single operand is array-like, and convert it."""
+    if isinstance(x, Array):
+        return x
+    check(name, x)
+    return creation.asarray(x)
+
+
+def raw_buffer(x):
+    """The NumPy buffer behind a concrete array when nothing is being traced, else None."""
+    if type(x) is DeviceArray and tracing.state.trace is None:
+        data = x._data
+        if type(data) is np.ndarray:
+            return data
+    return None
+
+
+def is_concrete(x):
+    """Whether the value of `x` (not only its shape) is known now."""
+    return not isinstance(x, Tracer) or x.concrete() is not None
+
+
+def is_weak(x):
+    """Whether `x` carries the weak type of a Python scalar."""
+    if isinstance(x, Array):
+        return x.weak_type
+    return type(x) in (int, float, complex)
+
+
+def canonical_axis(axis, ndim):
+    """`axis` as a non-negative integer, checked against `ndim`."""
+    axis = operator.index(axis)
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+    return axis + ndim if axis < 0 else axis
+
+
+def canonical_axes(axes, ndim):
+    """One axis or a sequence of them as a tuple of non-negative integers."""
+    if isinstance(axes, (tuple, list)):
+        return tuple(canonical_axis(a, ndim) for a in axes)
+    if isinstance(axes, np.ndarray) and axes.ndim:
+        return tuple(canonical_axis(a, ndim) for a in axes)
+    return (canonical_axis(axes, ndim),)
+
+
+def concrete(x, what):
+    """A NumPy array of the value of `x`; a traced value raises an error naming `what`."""
+    if isinstance(x, Tracer):
+        value = x.concrete()
+        if value is None:
+            raise errors.conversion_error(x, what)
+        x = value
+    return np.asarray(x)
+
+
+def static_int(x, what):
+    """A Python integer from `x`; a traced value raises an error naming `what`."""
+    return x if type(x) is int else operator.index(concrete(x, what)[()])
+
+
+def cast(x, dtype):
+    """`x` converted to `dtype`, strongly typed; without work when it has it already."""
+    return lax.convert_element_type(x, dtype)
+
+
+def broadcast_shapes(*shapes):
+    """The common shape under NumPy's rules."""
+    first = shapes[0] if shapes else ()
+    for s in shapes:
+        if s != first:
+            return lax.broadcast_shapes(*shapes)
+    return tuple(first)
+
+
+def broadcast_to(x, shape):
+    """`x` broadcast to `shape` under NumPy's rules; `x` is an Array."""
+    shape = tuple(shape)
+    have = x.shape
+    if have == shape:
+        return x
+    lead = len(shape) - len(have)
+    if lead < 0:
+        raise ValueError("Cannot broadcast to shape with fewer dimensions: "
+                         f"arr_shape={have} shape={shape}")
+    keep = []
+    for i, n in enumerate(have):
+        if n == shape[lead + i]:
+            keep.append(i)
+        elif n != 1:
+            raise ValueError(f"Incompatible types for broadcasting: input type={x.dtype}"
+                             f"{list(have)} and requested type={x.dtype}{list(shape)}")
+    if len(keep) != len(have):
+        x = lax.squeeze(x, tuple(i for i in range(len(have)) if i not in keep))
+    return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))
+
+
+def index_dtype():
+    """The dtype of index results: int64 with x64 enabled, else int32."""
+    return canonical_dtype(np.int64)
+
+
+def wrap_raw(data, like):
+    """A DeviceArray around the NumPy buffer `data`, weak and placed as `like` is."""
+    return arrays.wrap(data, like.weak_type)

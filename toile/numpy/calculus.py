@@ -1,0 +1,214 @@
+"""Differences and integrals of sampled functions, and packing of bits.
+
+diff, gradient and trapezoid are built of static slices, so that they cost nothing but the arithmetic.
+"""
+
+import math
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import (creation, cumulative, joining, manipulation, reductions, selection, ufuncs,
+                         ufuncs_numeric)
+from toile.numpy._helpers import arr, canonical_axes, canonical_axis, check, one, promote_inexact
+
+__all__ = ["diff", "ediff1d", "gradient", "packbits", "trapezoid", "unpackbits", "unwrap"]
+
+
+def _along(x, axis, start, stop):
+    return lax.slice_in_dim(x, start, stop, axis=axis)
+
+
+def diff(a, n=1, axis=-1, prepend=None, append=None):
+    """The n-th difference of neighbours along `axis`."""
+    a = one("diff", a)
+    n = h.static_int(n, "'n' argument of jnp.diff")
+    if n == 0:
+        return a
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if a.ndim == 0:
+        raise ValueError(f"diff requires input that is at least one dimensional; got {a}")
+    axis = canonical_axis(axis, a.ndim)
+    parts = []
+    for extra in (prepend, a, append):
+        if extra is None:
+            continue
+        extra = one("diff", extra)
+        if extra.ndim == 0:
+            extra = h.broadcast_to(extra, (*a.shape[:axis], 1, *a.shape[axis + 1:]))
+        parts.append(extra)
+    if len(parts) > 1:
+        a = joining.concatenate(parts, axis)
+    step = ufuncs.not_equal if a.dtype == np.bool_ else ufuncs.subtract
+    for _ in range(n):
+        size = a.shape[axis]
+        a = step(_along(a, axis, min(1, size), size), _along(a, axis, 0, max(size - 1, 0)))
+    return a
+
+
+def ediff1d(ary, to_end=None, to_begin=None):
+    """Differences of neighbours in the flattened array, with ends attached."""
+    ary = manipulation.ravel(one("ediff1d", ary))
+    parts = [ufuncs.subtract(ary[1:], ary[:-1])]
+    if to_begin is not None:
+        check("ediff1d", to_begin)
+        parts.insert(0, lax.convert_element_type(manipulation.ravel(to_begin), ary.dtype))
+    if to_end is not None:
+        check("ediff1d", to_end)
+        parts.append(lax.convert_element_type(manipulation.ravel(to_end), ary.dtype))
+    return joining.concatenate(parts)
+
+
+def _gradient_along(f, spacing, axis):
+    """Central differences inside, one-sided ones at both ends."""
+    n = f.shape[axis]
+    cut = lambda lo, hi: _along(f, axis, lo, hi)  # noqa: E731
+    if np.ndim(spacing) == 0:
+        inner = ufuncs.divide(ufuncs.multiply(ufuncs.subtract(cut(2, n), cut(0, n - 2)), 0.5),
+                              spacing)
+        first = ufuncs.divide(ufuncs.subtract(cut(1, 2), cut(0, 1)), spacing)
+        last = ufuncs.divide(ufuncs.subtract(cut(n - 1, n), cut(n - 2, n - 1)), spacing)
+        return joining.concatenate([first, inner, last], axis)
+    if np.shape(spacing) != (n,):
+        raise ValueError("Spacing arrays must have the same length as the dimension along which "
+                         "the gradient is calculated.")
+    other = tuple(k for k in range(f.ndim) if k != axis)
+    step = lax.expand_dims(diff(arr(spacing)), other) if other else diff(arr(spacing))
+    left, right = _along(step, axis, 0, n - 2), _along(step, axis, 1, n - 1)
+    # the parabola through three points: second order also for uneven steps
+    total = ufuncs.add(left, right)
+    a = ufuncs.divide(ufuncs.negative(right), ufuncs.multiply(left, total))
+    b = ufuncs.divide(ufuncs.subtract(right, left), ufuncs.multiply(left, right))
+    c = ufuncs.divide(left, ufuncs.multiply(right, total))
+    inner = ufuncs.add(ufuncs.add(ufuncs.multiply(a, cut(0, n - 2)),
+                                  ufuncs.multiply(b, cut(1, n - 1))),
+                       ufuncs.multiply(c, cut(2, n)))
+    first = ufuncs.divide(ufuncs.subtract(cut(1, 2), cut(0, 1)), _along(step, axis, 0, 1))
+    last = ufuncs.divide(ufuncs.subtract(cut(n - 1, n), cut(n - 2, n - 1)),
+                         _along(step, axis, n - 2, n - 1))
+    return joining.concatenate([first, inner, last], axis)
+
+
+def gradient(f, *varargs, axis=None, edge_order=None):
+    """The derivative along each axis by second-order differences."""
+    if edge_order is not None:
+        raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
+    check("gradient", f, *varargs)
+    f, = promote_inexact(f)
+    axes = tuple(range(f.ndim)) if axis is None else canonical_axes(axis, f.ndim)
+    if not axes:
+        return []
+    if min(f.shape[i] for i in axes) < 2:
+        raise ValueError(f"Shape of array too small to calculate a numerical gradient, at least 2 "
+                         f"elements are required; got shape {f.shape}")
+    if len(varargs) == 0:
+        spacing = (1.0,) * len(axes)
+    elif len(varargs) == 1:
+        spacing = varargs * len(axes)
+    elif len(varargs) == len(axes):
+        spacing = varargs
+    else:
+        raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axis={axis}")
+    out = [_gradient_along(f, s, i) for s, i in zip(spacing, axes)]
+    return out[0] if len(out) == 1 else out
+
+
+def trapezoid(y, x=None, dx=1.0, axis=-1):
+    """The integral of samples by the trapezoidal rule."""
+    if x is None:
+        check("trapezoid", y)
+        y, = promote_inexact(y)
+        step = promote_inexact(arr(dx))[0]
+    else:
+        check("trapezoid", y, x)
+        y, x = promote_inexact(y, x)
+        step = diff(x) if x.ndim == 1 else manipulation.moveaxis(diff(x, axis=axis), axis, -1)
+    y = manipulation.moveaxis(y, axis, -1)
+    pairs = ufuncs.add(y[..., 1:], y[..., :-1])
+    return ufuncs.multiply(0.5, reductions.sum(ufuncs.multiply(step, pairs), axis=-1))
+
+
+def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
+    """`p` with jumps larger than half a period replaced by their complement."""
+    check("unwrap", p)
+    p = arr(p)
+    if h.issubdtype(p.dtype, np.complexfloating):
+        raise ValueError("jnp.unwrap does not support complex inputs.")
+    if p.shape[canonical_axis(axis, p.ndim)] == 0:
+        return promote_inexact(p)[0]
+    axis = canonical_axis(axis, p.ndim)
+    if h.issubdtype(p.dtype, np.integer) and isinstance(period, int):
+        dtype = p.dtype
+        interval, odd = divmod(period, 2)
+        edge = odd == 0
+    else:
+        p, = promote_inexact(p)
+        dtype, edge = p.dtype, True
+        interval = ufuncs.divide(period, 2)
+    discont = interval if discont is None else discont
+    dd = diff(p, axis=axis)
+    wrapped = ufuncs.subtract(ufuncs_numeric.mod(ufuncs.add(dd, interval), period), interval)
+    if edge:
+        wrapped = selection.where(
+            ufuncs.logical_and(ufuncs.equal(wrapped, ufuncs.negative(interval)),
+                               ufuncs.greater(dd, 0)), interval, wrapped)
+    shift = selection.where(ufuncs.less(ufuncs.absolute(dd), discont), 0,
+                            ufuncs.subtract(wrapped, dd))
+    n = p.shape[axis]
+    rest = ufuncs.add(_along(p, axis, 1, n), cumulative.cumsum(shift, axis=axis))
+    return lax.convert_element_type(joining.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
+
+
+# ----------------------------------------------------------------------------------------------- bits
+
+def _bit_weights(order):
+    if order not in ("little", "big"):
+        raise ValueError("'order' must be either 'little' or 'big'")
+    shifts = np.arange(8, dtype=np.uint8)
+    return shifts if order == "little" else shifts[::-1].copy()
+
+
+def packbits(a, axis=None, bitorder="big"):
+    """Eight booleans to a byte along `axis`, the last byte filled with zeros."""
+    a = one("packbits", a)
+    if not (h.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
+        raise TypeError("Expected an input array of integer or boolean data type")
+    shifts = _bit_weights(bitorder)
+    if axis is None:
+        a, axis = manipulation.ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    bits = lax.convert_element_type(selection.as_condition(a), np.uint8)
+    bits = manipulation.moveaxis(bits, axis, -1)
+    n = bits.shape[-1]
+    groups = -(-n // 8)
+    bits = lax.pad(bits, lax.full((), 0, np.uint8),
+                   [(0, 0, 0)] * (bits.ndim - 1) + [(0, 8 * groups - n, 0)])
+    bits = lax.reshape(bits, (*bits.shape[:-1], groups, 8))
+    values = ufuncs.left_shift(bits, creation.asarray(shifts))
+    packed = lax.convert_element_type(reductions.sum(values, axis=-1), np.uint8)
+    return manipulation.moveaxis(packed, -1, axis)
+
+
+def unpackbits(a, axis=None, count=None, bitorder="big"):
+    """The bits of each byte along `axis`, at most `count` of them."""
+    a = one("unpackbits", a)
+    if a.dtype != np.uint8:
+        raise TypeError("Expected an input array of unsigned byte data type")
+    shifts = creation.asarray(_bit_weights(bitorder))
+    if axis is None:
+        a, axis = manipulation.ravel(a), 0
+    axis = canonical_axis(axis, a.ndim)
+    a = manipulation.moveaxis(a, axis, -1)
+    bits = ufuncs.bitwise_and(ufuncs.right_shift(lax.expand_dims(a, (a.ndim,)), shifts),
+                              creation.asarray(np.uint8(1)))
+    flat = lax.reshape(bits, (*a.shape[:-1], 8 * a.shape[-1]))
+    if count is not None:
+        n = flat.shape[-1]
+        if count > n:
+            flat = lax.pad(flat, lax.full((), 0, np.uint8),
+                           [(0, 0, 0)] * (flat.ndim - 1) + [(0, count - n, 0)])
+        else:
+            flat = flat[..., :count]
+    return manipulation.moveaxis(flat, -1, axis)

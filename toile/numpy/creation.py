@@ -1,0 +1,485 @@
+"""Arrays out of Python and NumPy data, constants, ranges and files.
+
+Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and their kin go
+through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
+`lax` and `_promotion`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.engine import dtypes
+from toile.engine.arrays import Array, DeviceArray, from_numpy, wrap
+from toile.engine.promotion import narrowed, user_stack_level
+from toile.engine.tracing import Tracer, state
+from toile.numpy._promotion import (
+    BOOL,
+    COMPLEX,
+    INTEGERS,
+    as_array,
+    broadcast_shapes,
+    broadcast_to,
+    canonicalize_axis,
+    canonicalize_shape,
+    check_arraylike,
+    convert,
+    default_float,
+    default_int,
+    number_array,
+    to_inexact,
+    user_dtype,
+)
+
+__all__ = [
+    "arange", "array", "asarray", "astype", "copy", "empty", "empty_like", "eye", "full",
+    "full_like", "geomspace", "identity", "linspace", "logspace", "ones", "ones_like", "tri",
+    "tril", "triu", "zeros", "zeros_like",
+]
+
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+# From data.
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """`a` as an array; an array of the right dtype is returned as it is."""
+    if type(a) is DeviceArray and dtype is None and device is None and not copy:
+        return a
+    return _build(a, dtype, bool(copy), order, 0, device)
+
+
+def array(
+    object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
+    device: Any = None, out_sharding: Any = None,
+) -> Any:
+    """A new array with the values of `object`: a number, nested sequences, an array."""
+    return _build(object, dtype, copy, order, ndmin, device)
+
+
+def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any) -> Any:
+    if order is not None and order != "K":
+        raise NotImplementedError("Only implemented for order='K'")
+    if dtype is not None:
+        dtype = user_dtype(dtype, "array")
+    if type(a) in _NUMBERS:
+        result = number_array(a) if dtype is None else wrap(np.asarray(a, dtype))
+    else:
+        result = _from_object(a, dtype, copied)
+    if result.ndim < ndmin:
+        result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
+    return result if device is None else _on_device(result, device)
+
+
+def _on_device(x: Any, device: Any) -> Any:
+    return lax.device_put(x, device) if hasattr(lax, "device_put") else x
+
+
+def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
+    if isinstance(a, Array):
+        if dtype is not None and (a.dtype != dtype or a.weak_type):
+            return convert(a, dtype)
+        if copied and type(a) is DeviceArray and state.trace is None:
+            return wrap(a._data.copy(), a.weak_type)
+        return a
+    if isinstance(a, (np.ndarray, np.generic)):
+        return _from_host(a, a, dtype)
+    if hasattr(a, "__jax_array__"):
+        return _build(a.__jax_array__(), dtype, copied, None, 0, None)
+    if isinstance(a, (list, tuple)):
+        return _from_sequence(a, dtype)
+    if a is None:
+        raise ValueError("None is not a valid value for jnp.array")
+    if isinstance(a, (memoryview, bytearray)):
+        return _from_host(np.asarray(memoryview(a)), a, dtype)
+    return _from_host(np.asarray(a), a, dtype)
+
+
+def _from_host(values: Any, original: Any, dtype: Any) -> Any:
+    if values.dtype not in dtypes.SUPPORTED:
+        if values.dtype == object and any(v is None for v in values.ravel()):
+            raise ValueError("None is not a valid value for jnp.array")
+        raise TypeError(
+            f"Value '{original}' with dtype {values.dtype} is not a valid JAX array type. Only "
+            "arrays of numeric types are supported by JAX."
+        )
+    if values.dtype == dtypes.float0:
+        return wrap(values) if dtype is None else zeros(values.shape, dtype)
+    if dtype is not None and values.dtype != dtype:
+        return wrap(np.asarray(values).astype(dtype))
+    return from_numpy(np.asarray(values))
+
+
+def _leaves(nested: Any, out: list[Any]) -> list[Any]:
+    """The members of nested lists and tuples, left to right."""
+    for x in nested:
+        if type(x) in _NUMBERS:
+            out.append(x)
+        elif isinstance(x, (list, tuple)):
+            _leaves(x, out)
+        else:
+            out.append(x.__jax_array__() if hasattr(x, "__jax_array__") else x)
+    return out
+
+
+def _from_sequence(nested: Any, dtype: Any) -> Any:
+    leaves = _leaves(nested, [])
+    if _NUMBERS.issuperset(set(map(type, leaves))):
+        if dtype is None:
+            values = np.array(nested)
+            wanted = default_float() if not leaves else narrowed(values.dtype)
+            if values.dtype == wanted:
+                return wrap(values)
+            if values.dtype == object or wanted in INTEGERS:
+                values = np.array(nested, default_int())  # an integer too large is an error
+            return wrap(values.astype(wanted))
+        return wrap(np.array(nested, dtype))
+    if any(x is None for x in leaves):
+        raise ValueError("None is not a valid value for jnp.array")
+    if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
+        return _from_host(np.array(nested), nested, dtype)
+    if dtype is None:
+        dtype = dtypes.result_type(*leaves)
+    if state.trace is None and not any(
+        isinstance(x, Array) and type(x) is not DeviceArray for x in leaves
+    ):
+        return wrap(np.array(_raw(nested), dtype))
+    return _stacked(nested, dtype)
+
+
+def _raw(nested: Any) -> Any:
+    """The same nesting with buffers in the place of arrays."""
+    if isinstance(nested, (list, tuple)):
+        return [_raw(x) for x in nested]
+    if hasattr(nested, "__jax_array__"):
+        nested = nested.__jax_array__()
+    return nested._data if type(nested) is DeviceArray else nested
+
+
+def _stacked(nested: Any, dtype: Any) -> Any:
+    """Nested sequences with traced members: one concatenation a level."""
+    if not isinstance(nested, (list, tuple)):
+        return convert(as_array("array", nested), dtype)
+    parts = [_stacked(x, dtype) for x in nested]
+    if not parts:
+        return zeros((0,), dtype)
+    if any(p.shape != parts[0].shape for p in parts):
+        raise ValueError(
+            "array: needed members of one shape, got shapes " + str([p.shape for p in parts])
+        )
+    return lax.concatenate([lax.expand_dims(p, (0,)) for p in parts], 0)
+
+
+dtypes.scalar_factory = lambda x, dtype: asarray(x, dtype)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+    """`x` converted to `dtype`; the imaginary part of complex numbers is dropped with a warning."""
+    x = as_array("astype", x)
+    dtype = default_float() if dtype is None else user_dtype(dtype, "astype")
+    if not dtypes.is_extended(dtype) and x.dtype in COMPLEX:
+        if dtype == BOOL:
+            return lax.ne(x, lax.full_like(x, 0))
+        if dtype not in COMPLEX:
+            warnings.warn(
+                "Casting from complex to real dtypes will discard the imaginary part. For "
+                "real-valued input, use x.real.astype(dtype) instead.",
+                np.exceptions.ComplexWarning,
+                stacklevel=user_stack_level(),
+            )
+            x = lax.real(x)
+    x = convert(x, dtype)
+    return _from_object(x, None, True) if copy else x
+
+
+def copy(a: Any, order: Any = None) -> Any:
+    """A copy of the array `a`."""
+    check_arraylike("copy", a)
+    return array(a, copy=True, order=order)
+
+
+# Constants.
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
+    """An array of the given shape with `fill_value` everywhere (or broadcast to it)."""
+    shape = canonicalize_shape(shape, "full")
+    if dtype is not None:
+        dtype = user_dtype(dtype, "full")
+    fill = as_array("full", fill_value, 1)
+    if fill.shape:
+        if broadcast_shapes(fill.shape, shape) != shape:
+            raise ValueError(f"full: needed a fill value that reaches {shape}, got {fill.shape}")
+        result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
+    else:
+        result = lax.full(shape, fill, dtype)
+    return result if device is None else _on_device(result, device)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """An array of zeros."""
+    dtype = default_float() if dtype is None else user_dtype(dtype, "zeros")
+    result = lax.full(canonicalize_shape(shape, "zeros"), 0, dtype)
+    return result if device is None else _on_device(result, device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """An array of ones."""
+    dtype = default_float() if dtype is None else user_dtype(dtype, "ones")
+    result = lax.full(canonicalize_shape(shape, "ones"), 1, dtype)
+    return result if device is None else _on_device(result, device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    """The same as `zeros`: there is no uninitialised memory here."""
+    return zeros(shape, dtype, device=device)
+
+
+def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
+    """What the *_like functions share; `a` may be anything with a shape and a dtype."""
+    if type(a) is not DeviceArray and not (hasattr(a, "shape") and hasattr(a, "dtype")):
+        a = as_array(name, a)
+    weak = dtype is None and getattr(a, "weak_type", False)
+    dtype = dtypes.canonicalize_dtype(a.dtype) if dtype is None else user_dtype(dtype, name)
+    result = lax.full(a.shape if shape is None else canonicalize_shape(shape, name), value, dtype)
+    if weak:
+        result = convert(result, dtype, True)
+    return result if device is None else _on_device(result, device)
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
+    """Zeros with the shape and dtype of `a`."""
+    return _like("zeros_like", a, 0, dtype, shape, device)
+
+
+def ones_like(
+    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
+    """Ones with the shape and dtype of `a`."""
+    return _like("ones_like", a, 1, dtype, shape, device)
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """The same as `zeros_like`."""
+    return _like("empty_like", prototype, 0, dtype, shape, device)
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+) -> Any:
+    """An array with the shape and dtype of `a` and `fill_value` everywhere."""
+    fill = as_array("full_like", fill_value, 1)
+    if not fill.shape:
+        return _like("full_like", a, fill, dtype, shape, device)
+    shape = np.shape(a) if shape is None else canonicalize_shape(shape, "full_like")
+    return full(shape, fill, dtypes.dtype(a) if dtype is None else dtype, device=device)
+
+
+# Ranges.
+
+
+def _bound(x: Any, what: str) -> Any:
+    """A concrete Python number for an end or the step of a range."""
+    if type(x) in (int, float):
+        return x
+    if isinstance(x, Tracer):
+        x = x.item()  # raises: the size of the result depends on it
+    value = x.item() if hasattr(x, "item") else x
+    if isinstance(value, complex):
+        raise ValueError(f"arange: needed real {what}, got the complex {value}")
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"must be real number, not {type(value).__name__}")
+    return value
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
+    """Numbers from `start` (0 if only one end is given) up to but not including `stop`."""
+    given = [x for x in (start, stop, step) if x is not None]
+    dtype = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
+    if stop is None:
+        start, stop = 0, start
+    first, last = _bound(start, "start"), _bound(stop, "stop")
+    stride = 1 if step is None else _bound(step, "step")
+    if type(first) is int and type(last) is int and type(stride) is int:
+        size = max(0, -((first - last) // stride))
+    else:
+        size = max(0, math.ceil((last - first) / stride))
+    result = lax.iota(dtype, size)
+    if stride != 1:
+        result = lax.mul(_wrapped(stride, dtype), result)
+    if first != 0 or (stride != 1 and dtype not in INTEGERS):
+        result = lax.add(_wrapped(first, dtype), result)
+    return result if device is None else _on_device(result, device)
+
+
+def _wrapped(value: Any, dtype: Any) -> Any:
+    return DeviceArray(np.asarray(value).astype(dtype), False)
+
+
+def linspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: Any = None, axis: int = 0, *, device: Any = None,
+) -> Any:
+    """`num` evenly spaced numbers from `start` to `stop`, along a new axis."""
+    count = operator.index(num)
+    if count < 0:
+        raise ValueError(f"Number of samples, {count}, must be non-negative.")
+    start, stop = as_array("linspace", start), as_array("linspace", stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, "linspace")
+    work = to_inexact(dtype)
+    shape = broadcast_shapes(start.shape, stop.shape)
+    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    parts = count - 1 if endpoint else count
+    step = lax.full(shape, math.nan, work)
+    if count > 1:
+        step = lax.div(lax.sub(stop, start), _wrapped(parts, work))
+        out = _between(start, stop, parts, work)
+        if endpoint:
+            out = lax.concatenate([out, lax.expand_dims(stop, (0,))], 0)
+    elif count == 1:
+        step = step if endpoint else lax.sub(stop, start)
+        out = lax.reshape(start, (1, *shape))
+    else:
+        out = lax.full((0, *shape), 0, work)
+    if dtype in INTEGERS and count:
+        out = lax.floor(out)
+    out = convert(_first_axis_to(out, axis), dtype)
+    return (out, step) if retstep else out
+
+
+def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
+    """start (1 - t) + stop t for t = 0, 1/parts, ...: exact at both ends."""
+    t = lax.div(lax.iota(dtype, parts), _wrapped(parts, dtype))
+    shape = (parts, *start.shape)
+    t = lax.broadcast_in_dim(t, shape, (0,))
+    rest = lax.sub(_wrapped(1, dtype), t)
+    return lax.add(
+        lax.mul(broadcast_to(start, shape), rest), lax.mul(broadcast_to(stop, shape), t)
+    )
+
+
+def _first_axis_to(x: Any, axis: int) -> Any:
+    axis = canonicalize_axis(axis, x.ndim)
+    if axis == 0:
+        return x
+    order = (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))
+    return lax.transpose(x, order)
+
+
+def logspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:
+    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+    start, stop = as_array("logspace", start), as_array("logspace", stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, "logspace")
+    work = to_inexact(dtype)
+    start, stop = convert(start, work), convert(stop, work)
+    base = convert(as_array("logspace", base, 2), work)
+    exponents = linspace(start, stop, num, endpoint, False, work, axis)
+    if base.shape:
+        shape = broadcast_shapes(base.shape, exponents.shape)
+        base, exponents = broadcast_to(base, shape), broadcast_to(exponents, shape)
+    return convert(lax.pow(base, exponents), dtype)
+
+
+def geomspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`num` numbers in geometric progression from `start` to `stop`."""
+    start, stop = as_array("geomspace", start), as_array("geomspace", stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, "geomspace")
+    work = to_inexact(dtype)
+    shape = broadcast_shapes(start.shape, stop.shape)
+    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    # With the sign (the phase, for complex numbers) taken out, logarithms exist.
+    sign = lax.sign(start)
+    per_decade = _wrapped(1 / math.log(10), work)
+    ends = [lax.mul(lax.log(lax.div(x, sign)), per_decade) for x in (start, stop)]
+    powers = logspace(*ends, num, endpoint, 10.0, work, 0)
+    result = lax.mul(broadcast_to(sign, powers.shape), powers)
+    return convert(_first_axis_to(result, axis), dtype)
+
+
+# Matrices of zeros and ones.
+
+
+def eye(
+    N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None
+) -> Any:
+    """An N by M matrix with ones on diagonal `k` and zeros elsewhere."""
+    rows = operator.index(N)
+    columns = rows if M is None else operator.index(M)
+    if rows < 0 or columns < 0:
+        raise ValueError(f"negative dimensions are not allowed, got {(rows, columns)}")
+    dtype = default_float() if dtype is None else user_dtype(dtype, "eye")
+    row, column = _row_and_column((rows, columns), k)
+    result = lax.convert_element_type(lax.eq(row, column), dtype)
+    return result if device is None else _on_device(result, device)
+
+
+def _row_and_column(shape: tuple[int, int], k: Any) -> tuple[Any, Any]:
+    """Row number plus `k`, and column number, of each element of a matrix."""
+    index = np.dtype("int32")
+    row = lax.broadcasted_iota(index, shape, 0)
+    if not isinstance(k, int) or k:
+        row = lax.add(row, convert(as_array("eye", k), index))
+    return row, lax.broadcasted_iota(index, shape, 1)
+
+
+def identity(n: Any, dtype: Any = None) -> Any:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
+    """An N by M matrix with ones on and below diagonal `k`."""
+    shape = operator.index(N), operator.index(N if M is None else M)
+    dtype = default_float() if dtype is None else user_dtype(dtype, "tri")
+    return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
+
+
+def _triangle(name: str, m: Any, k: Any, keep_lower: bool) -> Any:
+    m = as_array(name, m)
+    if m.ndim < 2:
+        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
+    row, column = _row_and_column(m.shape[-2:], k)
+    mask = broadcast_to(lax.ge(row, column) if keep_lower else lax.gt(row, column), m.shape)
+    nothing = lax.full_like(m, 0)
+    return lax.select(mask, m, nothing) if keep_lower else lax.select(mask, nothing, m)
+
+
+def tril(m: Any, k: Any = 0) -> Any:
+    """`m` with the elements above diagonal `k` set to zero."""
+    return _triangle("tril", m, k, True)
+
+
+def triu(m: Any, k: Any = 0) -> Any:
+    """`m` with the elements below diagonal `k` set to zero."""
+    return _triangle("triu", m, k, False)

@@ -1,0 +1,106 @@
+"""Dtypes, constants and printing under their NumPy names.
+
+The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toile.engine import dtypes as _d
+from toile.engine.arrays import Array as ndarray
+from toile.engine.dtypes import (
+    bfloat16,
+    bool_,
+    can_cast,
+    cdouble,
+    character,
+    complex64,
+    complex128,
+    complex_,
+    complexfloating,
+    csingle,
+    double,
+    finfo,
+    flexible,
+    float4_e2m1fn,
+    float6_e2m3fn,
+    float6_e3m2fn,
+    float8_e3m4,
+    float8_e4m3,
+    float8_e4m3b11fnuz,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    float64,
+    float_,
+    floating,
+    generic,
+    iinfo,
+    inexact,
+    int2,
+    int4,
+    int8,
+    int16,
+    int32,
+    int64,
+    int_,
+    integer,
+    isdtype,
+    issubdtype,
+    number,
+    object_,
+    promote_types,
+    result_type,
+    signedinteger,
+    single,
+    uint,
+    uint2,
+    uint4,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    unsignedinteger,
+)
+
+bool = bool_
+dtype = np.dtype
+ComplexWarning = np.exceptions.ComplexWarning
+
+e = np.e
+euler_gamma = np.euler_gamma
+inf = np.inf
+nan = np.nan
+newaxis = None
+pi = np.pi
+
+array_repr = np.array_repr
+array_str = np.array_str
+get_printoptions = np.get_printoptions
+printoptions = np.printoptions
+set_printoptions = np.set_printoptions
+iterable = np.iterable
+
+__all__ = [
+    "ComplexWarning", "array_repr", "array_str", "bfloat16", "bool", "bool_", "can_cast",
+    "cdouble", "character", "complex128", "complex64", "complex_", "complexfloating", "csingle",
+    "double", "dtype", "e", "euler_gamma", "finfo", "flexible", "float16", "float32",
+    "float4_e2m1fn", "float64", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3",
+    "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu", "float_", "floating", "generic", "get_printoptions", "iinfo", "inexact",
+    "inf", "int16", "int2", "int32", "int4", "int64", "int8", "int_", "integer", "isdtype",
+    "issubdtype", "iterable", "nan", "ndarray", "newaxis", "number", "object_", "pi",
+    "printoptions", "promote_types", "result_type", "set_printoptions", "signedinteger", "single",
+    "uint", "uint16", "uint2", "uint32", "uint4", "uint64", "uint8", "unsignedinteger",
+]
+
+# Types that only recent versions of ml_dtypes have.
+for _name in ("int1", "uint1"):
+    if hasattr(_d, _name):
+        globals()[_name] = getattr(_d, _name)
+        __all__.append(_name)

@@ -1,0 +1,70 @@
+"""Arrays from buffers, text, files and other libraries, and back to files.
+
+What is read becomes a concrete array at once. May import the engine and `creation`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import DeviceArray, from_numpy
+from toile.engine.promotion import narrowed
+from toile.numpy.creation import asarray
+
+__all__ = [
+    "from_dlpack", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez",
+]
+
+save = np.save
+savez = np.savez
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    """A one-dimensional array of what a buffer holds."""
+    return asarray(np.frombuffer(buffer, dtype=dtype, count=count, offset=offset))
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Any:
+    """A one-dimensional array of the numbers written in `string`."""
+    return asarray(np.fromstring(string, dtype=dtype, count=count, sep=sep))
+
+
+def _impure(name: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"jnp.{name}() is not implemented because reading it twice need not give the same values "
+        f"(use jnp.asarray(np.{name}(...)) outside of transformed functions)"
+    )
+
+
+def fromfile(*args: Any, **kwargs: Any) -> Any:
+    """Not available: see the error it raises."""
+    raise _impure("fromfile")
+
+
+def fromiter(*args: Any, **kwargs: Any) -> Any:
+    """Not available: see the error it raises."""
+    raise _impure("fromiter")
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """An array over the data of any object that supports DLPack."""
+    if type(x) is DeviceArray:
+        return asarray(x, copy=copy, device=device)
+    values = np.from_dlpack(x)
+    if values.dtype != narrowed(values.dtype):
+        raise ValueError(f"from_dlpack: needed x64 enabled for dtype {values.dtype}")
+    return from_numpy(values)
+
+
+def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """The array in a .npy file; a .npz file comes as NumPy gives it."""
+    # NumPy writes types it does not know, such as bfloat16, as two opaque bytes.
+    loaded = np.load(file, *args, **kwargs)
+    if not isinstance(loaded, np.ndarray):
+        return loaded
+    if loaded.dtype == np.dtype("V2"):
+        loaded = loaded.view(dtypes.bfloat16.dtype)
+    return asarray(loaded)

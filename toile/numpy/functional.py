@@ -1,0 +1,182 @@
+"""Functions of functions: vectorize, apply_along_axis, apply_over_axes, piecewise.
+
+They map with vmap, so that the function sees single vectors or scalars and is called once.
+"""
+
+import functools
+import re
+
+import numpy as np
+
+from toile import lax
+from toile.api import vmap
+from toile.numpy import _helpers as h
+from toile.numpy import manipulation, selection
+from toile.numpy._helpers import arr, canonical_axis, check
+
+__all__ = ["apply_along_axis", "apply_over_axes", "piecewise", "vectorize"]
+
+_TERM = r"\((?:[\w]+(?:\s*,\s*[\w]+)*)?\)"
+_SIGNATURE = re.compile(rf"^\s*{_TERM}(\s*,\s*{_TERM})*\s*->\s*{_TERM}(\s*,\s*{_TERM})*\s*$")
+
+
+def _parse_signature(signature):
+    """[("n", "m"), ...] for the arguments and for the results of "(n,m),(m)->(n)"."""
+    if not _SIGNATURE.match(signature):
+        raise ValueError(f"not a valid gufunc signature: {signature}")
+    sides = signature.split("->")
+    return [[tuple(re.findall(r"\w+", t)) for t in re.findall(_TERM, side)] for side in sides]
+
+
+def _core_sizes(args, dims, where):
+    """Sizes of the core axes and the shapes left of them."""
+    sizes, leads = {}, []
+    for x, names in zip(args, dims):
+        if x.ndim < len(names):
+            raise ValueError(f"input with shape {x.shape} does not have enough dimensions for all "
+                             f"core dimensions {names} {where}")
+        split = x.ndim - len(names)
+        leads.append(x.shape[:split])
+        for name, n in zip(names, x.shape[split:]):
+            want = int(name) if name.isdigit() else sizes.setdefault(name, n)
+            if want != n:
+                raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {want} "
+                                 f"{where}")
+    return sizes, leads
+
+
+def _checked(func, out_dims, sizes, where):
+    """`func` with the shapes of its results compared to the signature."""
+
+    def call(*args):
+        result = func(*args)
+        several = isinstance(result, tuple)
+        outs = result if several else (result,)
+        if out_dims is None:
+            return result
+        if len(outs) != len(out_dims):
+            raise TypeError(f"wrong number of output arguments: expected {len(out_dims)}, got "
+                            f"{len(outs)} {where}")
+        known = dict(sizes)
+        for value, names in zip(outs, out_dims):
+            if np.ndim(value) != len(names):
+                raise ValueError(f"output shape {np.shape(value)} does not match core dimensions "
+                                 f"{names} {where}")
+            for name, n in zip(names, np.shape(value)):
+                if known.setdefault(name, n) != n:
+                    raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs "
+                                     f"{known[name]} {where}")
+        return result
+
+    return call
+
+
+def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
+    """`pyfunc`, written for scalars (or the core axes of `signature`), broadcast over arrays."""
+    if any(not isinstance(e, (str, int)) for e in excluded):
+        raise TypeError("jax.numpy.vectorize can only exclude integer or string arguments, but "
+                        f"excluded={excluded!r}")
+    if any(isinstance(e, int) and e < 0 for e in excluded):
+        raise ValueError(f"excluded={excluded!r} contains negative numbers")
+
+    @functools.wraps(pyfunc)
+    def wrapped(*args, **kwargs):
+        where = f"on vectorized function with excluded={excluded!r} and signature={signature!r}"
+        func, mapped = _close_over(pyfunc, args, kwargs, excluded)
+        check("vectorize", *mapped)
+        mapped = [arr(x) for x in mapped]
+        in_dims, out_dims = [()] * len(mapped), None
+        if signature is not None:
+            in_dims, out_dims = _parse_signature(signature)
+        if len(in_dims) != len(mapped):
+            raise TypeError(f"wrong number of positional arguments: expected {len(in_dims)}, got "
+                            f"{len(mapped)} {where}")
+        sizes, leads = _core_sizes(mapped, in_dims, where)
+        common = manipulation.broadcast_shapes(*leads)
+        call = _checked(func, out_dims, sizes, where)
+        # axes of length one are not mapped: the function sees the same slice each time
+        levels = [[] for _ in mapped]
+        squeezed = []
+        for i, (x, lead) in enumerate(zip(mapped, leads)):
+            pad = len(common) - len(lead)
+            levels[i] = [None] * pad + [0 if n != 1 or common[pad + d] == 1 else None
+                                        for d, n in enumerate(lead)]
+            drop = tuple(d for d, n in enumerate(lead) if levels[i][pad + d] is None)
+            squeezed.append(lax.squeeze(x, drop) if drop else x)
+        for d in range(len(common) - 1, -1, -1):
+            axes = tuple(level[d] for level in levels)
+            call = vmap(call, in_axes=axes, axis_size=common[d])
+        return call(*squeezed)
+
+    return wrapped
+
+
+def _close_over(pyfunc, args, kwargs, excluded):
+    """A function of the mapped positional arguments alone."""
+    places = [i for i in range(len(args)) if i not in excluded]
+
+    def func(*values):
+        full = list(args)
+        for i, v in zip(places, values):
+            full[i] = v
+        return pyfunc(*full, **kwargs)
+
+    return func, [args[i] for i in places]
+
+
+def apply_along_axis(func1d, axis, arr, *args, **kwargs):
+    """`func1d` of every vector along `axis`; its result's axes take the place of that axis."""
+    check("apply_along_axis", arr)
+    x = h.arr(arr)
+    axis = canonical_axis(axis, x.ndim)
+    func = lambda v: func1d(v, *args, **kwargs)  # noqa: E731
+    # axes after it first: each vmap takes the last remaining axis, results keep their places
+    for _ in range(axis + 1, x.ndim):
+        func = vmap(func, in_axes=1, out_axes=-1)
+    for _ in range(axis):
+        func = vmap(func, in_axes=0, out_axes=0)
+    return func(x)
+
+
+def apply_over_axes(func, a, axes):
+    """`func(a, axis)` for each axis in turn, axes it removes being kept with length one."""
+    x = h.one("apply_over_axes", a)
+    for axis in axes if np.iterable(axes) else (axes,):
+        out = func(x, axis)
+        if out.ndim == x.ndim:
+            x = out
+        elif out.ndim == x.ndim - 1:
+            x = manipulation.expand_dims(out, axis)
+        else:
+            raise ValueError("function is not returning an array of the correct shape")
+    return x
+
+
+def piecewise(x, condlist, funclist, *args, **kw):
+    """A function given by cases: where the i-th condition holds, the i-th function of `x`."""
+    check("piecewise", x)
+    x = arr(x)
+    if isinstance(condlist, (list, tuple)):
+        whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
+        conditions = [arr(list(condlist))] if whole else [arr(c) for c in condlist]
+    else:
+        block = arr(condlist)
+        single = block.ndim == 0 or (block.ndim == x.ndim and x.ndim)
+        conditions = [block] if single else [block[i] for i in range(block.shape[0])]
+    count = len(conditions)
+    if len(funclist) == count + 1:
+        default = funclist[-1]
+    elif len(funclist) == count:
+        default = 0
+    else:
+        raise ValueError(f"with {count} condition(s), either {count} or {count + 1} functions are "
+                         f"expected; got {len(funclist)}")
+
+    def value(f):
+        out = f(x, *args, **kw) if callable(f) else f
+        return h.broadcast_to(lax.convert_element_type(arr(out), x.dtype), x.shape)
+
+    out = value(default)
+    for condition, f in zip(conditions, funclist):
+        out = selection.where(selection.as_condition(condition), value(f), out)
+    return out

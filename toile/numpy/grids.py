@@ -1,0 +1,199 @@
+"""Coordinate grids and the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
+
+May import the engine, `lax`, `api`, `creation` and the ufuncs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.api import vmap
+from toile.numpy._promotion import (
+    as_array,
+    broadcast_to,
+    canonicalize_shape,
+    convert,
+    default_int,
+    promote_dtypes,
+    user_dtype,
+)
+from toile.numpy.creation import arange, array, asarray, linspace
+from toile.numpy.ufuncs_numeric import power
+
+__all__ = [
+    "c_", "fromfunction", "index_exp", "indices", "meshgrid", "mgrid", "ogrid", "r_", "s_",
+    "vander",
+]
+
+index_exp = np.index_exp
+s_ = np.s_
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """Coordinate arrays of the grid spanned by one-dimensional arrays."""
+    if not copy:
+        raise ValueError("jax.numpy.meshgrid only supports copy=True")
+    if indexing not in ("xy", "ij"):
+        raise ValueError(
+            f"Valid values for indexing are 'xy' and 'ij', got {indexing}"
+        )
+    axes = [as_array("meshgrid", x, i) for i, x in enumerate(xi)]
+    for x in axes:
+        if x.ndim != 1:
+            raise ValueError(
+                f"Arguments to jax.numpy.meshgrid must be 1D, got: {[a.shape for a in axes]}"
+            )
+    axes = [lax.reshape(x, (x.size,)) for x in axes]
+    place = list(range(len(axes)))
+    if indexing == "xy" and len(axes) >= 2:
+        place[0], place[1] = 1, 0
+    sizes = [1] * len(axes)
+    for p, x in zip(place, axes):
+        sizes[p] = x.shape[0]
+    shapes = (
+        tuple(n if i == p or not sparse else 1 for i, n in enumerate(sizes)) for p in place
+    )
+    return [lax.broadcast_in_dim(x, s, (p,)) for x, s, p in zip(axes, shapes, place)]
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """The index of each element along each axis of an array of the given shape."""
+    shape = canonicalize_shape(dimensions, "indices")
+    dtype = default_int() if dtype is None else user_dtype(dtype, "indices")
+    grid = []
+    for axis, n in enumerate(shape):
+        full = tuple(n if i == axis else 1 for i in range(len(shape))) if sparse else shape
+        grid.append(lax.broadcasted_iota(dtype, full, axis))
+    if sparse:
+        return tuple(grid)
+    if not grid:
+        return lax.full((0,), 0, dtype)
+    return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """The array whose elements are `function` of their indices."""
+    shape = canonicalize_shape(shape, "fromfunction")
+
+    def applied(*coordinates: Any) -> Any:
+        return function(*coordinates, **kwargs)
+
+    for axis in range(len(shape)):  # the last axis innermost
+        mapped: list[Any] = [None] * len(shape)
+        mapped[-1 - axis] = 0
+        applied = vmap(applied, in_axes=tuple(mapped))
+    return applied(*[arange(n, dtype=dtype) for n in shape])
+
+
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    """The matrix of powers of `x`, by default with the highest power first."""
+    x = as_array("vander", x)
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array")
+    n = x.shape[0] if N is None else int(N)
+    if n < 0:
+        raise ValueError("N must be nonnegative")
+    exponents = lax.iota(default_int(), n)
+    if not increasing:
+        exponents = lax.sub(lax.full((n,), n - 1, default_int()), exponents)
+    shape = (x.shape[0], n)
+    bases = lax.broadcast_in_dim(x, shape, (0,))
+    return power(bases, broadcast_to(convert(exponents, x.dtype), shape))
+
+
+# Slices as ranges.
+
+
+def _range(s: slice, dtype_name: str) -> Any:
+    """The numbers a slice stands for; an imaginary step is a number of points."""
+    start = 0 if s.start is None else s.start
+    step = 1 if s.step is None else s.step
+    if s.stop is None:
+        raise ValueError(f"{dtype_name}: needed slices with an end, got {s}")
+    if isinstance(step, complex):
+        return linspace(start, s.stop, int(abs(step)))
+    return arange(start, s.stop, step)
+
+
+class _Grid:
+    """Subscripted with slices, gives the coordinates of a grid."""
+
+    def __init__(self, name: str, sparse: bool) -> None:
+        self._name = name
+        self._sparse = sparse
+
+    def __repr__(self) -> str:
+        return f"<toile.numpy.{self._name}>"
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return _range(key, self._name)
+        axes = promote_dtypes(*[_range(k, self._name) for k in key])
+        grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
+        if self._sparse:
+            return grid
+        if not grid:
+            return lax.full((0,), 0, default_int())
+        return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
+
+
+mgrid = _Grid("mgrid", sparse=False)
+ogrid = _Grid("ogrid", sparse=True)
+
+
+class _Join:
+    """Subscripted with arrays, numbers and slices, joins them along an axis."""
+
+    def __init__(self, name: str, directive: str) -> None:
+        self._name = name
+        self._directive = directive
+
+    def __repr__(self) -> str:
+        return f"<toile.numpy.{self._name}>"
+
+    def __getitem__(self, key: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        if items and isinstance(items[0], str):
+            return self._joined(items[0], items[1:])
+        return self._joined(self._directive, items)
+
+    def _joined(self, directive: str, items: tuple[Any, ...]) -> Any:
+        matrix = {"r": "0,2", "c": "0,2"}.get(directive)
+        axis, ndmin, place = _parsed(matrix or directive)
+        parts = [self._part(item, ndmin, place) for item in items]
+        parts = promote_dtypes(*parts)
+        if any(p.ndim == 0 for p in parts):
+            parts = [lax.reshape(p, (1,)) if p.ndim == 0 else p for p in parts]
+        joined = lax.concatenate(parts, axis + parts[0].ndim if axis < 0 else axis)
+        return lax.transpose(joined, (1, 0)) if directive == "c" and len(joined) == 1 else joined
+
+    def _part(self, item: Any, ndmin: int, place: int) -> Any:
+        x = _range(item, self._name) if isinstance(item, slice) else asarray(item)
+        if x.ndim >= ndmin:
+            return lax.reshape(x, (1,)) if x.ndim == 0 else x
+        grown = array(x, ndmin=ndmin, copy=False)
+        if x.ndim == 0 or place == -1:
+            return grown
+        # The original axes start at position `place` of the grown array.
+        new, old = ndmin - x.ndim, x.ndim
+        start = place if place >= 0 else place + ndmin - old + 1
+        order = list(range(new))
+        order[start:start] = range(new, ndmin)
+        return lax.transpose(grown, tuple(order))
+
+
+def _parsed(directive: str) -> tuple[int, int, int]:
+    """'axis', 'axis,ndmin' or 'axis,ndmin,place' as numbers."""
+    try:
+        numbers = [int(n) for n in directive.split(",")]
+    except ValueError:
+        raise ValueError(f"could not understand directive {directive!r}") from None
+    axis, ndmin, place = (*numbers, *(0, 1, -1)[len(numbers) :])
+    return axis, ndmin, place
+
+
+r_ = _Join("r_", "0")
+c_ = _Join("c_", "-1,2,0")

@@ -1,0 +1,395 @@
+"""Reading `x[index]`: NumPy's indexing rules, lowered to slice, dynamic_slice or one gather.
+
+An index becomes a list of entries, one per result position: ("int", axis, i), ("slice", axis, start,
+size, step), ("array", axis, values), ("new",), or ("gap",) for an Ellipsis that stands for no axis
+but, as in NumPy, still separates index arrays. Static integers and slices never reach the gather;
+index_update.py turns the same entries into dynamic_update_slice or one scatter.
+"""
+
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile.engine.errors import NonConcreteBooleanIndexError
+from toile.numpy._helpers import (Array, DeviceArray, Tracer, arr, broadcast_shapes, concrete,
+                                  is_concrete, raw_buffer, wrap_raw)
+
+_BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
+_NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
+                "use `arr[array(seq)]` instead of `arr[seq]`.")
+_INT32_MAX = 2**31 - 1
+NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
+
+
+# ---------------------------------------------------------------- from the user's index to entries
+
+def _as_index_array(i):
+    """One advanced index as an array of integers or booleans, or an error saying what is wrong."""
+    if isinstance(i, (list, tuple)):
+        i = np.asarray(i) if not any(isinstance(v, Array) for v in i) else arr(list(i))
+        if i.size == 0 and i.dtype.kind == "f":
+            i = i.astype(np.int32)
+    elif hasattr(i, "__jax_array__") and not isinstance(i, Array):
+        i = i.__jax_array__()
+    if isinstance(i, (float, complex)):
+        i = np.asarray(i)
+    if not isinstance(i, (Array, np.ndarray, np.generic)):
+        raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and "
+                         f"integer or boolean arrays are valid indices. Got {i}")
+    if i.dtype.kind not in "iub" and not str(i.dtype).startswith(("int", "uint")):
+        raise TypeError("Indexer must have integer or boolean type, got indexer with type "
+                        f"{i.dtype}")
+    return i
+
+
+def _components(idx):
+    """The index as a list whose members are ints, slices, None, Ellipsis or index arrays."""
+    if isinstance(idx, list):
+        raise TypeError(_NOT_A_TUPLE)
+    if isinstance(idx, str):
+        raise TypeError(f"toile does not support string indexing; got idx={idx!r}")
+    out = []
+    for i in idx if isinstance(idx, tuple) else (idx,):
+        if i is None or i is Ellipsis or isinstance(i, slice):
+            out.append(i)
+        elif isinstance(i, (bool, np.bool_)):
+            out.append(np.asarray(i))
+        elif isinstance(i, (int, np.integer)):
+            out.append(int(i))
+        elif isinstance(i, str):
+            raise TypeError(f"toile does not support string indexing; got idx={i!r}")
+        else:
+            i = _as_index_array(i)
+            if isinstance(i, np.ndarray) and i.ndim == 0 and i.dtype != np.bool_:
+                i = int(i)
+            out.append(i)
+    return out
+
+
+def _expand_masks(components):
+    """Replace each concrete boolean array by the integer arrays that select the same elements.
+
+    A scalar boolean selects from a new axis of length one; it is marked by a ("mask0", count) pair.
+    """
+    out = []
+    for i in components:
+        if isinstance(i, (Array, np.ndarray, np.generic)) and i.dtype == np.bool_:
+            if not is_concrete(i):
+                raise NonConcreteBooleanIndexError(
+                    f"Array boolean indices must be concrete; got {i.aval.str_short()} (use "
+                    "where(mask, x, y), or nonzero(mask, size=...) for a static number of results)")
+            mask = concrete(i, "a boolean index")
+            if mask.ndim == 0:
+                out.append(("mask0", int(mask)))
+            else:
+                out.append(("mask", mask))
+        else:
+            out.append(i)
+    return out
+
+
+def _consumed(i):
+    if i is None or i is Ellipsis:
+        return 0
+    if type(i) is tuple:
+        return 0 if i[0] == "mask0" else i[1].ndim
+    return 1
+
+
+def _static_slice(s, axis, n, position):
+    """(start, size, step) of a static slice on an axis of length n."""
+    try:
+        start, stop, step = s.indices(n)
+    except TypeError:
+        if any(isinstance(v, Tracer) for v in (s.start, s.stop, s.step)):
+            raise IndexError(
+                f"Slice entries must be static integers. Got {s} at position {position} "
+                "(use lax.dynamic_slice or lax.dynamic_slice_in_dim for a traced start)") from None
+        raise TypeError(f"slice bounds must be integers, got {s}") from None
+    return ("slice", axis, start, len(range(start, stop, step)), step)
+
+
+def parse_index(shape, idx):
+    """Entries of `idx` for an operand of `shape`, and the axes of length one to insert first.
+
+    The inserted axes carry scalar booleans, which index an axis of their own.
+    """
+    components = _expand_masks(_components(idx))
+    ellipses = sum(i is Ellipsis for i in components)
+    if ellipses > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    consumed = sum(_consumed(i) for i in components)
+    missing = len(shape) - consumed
+    if missing < 0:
+        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, "
+                         f"but {consumed} were indexed")
+    if not ellipses:
+        components.append(Ellipsis)
+    entries, inserted, source, axis = [], [], 0, 0
+    for position, i in enumerate(components):
+        if i is None:
+            entries.append(("new",))
+        elif i is Ellipsis:
+            if not missing:
+                entries.append(("gap",))
+            for _ in range(missing):
+                entries.append(("slice", axis, 0, shape[source], 1))
+                axis, source = axis + 1, source + 1
+        elif isinstance(i, slice):
+            entries.append(_static_slice(i, axis, shape[source], position))
+            axis, source = axis + 1, source + 1
+        elif type(i) is int:
+            n = shape[source]
+            if not -n <= i < n:
+                raise IndexError(f"index {i} is out of bounds for axis {source} with size {n}")
+            entries.append(("int", axis, i + n if i < 0 else i))
+            axis, source = axis + 1, source + 1
+        elif type(i) is tuple and i[0] == "mask0":
+            inserted.append(axis)
+            entries.append(("array", axis, np.zeros(i[1], np.int32)))
+            axis += 1
+        elif type(i) is tuple:
+            mask, want = i[1], tuple(shape[source:source + i[1].ndim])
+            if mask.shape != want:
+                raise IndexError("boolean index did not match shape of indexed array in index "
+                                 f"{position}: got {mask.shape}, expected {list(want)}")
+            for where in np.nonzero(mask):
+                entries.append(("array", axis, where.astype(np.int32)))
+                axis, source = axis + 1, source + 1
+        else:
+            entries.append(("array", axis, i))
+            axis, source = axis + 1, source + 1
+    return entries, inserted
+
+
+# ------------------------------------------------------------------------------- entries to values
+
+def index_array(i, n, wrap):
+    """Index values for an axis of length n as int32 (int64 where needed), negatives wrapped once."""
+    wide = n > _INT32_MAX or i.dtype.itemsize > 4
+    if isinstance(i, np.ndarray):
+        # static: normalised here, so that the program holds one constant
+        out = i.astype(np.int64)
+        if wrap and i.dtype.kind == "i":
+            out = np.where(out < 0, out + n, out)
+        return out if n > _INT32_MAX else np.clip(out, -_INT32_MAX, _INT32_MAX).astype(np.int32)
+    signed = i.dtype.kind == "i" or str(i.dtype).startswith("int")
+    target = i.dtype if wide else np.dtype(np.int32)
+    i = lax.convert_element_type(i, target)
+    if wrap and signed:
+        i = lax.select(lax.lt(i, lax.full_like(i, 0)), lax.add(i, lax.full_like(i, n)), i)
+    return i
+
+
+def join_indices(parts, batch):
+    """Index vectors: `parts` is a list of (values, dims of batch they span); the result is
+    batch + (len(parts),)."""
+    wide = any(p.dtype.itemsize > 4 for p, _ in parts)
+    dtype = np.dtype(np.int64 if wide else np.int32)
+    if all(isinstance(p, np.ndarray) for p, _ in parts):
+        out = np.empty((*batch, len(parts)), dtype)
+        for k, (p, dims) in enumerate(parts):
+            shape = [1] * len(batch)
+            for d, n in zip(dims, p.shape):
+                shape[d] = n
+            out[..., k] = p.reshape(shape)
+        return out
+    columns = []
+    for p, dims in parts:
+        p = lax.convert_element_type(p, dtype)
+        keep = tuple(j for j, d in enumerate(dims) if p.shape[j] == batch[d])
+        if len(keep) != p.ndim:
+            p = lax.squeeze(p, tuple(j for j in range(p.ndim) if j not in keep))
+        columns.append(lax.broadcast_in_dim(p, (*batch, 1), tuple(dims[j] for j in keep)))
+    return columns[0] if len(columns) == 1 else lax.concatenate(columns, len(batch))
+
+
+def basic_get(x, entries):
+    """Apply the integers and slices of `entries`: slice, reverse, squeeze, expand."""
+    starts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    reverse, drop, new, position = [], [], [], 0
+    changed = False
+    for e in entries:
+        kind = e[0]
+        if kind == "new":
+            new.append(position)
+            position += 1
+            continue
+        if kind == "gap":
+            continue
+        axis = e[1]
+        if kind == "int":
+            starts[axis], limits[axis] = e[2], e[2] + 1
+            drop.append(axis)
+            changed = changed or x.shape[axis] != 1
+            continue
+        if kind == "slice":
+            _, _, start, size, step = e
+            if step < 0:
+                start, step = start + (size - 1) * step, -step
+                reverse.append(axis)
+            if size == 0:
+                start, step = 0, 1
+            if size != x.shape[axis]:
+                starts[axis], limits[axis] = start, start + (size - 1) * step + 1 if size else start
+                strides[axis] = step
+                changed = True
+        position += 1
+    if changed:
+        x = lax.slice(x, starts, limits, strides if any(s != 1 for s in strides) else None)
+    if reverse:
+        x = lax.rev(x, tuple(reverse))
+    if drop:
+        x = lax.squeeze(x, tuple(drop))
+    if new:
+        x = lax.expand_dims(x, tuple(new))
+    return x
+
+
+def layout(entries):
+    """Where result axes go: a list of window axes (ints), "new", and one "arrays" marker.
+
+    NumPy's rule: the axes of the advanced indices stand where they are when all of them are
+    adjacent in the index, and first otherwise. Integers next to index arrays count as advanced.
+    """
+    tokens = []
+    for e in entries:
+        kind = e[0]
+        tokens.append(kind if kind in NO_AXIS else e[1] if kind == "slice" else "arrays")
+    where = [k for k, t in enumerate(tokens) if t == "arrays"]
+    if not where:
+        return [t for t in tokens if t != "gap"]
+    adjacent = where[-1] - where[0] + 1 == len(where)
+    first = where[0] - tokens[:where[0]].count("gap")
+    rest = [t for t in tokens if t not in ("arrays", "gap")]
+    rest.insert(first if adjacent else 0, "arrays")
+    return rest
+
+
+def gather_mode(mode, default):
+    """A GatherScatterMode from a name, a mode or None."""
+    if mode is None:
+        return default
+    return lax.GatherScatterMode.from_any(mode)
+
+
+def _scalar_get(x, arrays, wrap):
+    """Traced scalar positions: dynamic_slice, which clamps, then squeeze."""
+    starts, sizes = [0] * x.ndim, list(x.shape)
+    for axis, i in arrays:
+        starts[axis], sizes[axis] = index_array(i, x.shape[axis], wrap), 1
+    dtype = np.result_type(*(s.dtype for s in starts if not isinstance(s, int)))
+    starts = [lax.convert_element_type(s, dtype) if not isinstance(s, int)
+              else np.asarray(s, dtype) for s in starts]
+    return lax.squeeze(lax.dynamic_slice(x, starts, sizes), tuple(a for a, _ in arrays))
+
+
+def _gather(x, arrays, tokens, options):
+    """One gather over the axes in `arrays`; window axes and batch axes ordered as in `tokens`."""
+    mode, fill_value, is_sorted, unique, wrap = options
+    batch = broadcast_shapes(*(tuple(i.shape) for _, i in arrays))
+    parts = [(index_array(i, x.shape[axis], wrap),
+              tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i in arrays]
+    indices = join_indices(parts, batch)
+    offset, position = [], 0
+    for t in tokens:
+        if t == "arrays":
+            position += len(batch)
+        elif t != "new":
+            offset.append(position)
+            position += 1
+    axes = tuple(a for a, _ in arrays)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(offset), collapsed_slice_dims=tuple(sorted(axes)), start_index_map=axes)
+    sizes = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    return lax.gather(x, indices, numbers, sizes, unique_indices=unique,
+                      indices_are_sorted=is_sorted, mode=mode, fill_value=fill_value), len(batch)
+
+
+def _rest_of_axes(entries):
+    """Entries with the integers taken out and the remaining axes renumbered."""
+    gone = sorted(e[1] for e in entries if e[0] == "int")
+    shift = lambda a: a - sum(g < a for g in gone)  # noqa: E731
+    return [e if e[0] in ("int", *NO_AXIS) else (e[0], shift(e[1]), *e[2:]) for e in entries]
+
+
+def get(x, idx, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None,
+        wrap_negative_indices=True):
+    """`x[idx]` with JAX's options for out-of-bounds index arrays (they clamp by default)."""
+    if fill_value is not None and mode is None:
+        mode = "fill"
+    mode = gather_mode(mode, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+    entries, inserted = parse_index(x.shape, idx)
+    if inserted:
+        x = lax.expand_dims(x, tuple(inserted))
+    if not any(e[0] == "array" for e in entries):
+        return basic_get(x, entries)
+    basic = [e if e[0] in ("int", "slice") else ("slice", e[1], 0, x.shape[e[1]], 1)
+             for e in entries if e[0] not in NO_AXIS]
+    x = basic_get(x, basic)
+    tokens = layout(_rest_of_axes(entries))
+    arrays = [(e[1], e[2]) for e in _rest_of_axes(entries) if e[0] == "array"]
+    clamps = mode in (lax.GatherScatterMode.PROMISE_IN_BOUNDS, lax.GatherScatterMode.CLIP)
+    if clamps and all(i.ndim == 0 for _, i in arrays):
+        x, rank = _scalar_get(x, arrays, wrap_negative_indices), 0
+    else:
+        options = (mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
+        x, rank = _gather(x, arrays, tokens, options)
+    new, position = [], 0
+    for t in tokens:
+        if t == "new":
+            new.append(position)
+        position += rank if t == "arrays" else 1
+    return lax.expand_dims(x, tuple(new)) if new else x
+
+
+# ------------------------------------------------------------------------------------- eager reads
+
+def raw_index(idx):
+    """`idx` for NumPy indexing of the raw buffer, or None where NumPy's rules differ from ours."""
+    kind = type(idx)
+    if kind in _BASIC:
+        return idx
+    if kind is DeviceArray:
+        data = raw_buffer(idx)
+        return data if data is not None and data.dtype.kind in "iub" else None
+    if kind is np.ndarray:
+        return idx if idx.dtype.kind in "iub" else None
+    if kind is tuple:
+        out = []
+        for i in idx:
+            if type(i) not in _BASIC:
+                i = None if type(i) is tuple else raw_index(i)
+                if i is None:
+                    return None
+            out.append(i)
+        return tuple(out)
+    return None
+
+
+def getitem(x, idx):
+    """`x[idx]`: NumPy's own indexing on a concrete CPU array, traced operations otherwise."""
+    data = raw_buffer(x)
+    if data is not None:
+        key = idx if type(idx) in _BASIC else raw_index(idx)
+        if key is not None or idx is None:
+            try:
+                out = data[key]
+            except IndexError:
+                pass                      # out of bounds: clamp or raise below
+            else:
+                return wrap_raw(np.asarray(out), x)
+    return get(x, idx)
+
+
+def static_index(i):
+    """Whether `i` is an integer known while tracing."""
+    return isinstance(i, (int, np.integer)) and not isinstance(i, bool)
+
+
+def iterate(x):
+    """The rows of `x`, one by one."""
+    if x.ndim == 0:
+        raise TypeError("iteration over a 0-d array")
+    return (getitem(x, i) for i in range(operator.index(x.shape[0])))

@@ -1,0 +1,229 @@
+"""Polynomials as arrays of coefficients, highest power first."""
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import (contractions, creation, grids, joining, linalg, manipulation, reductions,
+                         statistics, ufuncs)
+from toile.numpy._helpers import arr, check, promote, promote_inexact
+
+__all__ = [
+    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval",
+    "roots",
+]
+
+
+def _coefficients(name, *ps):
+    """Rank-1 arrays of one inexact dtype."""
+    check(name, *ps)
+    ps = promote_inexact(*(manipulation.atleast_1d(arr(p)) for p in ps))
+    for p in ps:
+        if p.ndim != 1:
+            raise ValueError(f"{name}: needed coefficients of rank 1, got shape {p.shape}")
+    return ps
+
+
+def polyval(p, x, *, unroll=16):
+    """The value of the polynomial `p` at `x`, by Horner's rule."""
+    check("polyval", p, x)
+    p, x = promote_inexact(p, x)
+    shape = manipulation.broadcast_shapes(p.shape[1:], x.shape)
+    y = lax.full(shape, 0, p.dtype)
+    if p.shape[0] <= max(unroll, 16):
+        for i in range(p.shape[0]):
+            y = ufuncs.add(ufuncs.multiply(y, x), p[i])
+        return y
+
+    def step(carry, coefficient):
+        return ufuncs.add(ufuncs.multiply(carry, x), coefficient), None
+
+    return lax.scan(step, y, p, unroll=unroll)[0]
+
+
+def _aligned(a, b):
+    n = max(a.shape[0], b.shape[0])
+    grow = lambda p: lax.pad(p, lax.full((), 0, p.dtype), [(n - p.shape[0], 0, 0)])  # noqa: E731
+    return grow(a), grow(b)
+
+
+def polyadd(a1, a2):
+    """The sum of two polynomials."""
+    check("polyadd", a1, a2)
+    return ufuncs.add(*_aligned(*promote(a1, a2)))
+
+
+def polysub(a1, a2):
+    """The difference of two polynomials."""
+    check("polysub", a1, a2)
+    return ufuncs.subtract(*_aligned(*promote(a1, a2)))
+
+
+def _trim_leading(p):
+    """`p` without leading zeros, one coefficient at least; needs concrete values."""
+    values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
+    used = np.nonzero(values)[0]
+    return p[int(used[0]):] if used.size else p[-1:]
+
+
+def polymul(a1, a2, *, trim_leading_zeros=False):
+    """The product of two polynomials."""
+    a1, a2 = _coefficients("polymul", a1, a2)
+    if trim_leading_zeros and (a1.size > 1 or a2.size > 1):
+        a1, a2 = _trim_leading(a1), _trim_leading(a2)
+    if not a1.size:
+        a1 = lax.full((1,), 0, a2.dtype)
+    if not a2.size:
+        a2 = lax.full((1,), 0, a1.dtype)
+    return statistics.convolve(a1, a2, "full")
+
+
+def polydiv(u, v, *, trim_leading_zeros=False):
+    """Quotient and remainder of two polynomials, by long division."""
+    u, v = _coefficients("polydiv", u, v)
+    m, n = u.shape[0] - 1, v.shape[0] - 1
+    q = []
+    for k in range(max(m - n + 1, 0)):
+        d = ufuncs.divide(u[k], v[0])
+        q.append(d)
+        u = u.at[k:k + n + 1].add(ufuncs.negative(ufuncs.multiply(d, v)))
+    quotient = joining.stack(q) if q else lax.full((1,), 0, u.dtype)
+    if trim_leading_zeros:
+        u = _trim_leading(u)
+    return quotient, u
+
+
+def polyder(p, m=1):
+    """The m-th derivative of a polynomial."""
+    p, = _coefficients("polyder", p)
+    m = h.static_int(m, "'m' argument of jnp.polyder")
+    if m < 0:
+        raise ValueError("Order of derivative must be positive")
+    if m == 0:
+        return p
+    n = p.shape[0]
+    if m >= n:
+        return lax.full((0,), 0, p.dtype)
+    powers = np.arange(n - 1, m - 1, -1)[:, None] - np.arange(m)
+    return ufuncs.multiply(p[:n - m], creation.asarray(powers.prod(1), dtype=p.dtype))
+
+
+def polyint(p, m=1, k=None):
+    """The m-th integral of a polynomial, with constants `k`."""
+    m = h.static_int(m, "'m' argument of jnp.polyint")
+    k = 0 if k is None else k
+    p, k = promote_inexact(*h.arrs("polyint", p, k))
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    k = manipulation.atleast_1d(k)
+    if k.shape == (1,):
+        k = h.broadcast_to(k, (m,))
+    if k.shape != (m,):
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
+    if m == 0:
+        return p
+    whole = joining.concatenate([p, k])
+    n = whole.shape[0]
+    # coefficient i stands for x**(n - 1 - i) and has been integrated min(m, that power) times
+    power = np.arange(n - 1, -1, -1)
+    times = np.minimum(m, power)
+    scale = np.array([np.prod(np.arange(q - t + 1, q + 1, dtype=np.float64))
+                      for q, t in zip(power, times)])
+    # constants enter one integration after the other, so k[j] is divided by (m - 1 - j)!
+    return ufuncs.true_divide(whole, creation.asarray(scale, dtype=whole.dtype))
+
+
+def poly(seq_of_zeros):
+    """Coefficients of the polynomial with the given roots, or of a matrix's characteristic one."""
+    check("poly", seq_of_zeros)
+    z, = promote_inexact(seq_of_zeros)
+    z = manipulation.atleast_1d(z)
+    if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
+        z = linalg.eigvals(z)
+    if z.ndim != 1:
+        raise ValueError("input must be 1d or non-empty square 2d array.")
+    out = lax.full((1,), 1, z.dtype)
+    for i in range(z.shape[0]):
+        factor = lax.concatenate([lax.full((1,), 1, z.dtype), lax.reshape(lax.neg(z[i]), (1,))], 0)
+        out = statistics.convolve(out, factor, "full")
+    return out
+
+
+def roots(p, *, strip_zeros=True):
+    """The roots of a polynomial: eigenvalues of its companion matrix."""
+    p, = promote_inexact(*h.arrs("roots", p))
+    if p.ndim != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    dtype = h.dtypes.to_complex_dtype(p.dtype)
+    if p.size < 2:
+        return lax.full((0,), 0, dtype)
+    trailing = 0
+    if strip_zeros:
+        values = h.concrete(p, "roots of a traced polynomial (pass strip_zeros=False)")
+        used = np.nonzero(values)[0]
+        if not used.size:
+            return lax.full((0,), 0, dtype)
+        trailing = p.size - 1 - int(used[-1])
+        p = p[int(used[0]):int(used[-1]) + 1]
+    out = _companion_roots(p, dtype) if p.size > 1 else lax.full((0,), 0, dtype)
+    return joining.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
+
+
+def _companion_roots(p, dtype):
+    n = p.shape[0] - 1
+    top = lax.reshape(lax.neg(ufuncs.divide(p[1:], p[0])), (1, n))
+    below = creation.eye(n - 1, n, dtype=p.dtype)
+    matrix = lax.concatenate([top, below], 0) if n > 1 else top
+    return lax.convert_element_type(linalg.eigvals(matrix), dtype)
+
+
+def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
+    """Coefficients of the polynomial of degree `deg` that fits best in the squared error."""
+    if w is None:
+        check("polyfit", x, y)
+    else:
+        check("polyfit", x, y, w)
+    x, y = promote_inexact(x, y)
+    deg = h.static_int(deg, "'deg' argument of jnp.polyfit")
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    if x.ndim != 1:
+        raise TypeError("expected 1D vector for x")
+    if x.size == 0:
+        raise TypeError("expected non-empty vector for x")
+    if y.ndim not in (1, 2):
+        raise TypeError("expected 1D or 2D array for y")
+    if x.shape[0] != y.shape[0]:
+        raise TypeError("expected x and y to have same length")
+    if rcond is None:
+        rcond = x.shape[0] * float(h.dtypes.finfo(x.dtype).eps)
+    left, right = grids.vander(x, deg + 1), y
+    if w is not None:
+        w, = promote_inexact(arr(w))
+        if w.ndim != 1:
+            raise TypeError("expected a 1-d array for weights")
+        if w.shape[0] != y.shape[0]:
+            raise TypeError("expected w and y to have the same length")
+        left = ufuncs.multiply(left, lax.expand_dims(w, (1,)))
+        right = ufuncs.multiply(right, w if y.ndim == 1 else lax.expand_dims(w, (1,)))
+    scale = ufuncs.sqrt(reductions.sum(ufuncs.multiply(left, left), axis=0))
+    left = ufuncs.divide(left, scale)
+    c, residuals, rank, s = linalg.lstsq(left, right, rcond)
+    c = manipulation.transpose(ufuncs.divide(manipulation.transpose(c), scale))
+    if full:
+        return c, residuals, rank, s, rcond
+    if not cov:
+        return c
+    base = linalg.inv(contractions.dot(manipulation.transpose(left), left))
+    base = ufuncs.divide(base, contractions.outer(scale, scale))
+    if cov == "unscaled":
+        factor = 1
+    else:
+        if x.shape[0] <= deg + 1:
+            raise ValueError("the number of data points must exceed order to scale the covariance "
+                             "matrix")
+        factor = ufuncs.divide(residuals, x.shape[0] - (deg + 1))
+        factor = factor[0] if y.ndim == 1 else factor
+    if y.ndim == 1:
+        return c, ufuncs.multiply(base, factor)
+    return c, ufuncs.multiply(lax.expand_dims(base, (2,)), factor)

@@ -1,0 +1,231 @@
+"""Quantiles, percentiles and medians, with and without NaN.
+
+The array is brought to the form (sorted axis, everything else); positions are then looked up with
+one gather per neighbour. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.numpy._promotion import (
+    COMPLEX,
+    as_array,
+    as_operand,
+    broadcast_to,
+    canonicalize_axes,
+    convert,
+    inexact,
+    literal,
+    promote_dtypes_inexact,
+    select,
+)
+from toile.numpy.reductions import no_out, sum
+from toile.numpy.ufuncs import isnan
+
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+_INT32 = np.dtype("int32")
+
+
+def _columns(x: Any, axes: tuple[int, ...]) -> Any:
+    """`x` as a matrix: the reduced axes joined into rows, the kept ones into columns."""
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    rows = math.prod(x.shape[a] for a in axes)
+    order = (*axes, *kept)
+    if order != tuple(range(x.ndim)):
+        x = lax.transpose(x, order)
+    return lax.reshape(x, (rows, math.prod(x.shape[len(axes) :])))
+
+
+def _look_up(table: Any, index: Any) -> Any:
+    """Elements of each column of `table` (n, m) at rows `index` (k, m) or (k, 1): (k, m)."""
+    n, m = table.shape
+    if index.shape[1] == 1:
+        numbers = lax.GatherDimensionNumbers(
+            offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+        )
+        return lax.gather(table, index, numbers, (1, m), mode="clip")
+    # Position (row, column) is row * m + column in the flattened table.
+    column = lax.broadcasted_iota(_INT32, index.shape, 1)
+    flat = lax.add(lax.mul(index, literal(m, _INT32)), column)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
+    flat = lax.expand_dims(flat, (2,))
+    return lax.gather(lax.reshape(table, (n * m,)), flat, numbers, (1,), mode="clip")
+
+
+def _sorted_columns(x: Any, weights: Any, skip_nan: bool) -> tuple[Any, Any]:
+    """The columns in order (NaN last), all NaN where a column has one unless they are skipped."""
+    if not skip_nan:
+        bad = lax.reduce_or(isnan(x), (0,))
+        x = select(lax.broadcast_in_dim(bad, x.shape, (1,)), math.nan, x)
+    if weights is None:
+        return lax.sort(x, dimension=0), None
+    return lax.sort((x, weights), dimension=0, num_keys=1)
+
+
+def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
+    """Quantiles `q` (k,) of sorted columns `x` (n, m)."""
+    dtype = x.dtype
+    if skip_nan:
+        count = sum(lax.bitwise_not(isnan(x)), 0, dtype, keepdims=True)
+    else:
+        count = lax.full((1, 1), x.shape[0], dtype)
+    last = lax.sub(count, literal(1, dtype))  # (1, m) or (1, 1)
+    shape = (q.shape[0], last.shape[1])
+    last = broadcast_to(last, shape)
+    place = lax.mul(lax.broadcast_in_dim(q, shape, (0,)), last)
+    low, high = lax.floor(place), lax.ceil(place)
+    high_weight = lax.sub(place, low)
+    low_weight = lax.sub(literal(1, dtype), high_weight)
+    zero = literal(0, dtype)
+    rows = [convert(lax.max(zero, lax.min(p, last)), _INT32) for p in (low, high)]
+    below, above = _look_up(x, rows[0]), _look_up(x, rows[1])
+    if method == "lower":
+        return below
+    if method == "higher":
+        return above
+    if method == "midpoint":
+        return lax.mul(lax.add(below, above), literal(0.5, dtype))
+    high_weight, low_weight = (broadcast_to(w, below.shape) for w in (high_weight, low_weight))
+    if method == "nearest":
+        return select(lax.le(high_weight, literal(0.5, dtype)), below, above)
+    return lax.add(lax.mul(below, low_weight), lax.mul(above, high_weight))
+
+
+def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
+    """The least element whose share of the weight at or below it reaches `q`."""
+    dtype = x.dtype
+    if weights is None:
+        weights = lax.full(x.shape, 1, dtype)
+    if skip_nan:
+        weights = select(isnan(x), 0, weights)
+    cdf = lax.cumsum(weights, axis=0)
+    total = lax.slice_in_dim(cdf, x.shape[0] - 1, x.shape[0], axis=0)
+    shape = (q.shape[0], *x.shape)
+    target = lax.mul(
+        lax.broadcast_in_dim(q, shape, (0,)), lax.broadcast_in_dim(total, shape, (1, 2))
+    )
+    below = lax.lt(lax.broadcast_in_dim(cdf, shape, (1, 2)), target)
+    row = sum(below, 1, _INT32)
+    return _look_up(x, lax.min(row, literal(x.shape[0] - 1, _INT32)))
+
+
+def _quantile(
+    name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any,
+    skip_nan: bool,
+) -> Any:
+    if method not in _METHODS:
+        raise ValueError(
+            "method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or "
+            "'inverted_cdf'"
+        )
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(
+            f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights."
+        )
+    a, q = promote_dtypes_inexact(as_operand(name, a), as_operand(name, q, 1))
+    a, q = convert(a, a.dtype), convert(q, q.dtype)
+    if a.dtype in COMPLEX:
+        raise ValueError(
+            f"{name} does not support complex input, as the operation is poorly defined."
+        )
+    if q.ndim > 1:
+        raise ValueError(f"q must be have rank <= 1, got shape {q.shape}")
+    axes = canonicalize_axes(axis, a.ndim)
+    kept = tuple(n for i, n in enumerate(a.shape) if i not in axes)
+    if weights is not None:
+        weights = _aligned(convert(as_array(name, weights), a.dtype), a.shape, axes)
+        weights = _columns(weights, axes)
+    x, weights = _sorted_columns(_columns(a, axes), weights, skip_nan)
+    points = lax.reshape(q, (q.size,))
+    if method == "inverted_cdf":
+        result = _inverted_cdf(x, weights, points, skip_nan)
+    else:
+        result = _interpolated(x, points, method, skip_nan)
+    result = lax.reshape(result, (*q.shape, *kept))
+    return lax.expand_dims(result, tuple(q.ndim + a for a in axes)) if keepdims else result
+
+
+def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """Weights of the whole array, or of its reduced axes, grown to its shape."""
+    if weights.shape == shape:
+        return weights
+    if weights.shape != tuple(shape[i] for i in axes):
+        raise ValueError(
+            f"quantile: needed weights of shape {shape} or of the reduced axes, got {weights.shape}"
+        )
+    return lax.broadcast_in_dim(weights, shape, axes)
+
+
+def quantile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+) -> Any:
+    """The values below which fractions `q` of the elements over `axis` lie."""
+    _check_out("quantile", out, overwrite_input)
+    return _quantile("quantile", a, q, axis, method, keepdims, weights, False)
+
+
+def nanquantile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+) -> Any:
+    """`quantile` of the elements that are numbers."""
+    _check_out("nanquantile", out, overwrite_input)
+    return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
+
+
+def _check_out(name: str, out: Any, overwrite_input: bool) -> None:
+    if out is not None or overwrite_input:
+        raise ValueError(f"jax.numpy.{name} does not support overwrite_input=True or out != None")
+
+
+def _fraction(name: str, q: Any) -> Any:
+    q = inexact(name, q)
+    return lax.div(q, literal(100, q.dtype, q.weak_type))
+
+
+def percentile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+) -> Any:
+    """`quantile` with `q` in percent."""
+    a = as_array("percentile", a)
+    q = _fraction("percentile", q)
+    return quantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def nanpercentile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+) -> Any:
+    """`nanquantile` with `q` in percent."""
+    a = as_array("nanpercentile", a)
+    q = _fraction("nanpercentile", q)
+    return nanquantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def median(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Any:
+    """The middle element over `axis`, or the mean of the two middle ones."""
+    no_out("median", out)
+    return quantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)
+
+
+def nanmedian(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Any:
+    """`median` of the elements that are numbers."""
+    no_out("nanmedian", out)
+    return nanquantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)

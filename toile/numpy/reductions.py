@@ -1,0 +1,409 @@
+"""Reductions: sums, products, extremes, means, variances and positions of extremes.
+
+The common case (a strong array of a dtype that is summed in its own width) leaves each function
+after a few tests. Everything else goes through `_reduce`, which converts, masks, reduces and
+combines in that order. Half-precision numbers are accumulated in float32. May import the engine,
+`lax`, `_promotion` and `ufuncs`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile import lax
+from toile.engine import dtypes
+from toile.engine.arrays import DeviceArray
+from toile.numpy._promotion import (
+    BOOL,
+    COMPLEX,
+    FLOATING,
+    HALVES,
+    INEXACT,
+    INTEGERS,
+    UNSIGNED_INTEGERS,
+    as_array,
+    broadcast_shapes,
+    broadcast_to,
+    canonicalize_axes,
+    canonicalize_axis,
+    convert,
+    default_int,
+    literal,
+    pair,
+    promote_dtypes_inexact,
+    real_part,
+    select,
+    size_along,
+    to_inexact,
+    user_dtype,
+)
+from toile.numpy.ufuncs import truth
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean",
+    "min", "prod", "ptp", "std", "sum", "var",
+]
+
+_FLOAT32 = np.dtype("float32")
+# Summed as they are.
+_WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+
+
+class _Kind(NamedTuple):
+    """What distinguishes one reduction from another."""
+
+    name: str
+    reduce: Any  # (array, axes) -> array
+    combine: Any  # with an initial value
+    identity: Any  # dtype -> number
+    accumulates: bool  # adds or multiplies: promotes integers, and halves on the way
+    of_booleans: Any  # the same reduction of booleans asked for by dtype=bool
+
+
+def lowest(dtype: Any) -> Any:
+    """The identity of max."""
+    if dtype in INEXACT:
+        has_inf = dtypes.supports_inf(real_part(dtype))
+        return -math.inf if has_inf else float(dtypes.finfo(dtype).min)
+    return False if dtype == BOOL else int(dtypes.iinfo(dtype).min)
+
+
+def highest(dtype: Any) -> Any:
+    """The identity of min."""
+    if dtype in INEXACT:
+        has_inf = dtypes.supports_inf(real_part(dtype))
+        return math.inf if has_inf else float(dtypes.finfo(dtype).max)
+    return True if dtype == BOOL else int(dtypes.iinfo(dtype).max)
+
+
+_SUM = _Kind("sum", lax.reduce_sum, lax.add, lambda d: 0, True, lax.reduce_or)
+_PROD = _Kind("prod", lax.reduce_prod, lax.mul, lambda d: 1, True, lax.reduce_and)
+_MAX = _Kind("max", lax.reduce_max, lax.max, lowest, False, lax.reduce_max)
+_MIN = _Kind("min", lax.reduce_min, lax.min, highest, False, lax.reduce_min)
+_ALL = _Kind("all", lax.reduce_and, lax.bitwise_and, lambda d: True, False, lax.reduce_and)
+_ANY = _Kind("any", lax.reduce_or, lax.bitwise_or, lambda d: False, False, lax.reduce_or)
+
+
+def no_out(name: str, out: Any) -> None:
+    """Refuse an `out` argument: arrays are immutable."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
+
+
+def widened(dtype: Any) -> Any:
+    """The dtype that halves are accumulated in: float32; others their own."""
+    return _FLOAT32 if dtype in HALVES else dtype
+
+
+def promoted_integer(dtype: Any) -> Any:
+    """The dtype integers are summed in: the default width of their kind at least."""
+    if dtype == BOOL:
+        return default_int()
+    if dtype in UNSIGNED_INTEGERS:
+        wide = dtypes.default_uint_dtype()
+    elif dtype in INTEGERS:
+        wide = default_int()
+    else:
+        return dtype
+    return wide if wide.itemsize > dtype.itemsize else dtype
+
+
+def checked_where(name: str, where: Any) -> Any:
+    """The mask of a reduction, which must be boolean."""
+    where = as_array(name, where)
+    if where.dtype != BOOL:
+        raise ValueError(
+            f"jnp.{name}: where must be None or a boolean array; got where.dtype={where.dtype!r}."
+        )
+    return where
+
+
+def _masked(kind: _Kind, a: Any, where: Any) -> Any:
+    where = checked_where(kind.name, where)
+    shape = broadcast_shapes(a.shape, where.shape)
+    return select(broadcast_to(where, shape), broadcast_to(a, shape), kind.identity(a.dtype))
+
+
+def _reduce(
+    kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any,
+    promote_integers: bool = True,
+) -> Any:
+    """Any reduction with any of its arguments."""
+    name = kind.name
+    a = as_array(name, a)
+    no_out(name, out)
+    axes = canonicalize_axes(axis, a.ndim)
+    if kind.combine in (lax.max, lax.min) and initial is None:
+        if where is not None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, so to use a where mask "
+                "one has to specify 'initial'"
+            )
+        if size_along(a.shape, axes) == 0:
+            raise ValueError(
+                f"zero-size array to reduction operation {name} which has no identity"
+            )
+    if dtype is not None:
+        result_dtype = user_dtype(dtype, name)
+    elif not kind.accumulates:
+        result_dtype = a.dtype
+    elif promote_integers:
+        result_dtype = promoted_integer(a.dtype)
+    else:
+        result_dtype = dtypes.to_numeric_dtype(a.dtype)
+    work = widened(result_dtype) if kind.accumulates else result_dtype
+    a = convert(a, work)
+    if where is not None:
+        a = _masked(kind, a, where)
+    result = (kind.reduce if work != BOOL else kind.of_booleans)(a, axes)
+    if initial is not None:
+        first = as_array(name, initial)
+        if first.shape:
+            raise ValueError(f"initial value must be a scalar. Got array of shape {first.shape}")
+        result = kind.combine(convert(first, work), result)
+    if keepdims:
+        result = lax.expand_dims(result, axes)
+    return convert(result, result_dtype)
+
+
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Any:
+    """The sum of elements over `axis`."""
+    if (
+        type(a) is DeviceArray and dtype is None and not keepdims and initial is None
+        and where is None and out is None and a.dtype in _WIDE and not a.weak_type
+    ):
+        return lax.reduce_sum(a, canonicalize_axes(axis, a.ndim))
+    return _reduce(_SUM, a, axis, dtype, out, keepdims, initial, where, promote_integers)
+
+
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Any:
+    """The product of elements over `axis`."""
+    return _reduce(_PROD, a, axis, dtype, out, keepdims, initial, where, promote_integers)
+
+
+def max(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """The greatest element over `axis`; NaN if there is one."""
+    return _reduce(_MAX, a, axis, None, out, keepdims, initial, where)
+
+
+def min(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> Any:
+    """The least element over `axis`; NaN if there is one."""
+    return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
+
+
+def all(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
+    """Whether every element over `axis` differs from zero."""
+    return _reduce(_ALL, truth(as_array("all", a)), axis, None, out, keepdims, None, where)
+
+
+def any(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
+    """Whether some element over `axis` differs from zero."""
+    return _reduce(_ANY, truth(as_array("any", a)), axis, None, out, keepdims, None, where)
+
+
+amax, amin = max, min
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """How many elements over `axis` differ from zero."""
+    return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
+
+
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """The greatest element less the least."""
+    no_out("ptp", out)
+    return lax.sub(max(a, axis, None, keepdims), min(a, axis, None, keepdims))
+
+
+# Means and variances.
+
+
+def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
+    """How many elements a reduction combines, as a number of the given dtype."""
+    if where is None:
+        return literal(size_along(a.shape, canonicalize_axes(axis, a.ndim)), dtype)
+    where = broadcast_to(checked_where("mean", where), a.shape)
+    return sum(where, axis, dtype, keepdims=keepdims)
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+    where: Any = None,
+) -> Any:
+    """The arithmetic mean of elements over `axis`."""
+    if (
+        type(a) is DeviceArray and dtype is None and not keepdims and where is None
+        and out is None and a.dtype in _WIDE and not a.weak_type
+    ):
+        axes = canonicalize_axes(axis, a.ndim)
+        return lax.div(lax.reduce_sum(a, axes), literal(size_along(a.shape, axes), a.dtype))
+    a = as_array("mean", a)
+    no_out("mean", out)
+    dtype = to_inexact(a.dtype) if dtype is None else user_dtype(dtype, "mean")
+    work = widened(dtype)
+    count = counted(a, axis, work, keepdims, where)
+    total = sum(a, axis, work, keepdims=keepdims, where=where)
+    return convert(lax.div(total, count), dtype)
+
+
+def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
+    """The dtypes a variance is computed and returned in."""
+    if dtype is not None:
+        dtype = user_dtype(dtype, name)
+        if found in COMPLEX and dtype not in COMPLEX:
+            raise ValueError(
+                f"jax.numpy.{name} does not yet support real dtype parameters when computing the "
+                "variance of an array of complex values (take dtype=None, which gives a real one)."
+            )
+        return widened(dtype), dtype
+    work = to_inexact(found)
+    return widened(work), real_part(work)
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+    keepdims: bool = False, *, where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:
+    """The variance of elements over `axis`; the divisor is their number less `ddof`."""
+    return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+_mean = mean
+
+
+def _variance(
+    name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool, where: Any,
+    mean: Any, correction: Any,
+) -> Any:
+    a = as_array(name, a)
+    no_out(name, out)
+    if correction is not None:
+        if not isinstance(ddof, int) or ddof != 0:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    work, result_dtype = _variance_dtypes(a.dtype, dtype, name)
+    a = convert(a, work)
+    centre = (
+        _mean(a, axis, work, keepdims=True, where=where) if mean is None
+        else convert(as_array(name, mean), work)
+    )
+    centred = lax.sub(a, broadcast_to(centre, a.shape))
+    if work in COMPLEX:
+        work = real_part(work)
+        squares = lax.real(lax.mul(centred, lax.conj(centred)))
+    else:
+        squares = lax.square(centred)
+    divisor, positive = _divisor(a, axis, work, keepdims, where, ddof)
+    result = lax.div(sum(squares, axis, work, keepdims=keepdims, where=where), divisor)
+    result = convert(result, result_dtype)
+    if positive is True:
+        return result
+    if result_dtype not in INEXACT:
+        result, nan = pair(name, result, math.nan)
+    else:
+        nan = literal(math.nan, result_dtype)
+    if positive is False:
+        return lax.full_like(result, math.nan)
+    return select(positive, result, broadcast_to(nan, result.shape))
+
+
+def _divisor(
+    a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any, ddof: Any
+) -> tuple[Any, Any]:
+    """Number of elements less `ddof`, and whether that is positive (known at once or an array)."""
+    if where is None and type(ddof) in (int, float):
+        count = size_along(a.shape, canonicalize_axes(axis, a.ndim)) - ddof
+        return literal(count, dtype), dtype not in FLOATING or count > 0
+    count = counted(a, axis, dtype, keepdims, where)
+    divisor = lax.sub(count, convert(as_array("var", ddof), dtype))
+    return divisor, lax.gt(divisor, literal(0, dtype))
+
+
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+    keepdims: bool = False, *, where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:
+    """The standard deviation of elements over `axis`: the square root of `var`."""
+    if dtype is not None and user_dtype(dtype, "std") not in INEXACT:
+        raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}")
+    variance = _variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+    return lax.sqrt(variance)
+
+
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """The weighted mean of elements over `axis`, and the sum of weights if `returned`."""
+    a = as_array("average", a)
+    if weights is None:
+        result = mean(a, axis, keepdims=keepdims)
+        total = literal(size_along(a.shape, canonicalize_axes(axis, a.ndim)), result.dtype)
+    else:
+        a, weights = promote_dtypes_inexact(a, as_array("average", weights, 1))
+        weights = _weights_like(a, axis, weights)
+        total = sum(weights, axis, keepdims=keepdims)
+        result = lax.div(sum(lax.mul(a, weights), axis, keepdims=keepdims), total)
+    return (result, broadcast_to(total, result.shape)) if returned else result
+
+
+def _weights_like(a: Any, axis: Any, weights: Any) -> Any:
+    """Weights along some axes of `a`, grown to its shape."""
+    if weights.shape == a.shape:
+        return weights
+    if axis is None:
+        raise ValueError("Axis must be specified when shapes of a and weights differ.")
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple(canonicalize_axis(x, a.ndim) for x in axes)
+    if weights.shape != tuple(a.shape[x] for x in axes):
+        raise ValueError(
+            "Shape of weights must be consistent with shape of a along specified axis."
+        )
+    order = tuple(int(i) for i in np.argsort(axes))
+    ordered = lax.transpose(weights, order) if order != tuple(range(len(order))) else weights
+    return lax.broadcast_in_dim(ordered, a.shape, tuple(sorted(axes)))
+
+
+# Positions.
+
+
+def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any) -> Any:
+    a = as_array(name, a)
+    no_out(name, out)
+    if axis is None:
+        shape, a, axis = (1,) * a.ndim, lax.reshape(a, (a.size,)), 0
+    else:
+        axis = canonicalize_axis(axis, a.ndim)
+        shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
+    if a.shape[axis] == 0:
+        raise ValueError(f"attempt to get {name} of an empty sequence")
+    result = search(a, axis, default_int())
+    return lax.reshape(result, shape) if keepdims else result
+
+
+def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """Where the greatest element along `axis` is, the first of equals."""
+    return _position("argmax", lax.argmax, a, axis, out, keepdims)
+
+
+def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """Where the least element along `axis` is, the first of equals."""
+    return _position("argmin", lax.argmin, a, axis, out, keepdims)

@@ -1,0 +1,360 @@
+"""Choosing elements: where, select, choose, take, nonzero and what follows from them.
+
+Results whose shape depends on values need concrete arguments or a static `size`; then results
+shorter than `size` end with `fill_value`.
+"""
+
+import math
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import index_update, indexing, manipulation, ufuncs, ufuncs_numeric
+from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
+
+__all__ = [
+    "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "place",
+    "ravel_multi_index", "select", "take", "take_along_axis", "unravel_index", "where",
+]
+
+
+def as_condition(x):
+    """`x` as booleans: nonzero elements are true."""
+    x = arr(x)
+    return x if x.dtype == np.bool_ else ufuncs.not_equal(x, 0)
+
+
+def _raw_where(condition, x, y):
+    """The result computed by NumPy on concrete buffers of one dtype, or None."""
+    c = raw_buffer(condition)
+    if c is None or c.dtype != np.bool_:
+        return None
+    a, b = raw_buffer(x), raw_buffer(y)
+    if a is None and b is None:
+        return None
+    like = x if a is not None else y
+    if a is None:
+        a = x if type(x) is float and b.dtype.kind == "f" else None
+    elif b is None:
+        b = y if type(y) is float and a.dtype.kind == "f" else None
+    if a is None or b is None:
+        return None
+    weak = like.weak_type and (type(x) is float or type(y) is float or
+                               (x.weak_type and y.weak_type))
+    dtype = like.dtype
+    if getattr(a, "dtype", dtype) != dtype or getattr(b, "dtype", dtype) != dtype:
+        return None
+    try:
+        out = np.where(c, a, b)
+    except ValueError:
+        return None
+    return h.arrays.wrap(out, weak) if out.dtype == dtype else None
+
+
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    """Elements of `x` where the condition holds, of `y` elsewhere; alone, its nonzero indices."""
+    if x is None and y is None:
+        check("where", condition)
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("Either both or neither of the x and y arguments should be provided to "
+                         f"jax.numpy.where, got {x} and {y}.")
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where "
+                         "function.")
+    out = _raw_where(condition, x, y)
+    if out is not None:
+        return out
+    check("where", condition, x, y)
+    condition = as_condition(condition)
+    x, y = promote(x, y)
+    shape = manipulation.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if condition.shape:
+        condition = h.broadcast_to(condition, shape)
+    return lax.select(condition, h.broadcast_to(x, shape), h.broadcast_to(y, shape))
+
+
+def select(condlist, choicelist, default=0):
+    """For each element, the choice whose condition is the first to hold, else the default."""
+    if len(condlist) != len(choicelist):
+        raise ValueError("condlist must have length equal to choicelist "
+                         f"({len(condlist)} vs {len(choicelist)})")
+    if len(condlist) == 0:
+        raise ValueError("condlist must be non-empty")
+    *choices, result = promote(*choicelist, default)
+    for condition, choice in zip(reversed(list(condlist)), reversed(choices)):
+        result = where(condition, choice, result)
+    return result
+
+
+def choose(a, choices, out=None, mode="raise"):
+    """Elements of the array in `choices` that `a` names, place by place."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.choose is not supported.")
+    choices = list(choices)
+    check("choose", a, *choices)
+    a, count = arr(a), len(choices)
+    if not h.issubdtype(a.dtype, np.integer):
+        raise ValueError("`a` array must be integer typed")
+    if mode == "raise":
+        values = h.concrete(a, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
+        if values.size and (values.min() < 0 or values.max() >= count):
+            raise ValueError(f"invalid entry in choice array. Must be in [0, {count})")
+    elif mode == "wrap":
+        a = ufuncs_numeric.remainder(a, count)
+    elif mode == "clip":
+        a = ufuncs_numeric.clip(a, 0, count - 1)
+    else:
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    choices = promote(*choices)
+    result = choices[0]
+    for i, choice in enumerate(choices[1:], 1):
+        result = where(ufuncs.equal(a, i), choice, result)
+    return h.broadcast_to(result, manipulation.broadcast_shapes(a.shape, result.shape))
+
+
+# ---------------------------------------------------------------------------------- taking by index
+
+def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
+         indices_are_sorted=False, fill_value=None):
+    """Elements of `a` at `indices` along `axis`; out of bounds gives NaN (or the least integer)."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.take is not supported.")
+    check("take", a, indices)
+    a, indices = arr(a), indices if isinstance(indices, np.ndarray) else arr(indices)
+    if axis is None:
+        a, axis = lax.reshape(a, (a.size,)), 0
+    axis = canonical_axis(axis, a.ndim)
+    n, wrap = a.shape[axis], True
+    if not h.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"take requires integer indices, got {indices.dtype}")
+    if mode is None or mode == "fill":
+        mode = lax.GatherScatterMode.FILL_OR_DROP
+    elif mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
+    elif mode == "wrap":
+        indices, mode = ufuncs_numeric.remainder(indices, n), "promise_in_bounds"
+    elif mode == "clip":
+        wrap = False
+    if n == 0 and indices.size:
+        raise IndexError("take: needed a non-empty axis to take from, got length 0")
+    if indices.ndim == 0 and isinstance(indices, np.ndarray):
+        indices = arr(indices)
+    return indexing.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
+                        unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
+                        wrap_negative_indices=wrap)
+
+
+def _raw_take_along(a, indices, axis):
+    """NumPy's take_along_axis on concrete buffers with indices in bounds, or None."""
+    x, i = raw_buffer(a), raw_buffer(indices)
+    if x is None or i is None or i.dtype.kind != "i" or not i.size:
+        return None
+    n = x.shape[axis]
+    if i.min() < -n or i.max() >= n:
+        return None
+    try:
+        return h.wrap_raw(np.take_along_axis(x, i, axis), a)
+    except (ValueError, IndexError):
+        return None
+
+
+def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
+                    wrap_negative_indices=None):
+    """Elements of `arr` at `indices` along `axis`, the other axes matching one to one."""
+    check("take_along_axis", arr, indices)
+    a, index = h.arr(arr), h.arr(indices)
+    if not h.issubdtype(index.dtype, np.integer):
+        raise TypeError("take_along_axis indices must be of integer type, got "
+                        f"{index.dtype}")
+    if axis is None:
+        if index.ndim != 1:
+            raise ValueError("take_along_axis indices must be 1D if axis=None, got shape "
+                             f"{index.shape}")
+        return take_along_axis(lax.reshape(a, (a.size,)), index, 0, mode, fill_value,
+                               wrap_negative_indices=wrap_negative_indices)
+    if a.ndim != index.ndim:
+        raise ValueError("indices and arr must have the same number of dimensions; "
+                         f"{index.ndim} vs. {a.ndim}")
+    axis = canonical_axis(axis, a.ndim)
+    if mode is None:
+        out = _raw_take_along(a, index, axis) if fill_value is None else None
+        if out is not None:
+            return out
+        mode = "fill"
+    mode = lax.GatherScatterMode.from_any(mode)
+    wrap = mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS and (
+        wrap_negative_indices is None or wrap_negative_indices)
+    others = [d for d in range(a.ndim) if d != axis]
+    lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
+                                         tuple(index.shape[d] for d in others))
+    full = dict(zip(others, lead))
+    index = h.broadcast_to(index, tuple(full.get(d, index.shape[d]) for d in range(a.ndim)))
+    a = h.broadcast_to(a, tuple(full.get(d, a.shape[d]) for d in range(a.ndim)))
+    index = indexing.index_array(index, a.shape[axis], wrap)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(), collapsed_slice_dims=(axis,), start_index_map=(axis,),
+        operand_batching_dims=tuple(others), start_indices_batching_dims=tuple(others))
+    return lax.gather(a, lax.expand_dims(index, (index.ndim,)), numbers, (1,) * a.ndim, mode=mode,
+                      fill_value=fill_value)
+
+
+def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
+    """Slices of `a` along `axis` where the rank-1 condition holds."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.compress is not supported.")
+    condition = one("compress", condition)
+    if condition.ndim != 1:
+        raise ValueError("condition must be a 1D array")
+    a = one("compress", a)
+    if axis is None:
+        a, axis = lax.reshape(a, (a.size,)), 0
+    axis = canonical_axis(axis, a.ndim)
+    n = min(condition.shape[0], a.shape[axis])
+    keep = as_condition(condition)
+    extra = keep[n:]
+    if extra.size and h.is_concrete(extra) and h.concrete(extra, "condition").any():
+        raise ValueError("condition contains entries that are out of bounds")
+    rows = nonzero(keep[:n], size=size, fill_value=n)[0]
+    picked = indexing.get(a, (slice(None),) * axis + (rows,), mode="fill", fill_value=fill_value)
+    return picked
+
+
+def extract(condition, arr, *, size=None, fill_value=0):
+    """The elements of `arr` where the condition holds, as one axis."""
+    return compress(manipulation.ravel(condition), manipulation.ravel(arr), size=size,
+                    fill_value=fill_value)
+
+
+def place(arr, mask, vals, *, inplace=True):
+    """A copy of `arr` whose elements under the mask are `vals` in order, repeated as needed."""
+    check("place", arr, mask, vals)
+    if inplace:
+        raise ValueError("place: arrays are immutable, needed inplace=False, got inplace=True "
+                         "(the result is a new array)")
+    a, mask, vals = h.arr(arr), as_condition(mask), manipulation.ravel(vals)
+    if a.size != mask.size:
+        raise ValueError(f"place: needed arr and mask of one size, got {a.size} and {mask.size}")
+    if not vals.size:
+        if mask.size and bool(h.concrete(mask, "mask").any()):
+            raise ValueError("place: needed values to insert, got none")
+        return a
+    if not a.size:
+        return a
+    mask = lax.reshape(mask, (mask.size,))
+    turn = lax.sub(lax.cumsum(lax.convert_element_type(mask, np.int32), axis=0),
+                   lax.full((mask.size,), 1, np.int32))
+    turn = ufuncs_numeric.remainder(turn, vals.size)
+    new = lax.convert_element_type(indexing.get(vals, (turn,)), a.dtype)
+    return lax.reshape(lax.select(mask, new, lax.reshape(a, (a.size,))), a.shape)
+
+
+# ------------------------------------------------------------------------------- indices of nonzeros
+
+def _fill_values(fill_value, rank):
+    values = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * rank
+    if len(values) != rank:
+        raise ValueError(f"nonzero: needed {rank} fill values, got {len(values)}")
+    return values
+
+
+def nonzero(a, *, size=None, fill_value=None):
+    """Indices of the elements that are not zero, one array per axis.
+
+    >>> nonzero(array([0, 7, 0, 2]))[0]
+    Array([1, 3], dtype=int32)
+    """
+    a = manipulation.atleast_1d(one("nonzero", a))
+    dtype = h.index_dtype()
+    if size is None:
+        found = np.nonzero(h.concrete(
+            a, "the argument of jnp.nonzero (pass a static size to use it under jit)"))
+        return tuple(arr(i.astype(dtype)) for i in found)
+    size = h.static_int(size, "the size argument of jnp.nonzero")
+    if fill_value is not None and not isinstance(fill_value, tuple):
+        fill_value = (fill_value,) * a.ndim
+    fills = _fill_values(fill_value, a.ndim)
+    if a.size == 0 or size == 0:
+        return tuple(lax.convert_element_type(h.broadcast_to(arr(f), (size,)), dtype)
+                     for f in fills)
+    mask = lax.reshape(as_condition(a), (a.size,))
+    rank = lax.cumsum(lax.convert_element_type(mask, np.int32), axis=0)
+    count = lax.index_in_dim(rank, a.size - 1, keepdims=False)
+    # the k-th true element writes its position to place k; the others write out of bounds
+    target = lax.select(mask, lax.sub(rank, lax.full_like(rank, 1)), lax.full_like(rank, size))
+    flat = index_update.update(lax.full((size,), 0, np.int32), target,
+                               lax.iota(np.int32, a.size), "set", mode="drop")
+    valid = lax.lt(lax.iota(np.int32, size), h.broadcast_to(count, (size,)))
+    out, stride = [], a.size
+    for n, fill in zip(a.shape, fills):
+        stride //= n
+        i = lax.rem(lax.div(flat, lax.full_like(flat, stride)), lax.full_like(flat, n))
+        i = lax.convert_element_type(i, dtype)
+        out.append(where(valid, i, lax.convert_element_type(arr(fill), dtype)))
+    return tuple(out)
+
+
+def flatnonzero(a, *, size=None, fill_value=None):
+    """Indices of nonzero elements in the flattened array."""
+    return nonzero(manipulation.ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a, *, size=None, fill_value=None):
+    """Indices of nonzero elements, one row each."""
+    a = one("argwhere", a)
+    if a.ndim == 0:
+        found = nonzero(a, size=size, fill_value=fill_value)[0]
+        return lax.full((found.shape[0], 0), 0, found.dtype)
+    columns = nonzero(a, size=size, fill_value=fill_value)
+    return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
+
+
+def unravel_index(indices, shape):
+    """Coordinates in `shape` of flat indices; those out of bounds are clipped."""
+    check("unravel_index", indices)
+    indices = arr(indices)
+    if not h.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}")
+    dims = tuple(operator.index(n) for n in (shape if np.iterable(shape) else (shape,)))
+    total = math.prod(dims)
+    flat = where(ufuncs.less(indices, 0), ufuncs.add(indices, total), indices)
+    flat = ufuncs_numeric.clip(flat, 0, max(total - 1, 0))
+    out, stride = [], total
+    for n in dims:
+        stride //= max(n, 1)
+        out.append(ufuncs_numeric.remainder(ufuncs_numeric.floor_divide(flat, max(stride, 1)),
+                                            max(n, 1)))
+    return tuple(out)
+
+
+def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None):
+    """Flat indices of coordinates in an array of shape `dims`."""
+    dims = tuple(operator.index(n) for n in dims)
+    if len(multi_index) != len(dims):
+        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
+    check("ravel_multi_index", *multi_index)
+    columns = [arr(i) for i in multi_index]
+    if any(not h.issubdtype(c.dtype, np.integer) for c in columns):
+        raise TypeError("only int indices permitted")
+    if mode == "raise":
+        for c, n in zip(columns, dims):
+            values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "
+                                   "(use mode='clip' or mode='wrap')")
+            if ((values < 0) | (values >= n)).any():
+                raise ValueError("invalid entry in coordinates array")
+    elif mode == "clip":
+        columns = [ufuncs_numeric.clip(c, 0, n - 1) for c, n in zip(columns, dims)]
+    elif mode == "wrap":
+        columns = [ufuncs_numeric.remainder(c, n) for c, n in zip(columns, dims)]
+    else:
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if order not in ("C", "F"):
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    pairs = list(zip(columns, dims))
+    stride, total = 1, 0
+    for c, n in reversed(pairs) if order == "C" else pairs:
+        total = ufuncs.add(total, ufuncs.multiply(c, stride))
+        stride *= n
+    return total if dtype is None else lax.convert_element_type(arr(total), dtype)

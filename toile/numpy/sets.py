@@ -1,0 +1,267 @@
+"""Sets as sorted arrays: unique and its relatives, unions, differences, membership.
+
+With a static `size` everything works under jit: the results are cut, or padded with `fill_value`.
+Without it the number of distinct elements must be known, so the values must be concrete.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import indexing, joining, manipulation, reductions, selection, sorting, ufuncs
+from toile.numpy._helpers import arr, canonical_axis, check, one, promote
+
+__all__ = [
+    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values",
+]
+
+
+class UniqueAllResult(NamedTuple):
+    """Result of unique_all."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    """Result of unique_counts."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    """Result of unique_inverse."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def _sorted_rows(rows, equal_nan):
+    """Rows (n, m) in order, which of them start a new group, and where each came from."""
+    n, m = rows.shape
+    places = lax.iota(h.index_dtype(), n)
+    columns = [lax.squeeze(lax.slice_in_dim(rows, j, j + 1, axis=1), (1,)) for j in range(m)]
+    if m == 0:
+        return rows, lax.eq(places, lax.full_like(places, 0)), places
+    order = lax.sort((*columns, places), num_keys=m)[-1]
+    rows = indexing.get(rows, (order,))
+    one_step = lambda x: (lax.slice_in_dim(x, 0, n - 1), lax.slice_in_dim(x, 1, n))  # noqa: E731
+    before, after = one_step(rows)
+    differ = lax.ne(before, after)
+    if equal_nan and h.issubdtype(rows.dtype, np.inexact):
+        both_nan = lax.bitwise_and(lax.ne(before, before), lax.ne(after, after))
+        differ = lax.bitwise_and(differ, lax.bitwise_not(both_nan))
+    fresh = lax.reduce_or(differ, (1,))
+    return rows, lax.concatenate([lax.full((1,), True, np.bool_), fresh], 0), order
+
+
+def _unique_rows(rows, size, fill_value, equal_nan):
+    """values, first indices, inverse and counts of the distinct rows."""
+    n, dtype = rows.shape[0], h.index_dtype()
+    ordered, fresh, order = _sorted_rows(rows, equal_nan)
+    if size is None:
+        size = int(h.concrete(fresh, "the argument of jnp.unique (pass a static size to use it "
+                                     "under jit)").sum())
+    starts = selection.nonzero(fresh, size=size, fill_value=n)[0]
+    real = lax.lt(starts, lax.full_like(starts, n))
+    found = lax.select(real, starts, lax.full_like(starts, 0))
+    values = indexing.get(ordered, (found,))
+    if fill_value is not None:
+        fill = lax.convert_element_type(arr(fill_value), values.dtype)
+        mask = lax.broadcast_in_dim(real, values.shape, (0,))
+        values = lax.select(mask, values, h.broadcast_to(fill, values.shape))
+    index = indexing.get(order, (found,))
+    group = lax.sub(lax.cumsum(lax.convert_element_type(fresh, dtype), axis=0),
+                    lax.full((n,), 1, dtype))
+    inverse = lax.full((n,), 0, dtype).at[order].set(group)
+    counts = lax.full((size,), 0, dtype).at[group].add(lax.full((n,), 1, dtype), mode="drop")
+    return values, index, inverse, counts
+
+
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *,
+           equal_nan=True, size=None, fill_value=None, sorted=True):
+    """The distinct elements (or slices along `axis`) in order, and what else is asked for."""
+    ar = one("unique", ar)
+    dtype = h.index_dtype()
+    if axis is None:
+        rows, lead = lax.reshape(ar, (ar.size, 1)), None
+    else:
+        axis = canonical_axis(axis, ar.ndim)
+        moved = manipulation.moveaxis(ar, axis, 0)
+        rows, lead = manipulation.reshape(moved, (moved.shape[0], -1) if moved.size else
+                                          (moved.shape[0], 0)), moved.shape[1:]
+    if rows.shape[0] == 0:
+        if size and fill_value is None:
+            raise ValueError("jnp.unique: for zero-sized input with nonzero size argument, "
+                             "fill_value must be specified")
+        values = lax.full((size or 0, rows.shape[1]), 0 if fill_value is None else fill_value,
+                          ar.dtype)
+        index = counts = lax.full((size or 0,), 0, dtype)
+        inverse = lax.full((0,), 0, dtype)
+    else:
+        values, index, inverse, counts = _unique_rows(rows, size, fill_value, equal_nan)
+    if axis is None:
+        values = lax.reshape(values, (values.shape[0],))
+        inverse = lax.reshape(inverse, ar.shape)
+    else:
+        values = manipulation.moveaxis(lax.reshape(values, (values.shape[0], *lead)), 0, axis)
+    wanted = [x for flag, x in ((return_index, index), (return_inverse, inverse),
+                                (return_counts, counts)) if flag]
+    return (values, *wanted) if wanted else values
+
+
+def unique_all(x, /, *, size=None, fill_value=None):
+    """Distinct values, their first indices, inverse indices and counts."""
+    check("unique_all", x)
+    return UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size,
+                                   fill_value=fill_value))
+
+
+def unique_counts(x, /, *, size=None, fill_value=None):
+    """Distinct values and their counts."""
+    check("unique_counts", x)
+    return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
+                                      fill_value=fill_value))
+
+
+def unique_inverse(x, /, *, size=None, fill_value=None):
+    """Distinct values and the indices that rebuild `x` from them."""
+    check("unique_inverse", x)
+    return UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
+                                       fill_value=fill_value))
+
+
+def unique_values(x, /, *, size=None, fill_value=None):
+    """Distinct values."""
+    check("unique_values", x)
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+def isin(element, test_elements, assume_unique=False, invert=False, *, method="auto"):
+    """Whether each element occurs in `test_elements`."""
+    check("isin", element, test_elements)
+    if method not in ("auto", "compare_all", "binary_search", "sort"):
+        raise ValueError(f"isin: needed method auto, compare_all, binary_search or sort, got "
+                         f"{method!r}")
+    x, tests = promote(element, test_elements)
+    tests = lax.reshape(tests, (tests.size,))
+    if not x.size or not tests.size:
+        return lax.full(x.shape, bool(invert), np.bool_)
+    if tests.size <= 16 or method == "compare_all":
+        full = (*x.shape, tests.size)
+        same = lax.eq(lax.broadcast_in_dim(x, full, tuple(range(x.ndim))),
+                      lax.broadcast_in_dim(tests, full, (x.ndim,)))
+        found = lax.reduce_or(same, (x.ndim,))
+    else:
+        tests = lax.sort(tests, dimension=0)
+        place = sorting.searchsorted(tests, x)
+        found = lax.eq(indexing.get(tests, (place,)), x)     # past the end clamps to the last
+    return lax.bitwise_not(found) if invert else found
+
+
+def union1d(ar1, ar2, *, size=None, fill_value=None):
+    """The distinct elements of both arrays."""
+    check("union1d", ar1, ar2)
+    both = joining.concatenate([manipulation.ravel(ar1), manipulation.ravel(ar2)])
+    return unique(both, size=size, fill_value=fill_value)
+
+
+def _distinct(x, assume_unique):
+    """The distinct elements and a mask of the real ones; as they are if known to be distinct."""
+    x = manipulation.ravel(x)
+    if assume_unique:
+        return x, lax.full(x.shape, True, np.bool_)
+    if not x.size:
+        return x, lax.full((0,), True, np.bool_)
+    values, counts = unique(x, return_counts=True, size=x.size)
+    return values, lax.gt(counts, lax.full_like(counts, 0))
+
+
+def _picked(values, mask, size, fill_value, default):
+    """Elements under the mask, padded to `size` with `fill_value`."""
+    if size is None:
+        keep = np.nonzero(h.concrete(mask, "a set operation (pass a static size to use it under "
+                                           "jit)"))[0]
+        return indexing.get(values, (keep.astype(np.int32),))
+    n = values.shape[0]
+    rows = selection.nonzero(mask, size=size, fill_value=n)[0]
+    fill = default if fill_value is None else fill_value
+    out = indexing.get(values, (rows,))
+    if fill is None:
+        return out
+    real = lax.lt(rows, lax.full_like(rows, n))
+    return selection.where(real, out, lax.convert_element_type(arr(fill), out.dtype))
+
+
+def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
+    """The distinct elements of `ar1` that are not in `ar2`."""
+    check("setdiff1d", ar1, ar2)
+    values, real = _distinct(ar1, assume_unique)
+    mask = lax.bitwise_and(real, isin(values, ar2, invert=True))
+    return _picked(values, mask, size, fill_value, 0)
+
+
+def _merged(ar1, ar2, assume_unique):
+    """Distinct elements of both arrays together in order, and which pairs of neighbours agree."""
+    a, b = promote(manipulation.ravel(ar1), manipulation.ravel(ar2))
+    (a, real_a), (b, real_b) = _distinct(a, assume_unique), _distinct(b, assume_unique)
+    values = lax.concatenate([a, b], 0)
+    real = lax.concatenate([real_a, real_b], 0)
+    padding = lax.convert_element_type(lax.bitwise_not(real), np.int32)
+    place = lax.iota(h.index_dtype(), values.shape[0])
+    # padding sorts behind everything
+    _, values, place = lax.sort((padding, values, place), num_keys=2)
+    real = indexing.get(real, (place,))
+    n = values.shape[0]
+    same = lax.eq(lax.slice_in_dim(values, 0, n - 1), lax.slice_in_dim(values, 1, n))
+    same = lax.bitwise_and(same, lax.slice_in_dim(real, 1, n))
+    return values, same, real, place, a.shape[0]
+
+
+def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
+    """The elements that occur in exactly one of the arrays."""
+    check("setxor1d", ar1, ar2)
+    if not np.size(ar1) or not np.size(ar2):
+        values, mask = _distinct(ar1 if np.size(ar1) else ar2, assume_unique)
+        return _picked(values, mask, size, fill_value, None)
+    values, same, real, _, _ = _merged(ar1, ar2, assume_unique)
+    edge = lax.full((1,), False, np.bool_)
+    paired = lax.bitwise_or(lax.concatenate([edge, same], 0), lax.concatenate([same, edge], 0))
+    mask = lax.bitwise_and(real, lax.bitwise_not(paired))
+    return _picked(values, mask, size, fill_value, None)
+
+
+def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=None,
+                fill_value=None):
+    """The elements that occur in both arrays, optionally with where they first occur."""
+    check("intersect1d", ar1, ar2)
+    if not np.size(ar1) or not np.size(ar2):
+        dtype = h.result_type(ar1, ar2)
+        out = lax.full((size or 0,), 0 if fill_value is None else fill_value, dtype)
+        none = lax.full((size or 0,), 0, h.index_dtype())
+        return (out, none, none) if return_indices else out
+    values, same, _, place, split = _merged(ar1, ar2, assume_unique)
+    values = lax.slice_in_dim(values, 0, values.shape[0] - 1)
+    out = _picked(values, same, size, fill_value, None)
+    if not return_indices:
+        return out
+    n = place.shape[0]
+    first = _picked(lax.slice_in_dim(place, 0, n - 1), same, size, None, None)
+    second = _picked(lax.slice_in_dim(place, 1, n), same, size, None, None)
+    second = ufuncs.subtract(second, split)
+    if not assume_unique:
+        index_a = unique(ar1, return_index=True, size=np.size(ar1))[1]
+        index_b = unique(ar2, return_index=True, size=np.size(ar2))[1]
+        first, second = indexing.get(index_a, (first,)), indexing.get(index_b, (second,))
+    if size is not None:
+        real = lax.lt(lax.iota(np.int32, size), h.broadcast_to(lax.convert_element_type(
+            reductions.sum(same), np.int32), (size,)))
+        first = selection.where(real, first, np.size(ar1))
+        second = selection.where(real, second, np.size(ar2))
+    return out, first, second

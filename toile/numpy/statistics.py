@@ -1,0 +1,317 @@
+"""Counting and describing data: bincount, histograms, cov, corrcoef, interp, convolve, correlate.
+
+Numbers of bins are static. Histograms put each sample in a bin by searchsorted and add up with one
+scatter.
+"""
+
+import math
+from builtins import range as builtin_range
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import (contractions, creation, index_update, joining, manipulation, reductions,
+                         selection, sorting, ufuncs, ufuncs_numeric)
+from toile.numpy._helpers import arr, check, promote_inexact
+
+__all__ = [
+    "bincount", "convolve", "corrcoef", "correlate", "cov", "histogram", "histogram2d",
+    "histogram_bin_edges", "histogramdd", "interp",
+]
+
+
+def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
+    """How often each non-negative integer occurs, or the sum of its weights."""
+    check("bincount", x)
+    x = arr(x)
+    if not h.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
+        raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}")
+    if x.ndim != 1:
+        raise ValueError("only 1-dimensional input supported.")
+    minlength = h.static_int(minlength, "'minlength' argument of jnp.bincount")
+    if length is None:
+        values = h.concrete(x, "x argument of jnp.bincount (pass a static length to use it under "
+                               "jit)")
+        length = max(minlength, int(values.max()) + 1 if values.size else 0)
+    else:
+        length = h.static_int(length, "'length' argument of jnp.bincount")
+    if weights is None:
+        weights = lax.full(x.shape, 1, h.index_dtype())
+    elif np.shape(weights) != x.shape:
+        raise ValueError(f"shape of weights must match shape of x, got {np.shape(weights)} and "
+                         f"{x.shape}")
+    weights = arr(weights)
+    if weights.dtype == np.bool_:
+        weights = lax.convert_element_type(weights, h.index_dtype())
+    places = ufuncs_numeric.clip(lax.convert_element_type(x, np.int32), 0)
+    return index_update.update(lax.full((length,), 0, weights.dtype), (places,), weights, "add",
+                               mode="drop")
+
+
+# ---------------------------------------------------------------------------------------- histograms
+
+def histogram_bin_edges(a, bins=10, range=None, weights=None):
+    """The edges of the bins that histogram would use."""
+    if isinstance(bins, str):
+        raise NotImplementedError("string values for `bins` not implemented.")
+    a = manipulation.ravel(a)
+    dtype = h.dtypes.to_inexact_dtype(h.result_type(a))
+    if np.ndim(bins) == 1:
+        return lax.convert_element_type(arr(bins), dtype)
+    count = h.static_int(bins, "bins argument of histogram_bin_edges")
+    if range is None:
+        low, high = (reductions.min(a), reductions.max(a)) if a.size else (0.0, 1.0)
+    else:
+        low, high = range
+    low = lax.convert_element_type(arr(low), dtype)
+    high = lax.convert_element_type(arr(high), dtype)
+    flat = ufuncs.equal(low, high)
+    low = selection.where(flat, ufuncs.subtract(low, 0.5), low)
+    high = selection.where(flat, ufuncs.add(high, 0.5), high)
+    return creation.linspace(low, high, count + 1, dtype=dtype)
+
+
+def _bins(x, edges):
+    """The bin of each sample, counted from 1; 0 and len(edges) are outside."""
+    place = sorting.searchsorted(edges, x, "right")
+    last = edges.shape[0] - 1
+    return selection.where(ufuncs.equal(x, edges[last]), last, place)
+
+
+def histogram(a, bins=10, range=None, weights=None, density=None):
+    """How many elements (or how much weight) fall into each bin, and the edges of the bins."""
+    if weights is None:
+        check("histogram", a, bins if not isinstance(bins, str) else 0)
+        a, = promote_inexact(a)
+        weights = lax.full(a.shape, 1, a.dtype)
+    else:
+        check("histogram", a, weights)
+        if np.shape(a) != np.shape(weights):
+            raise ValueError("weights should have the same shape as a.")
+        a, weights = h.promote(a, weights)
+    edges = histogram_bin_edges(a, bins, range, weights)
+    a, weights = manipulation.ravel(a), manipulation.ravel(weights)
+    x, edges = promote_inexact(a, edges)
+    counts = index_update.update(lax.full((edges.shape[0],), 0, weights.dtype), (_bins(x, edges),),
+                                 weights, "add", mode="drop")[1:]
+    if density:
+        widths = ufuncs.subtract(edges[1:], edges[:-1])
+        counts = ufuncs.divide(ufuncs.divide(counts, widths), reductions.sum(counts))
+    return counts, edges
+
+
+def histogramdd(sample, bins=10, range=None, weights=None, density=None):
+    """Counts over a grid of bins in several dimensions, and the edges along each."""
+    if weights is None:
+        sample, = promote_inexact(sample)
+    else:
+        sample, weights = promote_inexact(sample, weights)
+        if weights.shape != sample.shape[:1]:
+            raise ValueError("should have one weight for each sample.")
+    if sample.ndim != 2:
+        raise ValueError(f"histogramdd: needed samples of shape (N, D), got {sample.shape}")
+    count, rank = sample.shape
+    if range is not None and (len(range) != rank or any(
+            r is not None and np.shape(r)[0] != 2 for r in range)):
+        raise ValueError(f"For sample.shape={sample.shape}, range must be a sequence of {rank} "
+                         f"pairs or Nones; got range={range}")
+    if not isinstance(bins, (list, tuple)) and np.ndim(bins) == 0:
+        bins = [bins] * rank
+    if len(bins) != rank:
+        raise ValueError("should be a bin for each dimension.")
+    edges, places, sizes = [], [], []
+    for d, each in enumerate(bins):
+        column = sample[:, d]
+        edge = histogram_bin_edges(column, each, None if range is None else range[d], weights)
+        edges.append(edge)
+        places.append(_bins(column, lax.convert_element_type(edge, sample.dtype)))
+        sizes.append(edge.shape[0] + 1)
+    flat = selection.ravel_multi_index(places, sizes, mode="clip")
+    total = bincount(lax.reshape(flat, (count,)), weights, length=math.prod(sizes))
+    total = lax.reshape(total, tuple(sizes))[(slice(1, -1),) * rank]
+    if density:
+        total = lax.convert_element_type(total, sample.dtype)
+        total = ufuncs.divide(total, reductions.sum(total))
+        for d, edge in enumerate(edges):
+            width = ufuncs.subtract(edge[1:], edge[:-1])
+            other = tuple(k for k in builtin_range(rank) if k != d)
+            total = ufuncs.divide(total, lax.expand_dims(width, other) if other else width)
+    return total, edges
+
+
+def histogram2d(x, y, bins=10, range=None, weights=None, density=None):
+    """Counts over a grid of two-dimensional bins, and the edges along each."""
+    check("histogram2d", x, y)
+    one_for_both = not isinstance(bins, (list, tuple)) and np.ndim(bins) == 1
+    if one_for_both or isinstance(bins, (list, tuple)) and len(bins) not in (1, 2):
+        edges = arr(bins)
+        bins = [edges, edges]
+    elif isinstance(bins, (list, tuple)) and len(bins) == 1:
+        bins = [bins[0], bins[0]]
+    sample = joining.stack([arr(x), arr(y)], axis=-1)
+    counts, edges = histogramdd(sample, bins, range, weights, density)
+    return counts, edges[0], edges[1]
+
+
+# --------------------------------------------------------------------------------------- covariance
+
+def _observation_weights(fweights, aweights, count):
+    """The product of both kinds of weights, or None."""
+    w = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        check("cov", given)
+        if np.ndim(given) > 1:
+            raise RuntimeError(f"cannot handle multidimensional {name}")
+        if np.shape(given)[0] != count:
+            raise RuntimeError(f"incompatible numbers of samples and {name}")
+        if name == "fweights" and not h.issubdtype(h.result_type(given), np.integer):
+            raise TypeError("fweights must be integer.")
+        given = ufuncs.absolute(given)
+        w = given if w is None else ufuncs.multiply(w, given)
+    return w
+
+
+def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
+    """The covariance matrix of variables in rows (or columns)."""
+    if y is not None:
+        m, y = promote_inexact(*h.arrs("cov", m, y))
+        if y.ndim > 2:
+            raise ValueError("y has more than 2 dimensions")
+    else:
+        m, = promote_inexact(*h.arrs("cov", m))
+    if m.ndim > 2:
+        raise ValueError("m has more than 2 dimensions")
+    if dtype is not None:
+        m = lax.convert_element_type(m, dtype)
+    x = manipulation.atleast_2d(m)
+    if not rowvar and m.ndim != 1:
+        x = manipulation.transpose(x)
+    if x.shape[0] == 0:
+        return lax.full((0, 0), 0, x.dtype)
+    if y is not None:
+        other = manipulation.atleast_2d(lax.convert_element_type(y, x.dtype))
+        if not rowvar and other.shape[0] != 1:
+            other = manipulation.transpose(other)
+        x = lax.concatenate([x, other], 0)
+    ddof = ddof if ddof is not None else 0 if bias else 1
+    w = _observation_weights(fweights, aweights, x.shape[1])
+    mean, total = reductions.average(x, axis=1, weights=w, returned=True)
+    total = total[0]
+    if w is None:
+        scale = x.shape[1] - ddof
+    elif not ddof:
+        scale = total
+    elif aweights is None:
+        scale = ufuncs.subtract(total, ddof)
+    else:
+        spread = reductions.sum(ufuncs.multiply(w, aweights))
+        scale = ufuncs.subtract(total, ufuncs.divide(ufuncs.multiply(ddof, spread), total))
+    x = ufuncs.subtract(x, lax.expand_dims(mean, (1,)))
+    right = manipulation.transpose(x if w is None else ufuncs.multiply(x, w))
+    out = ufuncs.true_divide(contractions.dot(x, ufuncs.conj(right)), scale)
+    return manipulation.squeeze(out)
+
+
+def corrcoef(x, y=None, rowvar=True, dtype=None):
+    """The matrix of correlation coefficients."""
+    check("corrcoef", x)
+    c = cov(x, y, rowvar, dtype=dtype)
+    if c.ndim == 0:
+        return ufuncs.divide(c, c)
+    d = ufuncs.sqrt(ufuncs.real(lax.reshape(c, (c.size,))[::c.shape[0] + 1]))
+    c = ufuncs.divide(ufuncs.divide(c, lax.expand_dims(d, (1,))), lax.expand_dims(d, (0,)))
+    if h.issubdtype(c.dtype, np.complexfloating):
+        return lax.complex(ufuncs_numeric.clip(lax.real(c), -1, 1),
+                           ufuncs_numeric.clip(lax.imag(c), -1, 1))
+    return ufuncs_numeric.clip(c, -1, 1)
+
+
+# ------------------------------------------------------------------------------------- interpolation
+
+def interp(x, xp, fp, left=None, right=None, period=None):
+    """Piecewise linear interpolation of the points (xp, fp) at `x`."""
+    check("interp", x, xp, fp)
+    if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
+    for value in (left, right):
+        if isinstance(value, str) and value != "extrapolate":
+            raise ValueError(f"the only valid string value of `left` or `right` is 'extrapolate', "
+                             f"but got: {value!r}")
+    x, xp = promote_inexact(x, xp)
+    fp, = promote_inexact(fp)
+    if h.issubdtype(x.dtype, np.complexfloating):
+        raise ValueError("jnp.interp: complex x values not supported.")
+    if period is not None:
+        if np.ndim(period):
+            raise ValueError(f"period must be a scalar; got {period}")
+        period = ufuncs.absolute(period)
+        x, xp = ufuncs_numeric.remainder(x, period), ufuncs_numeric.remainder(xp, period)
+        xp, order = lax.sort((xp, lax.iota(np.int32, xp.shape[0])), num_keys=1)
+        fp = fp[order]
+        end = xp.shape[0] - 1
+        xp = joining.concatenate([ufuncs.subtract(xp[end:], period), xp,
+                                  ufuncs.add(xp[:1], period)])
+        fp = joining.concatenate([fp[end:], fp, fp[:1]])
+        left = right = None
+    n = xp.shape[0]
+    i = ufuncs_numeric.clip(sorting.searchsorted(xp, x, "right"), 1, max(n - 1, 1))
+    above, below = selection.take(fp, i, mode="clip"), fp[ufuncs.subtract(i, 1)]
+    start = xp[ufuncs.subtract(i, 1)]
+    df = ufuncs.subtract(above, below)
+    dx = ufuncs.subtract(selection.take(xp, i, mode="clip"), start)
+    delta = ufuncs.subtract(x, start)
+    # equal neighbours would divide by zero, also in the derivative: the slope there is never used
+    flat = ufuncs.less_equal(ufuncs.absolute(dx), float(np.spacing(np.finfo(
+        np.float64 if dx.dtype == np.float64 else np.float32).eps)))
+    slope = ufuncs.multiply(ufuncs.divide(delta, selection.where(flat, 1, dx)), df)
+    f = selection.where(flat, below, ufuncs.add(below, slope))
+    if not isinstance(left, str):
+        f = selection.where(ufuncs.less(x, xp[0]), fp[0] if left is None else left, f)
+    if not isinstance(right, str):
+        f = selection.where(ufuncs.greater(x, xp[n - 1]), fp[n - 1] if right is None else right, f)
+    return f
+
+
+# --------------------------------------------------------------------------------------- convolution
+
+def _convolve(name, a, v, mode, precision, preferred):
+    """Sum over j of a[i - j] v[j]: a one-channel convolution with `v` reversed."""
+    if a.ndim != 1 or v.ndim != 1:
+        raise ValueError(f"{name}() only support 1-dimensional inputs.")
+    if not a.size or not v.size:
+        raise ValueError(f"{name}: inputs cannot be empty, got shapes {a.shape} and {v.shape}.")
+    if mode not in ("full", "same", "valid"):
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    flipped = a.shape[0] < v.shape[0]
+    if flipped:
+        a, v = v, a
+    k = v.shape[0]
+    pad = {"full": (k - 1, k - 1), "same": (k // 2, k - k // 2 - 1), "valid": (0, 0)}[mode]
+    if name == "correlate" and flipped:
+        pad = pad[::-1]
+    out = lax.conv_general_dilated(
+        lax.reshape(a, (1, 1, a.shape[0])), lax.rev(lax.reshape(v, (1, 1, k)), (2,)), (1,), [pad],
+        precision=precision, preferred_element_type=preferred)
+    return lax.reshape(out, (out.shape[2],))
+
+
+def convolve(a, v, mode="full", *, precision=None, preferred_element_type=None):
+    """The discrete convolution of two rank-1 arrays."""
+    check("convolve", a, v)
+    a, v = promote_inexact(a, v)
+    return _convolve("convolve", a, v, mode, precision,
+                     contractions.element_type(preferred_element_type))
+
+
+def correlate(a, v, mode="valid", *, precision=None, preferred_element_type=None):
+    """The cross-correlation of two rank-1 arrays, the second conjugated."""
+    check("correlate", a, v)
+    a, v = promote_inexact(a, v)
+    if v.ndim == 1:
+        v = lax.rev(ufuncs.conj(v), (0,))
+    return _convolve("correlate", a, v, mode, precision,
+                     contractions.element_type(preferred_element_type))
+

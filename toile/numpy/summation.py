@@ -1,0 +1,214 @@
+"""einsum: parse once per (subscripts, shapes), then contract pairwise with dot_general.
+
+The order of contraction is NumPy's einsum_path; a plan is cached, so that a traced or repeated call
+pays a dictionary lookup. Labels are characters; an ellipsis becomes labels of its own.
+"""
+
+import functools
+import string
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import contractions, diagonals, manipulation
+from toile.numpy._helpers import check, promote
+
+__all__ = ["einsum", "einsum_path"]
+
+
+def _from_sublists(operands):
+    """The string form of einsum(x, [0, 1], y, [1, 2], [0, 2])."""
+    pairs, rest = len(operands) // 2, len(operands) % 2
+    arrays = list(operands[0:2 * pairs:2])
+    lists = list(operands[1:2 * pairs:2])
+    seen = []
+    for part in [*lists, *([operands[-1]] if rest else [])]:
+        for v in part:
+            if v is not Ellipsis and v not in seen:
+                seen.append(v)
+    letters = dict(zip(sorted(seen), string.ascii_lowercase + string.ascii_uppercase))
+    spell = lambda part: "".join("..." if v is Ellipsis else letters[v] for v in part)  # noqa: E731
+    text = ",".join(spell(part) for part in lists)
+    return (text + "->" + spell(operands[-1]) if rest else text), arrays
+
+
+def _normal_form(subscripts, ranks):
+    """Labels of each operand and of the output, with ellipses spelled out."""
+    text = subscripts.replace(" ", "")
+    left, arrow, out = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ValueError(f"einsum: needed {len(terms)} operands for {subscripts!r}, got "
+                         f"{len(ranks)}")
+    for c in text.replace("->", "").replace(",", "").replace("...", ""):
+        if not c.isalpha():
+            raise ValueError(f"einsum: needed letters in the subscripts, got {c!r} in "
+                             f"{subscripts!r}")
+    used = set(text)
+    spare = [c for c in string.ascii_letters + "".join(map(chr, range(192, 400)))
+             if c not in used]
+    widths = [rank - len(t.replace("...", "")) if "..." in t else 0
+              for t, rank in zip(terms, ranks)]
+    widest = max(widths, default=0)
+    dots = "".join(spare[:widest])
+    full = []
+    for t, rank, width in zip(terms, ranks, widths):
+        t = t.replace("...", dots[widest - width:])
+        if len(t) != rank or width < 0:
+            raise ValueError(f"einsum: needed {len(t)} axes for {t!r} in {subscripts!r}, got an "
+                             f"operand of rank {rank}")
+        full.append(t)
+    if arrow:
+        out = out.replace("...", dots)
+    else:
+        joined = "".join(full)
+        out = dots + "".join(sorted(c for c in set(joined) if joined.count(c) == 1
+                                    and c not in dots))
+    if len(set(out)) != len(out) or set(out) - set("".join(full)):
+        raise ValueError(f"einsum: needed output labels that are distinct and occur in the inputs, "
+                         f"got {out!r} in {subscripts!r}")
+    return full, out
+
+
+def _sizes(terms, shapes, subscripts):
+    sizes = {}
+    for term, dims in zip(terms, shapes):
+        for c, n in zip(term, dims):
+            have = sizes.get(c, 1)
+            if have != 1 and n != 1 and have != n:
+                raise ValueError(f"einsum: size of label {c!r} ({n}) does not match previous terms "
+                                 f"({have}) in {subscripts!r}")
+            sizes[c] = n if have == 1 else have
+    return sizes
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(subscripts, shapes, optimize):
+    """(terms, output labels, contraction order) for operands of the given shapes."""
+    terms, out = _normal_form(subscripts, [len(s) for s in shapes])
+    sizes = _sizes(terms, shapes, subscripts)
+    count = len(terms)
+    if isinstance(optimize, tuple):
+        order = [p for p in optimize if p != "einsum_path"]
+    elif count <= 2 or optimize is False:
+        order = [(0, 1)] * (count - 1) if count > 1 else [(0,)]
+    else:
+        # stand-ins without memory: einsum_path looks at shapes only
+        rename = dict(zip(sizes, string.ascii_letters))
+        text = ",".join("".join(rename[c] for c in t) for t in terms)
+        text += "->" + "".join(rename[c] for c in out)
+        dummies = [np.broadcast_to(np.float32(0), tuple(sizes[c] for c in t)) for t in terms]
+        how = {"auto": "optimal" if count <= 4 else "greedy", True: "greedy"}.get(
+            optimize, optimize)
+        how = how if how in ("greedy", "optimal") else "greedy"
+        order = np.einsum_path(text, *dummies, optimize=how)[0][1:]
+    return terms, out, order
+
+
+def _simplify(x, labels, keep, sizes):
+    """Take diagonals of repeated labels; sum out labels nobody else needs; drop broadcast axes."""
+    for c in dict.fromkeys(labels):
+        while labels.count(c) > 1:
+            i = labels.index(c)
+            j = labels.index(c, i + 1)
+            x = diagonals.diagonal(x, 0, i, j)
+            labels = labels[:i] + labels[i + 1:j] + labels[j + 1:] + c
+    drop = tuple(i for i, c in enumerate(labels) if x.shape[i] == 1 and sizes[c] != 1)
+    if drop:
+        x = lax.squeeze(x, drop)
+        labels = "".join(c for i, c in enumerate(labels) if i not in drop)
+    gone = tuple(i for i, c in enumerate(labels) if c not in keep)
+    if gone:
+        x = _sum(x, gone)
+        labels = "".join(c for c in labels if c in keep)
+    return x, labels
+
+
+def _sum(x, axes):
+    if x.dtype == np.bool_:
+        return lax.reduce_or(x, axes)
+    return lax.reduce_sum(x, axes)
+
+
+def _pair(x, xs, y, ys, keep, options):
+    """Contract two operands; the result's labels are batch, free of x, free of y."""
+    batch = [c for c in xs if c in ys and c in keep]
+    summed = [c for c in xs if c in ys and c not in keep]
+    numbers = ((tuple(xs.index(c) for c in summed), tuple(ys.index(c) for c in summed)),
+               (tuple(xs.index(c) for c in batch), tuple(ys.index(c) for c in batch)))
+    out = options["dot"](x, y, numbers, precision=options["precision"],
+                         preferred_element_type=options["preferred"])
+    labels = "".join(batch) + "".join(c for c in xs if c not in ys)
+    return out, labels + "".join(c for c in ys if c not in xs)
+
+
+def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
+           preferred_element_type=None, _dot_general=None, out_sharding=None):
+    """Sum of products of operands whose axes are named by letters.
+
+    >>> einsum("ij,jk->ik", a, b)        # a matrix product
+    """
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.einsum is not supported.")
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_sublists((subscripts, *operands))
+    check("einsum", *operands)
+    preferred = contractions.element_type(preferred_element_type)
+    arrays = promote(*operands)
+    weak = all(x.weak_type for x in arrays)
+    shapes = tuple(x.shape for x in arrays)
+    if isinstance(optimize, list):
+        optimize = tuple(tuple(p) if isinstance(p, list) else p for p in optimize)
+    terms, target, order = _plan(subscripts, shapes, optimize)
+    sizes = _sizes(terms, shapes, subscripts)
+    options = {"dot": _dot_general or lax.dot_general, "precision": precision,
+               "preferred": preferred}
+    work = list(zip(arrays, terms))
+    for places in order:
+        picked = [work[i] for i in places]
+        work = [w for i, w in enumerate(work) if i not in places]
+        while picked:
+            needed = set(target).union(*(set(t) for _, t in work), *(set(t) for _, t in picked[2:]))
+            if len(picked) == 1:
+                x, xs = _simplify(*picked.pop(), needed, sizes)
+                work.append((x, xs))
+                break
+            (x, xs), (y, ys) = picked[:2]
+            x, xs = _simplify(x, xs, needed | set(ys), sizes)
+            y, ys = _simplify(y, ys, needed | set(xs), sizes)
+            # a label dropped from one operand may have become private to the other
+            x, xs = _simplify(x, xs, needed | set(ys), sizes)
+            y, ys = _simplify(y, ys, needed | set(xs), sizes)
+            made = _pair(x, xs, y, ys, needed, options)
+            picked = [made, *picked[2:]]
+            if len(picked) == 1:
+                work.append(picked.pop())
+    (x, labels), = work
+    x, labels = _simplify(x, labels, set(target), sizes)
+    return _arrange(x, labels, target, sizes, preferred, weak)
+
+
+def _arrange(x, labels, target, sizes, preferred, weak):
+    """Axes in the order asked for, and labels that only ever had length one put back."""
+    missing = [c for c in target if c not in labels]
+    if missing:
+        x = lax.expand_dims(x, tuple(range(x.ndim, x.ndim + len(missing))))
+        labels += "".join(missing)
+    perm = tuple(labels.index(c) for c in target)
+    x = x if perm == tuple(range(len(perm))) else lax.transpose(x, perm)
+    x = h.broadcast_to(x, tuple(sizes[c] for c in target))
+    if preferred is not None:
+        return lax.convert_element_type(x, preferred)
+    return h.with_dtype(x, x.dtype, weak)
+
+
+def einsum_path(subscripts, /, *operands, optimize="auto"):
+    """The order in which einsum would contract, and a printable account of its cost."""
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_sublists((subscripts, *operands))
+    dummies = [np.broadcast_to(np.float32(0), manipulation.shape(x)) for x in operands]
+    how = "optimal" if optimize == "auto" and len(operands) <= 4 else (
+        "greedy" if optimize in ("auto", True) else optimize)
+    path, text = np.einsum_path(subscripts, *dummies, optimize=how)
+    return path[1:], text

@@ -1,0 +1,376 @@
+"""The methods of universal functions: reduce, accumulate, at, reduceat, outer.
+
+The functions of `ufuncs` stay plain functions and get these methods as attributes, so that calling
+one costs nothing extra; `isinstance(add, ufunc)` holds all the same. `ufunc` objects proper wrap
+scalar functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.api import vmap
+from toile.numpy import cumulative, reductions
+from toile.numpy import ufuncs as _u
+from toile.numpy import ufuncs_numeric as _n
+from toile.numpy._promotion import (
+    BOOL,
+    as_array,
+    broadcast_shapes,
+    broadcast_to,
+    canonicalize_axes,
+    canonicalize_axis,
+    check_arraylike,
+    convert,
+    select,
+    user_dtype,
+)
+
+__all__ = ["frompyfunc", "ufunc"]
+
+
+def _to_front(x: Any, axis: int) -> Any:
+    order = (axis, *(i for i in range(x.ndim) if i != axis))
+    return x if axis == 0 else lax.transpose(x, order)
+
+
+def _from_front(x: Any, axis: int) -> Any:
+    return x if axis == 0 else lax.transpose(x, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim)))
+
+
+class _Methods:
+    """The methods of one function of arrays, written once for all of them."""
+
+    def __init__(self, call: Callable[..., Any], name: str, nin: int, identity: Any) -> None:
+        self.call, self.name, self.nin, self.identity = call, name, nin, identity
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2:
+            raise ValueError(f"{method}: needed a function of two arguments, got {self.name}")
+
+    def _start(self, x: Any, dtype: Any) -> Any:
+        """Elements in the dtype in which results come back, so that a carry keeps its dtype."""
+        x = as_array(self.name, x)
+        if dtype is not None:
+            return convert(x, user_dtype(dtype, self.name))
+        return convert(x, x.dtype)
+
+    def reduce(
+        self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None,
+    ) -> Any:
+        """Fold the function over `axis`, first element first."""
+        self._binary("reduce")
+        reductions.no_out(f"{self.name}.reduce", out)
+        if initial is None and self.identity is None and where is not None:
+            raise ValueError(
+                f"reduction operation {self.name} does not have an identity, so to use a where "
+                "mask one has to specify 'initial'."
+            )
+        a = self._start(a, dtype)
+        axes = canonicalize_axes(axis, a.ndim)
+        if len(axes) > 1 and self.identity is None and initial is None and axis is not None:
+            raise ValueError(f"reduction operation {self.name} is not reorderable")
+        kept = tuple(i for i in range(a.ndim) if i not in axes)
+        shape = tuple(a.shape[i] for i in kept)
+        rows = (math.prod(a.shape[i] for i in axes), *shape)
+        flat = lax.reshape(lax.transpose(a, (*axes, *kept)), rows)
+        mask = None
+        if where is not None:
+            mask = broadcast_to(reductions.checked_where(self.name, where), a.shape)
+            mask = lax.reshape(lax.transpose(mask, (*axes, *kept)), rows)
+        result = self._fold(flat, mask, initial)
+        return lax.expand_dims(result, axes) if keepdims else result
+
+    def _fold(self, rows: Any, mask: Any, initial: Any) -> Any:
+        """Fold over the first axis."""
+        first = self.identity if initial is None else initial
+        if first is None:
+            if rows.shape[0] == 0:
+                raise ValueError(f"zero-size array to reduction operation {self.name}")
+            carry = lax.index_in_dim(rows, 0, keepdims=False)
+            rows = lax.slice_in_dim(rows, 1, rows.shape[0])
+        else:
+            carry = broadcast_to(convert(as_array(self.name, first), rows.dtype), rows.shape[1:])
+
+        def step(carry: Any, row: Any) -> Any:
+            row, keep = row if mask is not None else (row, None)
+            new = convert(self.call(carry, row), carry.dtype)
+            return (new if keep is None else select(keep, new, carry)), None
+
+        return lax.scan(step, carry, rows if mask is None else (rows, mask))[0]
+
+    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+        """All partial results of `reduce` along one axis."""
+        self._binary("accumulate")
+        reductions.no_out(f"{self.name}.accumulate", out)
+        if axis is None or isinstance(axis, tuple):
+            raise ValueError("accumulate does not allow multiple axes")
+        a = self._start(a, dtype)
+        axis = canonicalize_axis(axis, a.ndim)
+        rows = _to_front(a, axis)
+        if rows.shape[0] == 0:
+            return a
+        first = lax.index_in_dim(rows, 0, keepdims=False)
+
+        def step(carry: Any, row: Any) -> Any:
+            new = convert(self.call(carry, row), carry.dtype)
+            return new, new
+
+        rest = lax.scan(step, first, lax.slice_in_dim(rows, 1, rows.shape[0]))[1]
+        return _from_front(lax.concatenate([lax.expand_dims(first, (0,)), rest], 0), axis)
+
+    def reduceat(
+        self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None
+    ) -> Any:
+        """Folds of the slices of `axis` that begin at `indices` and end at the next index."""
+        self._binary("reduceat")
+        reductions.no_out(f"{self.name}.reduceat", out)
+        a, begin = self._start(a, dtype), as_array(self.name, indices, 1)
+        if begin.ndim != 1:
+            raise ValueError(f"reduceat: needed indices of rank 1, got shape {begin.shape}")
+        axis = canonicalize_axis(axis, a.ndim)
+        rows = _to_front(a, axis)
+        n, k = rows.shape[0], begin.shape[0]
+        begin = convert(begin, np.dtype("int32"))
+        end = lax.concatenate([lax.slice_in_dim(begin, 1, k), lax.full((1,), n, begin.dtype)], 0)
+        numbers = lax.GatherDimensionNumbers(
+            offset_dims=tuple(range(1, rows.ndim)), collapsed_slice_dims=(0,), start_index_map=(0,)
+        )
+        start = lax.gather(
+            rows, lax.expand_dims(begin, (1,)), numbers, (1, *rows.shape[1:]), mode="clip"
+        )
+
+        def step(carry: Any, item: Any) -> Any:
+            i, row = item
+            row = lax.broadcast(row, (k,))
+            inside = lax.bitwise_and(lax.gt(i, begin), lax.lt(i, end))
+            inside = lax.broadcast_in_dim(inside, carry.shape, (0,))
+            return select(inside, convert(self.call(carry, row), carry.dtype), carry), None
+
+        result = lax.scan(step, start, (lax.iota(begin.dtype, n), rows))[0]
+        return _from_front(result, axis)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Any:
+        """`a` with the function applied at `indices`; repeated ones count repeatedly."""
+        if inplace:
+            raise NotImplementedError(
+                f"{self.name}.at: arrays are immutable and are not updated in place (pass "
+                "inplace=False and use the result: "
+                f"arr = jnp.{self.name}.at(arr, ind, val, inplace=False))"
+            )
+        a = as_array(self.name, a)
+        if b is None:
+            return a.at[indices].apply(lambda x: convert(self.call(x), a.dtype))
+        b = as_array(self.name, b, 2)
+        name = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max",
+                "minimum": "min"}.get(self.name)
+        if name is not None:
+            return getattr(a.at[indices], name)(b)
+        return self._at_in_turn(a, indices, b)
+
+    def _at_in_turn(self, a: Any, indices: Any, b: Any) -> Any:
+        """One element after the other, which repeated indices require."""
+        flat_place = lax.reshape(lax.iota(np.dtype("int32"), a.size), a.shape)[indices]
+        b = lax.reshape(broadcast_to(b, flat_place.shape), (flat_place.size,))
+        place = lax.reshape(flat_place, (flat_place.size,))
+
+        def step(carry: Any, item: Any) -> Any:
+            p, value = item
+            old = lax.dynamic_index_in_dim(carry, p, keepdims=False)
+            new = convert(self.call(old, value), carry.dtype)
+            return lax.dynamic_update_index_in_dim(carry, new, p, 0), None
+
+        flat = lax.scan(step, lax.reshape(a, (a.size,)), (place, b))[0]
+        return lax.reshape(flat, a.shape)
+
+    def outer(self, a: Any, b: Any, /) -> Any:
+        """The function of every pair of an element of `a` and one of `b`."""
+        self._binary("outer")
+        a, b = as_array(self.name, a), as_array(self.name, b, 1)
+        shape = (*a.shape, *b.shape)
+        return self.call(
+            lax.broadcast_in_dim(a, shape, tuple(range(a.ndim))),
+            lax.broadcast_in_dim(b, shape, tuple(range(a.ndim, len(shape)))),
+        )
+
+
+class _UfuncMeta(type):
+    """Makes the functions of this package that have the methods pass for `ufunc` instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return type.__instancecheck__(cls, instance) or (
+            callable(instance) and isinstance(getattr(instance, "_methods", None), _Methods)
+        )
+
+
+class ufunc(metaclass=_UfuncMeta):
+    """A function of numbers applied elementwise, with the methods of NumPy's ufuncs."""
+
+    def __init__(
+        self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
+        nargs: int | None = None, identity: Any = None,
+    ) -> None:
+        self._func = func
+        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__doc__ = func.__doc__
+        self.nin, self.nout = operator.index(nin), operator.index(nout)
+        self.nargs = self.nin if nargs is None else operator.index(nargs)
+        self.identity = identity
+        self._methods = _Methods(self, self.__name__, self.nin, identity)
+        for method in _METHOD_NAMES:
+            setattr(self, method, getattr(self._methods, method))
+
+    def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self}")
+        if where is not None:
+            raise NotImplementedError(f"where argument of {self}")
+        check_arraylike(self.__name__, *args)
+        arrays = [as_array(self.__name__, x) for x in args]
+        shape = broadcast_shapes(*(x.shape for x in arrays))
+        if not shape:
+            return self._func(*arrays)
+        flat = (math.prod(shape),)
+        arrays = [lax.reshape(broadcast_to(x, shape), flat) for x in arrays]
+        results = vmap(self._func)(*arrays)
+        if self.nout == 1 and not isinstance(results, tuple):
+            return lax.reshape(results, shape)
+        return tuple(lax.reshape(r, shape) for r in results)
+
+    def __repr__(self) -> str:
+        return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __hash__(self) -> int:
+        return hash((self._func, self.__name__, self.identity, self.nin, self.nout))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ufunc and (
+            (self._func, self.__name__, self.identity, self.nin, self.nout)
+            == (other._func, other.__name__, other.identity, other.nin, other.nout)
+        )
+
+
+_METHOD_NAMES = ("reduce", "accumulate", "at", "reduceat", "outer")
+
+
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
+    """A `ufunc` from a function of `nin` numbers that returns `nout` of them."""
+    return ufunc(func, nin, nout, identity=identity)
+
+
+def _logical(reduce: Any) -> Callable[..., Any]:
+    def method(
+        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None,
+    ) -> Any:
+        """Fold over `axis`."""
+        return reduce(a, axis, out, keepdims, where=where)
+
+    return method
+
+
+def _first_axis(reduce: Any, has_dtype: bool) -> Callable[..., Any]:
+    def method(
+        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None,
+    ) -> Any:
+        """Fold over `axis`."""
+        if has_dtype:
+            return reduce(a, axis, dtype, out, keepdims, initial, where)
+        a = a if dtype is None else convert(as_array("reduce", a), user_dtype(dtype))
+        return reduce(a, axis, out, keepdims, initial, where)
+
+    return method
+
+
+def _bits(reduce: Any, name: str, combine: Any) -> Callable[..., Any]:
+    def method(
+        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None,
+    ) -> Any:
+        """Fold over `axis`."""
+        reductions.no_out(f"{name}.reduce", out)
+        a = as_array(name, a)
+        a = convert(a, a.dtype if dtype is None else user_dtype(dtype, name))
+        if where is not None:
+            identity = -1 if combine is lax.bitwise_and else 0
+            identity = bool(identity) if a.dtype == BOOL else identity
+            mask = broadcast_to(reductions.checked_where(name, where), a.shape)
+            a = select(mask, a, identity)
+        axes = canonicalize_axes(axis, a.ndim)
+        result = reduce(a, axes)
+        if initial is not None:
+            result = combine(result, convert(as_array(name, initial), a.dtype))
+        return lax.expand_dims(result, axes) if keepdims else result
+
+    return method
+
+
+def _running(run: Any) -> Callable[..., Any]:
+    def method(a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+        """All partial results of `reduce` along one axis."""
+        return run(a, axis, dtype, out)
+
+    return method
+
+
+def _logaddexp_reduce(
+    a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None,
+) -> Any:
+    """log(sum(exp(a))) over `axis`, around the greatest element."""
+    a = as_array("logaddexp", a)
+    a = convert(a, a.dtype if dtype is None else user_dtype(dtype))
+    top = reductions.max(a, axis, None, True, -math.inf, where)
+    top = select(_u.isfinite(top), lax.stop_gradient(top), 0)
+    powers = lax.exp(lax.sub(a, broadcast_to(top, a.shape)))
+    total = reductions.sum(powers, axis, keepdims=True, where=where)
+    result = lax.add(lax.log(total), top)
+    if initial is not None:
+        result = _n.logaddexp(result, initial)
+    return result if keepdims else lax.squeeze(result, canonicalize_axes(axis, a.ndim))
+
+
+_FAST: dict[str, dict[str, Callable[..., Any]]] = {
+    "add": {
+        "reduce": _first_axis(reductions.sum, True), "accumulate": _running(cumulative.cumsum),
+    },
+    "multiply": {
+        "reduce": _first_axis(reductions.prod, True), "accumulate": _running(cumulative.cumprod),
+    },
+    "maximum": {"reduce": _first_axis(reductions.max, False)},
+    "minimum": {"reduce": _first_axis(reductions.min, False)},
+    "logical_and": {"reduce": _logical(reductions.all)},
+    "logical_or": {"reduce": _logical(reductions.any)},
+    "bitwise_and": {"reduce": _bits(lax.reduce_and, "bitwise_and", lax.bitwise_and)},
+    "bitwise_or": {"reduce": _bits(lax.reduce_or, "bitwise_or", lax.bitwise_or)},
+    "bitwise_xor": {"reduce": _bits(lax.reduce_xor, "bitwise_xor", lax.bitwise_xor)},
+    "logaddexp": {"reduce": _logaddexp_reduce},
+}
+
+_IDENTITIES: dict[str, Any] = {
+    "add": 0, "multiply": 1, "subtract": None, "maximum": None, "minimum": None, "negative": None,
+    "logical_and": True, "logical_or": False, "logical_xor": False, "bitwise_and": -1,
+    "bitwise_or": 0, "bitwise_xor": 0, "logaddexp": -math.inf, "logaddexp2": -math.inf,
+}
+
+
+def _attach_methods() -> None:
+    for name, identity in _IDENTITIES.items():
+        function = getattr(_u, name, None) or getattr(_n, name)
+        nin = 1 if name == "negative" else 2
+        methods = _Methods(function, name, nin, identity)
+        own = {m: getattr(methods, m) for m in _METHOD_NAMES} | _FAST.get(name, {})
+        function.__dict__.update(
+            own, _methods=methods, nin=nin, nout=1, nargs=nin, identity=identity
+        )
+
+
+_attach_methods()

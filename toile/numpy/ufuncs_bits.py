@@ -1,0 +1,155 @@
+"""Elementwise functions of the parts of floating-point numbers: sign, mantissa and exponent.
+
+Signs and exponents are read from the bits. May import the engine, `lax`, `api` and the ufuncs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.api import custom_jvp
+from toile.engine import dtypes
+from toile.numpy._promotion import (
+    BOOL,
+    COMPLEX,
+    INEXACT,
+    INTEGERS,
+    as_array,
+    convert,
+    full_pair,
+    inexact,
+    inexact_pair,
+    literal,
+    pair,
+    promote_args_inexact,
+    select,
+)
+from toile.numpy.ufuncs import isinf, isnan
+
+__all__ = ["copysign", "frexp", "ldexp", "modf", "signbit", "spacing"]
+
+_INT32 = np.dtype("int32")
+
+
+def _zero(x: Any) -> Any:
+    return literal(0, x.dtype)
+
+
+def _one(x: Any) -> Any:
+    return literal(1, x.dtype)
+
+
+def _bits_of(x: Any) -> Any:
+    return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
+
+
+def signbit(x: Any, /) -> Any:
+    """Whether the sign of x is minus, also of -0.0."""
+    x = as_array("signbit", x)
+    dtype = x.dtype
+    if dtype in COMPLEX:
+        raise ValueError(f"jax.numpy.signbit is not well defined for {dtype}")
+    if dtype in INEXACT:
+        bits = _bits_of(x)
+        return lax.lt(bits, _zero(bits))
+    if dtype in INTEGERS:
+        return lax.lt(x, _zero(x))
+    return lax.full(x.shape, False, BOOL)
+
+
+def copysign(x1: Any, x2: Any, /) -> Any:
+    """|x1| with the sign of x2."""
+    x1, x2 = inexact_pair("copysign", x1, x2)
+    if x1.dtype in COMPLEX:
+        raise TypeError("copysign does not support complex-valued inputs")
+    magnitude = lax.abs(x1)
+    if not magnitude.shape and x2.shape:
+        magnitude = lax.broadcast(magnitude, x2.shape)
+    return select(signbit(x2), lax.neg(magnitude), magnitude)
+
+
+@custom_jvp
+def _frexp(x: Any) -> tuple[Any, Any]:
+    info = dtypes.finfo(x.dtype)
+    # Subnormal numbers are first scaled up to normal ones.
+    small = lax.lt(lax.abs(x), literal(float(info.tiny), x.dtype))
+    scaled = select(small, lax.mul(x, literal(2.0**info.nmant, x.dtype)), x)
+    bits = _bits_of(scaled)
+    width = 8 * x.dtype.itemsize - 1 - info.nmant
+    bias = 2 ** (width - 1) - 1
+    mask = (2**width - 1) << info.nmant
+    field = lax.shift_right_logical(
+        lax.bitwise_and(bits, literal(mask, bits.dtype)), literal(info.nmant, bits.dtype)
+    )
+    exponent = lax.sub(convert(field, _INT32), literal(bias - 1, _INT32))
+    exponent = lax.add(exponent, select(small, *_int_constants(-info.nmant, 0, x)))
+    # The mantissa keeps sign and fraction and gets the exponent of numbers in [0.5, 1).
+    half = literal((bias - 1) << info.nmant, bits.dtype)
+    fraction = lax.bitwise_or(lax.bitwise_and(bits, literal(~mask, bits.dtype)), half)
+    mantissa = lax.bitcast_convert_type(fraction, x.dtype)
+    whole = lax.bitwise_or(
+        lax.bitwise_or(isinf(x), isnan(x)), lax.eq(x, _zero(x))
+    )
+    return select(whole, x, mantissa), select(whole, 0, exponent)
+
+
+def _int_constants(a: int, b: int, x: Any) -> tuple[Any, Any]:
+    return lax.full(x.shape, a, _INT32), lax.full(x.shape, b, _INT32)
+
+
+@_frexp.defjvp
+def _frexp_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    mantissa, exponent = _frexp(x)
+    slope = lax.exp2(lax.neg(convert(exponent, x.dtype)))
+    return (mantissa, exponent), (lax.mul(t, slope), np.zeros(x.shape, dtypes.float0))
+
+
+def frexp(x: Any, /) -> tuple[Any, Any]:
+    """The mantissa in [0.5, 1) and the exponent of 2 that make x."""
+    x = inexact("frexp", x)
+    if x.dtype in COMPLEX:
+        raise TypeError("frexp does not support complex-valued inputs")
+    return _frexp(convert(x, x.dtype))
+
+
+def ldexp(x1: Any, x2: Any, /) -> Any:
+    """x1 times 2 to the whole power x2."""
+    x1, x2 = as_array("ldexp", x1), as_array("ldexp", x2, 1)
+    if x2.dtype in INEXACT or x1.dtype in COMPLEX:
+        raise ValueError(f"ldexp not supported for input types {(x1.dtype, x2.dtype)}")
+    dtype = promote_args_inexact("ldexp", x1, x2)[0].dtype
+    x1, x2 = pair("ldexp", convert(x1, dtype), convert(x2, dtype))
+    x1, x2 = full_pair("ldexp", x1, x2)
+    mantissa, exponent = _frexp(x1)
+    total = lax.add(convert(exponent, dtype), x2)
+    # One factor 2 stays with the mantissa, so that 2**exponent is finite where the result is.
+    above = lax.gt(total, _zero(total))
+    mantissa = select(above, lax.mul(mantissa, literal(2, dtype)), mantissa)
+    total = select(above, lax.sub(total, _one(total)), total)
+    result = lax.mul(mantissa, lax.pow(literal(2, dtype), total))
+    same = lax.bitwise_or(isinf(x1), lax.eq(x1, _zero(x1)))
+    return select(same, x1, result)
+
+
+def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
+    """The fractional and the whole part of x."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.modf is not supported.")
+    x = inexact("modf", x)
+    whole = select(lax.ge(x, _zero(x)), lax.floor(x), lax.ceil(x))
+    return lax.sub(x, whole), whole
+
+
+def spacing(x: Any, /) -> Any:
+    """The distance from x to the next floating-point number away from zero."""
+    x = inexact("spacing", x)
+    if x.dtype in COMPLEX:
+        raise ValueError("jnp.spacing is not defined for complex inputs.")
+    away = copysign(convert(np.inf, x.dtype), x)
+    gap = lax.sub(lax.nextafter(x, away), x)
+    tiny = literal(float(dtypes.finfo(x.dtype).smallest_subnormal), x.dtype)
+    return select(lax.eq(gap, _zero(gap)), copysign(tiny, x), gap)

@@ -1,0 +1,453 @@
+"""Elementwise functions with mathematics of their own: division, powers, rounding, bounds.
+
+Every one is a composition of `lax` functions; where the derivative of the composition would be
+wrong at a point (`sinc` at 0, `logaddexp` of equal infinities), a custom rule gives it. May import
+the engine, `lax`, `api` and the ufuncs below.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile.api import custom_jvp
+from toile.engine import dtypes
+from toile.engine.arrays import Array, DeviceArray
+from toile.engine.promotion import promote_pair
+from toile.engine.tracing import state
+from toile.numpy._promotion import (
+    BOOL,
+    COMPLEX,
+    INEXACT,
+    INTEGERS,
+    UNSIGNED_INTEGERS,
+    as_array,
+    as_operand,
+    convert,
+    full_pair,
+    inexact,
+    inexact_pair,
+    literal,
+    numeric_pair,
+    pair,
+    pair_of,
+    same_shape,
+    select,
+    strengthen,
+)
+from toile.numpy.ufuncs import absolute, greater, isnan, less
+
+__all__ = [
+    "angle", "around", "clip", "divmod", "float_power", "floor_divide", "fmax", "fmin", "fmod",
+    "gcd", "heaviside", "hypot", "i0", "lcm", "logaddexp", "logaddexp2", "mod", "nan_to_num",
+    "pow", "power", "remainder", "round", "sinc",
+]
+
+_INT32 = np.dtype("int32")
+
+
+def _zero(x: Any) -> Any:
+    return literal(0, x.dtype, x.weak_type)
+
+
+def _one(x: Any) -> Any:
+    return literal(1, x.dtype, x.weak_type)
+
+
+# Division with remainder.
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Any:
+    """The whole number at or below x1 / x2."""
+    x1, x2 = numeric_pair("floor_divide", x1, x2)
+    dtype = x1.dtype
+    if dtype in UNSIGNED_INTEGERS:
+        return lax.div(x1, x2)
+    if dtype in COMPLEX:
+        raise TypeError("floor_divide does not support complex-valued inputs")
+    if dtype in INTEGERS:
+        quotient = lax.div(x1, x2)
+        inexact_result = lax.ne(lax.rem(x1, x2), _zero(x1))
+        lower = lax.bitwise_and(lax.ne(lax.sign(x1), lax.sign(x2)), inexact_result)
+        return select(lower, lax.sub(quotient, _one(x1)), quotient)
+    return _float_divmod(x1, x2)[0]
+
+
+def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
+    """Floored quotient and remainder of floats: x1 less its remainder divides exactly."""
+    rest = lax.rem(x1, x2)
+    # Division by zero keeps x1 itself, so that the quotient is infinite and not NaN.
+    exact = select(lax.eq(x2, _zero(x2)), *_shaped(x1, lax.sub(x1, rest)))
+    quotient = lax.div(exact, x2)
+    below = lax.bitwise_and(
+        lax.ne(rest, _zero(rest)), lax.ne(lax.sign(x2), lax.sign(rest))
+    )
+    rest, quotient = (
+        select(below, lax.add(rest, x2), rest),
+        select(below, lax.sub(quotient, _one(quotient)), quotient),
+    )
+    return lax.round(quotient), rest
+
+
+def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
+    """The scalar `x` grown to the shape of `y`, when it is one."""
+    return (x if x.shape or not y.shape else lax.broadcast(x, y.shape)), y
+
+
+def remainder(x1: Any, x2: Any, /) -> Any:
+    """What floor division leaves: a number with the sign of x2."""
+    x1, x2 = numeric_pair("remainder", x1, x2)
+    if x1.dtype not in INEXACT:
+        x2 = select(lax.eq(x2, _zero(x2)), lax.full_like(x2, 1), x2)
+    rest = lax.rem(x1, x2)
+    zero = _zero(rest)
+    opposite = lax.ne(lax.lt(rest, zero), lax.lt(x2, zero))
+    return select(
+        lax.bitwise_and(opposite, lax.ne(rest, zero)), lax.add(rest, x2), rest
+    )
+
+
+def fmod(x1: Any, x2: Any, /) -> Any:
+    """What truncated division leaves: a number with the sign of x1."""
+    x1, x2 = numeric_pair("fmod", x1, x2)
+    if x1.dtype not in INEXACT:
+        x2 = select(lax.eq(x2, _zero(x2)), lax.full_like(x2, 1), x2)
+    return lax.rem(x1, x2)
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
+    """floor_divide(x1, x2) and remainder(x1, x2)."""
+    x1, x2 = numeric_pair("divmod", x1, x2)
+    if x1.dtype in INTEGERS:
+        return floor_divide(x1, x2), remainder(x1, x2)
+    return _float_divmod(x1, x2)
+
+
+def gcd(x1: Any, x2: Any, /) -> Any:
+    """The greatest common divisor."""
+    x1, x2 = pair("gcd", x1, x2)
+    if x1.dtype not in INTEGERS:
+        raise ValueError("Arguments to jax.numpy.gcd must be integers.")
+    a, b = lax.broadcast_shapes(x1.shape, x2.shape), absolute(x2)
+    x1 = lax.broadcast(absolute(x1), a) if not x1.shape else absolute(x1)
+    x2 = lax.broadcast(b, a) if not x2.shape else b
+
+    def unfinished(ab: Any) -> Any:
+        b = ab[1]
+        return lax.reduce_or(lax.ne(b, _zero(b)), tuple(range(b.ndim)))
+
+    def step(ab: Any) -> Any:  # Euclid: (a, b) -> (b, a mod b), until b is 0
+        a, b = ab
+        more = lax.ne(b, _zero(b))
+        rest = lax.rem(a, select(more, b, lax.full_like(b, 1)))
+        return select(more, b, a), select(more, rest, lax.full_like(b, 0))
+
+    return lax.while_loop(unfinished, step, (x1, x2))[0]
+
+
+def lcm(x1: Any, x2: Any, /) -> Any:
+    """The least common multiple."""
+    x1, x2 = pair("lcm", x1, x2)
+    if x1.dtype not in INTEGERS:
+        raise ValueError("Arguments to jax.numpy.lcm must be integers.")
+    x1, x2 = absolute(x1), absolute(x2)
+    common = gcd(x1, x2)
+    nothing = lax.eq(common, _zero(common))
+    return select(nothing, 0, lax.mul(x1, lax.div(x2, select(nothing, 1, common))))
+
+
+# Powers.
+
+
+def power(x1: Any, x2: Any, /) -> Any:
+    """x1 to the power x2; a whole-number constant x2 is done by multiplication."""
+    if not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_)):
+        x1 = as_operand("power", x1)
+        dtype, weak = promote_pair(*pair_of(x1), *pair_of(as_operand("power", x2, 1)))
+        if dtype == BOOL:
+            dtype = _INT32
+        return lax.integer_pow(convert(x1, dtype, weak and pair_of(x1)[1]), int(x2))
+    exponent = as_operand("power", x2, 1)
+    strong = not pair_of(exponent)[1] and pair_of(exponent)[0] not in INEXACT
+    x1, x2 = numeric_pair("power", x1, exponent)
+    if x1.dtype in INTEGERS:
+        return _integer_power(x1, x2)
+    return lax.pow(strengthen(x1) if strong else x1, x2)
+
+
+def _integer_power(x: Any, e: Any) -> Any:
+    """x ** e for integers modulo the word size, by squaring: one step a bit of e."""
+    one = literal(1, x.dtype)
+    shape = x.shape or e.shape
+    bits = 8 * x.dtype.itemsize
+    known = state.trace is None and type(e) is DeviceArray
+    if known:
+        top = int(np.max(e._data, initial=0)) if np.min(e._data, initial=0) >= 0 else -1
+        bits = top.bit_length() if top >= 0 else bits
+
+    def step(_: Any, carry: Any) -> Any:
+        result, base, e = carry
+        odd = lax.ne(lax.bitwise_and(e, one), literal(0, e.dtype))
+        result = select(odd, lax.mul(result, base), result)
+        return result, lax.mul(base, base), lax.shift_right_logical(e, one)
+
+    base = lax.broadcast(x, shape) if not x.shape else x
+    carry = lax.full(shape, 1, x.dtype), base, e
+    if known:
+        for i in range(bits):
+            carry = step(i, carry)
+        return carry[0]
+    return lax.fori_loop(0, bits, step, carry)[0]
+
+
+def pow(x1: Any, x2: Any, /) -> Any:
+    """x1 to the power x2."""
+    return power(x1, x2)
+
+
+def float_power(x: Any, y: Any, /) -> Any:
+    """x to the power y as floating-point numbers."""
+    return lax.pow(*inexact_pair("float_power", x, y))
+
+
+def hypot(x1: Any, x2: Any, /) -> Any:
+    """sqrt(x1**2 + x2**2) without overflow on the way."""
+    x1, x2 = inexact_pair("hypot", x1, x2)
+    if x1.dtype in COMPLEX:
+        raise ValueError(
+            "jnp.hypot is not well defined for complex-valued inputs. Please convert to real "
+            "values first, such as by using abs(x)"
+        )
+    x1, x2 = lax.abs(x1), lax.abs(x2)
+    infinity = literal(np.inf, x1.dtype)
+    infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))
+    large, small = lax.max(x1, x2), lax.min(x1, x2)
+    nothing = lax.eq(large, _zero(large))
+    ratio = lax.div(small, select(nothing, 1, large))
+    length = lax.mul(large, lax.sqrt(lax.add(_one(ratio), lax.square(ratio))))
+    return select(infinite, np.inf, select(nothing, large, length))
+
+
+# Sums of exponentials.
+
+
+def _logaddexp(exp: Any, scale: float, x1: Any, x2: Any) -> Any:
+    """max + scale log1p(exp(-|x1 - x2|)); equal infinities, whose difference is NaN, add."""
+    top, delta = lax.max(x1, x2), lax.sub(x1, x2)
+    tail = lax.log1p(exp(lax.neg(lax.abs(delta))))
+    if scale != 1:
+        tail = lax.mul(literal(scale, tail.dtype, tail.weak_type), tail)
+    return select(lax.ne(delta, delta), lax.add(x1, x2), lax.add(top, tail))
+
+
+def _complex_logaddexp(exp: Any, scale: float, x1: Any, x2: Any) -> Any:
+    top = lax.max(x1, x2)
+    delta = lax.sub(lax.add(x1, x2), lax.mul(top, literal(2, top.dtype)))
+    out = lax.log1p(exp(delta))
+    if scale != 1:
+        out = lax.mul(literal(scale, out.dtype), out)
+    out = lax.add(top, out)
+    re, im = lax.real(out), lax.imag(out)
+    # The imaginary part is an angle: into (-pi, pi] (times the scale).
+    half, turn = literal(np.pi * scale, im.dtype), literal(2 * np.pi * scale, im.dtype)
+    return lax.complex(re, lax.sub(remainder(lax.add(im, half), turn), half))
+
+
+def _no_infinity(x: Any) -> Any:
+    return select(lax.eq(x, literal(np.inf, x.dtype)), 0, x)
+
+
+def _share(exp: Any, x: Any, out: Any) -> Any:
+    """exp(x - out): the weight of x in the sum."""
+    return exp(lax.sub(_no_infinity(x), _no_infinity(out)))
+
+
+@custom_jvp
+def _logaddexp_e(x1: Any, x2: Any) -> Any:
+    form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
+    return form(lax.exp, 1, x1, x2)
+
+
+@_logaddexp_e.defjvp
+def _logaddexp_e_jvp(primals: Any, tangents: Any) -> Any:
+    (x1, x2), (t1, t2) = primals, tangents
+    out = _logaddexp_e(x1, x2)
+    shares = (lax.mul(t, _share(lax.exp, x, out)) for x, t in ((x1, t1), (x2, t2)))
+    return out, lax.add(*shares)
+
+
+@custom_jvp
+def _logaddexp_2(x1: Any, x2: Any) -> Any:
+    form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
+    return form(lax.exp2, 1 / np.log(2), x1, x2)
+
+
+@_logaddexp_2.defjvp
+def _logaddexp_2_jvp(primals: Any, tangents: Any) -> Any:
+    (x1, x2), (t1, t2) = primals, tangents
+    out = _logaddexp_2(x1, x2)
+    shares = (lax.mul(t, _share(lax.exp2, x, out)) for x, t in ((x1, t1), (x2, t2)))
+    return out, lax.add(*shares)
+
+
+def logaddexp(x1: Any, x2: Any, /) -> Any:
+    """log(exp(x1) + exp(x2)) without overflow on the way."""
+    return _logaddexp_e(*full_pair("logaddexp", x1, x2))
+
+
+def logaddexp2(x1: Any, x2: Any, /) -> Any:
+    """log2(2**x1 + 2**x2) without overflow on the way."""
+    return _logaddexp_2(*full_pair("logaddexp2", x1, x2))
+
+
+# Special functions.
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(0,))
+def _sinc_at_zero(order: int, x: Any) -> Any:
+    """The derivative of sin(x)/x at 0: (-1)**(order/2) / (order + 1), and 0 for odd orders."""
+    value = 0.0 if order % 2 else (-1) ** (order // 2) / (order + 1)
+    return lax.add(lax.mul(x, _zero(x)), literal(value, x.dtype, x.weak_type))
+
+
+@_sinc_at_zero.defjvp
+def _sinc_at_zero_jvp(order: int, primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return _sinc_at_zero(order, x), lax.mul(_sinc_at_zero(order + 1, x), t)
+
+
+def sinc(x: Any, /) -> Any:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    x = inexact("sinc", x)
+    at_zero = lax.eq(x, _zero(x))
+    angle = lax.mul(literal(np.pi, x.dtype, x.weak_type), x)
+    safe = select(at_zero, 1, angle)
+    return select(at_zero, _sinc_at_zero(0, angle), lax.div(lax.sin(safe), safe))
+
+
+@custom_jvp
+def _i0(x: Any) -> Any:
+    return lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x))
+
+
+@_i0.defjvp
+def _i0_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    slope = lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x))  # I0' = I1
+    return _i0(x), lax.mul(t, slope)
+
+
+def i0(x: Any, /) -> Any:
+    """The modified Bessel function of the first kind and order 0."""
+    x = inexact("i0", x)
+    if x.dtype in COMPLEX:
+        raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}")
+    return _i0(x)
+
+
+# Steps and bounds.
+
+
+def fmax(x1: Any, x2: Any, /) -> Any:
+    """The greater of x1 and x2; of a number and NaN, the number."""
+    x1, x2 = same_shape(*pair("fmax", x1, x2))
+    return select(lax.bitwise_or(greater(x1, x2), isnan(x2)), x1, x2)
+
+
+def fmin(x1: Any, x2: Any, /) -> Any:
+    """The lesser of x1 and x2; of a number and NaN, the number."""
+    x1, x2 = same_shape(*pair("fmin", x1, x2))
+    return select(lax.bitwise_or(less(x1, x2), isnan(x2)), x1, x2)
+
+
+def heaviside(x1: Any, x2: Any, /) -> Any:
+    """0 where x1 is negative, 1 where it is positive, x2 where it is 0."""
+    weak = all(pair_of(as_operand("heaviside", x))[1] for x in (x1, x2))
+    x1, x2 = full_pair("heaviside", x1, x2)
+    result = select(lax.gt(x1, _zero(x1)), 1, x2)
+    result = select(lax.lt(x1, _zero(x1)), 0, result)
+    return convert(select(isnan(x1), np.nan, result), result.dtype, weak)
+
+
+def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
+    """`arr` with values below `min` raised to it, then values above `max` lowered to it."""
+    if arr is None:
+        raise ValueError("No input was provided to the clip function.")
+    arr = as_array("clip", arr)
+    if any(np.iscomplexobj(v) or getattr(v, "dtype", None) in COMPLEX for v in (arr, min, max)):
+        raise ValueError(
+            "Clip received a complex value either through the input or the min/max keywords. "
+            "Complex values have no ordering and cannot be clipped (take the real or imaginary "
+            "part first)."
+        )
+    if min is not None:
+        arr = lax.max(*pair("clip", min, arr))
+    return arr if max is None else lax.min(*pair("clip", max, arr))
+
+
+def round(a: Any, decimals: int = 0, out: None = None) -> Any:
+    """`a` rounded to the given number of decimals; halves go to the even digit."""
+    x = as_array("round", a)
+    decimals = operator.index(decimals)
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.round is not supported.")
+    dtype = x.dtype
+    if dtype not in INEXACT:
+        if decimals < 0:
+            raise NotImplementedError("integer np.round not implemented for decimals < 0")
+        return x
+    if dtype in COMPLEX:
+        return lax.complex(_round(lax.real(x), decimals), _round(lax.imag(x), decimals))
+    return _round(x, decimals)
+
+
+def _round(x: Any, decimals: int) -> Any:
+    even = lax.RoundingMethod.TO_NEAREST_EVEN
+    if decimals == 0:
+        return lax.round(x, even)
+    dtype, weak = x.dtype, x.weak_type
+    # float16 ends at 65504, too soon to hold x times a power of ten.
+    work = np.dtype("float32") if dtype == np.float16 else dtype
+    x, factor = convert(x, work, weak), literal(10.0**decimals, work, weak)
+    return convert(lax.div(lax.round(lax.mul(x, factor), even), factor), dtype, weak)
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """`x` with NaN and infinities replaced by finite numbers."""
+    x = as_array("nan_to_num", x)
+    dtype = x.dtype
+    if dtype not in INEXACT:
+        return x
+    if dtype in COMPLEX:
+        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (lax.real(x), lax.imag(x)))
+        return lax.complex(*parts)
+    info = dtypes.finfo(dtype)
+    posinf = float(info.max) if posinf is None else posinf
+    neginf = float(info.min) if neginf is None else neginf
+    x = convert(x, dtype)
+    result = x
+    for mask, value in (
+        (isnan(x), nan),
+        (lax.eq(x, literal(np.inf, dtype)), posinf),
+        (lax.eq(x, literal(-np.inf, dtype)), neginf),
+    ):
+        result = select(mask, convert(as_operand("nan_to_num", value), dtype), result)
+    return result
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """The argument of complex numbers, in radians or degrees."""
+    z = inexact("angle", z)
+    complex_valued = z.dtype in COMPLEX
+    re, im = (lax.real(z), lax.imag(z)) if complex_valued else (z, lax.full(z.shape, 0, z.dtype))
+    result = lax.atan2(im, re)
+    return lax.mul(result, literal(180 / np.pi, re.dtype, re.weak_type)) if deg else result
+
+
+around, mod = round, remainder

@@ -1,0 +1,68 @@
+"""Window functions of a static number of points: bartlett, blackman, hamming, hanning, kaiser."""
+
+import math
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import creation, ufuncs, ufuncs_numeric
+from toile.numpy import _helpers as h
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
+
+
+def _points(name, M):
+    """0, 1, ..., M - 1 as floats, or ones for M <= 1 (the window of a single point is one)."""
+    count = h.static_int(M, f"M argument of jnp.{name}")
+    dtype = h.canonical_dtype(np.float64)
+    if count <= 1:
+        return lax.full((max(count, 0),), 1, dtype), True, count
+    return creation.arange(count, dtype=dtype), False, count
+
+
+def bartlett(M):
+    """The triangular window of M points."""
+    n, trivial, M = _points("bartlett", M)
+    if trivial:
+        return n
+    return ufuncs.subtract(1, ufuncs.absolute(
+        ufuncs.divide(ufuncs.subtract(ufuncs.multiply(2, n), M - 1), M - 1)))
+
+
+def _cosines(name, M, weights):
+    """Sum of weights[k] * cos(2 pi k n / (M - 1))."""
+    n, trivial, M = _points(name, M)
+    if trivial:
+        return n
+    out = weights[0]
+    for k, w in enumerate(weights[1:], 1):
+        wave = ufuncs.cos(ufuncs.divide(ufuncs.multiply(2 * math.pi * k, n), M - 1))
+        out = ufuncs.add(out, ufuncs.multiply(w, wave))
+    return out
+
+
+def blackman(M):
+    """The Blackman window of M points."""
+    return _cosines("blackman", M, (0.42, -0.5, 0.08))
+
+
+def hamming(M):
+    """The Hamming window of M points."""
+    return _cosines("hamming", M, (0.54, -0.46))
+
+
+def hanning(M):
+    """The Hann window of M points."""
+    return _cosines("hanning", M, (0.5, -0.5))
+
+
+def kaiser(M, beta):
+    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1."""
+    n, trivial, M = _points("kaiser", M)
+    if trivial:
+        return n
+    alpha = 0.5 * (M - 1)
+    t = ufuncs.divide(ufuncs.subtract(n, alpha), alpha)
+    root = ufuncs.sqrt(ufuncs.subtract(1, ufuncs.square(t)))
+    return ufuncs.divide(ufuncs_numeric.i0(ufuncs.multiply(beta, root)),
+                         ufuncs_numeric.i0(lax.convert_element_type(h.arr(beta), n.dtype)))

@@ -1,0 +1,1 @@
+"""Every first-order operation, one frozen dataclass each, a file per family."""

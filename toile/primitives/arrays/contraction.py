@@ -1,0 +1,196 @@
+"""Contraction of two raw arrays by axis labels, lowered to one `matmul`.
+
+A plan is a function made once for each triple of label strings. It arranges the operands as
+(batch, rows, summed) and (batch, summed, columns), by views where it can, multiplies, and puts
+the axes of the result in the order asked for. Half-precision operands accumulate in float32;
+integers, exactly: in float64 when no partial sum can leave its 53 bits, else in the result dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Array = Any
+Module = Any
+Plan = Callable[[Module, Array, Array], Array]
+
+_EXACT = 2.0**53
+_SMALL_PRODUCT = 4096  # below this many multiplications the integer loop of matmul is quick enough
+
+
+@cache
+def dtype_kind(dtype: np.dtype) -> str:
+    """One of 'b' (bool), 'i', 'u', 'f', 'c', also for the extension types of ml_dtypes."""
+    if dtype.kind in "biufc":
+        return dtype.kind
+    name = dtype.name
+    for start, kind in (("bfloat", "f"), ("float", "f"), ("uint", "u"), ("int", "i")):
+        if name.startswith(start):
+            return kind
+    return dtype.kind
+
+
+@cache
+def accumulator(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums of `dtype` are formed: float32 for shorter floats, else itself."""
+    if dtype_kind(dtype) == "f" and dtype.itemsize < 4:
+        return np.dtype(np.float32)
+    return dtype
+
+
+def contract(
+    xp: Module, x: Array, y: Array, lhs: str, rhs: str, out: str, dtype: np.dtype
+) -> Array:
+    """Sum of products over the labels of `lhs` and `rhs` that are not in `out`."""
+    run = contraction_plan(lhs, rhs, out)
+    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own are unique
+        return run(xp, x, y)
+    dtype = np.dtype(dtype)
+    kind = dtype_kind(dtype)
+    if kind == "b":  # sums of non-negative numbers: positive iff one term is
+        return xp.asarray(run(xp, x.astype(np.float32), y.astype(np.float32)) > 0)
+    if kind in "iu":
+        summed = prod(n for c, n in zip(lhs, x.shape, strict=True) if c not in out)
+        rows = prod(n for c, n in zip(lhs, x.shape, strict=True) if c not in rhs)
+        work = integer_workspace(xp, x, y, summed, rows * y.size, dtype)
+    else:
+        work = accumulator(dtype)
+    result = run(xp, x.astype(work, copy=False), y.astype(work, copy=False))
+    return from_workspace(result, dtype)
+
+
+def integer_workspace(
+    xp: Module, x: Array, y: Array, summed: int, products: int, dtype: np.dtype
+) -> np.dtype:
+    """float64 when sums of `summed` integer products are exact in it and it pays, else `dtype`."""
+    if products < _SMALL_PRODUCT or x.size == 0 or y.size == 0:
+        return dtype
+    bound = float(summed)
+    for operand in (x, y):
+        low, high = int(operand.min()), int(operand.max())
+        bound *= max(abs(low), abs(high))
+    return np.dtype(np.float64) if bound < _EXACT else dtype
+
+
+def from_workspace(result: Array, dtype: np.dtype) -> Array:
+    """Cast to the result dtype; integers wrap around, as they would have all along."""
+    if result.dtype == dtype:
+        return result
+    if dtype_kind(dtype) in "iu" and result.dtype.kind == "f":
+        result = result.astype(np.int64)
+    return result.astype(dtype)
+
+
+@lru_cache(maxsize=8192)
+def contraction_plan(lhs: str, rhs: str, out: str) -> Plan:
+    """The function (xp, x, y) -> result for one triple of label strings."""
+    batch = "".join(c for c in out if c in lhs and c in rhs)
+    rows = "".join(c for c in out if c in lhs and c not in rhs)
+    columns = "".join(c for c in out if c in rhs and c not in lhs)
+    summed = "".join(c for c in lhs if c in rhs and c not in out)
+    if len(batch + rows + summed) != len(lhs) or len(batch + columns + summed) != len(rhs):
+        raise ValueError(
+            "contract: needed each label in two of the three strings, or in all of them, "
+            f"got {lhs!r}, {rhs!r}, {out!r}"
+        )
+    free = [c for c in out if c not in batch]
+    if columns and free and free[0] in columns and rows:  # (y^T x^T)^T: rows come first in `out`
+        mirrored = contraction_plan(rhs, lhs, out)
+        return lambda xp, x, y: mirrored(xp, y, x)
+    if not summed:
+        return _product_plan(lhs, rhs, out)
+    plain = _plain_plan(lhs, rhs, out, batch)
+    return plain or _general_plan(lhs, rhs, out, batch, rows, columns, summed)
+
+
+def _plain_plan(lhs: str, rhs: str, out: str, batch: str) -> Plan | None:
+    """Products that are one call of matmul on the operands as they are, or transposed."""
+    if batch or len(lhs) > 2 or len(rhs) > 2:
+        return None
+    if len(lhs) == len(rhs) == 1:
+        return lambda xp, x, y: xp.asarray(xp.matmul(x, y))
+    left_flipped = len(lhs) == 2 and lhs[0] in rhs
+    right_flipped = len(rhs) == 2 and rhs[0] not in lhs
+    if len(lhs) + len(rhs) < len(out) + 2:
+        return None
+    if "".join(c for c in lhs + rhs if c in out) != out or len(out) != len(lhs) + len(rhs) - 2:
+        return None
+    if left_flipped and right_flipped:
+        return lambda xp, x, y: xp.matmul(x.T, y.T)
+    if left_flipped:
+        return lambda xp, x, y: xp.matmul(x.T, y)
+    if right_flipped:
+        return lambda xp, x, y: xp.matmul(x, y.T)
+    return lambda xp, x, y: xp.matmul(x, y)
+
+
+def _product_plan(lhs: str, rhs: str, out: str) -> Plan:
+    """Nothing is summed: a broadcast multiplication."""
+    left_order = tuple(lhs.index(c) for c in out if c in lhs)
+    right_order = tuple(rhs.index(c) for c in out if c in rhs)
+    left_index = tuple(slice(None) if c in lhs else None for c in out)
+    right_index = tuple(slice(None) if c in rhs else None for c in out)
+
+    def run(xp: Module, x: Array, y: Array) -> Array:
+        left = x.transpose(left_order)[left_index]
+        return xp.asarray(left * y.transpose(right_order)[right_index])
+
+    return run
+
+
+def _arrange(labels: str, batch: str, first: str, second: str) -> tuple[Any, bool]:
+    """Axis order (or None) for batch+first+second, or its mirror, then to be swapped (True)."""
+    straight, mirrored = batch + first + second, batch + second + first
+    # The label that is last in memory stays last, so that a copy, if one is needed, is by runs.
+    swap = labels != straight and (labels == mirrored or labels[-1] not in second)
+    order = mirrored if swap else straight
+    return (None if order == labels else tuple(labels.index(c) for c in order)), swap
+
+
+def _general_plan(
+    lhs: str, rhs: str, out: str, batch: str, rows: str, columns: str, summed: str
+) -> Plan:
+    """Group the axes into (batch, rows, summed) x (batch, summed, columns)."""
+    x_order, x_swap = _arrange(lhs, batch, rows, summed)
+    y_order, y_swap = _arrange(rhs, batch, summed, columns)
+    b, r, c, s = len(batch), len(rows), len(columns), len(summed)
+    x_group, y_group = not (r == s == 1), not (c == s == 1)
+    x_split, y_split = (s, r) if x_swap else (r, s), (c, s) if y_swap else (s, c)
+    natural = batch + rows + columns
+    back = None if natural == out else tuple(natural.index(label) for label in out)
+    grouped_result = not (r == c == 1)
+
+    def run(xp: Module, x: Array, y: Array) -> Array:
+        if x_order is not None:
+            x = x.transpose(x_order)
+        if y_order is not None:
+            y = y.transpose(y_order)
+        if grouped_result or back is not None:
+            x_rows = x.shape[b + s :] if x_swap else x.shape[b : b + r]
+            y_columns = y.shape[b : b + c] if y_swap else y.shape[b + s :]
+            full = x.shape[:b] + x_rows + y_columns
+        if x_group:
+            x = _group(x, b, x_split)
+        if y_group:
+            y = _group(y, b, y_split)
+        if x_swap:
+            x = x.swapaxes(-1, -2)
+        if y_swap:
+            y = y.swapaxes(-1, -2)
+        result = xp.matmul(x, y)
+        if grouped_result:
+            result = result.reshape(full)
+        return result if back is None else result.transpose(back)
+
+    return run
+
+
+def _group(x: Array, batch: int, split: tuple[int, int]) -> Array:
+    """Merge the axes after the batch into two groups of the given lengths."""
+    shape, middle = x.shape, batch + split[0]
+    return x.reshape(shape[:batch] + (prod(shape[batch:middle]), prod(shape[middle:])))

@@ -1,0 +1,422 @@
+"""Special functions on raw NumPy or CuPy arrays, one function each, `xp` first.
+
+Two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU compiler step by
+step, fused multiply-adds included, because random samplers pass through them and must agree with
+it to the bit; float64 uses the same formulas without fusing. The rest calls scipy.special
+(cupyx on a GPU) in float64 and rounds once, with domain edges set to what a user of JAX sees.
+Narrow types are computed in float32 or float64 and rounded to the input type.
+"""
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Array = Any  # numpy.ndarray or cupy.ndarray
+
+CHUNK = 1 << 14  # elements per pass of the step-by-step formulas: buffers stay in cache
+
+# W. J. Cody-style minimax on [-3.83, 3.83], where float32 erf saturates: x P(x²) / Q(x²).
+_ERF_P = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
+          0.18520832239976145, 1.128379143519084)
+_ERF_Q = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
+          0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0)
+_ERF_LIMIT = 3.832506856900711
+
+# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for |x| < sqrt(2) - 1.
+_LOG1P_P = (4.5270000862445199635215e-5, 4.9854102823193375972212e-1, 6.5787325942061044846969,
+            2.9911919328553073277375e1, 6.0949667980987787057556e1, 5.7112963590585538103336e1,
+            2.0039553499201281259648e1)
+_LOG1P_Q = (1.0, 1.5062909083469192043167e1, 8.3047565967967209469434e1,
+            2.2176239823732856465394e2, 3.0909872225312059774938e2, 2.1642788614495947685003e2,
+            6.0118660497603843919306e1)
+_LOG1P_SMALL = 0.41421356237309504880
+
+# Cephes float32 log: nine coefficients in three interleaved groups; log 2 in two parts.
+_LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+          -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
+_LOG2_LOW, _LOG2_HIGH = -2.12194440e-4, 0.693359375
+
+# M. Giles, "Approximating the erfinv function": polynomials in w = -log(1 - x²).
+_ERF_INV_SINGLE = (
+    (5.0, False, 2.5, (
+        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)),
+    (np.inf, True, 3.0, (
+        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)),
+)
+_ERF_INV_DOUBLE = (
+    (6.25, False, 3.125, (
+        -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
+        1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
+        6.6376381343583238325e-15, -4.0545662729752068639e-14, -8.1519341976054721522e-14,
+        2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
+        1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08,
+        4.2347877827932403518e-07, -1.3654692000834678645e-06, -1.3882523362786468719e-05,
+        0.0001867342080340571352, -0.00074070253416626697512, -0.0060336708714301490533,
+        0.24015818242558961693, 1.6536545626831027356)),
+    (16.0, True, 3.25, (
+        2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07,
+        1.8239629214389227755e-08, 1.5027403968909827627e-06, -4.013867526981545969e-06,
+        2.9234449089955446044e-06, 1.2475304481671778723e-05, -4.7318229009055733981e-05,
+        6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
+        0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066,
+        -0.0037512085075692412107, 0.005370914553590063617, 1.0052589676941592334,
+        3.0838856104922207635)),
+    (np.inf, True, 5.0, (
+        -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09,
+        -3.7894654401267369937e-09, 7.6157012080783393804e-09, -1.4960026627149240478e-08,
+        2.9147953450901080826e-08, -6.7711997758452339498e-08, 2.2900482228026654717e-07,
+        -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
+        7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026,
+        1.0103004648645343977, 4.8499064014085844221)),
+)
+
+
+# Step-by-step formulas.
+
+
+def erf_inv(xp: ModuleType, x: Array) -> Array:
+    """Inverse of the error function, ±inf at ±1 and nan beyond."""
+    return _stepwise(xp, x, _erf_inv)
+
+
+def log1p(xp: ModuleType, x: Array) -> Array:
+    """log(1 + x), accurate for small x."""
+    if x.dtype.kind == "c":
+        return xp.log1p(x)
+    return _stepwise(xp, x, _log1p)
+
+
+def log(xp: ModuleType, x: Array) -> Array:
+    """Natural logarithm; float32 in Cephes' steps."""
+    if x.dtype.kind == "c":
+        return xp.log(x)
+    return _stepwise(xp, x, _log)
+
+
+def erf(xp: ModuleType, x: Array) -> Array:
+    """The error function."""
+    return _stepwise(xp, x, _erf)
+
+
+def _stepwise(xp: ModuleType, x: Array, steps: Callable[[ModuleType, Array], Array]) -> Array:
+    """Apply `steps` to flat float32 or float64 pieces of x."""
+    wide = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+    flat = wide.reshape(-1)
+    if x.size <= CHUNK or xp is not np:
+        out = steps(xp, flat)
+    else:
+        out = np.empty(x.size, wide.dtype)
+        for start in range(0, x.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            out[part] = steps(xp, flat[part])
+    return out.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+def _horner(xp: ModuleType, x: Array, *tables: tuple[float, ...]) -> Array:
+    """Polynomials of one degree, leading coefficient first, as rows; one rounding per step.
+
+    The product of two float32 is exact in float64, so that adding there and rounding to float32 is
+    a fused multiply-add but for a double rounding, 29 bits further down."""
+    constants = _constants(x.dtype, tables)
+    if xp is not np:
+        constants = tuple(map(xp.asarray, constants))
+    if x.dtype != np.float32:
+        wide, p = x, x * constants[0]
+        p += constants[1]
+        for c in constants[2:]:
+            p *= wide
+            p += c
+        return p
+    wide = x.astype(np.float64)
+    t = wide * constants[0]
+    t += constants[1]
+    p = t.astype(np.float32)
+    for c in constants[2:]:
+        t[...] = p
+        t *= wide
+        t += c
+        p[...] = t
+    return p
+
+
+_CONSTANTS: dict[Any, tuple[Any, ...]] = {}
+
+
+def _constants(dtype: Any, tables: tuple[tuple[float, ...], ...]) -> tuple[Array, ...]:
+    """Coefficients rounded to `dtype` and held as float64, one column per step of `_horner`."""
+    key = dtype.char, tables
+    if key not in _CONSTANTS:
+        rows = np.array(tables, dtype).astype(np.float64)
+        _CONSTANTS[key] = tuple(rows.T[:, :, None])
+    return _CONSTANTS[key]
+
+
+def _by_branch(xp: ModuleType, inside: Array, f: Callable, g: Callable, *xs: Array) -> Array:
+    """f where `inside`, g elsewhere; on the CPU each sees only its own elements."""
+    if xp is not np:
+        return xp.where(inside, f(*xs), g(*xs))
+    chosen = inside.nonzero()[0]
+    if chosen.size == inside.size:
+        return f(*xs)
+    if not chosen.size:
+        return g(*xs)
+    out = np.empty_like(xs[0])
+    out[chosen] = f(*(x[chosen] for x in xs))
+    others = (~inside).nonzero()[0]
+    out[others] = g(*(x[others] for x in xs))
+    return out
+
+
+def _log(xp: ModuleType, x: Array) -> Array:
+    if x.dtype != np.float32:
+        return xp.log(x)
+    m, e = xp.frexp(x)  # x = m 2**e with m in [1/2, 1)
+    low = m < np.float32(0.707106781186547524)
+    z = xp.where(low, m + m, m)
+    z -= np.float32(1)
+    e = (e - low).astype(np.float32)
+    z2 = z * z
+    y, *rest = _horner(xp, z, _LOG_P[0:3], _LOG_P[3:6], _LOG_P[6:9])
+    cube = (z2 * z).astype(np.float64)
+    for term in (*rest, e * np.float32(_LOG2_LOW)):
+        t = y * cube
+        t += term
+        y = t.astype(np.float32)
+    y += z - np.float32(0.5) * z2
+    t = e * np.float64(_LOG2_HIGH)
+    t += y
+    y = t.astype(np.float32)
+    special = ~((x > 0) & (x < np.inf))  # zero, negative, infinite or nan
+    if special.any():
+        y[special] = xp.log(x[special])
+    return y
+
+
+def _log1p(xp: ModuleType, x: Array) -> Array:
+    small = xp.abs(x) < x.dtype.type(_LOG1P_SMALL)
+    return _by_branch(xp, small, lambda x: _log1p_small(xp, x), lambda x: _log(xp, x + 1), x)
+
+
+def _log1p_small(xp: ModuleType, x: Array) -> Array:
+    ratio, below = _horner(xp, x, _LOG1P_P, _LOG1P_Q)
+    ratio /= below
+    x2 = x * x
+    ratio *= x2 * x
+    ratio -= x.dtype.type(0.5) * x2
+    return x + ratio  # x - x²/2 + x³ P/Q
+
+
+def _erf_inv(xp: ModuleType, x: Array) -> Array:
+    w = -_log1p(xp, -x * x)
+    table = _ERF_INV_SINGLE if x.dtype == np.float32 else _ERF_INV_DOUBLE
+    p = _erf_inv_branches(xp, table, w)
+    p *= x
+    edge = xp.abs(x) == 1
+    if edge.any():
+        p[edge] = np.inf * x[edge]
+    return p
+
+
+def _erf_inv_branches(xp: ModuleType, table: tuple, w: Array) -> Array:
+    (limit, root, center, coefficients), *rest = table
+
+    def here(w: Array) -> Array:
+        t = xp.sqrt(w) if root else w
+        return _horner(xp, t - w.dtype.type(center), coefficients)[0]
+
+    if not rest:
+        return here(w)
+    return _by_branch(xp, w < limit, here, lambda w: _erf_inv_branches(xp, tuple(rest), w), w)
+
+
+def _erf(xp: ModuleType, x: Array) -> Array:
+    if x.dtype != np.float32:
+        return _library(xp).erf(x)
+    limit = np.float32(_ERF_LIMIT)
+    x = xp.clip(x, -limit, limit)
+    x2 = x * x
+    return x * _horner(xp, x2, _ERF_P)[0] / _horner(xp, x2, _ERF_Q)[0]
+
+
+# Functions through scipy.special.
+
+
+def _library(xp: ModuleType) -> Any:
+    return importlib.import_module("scipy.special" if xp is np else "cupyx.scipy.special")
+
+
+def _in_double(xp: ModuleType, name: str, *xs: Array) -> Array:
+    """Call a scipy.special function in float64 and round to the type of the operands."""
+    dtype = xs[0].dtype
+    out = getattr(_library(xp), name)(*(x.astype(np.float64, copy=False) for x in xs))
+    return out.astype(dtype, copy=False)
+
+
+def erfc(xp: ModuleType, x: Array) -> Array:
+    """1 - erf(x), accurate for large x."""
+    return _in_double(xp, "erfc", x)
+
+
+def lgamma(xp: ModuleType, x: Array) -> Array:
+    """log |Γ(x)|."""
+    return _in_double(xp, "gammaln", x)
+
+
+def digamma(xp: ModuleType, x: Array) -> Array:
+    """The derivative of log Γ, nan at zero and the negative integers."""
+    out = _in_double(xp, "psi", x)
+    return xp.where((x <= 0) & (x == xp.floor(x)), x.dtype.type(np.nan), out)
+
+
+def bessel_i0e(xp: ModuleType, x: Array) -> Array:
+    """exp(-|x|) I₀(x)."""
+    return _in_double(xp, "i0e", x)
+
+
+def bessel_i1e(xp: ModuleType, x: Array) -> Array:
+    """exp(-|x|) I₁(x)."""
+    return _in_double(xp, "i1e", x)
+
+
+def igamma(xp: ModuleType, a: Array, x: Array) -> Array:
+    """The regularized lower incomplete gamma function P(a, x)."""
+    return _incomplete_gamma(xp, "gammainc", a, x, 1.0)
+
+
+def igammac(xp: ModuleType, a: Array, x: Array) -> Array:
+    """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
+    return _incomplete_gamma(xp, "gammaincc", a, x, 0.0)
+
+
+def _incomplete_gamma(xp: ModuleType, name: str, a: Array, x: Array, at_infinity: float) -> Array:
+    out = _in_double(xp, name, a, x)
+    number = x.dtype.type
+    out = xp.where((a == np.inf) & (x >= 1), number(np.nan), out)
+    out = xp.where((x == np.inf) & (a >= 0), number(at_infinity), out)
+    return xp.where(~((a >= 0) & (x >= 0)) | ((a == 0) & (x == 0)), number(np.nan), out)
+
+
+def _outside_gamma(a: Array, x: Array) -> Array:
+    return ~((a > 0) & (x >= 0) & (x < np.inf))
+
+
+def igamma_grad_a(xp: ModuleType, a: Array, x: Array) -> Array:
+    """∂P(a, x)/∂a."""
+    dtype, a, x = a.dtype, a.astype(np.float64), x.astype(np.float64)
+    density = xp.exp((a - 1) * xp.log(x) - x - _library(xp).gammaln(a))  # ∂P/∂x
+    out = -_sample_slope(xp, a, x) * density
+    out = xp.where(x == 0, 0.0, out)
+    return xp.where(_outside_gamma(a, x), np.nan, out).astype(dtype)
+
+
+def random_gamma_grad(xp: ModuleType, a: Array, x: Array) -> Array:
+    """dx/da of a Gamma(a) sample x at a fixed quantile, -(∂P/∂a) / (∂P/∂x)."""
+    dtype, a, x = a.dtype, a.astype(np.float64), x.astype(np.float64)
+    out = xp.where(x == 0, 0.0, _sample_slope(xp, a, x))
+    return xp.where(_outside_gamma(a, x), np.nan, out).astype(dtype)
+
+
+def _sample_slope(xp: ModuleType, a: Array, x: Array) -> Array:
+    """-(∂P/∂a) / (∂P/∂x); the density cancels, so nothing overflows."""
+    a, x = xp.broadcast_arrays(a, x)
+    valid = (a > 0) & (x > 0) & (x < np.inf)
+    a, x = xp.where(valid, a, 1.0), xp.where(valid, x, 1.0)
+    return _by_branch(xp, (x <= 1) | (x <= a), lambda a, x: _slope_by_series(xp, a, x),
+                      lambda a, x: _slope_by_fraction(xp, a, x), a, x)
+
+
+def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:
+    """P = xᵃ e⁻ˣ / Γ(a+1) Σ cₙ with cₙ = cₙ₋₁ x/(a+n), differentiated term by term."""
+    term, total = xp.ones_like(x), xp.ones_like(x)
+    dterm, dtotal = xp.zeros_like(x), xp.zeros_like(x)
+    n = a.copy()
+    for _ in range(2000):
+        n += 1
+        factor = x / n
+        dterm = factor * (dterm - term / n)
+        term = factor * term
+        total += term
+        dtotal += dterm
+        if (xp.abs(dterm) <= 1e-17 * xp.abs(dtotal)).all() and (term <= 1e-17 * total).all():
+            break
+    return -(dtotal + total * (xp.log(x) - _library(xp).psi(a + 1))) * x / a
+
+
+def _slope_by_fraction(xp: ModuleType, a: Array, x: Array) -> Array:
+    """Q = xᵃ e⁻ˣ / Γ(a) R with Legendre's continued fraction R, its convergents differentiated."""
+    y, z, c = 1 - a, x + 2 - a, xp.zeros_like(x)
+    zero = xp.zeros_like(x)
+    p2, q2, p1, q1 = zero + 1, x, x + 1, z * x
+    dp2, dq2, dp1, dq1 = zero, zero, zero, -x
+    ratio = p1 / q1
+    dratio = (dp1 - ratio * dq1) / q1
+    for _ in range(2000):
+        c = c + 1
+        y = y + 1
+        z = z + 2
+        yc = y * c
+        p, q = p1 * z - p2 * yc, q1 * z - q2 * yc
+        # dz/da = -1 and d(yc)/da = -c
+        dp = dp1 * z - p1 - dp2 * yc + p2 * c
+        dq = dq1 * z - q1 - dq2 * yc + q2 * c
+        new = p / q
+        change, ratio = new - ratio, new
+        dnew = (dp - ratio * dq) / q
+        dchange, dratio = dnew - dratio, dnew
+        scale = xp.where(xp.abs(p) > 1e100, 1e-100, 1.0)  # convergents grow without bound
+        p2, q2, p1, q1 = p1 * scale, q1 * scale, p * scale, q * scale
+        dp2, dq2, dp1, dq1 = dp1 * scale, dq1 * scale, dp * scale, dq * scale
+        if ((xp.abs(change) <= 1e-16 * xp.abs(ratio))
+                & (xp.abs(dchange) <= 1e-15 * xp.abs(dratio))).all():
+            break
+    return x * (dratio + ratio * (xp.log(x) - _library(xp).psi(a)))
+
+
+def zeta(xp: ModuleType, x: Array, q: Array) -> Array:
+    """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
+    dtype, x, q = x.dtype, x.astype(np.float64), q.astype(np.float64)
+    out = _library(xp).zeta(x, q)
+    # At a pole terms of even order are all positive; odd ones change sign there.
+    pole = (q <= 0) & (q == xp.floor(q))
+    out = xp.where(pole, xp.where(x % 2 == 0, np.inf, np.nan), out)
+    undefined = (x < 1) & ~pole | (q < 0) & (x != xp.floor(x)) | (x == np.inf) | (q == np.inf)
+    out = xp.where(undefined | (x != x), np.nan, out)
+    return xp.where(x == 1, np.inf, out).astype(dtype)
+
+
+def polygamma(xp: ModuleType, m: Array, x: Array) -> Array:
+    """The m-th derivative of digamma, (-1)ᵐ⁺¹ m! ζ(m+1, x)."""
+    dtype, m, x = x.dtype, m.astype(np.float64), x.astype(np.float64)
+    sign = xp.where(m % 2 == 0, -1.0, 1.0)
+    out = sign * xp.exp(_library(xp).gammaln(m + 1)) * zeta(xp, m + 1, x)
+    out = xp.where(m == 0, digamma(xp, x), out)
+    return xp.where((m < 0) | (m != xp.floor(m)), np.nan, out).astype(dtype)
+
+
+def betainc(xp: ModuleType, a: Array, b: Array, x: Array) -> Array:
+    """The regularized incomplete beta function Iₓ(a, b)."""
+    return _in_double(xp, "betainc", a, b, x)
+
+
+# Small helpers without a NumPy function of the same meaning.
+
+
+def logistic(xp: ModuleType, x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    one = x.dtype.type(1)
+    return one / (one + xp.exp(-x))
+
+
+def rsqrt(xp: ModuleType, x: Array) -> Array:
+    """1 / sqrt(x)."""
+    return x.dtype.type(1) / xp.sqrt(x)
+
+
+def cbrt(xp: ModuleType, x: Array) -> Array:
+    """The real cube root."""
+    return xp.cbrt(x)

@@ -1,0 +1,343 @@
+"""Operations over named axes: sums, permutations, gathers and exchanges between examples.
+
+Under vmap a named axis is an array axis, and the rules here say which operation on it a collective
+is. Over devices, `toile.parallel` executes them. May import the engine and primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.tracing import axis_size
+from toile.primitives.families import (
+    Linear,
+    bdim_at,
+    broadcast_in_dim,
+    move_axis,
+    mul,
+    reduce_sum,
+    reshape,
+    scalar,
+)
+from toile.primitives.reductions import ReduceMax, ReduceMin
+from toile.primitives.shapes import concatenate_all, iota, slice_axis
+
+Groups = tuple[tuple[int, ...], ...] | None
+
+
+def check_bound(names: Sequence[Any]) -> int:
+    """The product of the sizes of named axes, which must be in scope."""
+    size = 1
+    for n in names:
+        size *= axis_size(n)
+    return size
+
+
+class Collective(Operation):
+    """An operation over named axes."""
+
+    handles_zeros = True
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        check_bound(self.axis_names)
+        raise NameError(
+            f"{self.name}: the axes {self.axis_names} are in scope but nothing maps them here "
+            "(call it inside the mapped function)"
+        )
+
+    def not_mine(self, axis: Axis) -> bool:
+        """Whether a mapped axis is none of the operation's own."""
+        return axis[0] is None or axis[0] not in self.axis_names
+
+
+def _taken(x: Any, indices: Sequence[int]) -> Any:
+    """Rows of the leading axis in a given order."""
+    if list(indices) == list(range(x.shape[0])):
+        return x
+    return concatenate_all([slice_axis(x, i, i + 1, 0) for i in indices], 0)
+
+
+def _grouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
+    """The leading axis as (group, member)."""
+    order = [i for g in groups for i in g]
+    return reshape(_taken(x, order), (len(groups), len(groups[0]), *x.shape[1:]))
+
+
+def _ungrouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
+    """Undo `_grouped`."""
+    order = [i for g in groups for i in g]
+    flat = reshape(x, (len(order), *x.shape[2:]))
+    return _taken(flat, [order.index(i) for i in range(len(order))])
+
+
+@dataclass(frozen=True)
+class AllReduce(Collective):
+    """Sum, maximum or minimum over named axes; every example gets the result."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+
+    name = "psum"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+    def infer(self, x: Aval) -> Aval:
+        check_bound(self.axes)
+        return x
+
+    def _reduce(self, x: Any, axis: int) -> Any:
+        if self.kind == "sum":
+            return reduce_sum(x, (axis,))
+        return (ReduceMax if self.kind == "max" else ReduceMin)((axis,))(x)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        if dx.__class__ is Zero:
+            return out, Zero(out)
+        if self.kind != "sum":
+            raise NotImplementedError(
+                f"p{self.kind}: differentiation is not defined (use psum or all_gather)"
+            )
+        return out, self(dx)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return self(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if self.not_mine(axis):
+            return self(x), d
+        rest = tuple(a for a in self.axes if a != axis[0])
+        if rest and self.groups is not None:
+            raise NotImplementedError(f"{self.name}: axis_index_groups over several axes")
+        out_dim: Dim = None
+        if self.groups is not None:
+            x = _grouped(bdim_at(x, d, axis[1]), self.groups)
+            total = self._reduce(x, 1)
+            spread = broadcast_in_dim(total, x.shape, (0, *range(2, x.ndim)))
+            x, out_dim = _ungrouped(spread, self.groups), 0
+        elif d is not None:
+            x = self._reduce(x, d)
+        elif self.kind == "sum":
+            x = mul(x, scalar(axis[1], x.dtype))
+        return (AllReduce(self.kind, rest)(x) if rest else x), out_dim
+
+
+@dataclass(frozen=True)
+class PPermute(Collective, Linear):
+    """Sends each example's value to another one; those that receive nothing get zeros."""
+
+    axis: Any
+    perm: tuple[tuple[int, int], ...]
+
+    name = "ppermute"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def infer(self, x: Aval) -> Aval:
+        n = axis_size(self.axis)
+        ends = [[p[i] for p in self.perm] for i in (0, 1)]
+        if any(len(set(e)) != len(e) or any(not 0 <= i < n for i in e) for e in ends):
+            raise ValueError(f"ppermute sources and destinations must be unique and in [0, {n}), "
+                             f"got {self.perm}")
+        return x
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return PPermute(self.axis, tuple((b, a) for a, b in self.perm))(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if self.not_mine(axis):
+            return self(x), d
+        n = axis[1]
+        x = bdim_at(x, d, n)
+        source = {b: a for a, b in self.perm}
+        zero = broadcast_in_dim(scalar(0, x.dtype), (1, *x.shape[1:]), ())
+        rows = [slice_axis(x, source[i], source[i] + 1, 0) if i in source else zero
+                for i in range(n)]
+        return concatenate_all(rows, 0), 0
+
+
+@dataclass(frozen=True)
+class AllGather(Collective, Linear):
+    """Every example's value, stacked along a new axis (or joined along an old one, tiled)."""
+
+    axis: Any
+    dim: int
+    tiled: bool = False
+    groups: Groups = None
+
+    name = "all_gather"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def _size(self) -> int:
+        return len(self.groups[0]) if self.groups else axis_size(self.axis)
+
+    def infer(self, x: Aval) -> Aval:
+        n, d = self._size(), self.dim
+        if self.tiled:
+            return x.with_shape((*x.shape[:d], n * x.shape[d], *x.shape[d + 1 :]))
+        return x.with_shape((*x.shape[:d], n, *x.shape[d:]))
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ReduceScatter(self.axis, self.dim, self.tiled, self.groups)(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if self.not_mine(axis):
+            x = move_axis(x, d, 0)
+            return AllGather(self.axis, self.dim + 1, self.tiled, self.groups)(x), 0
+        x = bdim_at(x, d, axis[1])
+        if self.groups is None:
+            return self._placed(x, 0), None
+        grouped = _grouped(x, self.groups)
+        placed = self._placed(grouped, 1)
+        size = len(self.groups[0])
+        spread = broadcast_in_dim(placed, (placed.shape[0], size, *placed.shape[1:]),
+                                  (0, *range(2, placed.ndim + 1)))
+        return _ungrouped(spread, self.groups), 0
+
+    def _placed(self, x: Any, at: int) -> Any:
+        """Move the gathered axis to its place among the axes after `at`, and join if tiled."""
+        to = at + self.dim
+        x = move_axis(x, at, to)
+        if not self.tiled:
+            return x
+        return reshape(x, (*x.shape[:to], x.shape[to] * x.shape[to + 1], *x.shape[to + 2 :]))
+
+
+@dataclass(frozen=True)
+class ReduceScatter(Collective, Linear):
+    """The sum over examples, each keeping its own part of one axis."""
+
+    axis: Any
+    dim: int
+    tiled: bool = False
+    groups: Groups = None
+
+    name = "reduce_scatter"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def infer(self, x: Aval) -> Aval:
+        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        d, size = self.dim, x.shape[self.dim]
+        if self.tiled:
+            if size % n:
+                raise shape_error(self.name, f"a size of axis {d} divisible by {n}", [x])
+            return x.with_shape((*x.shape[:d], size // n, *x.shape[d + 1 :]))
+        if size != n:
+            raise shape_error(self.name, f"size {n} of axis {d}", [x])
+        return x.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return AllGather(self.axis, self.dim, self.tiled, self.groups)(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if self.not_mine(axis):
+            x = move_axis(x, d, 0)
+            return ReduceScatter(self.axis, self.dim + 1, self.tiled, self.groups)(x), 0
+        x = bdim_at(x, d, axis[1])
+        groups = self.groups or (tuple(range(axis[1])),)
+        n = len(groups[0])
+        total = reduce_sum(_grouped(x, groups), (1,))  # (group, ...)
+        at = self.dim + 1
+        if self.tiled:
+            shape = (*total.shape[:at], n, total.shape[at] // n, *total.shape[at + 1 :])
+            total = reshape(total, shape)
+        return _ungrouped(move_axis(total, at, 1), groups), 0
+
+
+@dataclass(frozen=True)
+class AllToAll(Collective, Linear):
+    """Example i's j-th part of one axis goes to example j's i-th place of another."""
+
+    axis: Any
+    split_axis: int
+    concat_axis: int
+    groups: Groups = None
+
+    name = "all_to_all"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def infer(self, x: Aval) -> Aval:
+        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        if x.shape[self.split_axis] % n:
+            raise shape_error(self.name, f"a size of axis {self.split_axis} divisible by {n}", [x])
+        shape = list(x.shape)
+        shape[self.split_axis] //= n
+        shape[self.concat_axis] *= n
+        return x.with_shape(tuple(shape))
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return AllToAll(self.axis, self.concat_axis, self.split_axis, self.groups)(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if self.not_mine(axis):
+            x = move_axis(x, d, 0)
+            op = AllToAll(self.axis, self.split_axis + 1, self.concat_axis + 1, self.groups)
+            return op(x), 0
+        x = bdim_at(x, d, axis[1])
+        groups = self.groups or (tuple(range(axis[1])),)
+        n = len(groups[0])
+        x = _grouped(x, groups)  # (group, sender, ...)
+        at = self.split_axis + 2
+        x = reshape(x, (*x.shape[:at], n, x.shape[at] // n, *x.shape[at + 1 :]))
+        x = move_axis(x, at, 1)  # (group, receiver, sender, ...)
+        x = move_axis(x, 2, self.concat_axis + 2)
+        to = self.concat_axis + 2
+        x = reshape(x, (*x.shape[:to], n * x.shape[to + 1], *x.shape[to + 2 :]))
+        return _ungrouped(x, groups), 0
+
+
+@dataclass(frozen=True)
+class AxisIndex(Collective):
+    """Which example along a named axis this is."""
+
+    axis: Any
+
+    name = "axis_index"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def infer(self) -> Aval:
+        axis_size(self.axis)
+        return Aval((), np.dtype(np.int32))
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return iota(np.int32, (axis[1],)), 0
+
+
+def is_number(x: Any) -> bool:
+    """Whether a psum operand is a plain constant, whose sum is known at once."""
+    return isinstance(x, (int, float, complex, np.generic)) or (
+        isinstance(x, np.ndarray) and dtypes.kind(x.dtype) in "biufc"
+    )
+
+

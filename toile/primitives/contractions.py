@@ -1,0 +1,136 @@
+"""Contractions by axis labels: `DotGeneral("bik", "bkj", "bij")` is a batched matrix product.
+
+Each label occurs in two of the three strings, or in all three (a batch axis); the rules are
+permutations of the strings. Labels are named by first occurrence, so that equal contractions are
+equal. May import the engine, primitives.families and the array kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.engine.avals import Aval
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim
+from toile.primitives.arrays.contraction import contract
+from toile.primitives.elementwise import convert
+from toile.primitives.families import Bilinear, reduce_sum
+
+LETTERS = string.ascii_lowercase + string.ascii_uppercase
+
+
+@dataclass(frozen=True)
+class DotGeneral(Bilinear):
+    """Sum of products over the labels of both operands that the result lacks.
+
+    `dtype` is the result's (None: the operands'); `precision` is kept for the backends."""
+
+    lhs: str
+    rhs: str
+    out: str
+    dtype: Any = None
+    precision: Any = None
+
+    def infer(self, x: Aval, y: Aval) -> Aval:
+        if x.dtype != y.dtype and self.dtype is None:
+            raise shape_error(self.name, "operands of equal dtypes", [x, y])
+        if len(self.lhs) != x.ndim or len(self.rhs) != y.ndim:
+            raise shape_error(self.name, f"operands with axes {self.lhs} and {self.rhs}", [x, y])
+        size: dict[str, int] = {}
+        for labels, shape in ((self.lhs, x.shape), (self.rhs, y.shape)):
+            for c, n in zip(labels, shape, strict=True):
+                if size.setdefault(c, n) != n:
+                    raise _mismatch(self, x, y)
+        weak = x.weak_type and y.weak_type and self.dtype is None
+        return Aval(tuple(size[c] for c in self.out), self.dtype or x.dtype, weak)
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        return contract(xp, x, y, self.lhs, self.rhs, self.out, self.dtype or x.dtype)
+
+    def transpose(self, ct: Any, x: Any, y: Any) -> Any:
+        if type(x) is Aval:
+            out = _transposed(self.out, self.rhs, self.lhs, self.precision, ct, y, x)
+            return out, None
+        out = _transposed(self.out, self.lhs, self.rhs, self.precision, ct, x, y)
+        return None, out
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        new = fresh_label(self.lhs + self.rhs)
+        lhs = self.lhs if dims[0] is None else insert(self.lhs, dims[0], new)
+        rhs = self.rhs if dims[1] is None else insert(self.rhs, dims[1], new)
+        at = 0 if dims[0] is not None else self._free_position()
+        op = dot_operation(lhs, rhs, insert(self.out, at, new), self.dtype, self.precision)
+        return op(*xs), at
+
+    def _free_position(self) -> int:
+        """Where a mapped axis of rhs alone goes: before rhs's free axes, as in a product."""
+        return sum(c in self.lhs for c in self.out)
+
+    def flops(self, *avals: Aval) -> int:
+        size = dict(zip(self.lhs + self.rhs, avals[0].shape + avals[1].shape, strict=True))
+        return 2 * math.prod(size.values())
+
+
+def _mismatch(op: DotGeneral, x: Aval, y: Aval) -> Exception:
+    """Names the axes that disagree."""
+    bad = [
+        f"axis {op.lhs.index(c)} of the first ({x.shape[op.lhs.index(c)]}) with axis "
+        f"{op.rhs.index(c)} of the second ({y.shape[op.rhs.index(c)]})"
+        for c in op.lhs
+        if c in op.rhs and x.shape[op.lhs.index(c)] != y.shape[op.rhs.index(c)]
+    ]
+    return shape_error(
+        op.name, "equal sizes where operands are contracted or batched: " + "; ".join(bad), [x, y],
+        "transpose or reshape an operand",
+    )
+
+
+def _transposed(
+    first: str, second: str, out: str, precision: Any, ct: Any, other: Any, linear: Aval
+) -> Any:
+    """Cotangent of one operand: the contraction of `ct` with the other operand."""
+    missing = [c for c in out if c not in first and c not in second]
+    assert not missing, "every label of an operand is in the result or in the other operand"
+    if ct.dtype != other.dtype:
+        ct = convert(ct, other.dtype) if ct.dtype.itemsize > other.dtype.itemsize else ct
+        other = convert(other, ct.dtype)
+    found = dot_operation(first, second, out, None, precision)(ct, other)
+    return convert(found, linear.dtype)
+
+
+def insert(labels: str, at: int, label: str) -> str:
+    return labels[:at] + label + labels[at:]
+
+
+def fresh_label(used: str) -> str:
+    """A label that does not occur in `used`."""
+    return next(c for c in LETTERS if c not in used)
+
+
+def dot_operation(
+    lhs: str, rhs: str, out: str, dtype: Any = None, precision: Any = None
+) -> DotGeneral:
+    """A DotGeneral with its labels renamed by first occurrence."""
+    names: dict[str, str] = {}
+    for c in lhs + rhs:
+        names.setdefault(c, LETTERS[len(names)])
+    table = str.maketrans(names)
+    return DotGeneral(lhs.translate(table), rhs.translate(table), out.translate(table), dtype,
+                      precision)
+
+
+def contract_labels(
+    x: Any, y: Any, lhs: str, rhs: str, out: str, dtype: Any = None, precision: Any = None
+) -> Any:
+    """Contract two arrays; labels that only one operand has and the result lacks are summed."""
+    drop = [c for c in lhs if c not in rhs and c not in out]
+    x = reduce_sum(x, tuple(lhs.index(c) for c in drop))
+    lhs = "".join(c for c in lhs if c not in drop)
+    drop = [c for c in rhs if c not in lhs and c not in out]
+    y = reduce_sum(y, tuple(rhs.index(c) for c in drop))
+    rhs = "".join(c for c in rhs if c not in drop)
+    return dot_operation(lhs, rhs, out, dtype, precision)(x, y)

@@ -1,0 +1,232 @@
+"""Convolution of any rank, with strides, dilations, padding and groups.
+
+`dimension_numbers` says where batch, features and spatial axes lie in both operands and the result.
+The derivatives in either operand are convolutions again, and a mapped axis becomes more features,
+more batch or more groups. May import the engine, primitives.families, elementwise, shapes, windows
+and the array kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim
+from toile.primitives import arrays
+from toile.primitives.elementwise import convert
+from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape
+from toile.primitives.shapes import Rev
+from toile.primitives.windows import dilated, transposed_padding
+
+Sizes = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """Axes of the operands and the result of a convolution.
+
+    lhs_spec: (batch, feature, spatial...); rhs_spec: (out feature, in feature, spatial...);
+    out_spec: (batch, feature, spatial...)."""
+
+    lhs_spec: Sizes
+    rhs_spec: Sizes
+    out_spec: Sizes
+
+
+def _swapped(spec: Sizes) -> Sizes:
+    """Batch and feature axes (or those of out and in features) with their parts exchanged."""
+    return (spec[1], spec[0], *spec[2:])
+
+
+def _merge(x: Any, source: int, into: int) -> Any:
+    """Make axis `source` the slower part of axis `into`, counted without `source`."""
+    moved = move_axis(x, source, into)
+    shape = list(moved.shape)
+    shape[into : into + 2] = [shape[into] * shape[into + 1]]
+    return reshape(moved, tuple(shape))
+
+
+def _split(x: Any, axis: int, parts: int) -> Any:
+    """Make axis `axis` two: `parts` and what is left."""
+    shape = list(x.shape)
+    shape[axis : axis + 1] = [parts, shape[axis] // parts if parts else 0]
+    return reshape(x, tuple(shape))
+
+
+@dataclass(frozen=True)
+class ConvGeneralDilated(Bilinear):
+    """Correlation of the kernels `rhs` with the padded, dilated `lhs` at every stride."""
+
+    window_strides: Sizes
+    padding: Pairs
+    lhs_dilation: Sizes
+    rhs_dilation: Sizes
+    dimension_numbers: ConvDimensionNumbers
+    feature_group_count: int = 1
+    batch_group_count: int = 1
+    precision: Any = None
+    preferred_element_type: Any = None
+
+    def infer(self, lhs: Aval, rhs: Aval) -> Aval:
+        problem = self._problem(lhs, rhs)
+        if problem:
+            raise shape_error(self.name, problem, [lhs, rhs])
+        dtype, preferred = lhs.dtype, self.preferred_element_type
+        weak = lhs.weak_type and rhs.weak_type and preferred is None
+        return Aval(self.out_shape(lhs.shape, rhs.shape), preferred or dtype, weak)
+
+    def _problem(self, lhs: Aval, rhs: Aval) -> str:
+        """What is wrong with the operands; empty if nothing is."""
+        numbers, rank = self.dimension_numbers, lhs.ndim
+        groups, batches = self.feature_group_count, self.batch_group_count
+        if rhs.ndim != rank or any(sorted(s) != list(range(rank)) for s in numbers):
+            return f"operands of equal rank and dimension numbers for it, here {tuple(numbers)}"
+        fields = (self.window_strides, self.padding, self.lhs_dilation, self.rhs_dilation)
+        if any(len(f) != rank - 2 for f in fields):
+            return f"strides, padding and dilations for {rank - 2} spatial axes, here {fields}"
+        if any(n < 1 for f in (fields[0], *fields[2:]) for n in f):  # type: ignore[operator]
+            return "positive strides and dilations"
+        if lhs.dtype != rhs.dtype or dtypes.kind(lhs.dtype) not in NUMERIC:
+            return "numeric operands of one dtype"
+        if groups < 1 or batches < 1 or (groups > 1 and batches > 1):
+            return "one of feature_group_count and batch_group_count to be 1"
+        features, batch = lhs.shape[numbers.lhs_spec[1]], lhs.shape[numbers.lhs_spec[0]]
+        outs, ins = (rhs.shape[d] for d in numbers.rhs_spec[:2])
+        if features != groups * ins:
+            return (
+                f"feature_group_count ({groups}) times the kernels' input features ({ins}) to be "
+                f"the features of the operand ({features})"
+            )
+        if outs % groups or outs % batches or batch % batches:
+            return (
+                f"output features ({outs}) and batch ({batch}) divisible by feature_group_count "
+                f"({groups}) and batch_group_count ({batches})"
+            )
+        return ""
+
+    def out_shape(self, lhs: Sequence[int], rhs: Sequence[int]) -> Sizes:
+        """The shape of the result."""
+        spec = self.dimension_numbers
+        shape = arrays.conv_output_shape(
+            [lhs[d] for d in spec.lhs_spec], [rhs[d] for d in spec.rhs_spec],
+            self.window_strides, self.padding, self.lhs_dilation, self.rhs_dilation,
+            self.batch_group_count,
+        )  # fmt: skip
+        return tuple(shape[d] for d in inverse(spec.out_spec))
+
+    def eager(self, xp: Any, lhs: Any, rhs: Any) -> Any:
+        spec = self.dimension_numbers
+        out = arrays.conv_general(
+            xp, lhs.transpose(spec.lhs_spec), rhs.transpose(spec.rhs_spec), self.window_strides,
+            self.padding, self.lhs_dilation, self.rhs_dilation, self.feature_group_count,
+            self.batch_group_count, self.preferred_element_type or lhs.dtype,
+        )  # fmt: skip
+        return out.transpose(inverse(spec.out_spec))
+
+    def flops(self, *avals: Aval) -> int:
+        outs = self.dimension_numbers.rhs_spec[0]
+        taps = math.prod(n for d, n in enumerate(avals[1].shape) if d != outs)
+        return 2 * self.infer(*avals).size * taps
+
+    # ---- derivatives
+    def transpose(self, ct: Any, lhs: Any, rhs: Any) -> Any:
+        linear, other = (lhs, rhs) if type(lhs) is Aval else (rhs, lhs)
+        if ct.dtype != other.dtype:  # a wider result: compute in the wider of the two
+            wide = ct.dtype if ct.dtype.itemsize >= other.dtype.itemsize else other.dtype
+            ct, other = convert(ct, wide), convert(other, wide)
+        if linear is lhs:
+            return convert(self._to_lhs(ct, lhs, other), lhs.dtype), None
+        return None, convert(self._to_rhs(ct, other, rhs), rhs.dtype)
+
+    def _spatial(self, x: Any, spec: Sizes) -> list[int]:
+        return [x.shape[d] for d in spec[2:]]
+
+    def _to_lhs(self, ct: Any, lhs: Aval, rhs: Any) -> Any:
+        """Correlate the cotangent, strides apart, with the reversed kernels."""
+        x_spec, w_spec, out_spec = self.dimension_numbers
+        pads = transposed_padding(
+            self._spatial(lhs, x_spec), self._spatial(rhs, w_spec), self.window_strides,
+            self._spatial(ct, out_spec), self.padding, self.lhs_dilation, self.rhs_dilation,
+        )  # fmt: skip
+        groups = max(self.feature_group_count, self.batch_group_count)
+        if groups > 1:  # kernels of group g serve the inputs of group g
+            rhs = _merge(_split(rhs, w_spec[0], groups), w_spec[0], w_spec[1])
+        back = ConvGeneralDilated(
+            self.lhs_dilation, pads, self.window_strides, self.rhs_dilation,
+            ConvDimensionNumbers(out_spec, _swapped(w_spec), x_spec), groups, 1, self.precision,
+        )  # fmt: skip
+        out = back(ct, Rev(w_spec[2:])(rhs) if len(w_spec) > 2 else rhs)
+        if self.batch_group_count > 1:
+            out = _merge(_split(out, x_spec[1], groups), x_spec[1], x_spec[0])
+        return out
+
+    def _to_rhs(self, ct: Any, lhs: Any, rhs: Aval) -> Any:
+        """Correlate the operand with the cotangent as its kernel, batch as features."""
+        x_spec, w_spec, out_spec = self.dimension_numbers
+        pads = []
+        for n, k, m, s, (low, _), b, d in zip(
+            self._spatial(lhs, x_spec), self._spatial(rhs, w_spec), self._spatial(ct, out_spec),
+            self.window_strides, self.padding, self.lhs_dilation, self.rhs_dilation, strict=True,
+        ):  # fmt: skip
+            pads.append((low, dilated(m, s) - dilated(n, b) + dilated(k, d) - low - 1))
+        back = ConvGeneralDilated(
+            self.rhs_dilation, tuple(pads), self.lhs_dilation, self.window_strides,
+            ConvDimensionNumbers(_swapped(x_spec), _swapped(out_spec), _swapped(w_spec)),
+            self.batch_group_count, self.feature_group_count, self.precision,
+        )  # fmt: skip
+        return back(lhs, ct)
+
+    # ---- vmap
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (lhs, rhs), (d, dw) = xs, dims
+        if d is not None and dw is not None:
+            return self._vmap_both(lhs, rhs, d, dw, axis[1])
+        if d is not None:
+            return self._vmap_lhs(lhs, rhs, d, axis[1])
+        assert dw is not None
+        return self._vmap_rhs(lhs, rhs, dw, axis[1])
+
+    def _vmap_both(self, lhs: Any, rhs: Any, d: int, dw: int, size: int) -> tuple[Any, Any]:
+        """Each example is one more group."""
+        x_spec, w_spec, out_spec = self.dimension_numbers
+        if self.batch_group_count > 1:
+            op = replace(self, batch_group_count=size * self.batch_group_count)
+            lhs = _merge(lhs, d, x_spec[0])
+        else:
+            op = replace(self, feature_group_count=size * self.feature_group_count)
+            lhs = _merge(lhs, d, x_spec[1])
+        out = op(lhs, _merge(rhs, dw, w_spec[0]))
+        return _split(out, out_spec[1], size), out_spec[1]
+
+    def _vmap_lhs(self, lhs: Any, rhs: Any, d: int, size: int) -> tuple[Any, Any]:
+        """More batch; batch groups stay outermost."""
+        batch, out = self.dimension_numbers.lhs_spec[0], self.dimension_numbers.out_spec[0]
+        groups = self.batch_group_count
+        if groups == 1:
+            lhs = _merge(lhs, d, batch)
+        else:  # (size, groups batch) -> (groups size batch)
+            lhs = _split(move_axis(lhs, d, batch), batch + 1, groups)
+            lhs = move_axis(lhs, batch, batch + 1)
+            shape = list(lhs.shape)
+            shape[batch : batch + 3] = [math.prod(shape[batch : batch + 3])]
+            lhs = reshape(lhs, tuple(shape))
+        return _split(self(lhs, rhs), out, size), out
+
+    def _vmap_rhs(self, lhs: Any, rhs: Any, dw: int, size: int) -> tuple[Any, Any]:
+        """More output features; groups stay outermost."""
+        axis, out_axis = self.dimension_numbers.rhs_spec[0], self.dimension_numbers.out_spec[1]
+        groups = max(self.feature_group_count, self.batch_group_count)
+        if groups == 1:
+            return _split(self(lhs, _merge(rhs, dw, axis)), out_axis, size), out_axis
+        rhs = _split(move_axis(rhs, dw, axis), axis + 1, groups)
+        rhs = move_axis(rhs, axis, axis + 1)
+        shape = list(rhs.shape)
+        shape[axis : axis + 3] = [math.prod(shape[axis : axis + 3])]
+        out = self(lhs, reshape(rhs, tuple(shape)))
+        out = _split(_split(out, out_axis, groups), out_axis + 1, size)
+        return _merge(out, out_axis, out_axis + 1), out_axis

@@ -1,0 +1,746 @@
+"""Elementwise arithmetic, powers, rounding, comparison and bit operations.
+
+Each class is one operation: its meaning in NumPy and its partial derivatives. Transcendental
+functions are in `primitives.transcendental`, special functions in `primitives.special`.
+May import the engine and primitives.families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.primitives.families import (
+    ANY,
+
+    FLOAT,
+    FLOATING,
+    INTEGER,
+    INTEGRAL,
+    NUMERIC,
+    REAL,
+    Elementwise,
+    Linear,
+    add,
+    align_mapped,
+    bdim_at,
+    broadcast_in_dim,
+    fill_shape,
+    full_like,
+    mul,
+    neg,
+    sub,
+    unbroadcast,
+)
+
+_BOOL = np.dtype(bool)
+
+
+def half_like(x: Any) -> Any:
+    return full_like(x, 0.5)
+
+
+@dataclass(frozen=True)
+class Div(Elementwise):
+    """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
+
+    accepts = NUMERIC
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        if dtypes.kind(x.dtype) in "iu":
+            return _divide_integers(xp, x, y)[0]
+        return xp.true_divide(x, y)
+
+    def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
+        return (lambda: div(full_like(y, 1), y)), (lambda: neg(div(out, y)))
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x, y), (dx, dy) = primals, tangents
+        if dy.__class__ is Zero and dx.__class__ is not Zero:  # d(x/y) = dx/y, exactly
+            out = div(x, y)
+            return out, fill_shape(div(dx, y), out.shape)
+        return super().jvp(primals, tangents)
+
+    def transpose(self, ct: Any, x: Any, y: Any) -> Any:
+        return unbroadcast(div(ct, y), x), None
+
+
+@dataclass(frozen=True)
+class Rem(Elementwise):
+    """Remainder with the sign of the dividend (of a zero divisor: the dividend, or NaN)."""
+
+    accepts = REAL
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        if dtypes.kind(x.dtype) in "iu":
+            return _divide_integers(xp, x, y)[1]
+        return xp.fmod(x, y)
+
+    def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
+        def dy() -> Any:
+            quotient = div(x, y)
+            return neg(mul(sign(quotient), floor(abs_(quotient))))
+
+        return 1, dy
+
+
+def _divide_integers(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Quotient toward zero and remainder; x/0 = -1 and x%0 = x, as hardware-neutral rules."""
+    zero = y == 0
+    safe = xp.where(zero, xp.ones((), y.dtype), y)
+    r = xp.fmod(x, safe)
+    q = ((x - r) // safe).astype(x.dtype)
+    q = xp.where(zero, xp.asarray(-1).astype(x.dtype), q)
+    return q, xp.where(zero, x, r).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Pow(Elementwise):
+    """x raised to y; y may be an integer array with a floating x."""
+
+    accepts = NUMERIC
+
+    def infer(self, x: Aval, y: Aval) -> Aval:
+        if dtypes.kind(y.dtype) in "iu" and dtypes.kind(x.dtype) in "fc":
+            base = super().infer(x, Aval(y.shape, x.dtype, x.weak_type))
+            return Aval(base.shape, x.dtype, x.weak_type)
+        return super().infer(x, y)
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        if dtypes.kind(x.dtype) in "iu":
+            return _integer_power(xp, x, y)
+        if dtypes.kind(y.dtype) in "iu":
+            y = y.astype(x.dtype)
+        return xp.power(x, y)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x, y), (dx, dy) = primals, tangents
+        out = pow_(x, y)
+        integer = dtypes.kind(y.dtype) in "iu"
+        terms = []
+        if dx.__class__ is not Zero:
+            terms.append(mul(dx, _pow_partial_base(x, y, integer)))
+        if dy.__class__ is not Zero and not integer:
+            zero = eq(x, full_like(x, 0))
+            log_x = log(select(zero, _like(x, 1), x))
+            terms.append(mul(dy, mul(log_x, out)))
+        if not terms:
+            return out, Zero(out)
+        total = terms[0] if len(terms) == 1 else add(terms[0], terms[1])
+        return out, fill_shape(total, out.shape)
+
+
+def _like(x: Any, value: Any) -> Any:
+    """A constant with the shape and dtype of `x`."""
+    return broadcast_in_dim(full_like(x, value), x.shape, ())
+
+
+def _pow_partial_base(x: Any, y: Any, integer: bool) -> Any:
+    """y * x**(y-1), and 0 where y == 0 (so that 0**0 has derivative 0)."""
+    zero = eq(y, full_like(y, 0))
+    less_one = select(zero, _like(y, 1), sub(y, full_like(y, 1)))
+    factor = y if not integer else convert(y, x.dtype)
+    slope = mul(factor, pow_(x, less_one))
+    zero = zero if slope.shape == zero.shape else broadcast_in_dim(zero, slope.shape, ())
+    return select(zero, _like(slope, 0), slope)
+
+
+def _integer_power(xp: Any, x: Any, y: Any) -> Any:
+    """Integer power by squaring with wrap-around; negative exponents give 0 except for ±1."""
+    x, y = xp.broadcast_arrays(x, y)
+    result = xp.ones(x.shape, x.dtype)
+    base, e = x.astype(x.dtype), xp.maximum(y, xp.zeros((), y.dtype))
+    while e.any():
+        result = xp.where(e & 1, result * base, result).astype(x.dtype)
+        base = base * base
+        e = e >> 1
+    if dtypes.kind(y.dtype) == "u":
+        return result
+    odd = (y & 1) == 1
+    unit = xp.where((x == 1) | ((x == -1) & ~odd), 1, xp.where((x == -1) & odd, -1, 0))
+    return xp.where(y < 0, unit, result).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class IntegerPow(Elementwise):
+    """x raised to a fixed integer."""
+
+    y: int
+    accepts = NUMERIC
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        y = self.y
+        if y == 2:
+            return xp.multiply(x, x)
+        if y < 0:
+            return xp.true_divide(xp.ones((), x.dtype), _repeated(xp, x, -y)).astype(x.dtype)
+        return _repeated(xp, x, y)
+
+    def partials(self, out: Any, x: Any) -> Sequence[Any]:
+        if self.y == 0:
+            return (None,)
+        if self.y == 2:
+            return ((lambda: mul(full_like(x, 2), x)),)
+        return ((lambda: mul(full_like(x, self.y), integer_pow(x, self.y - 1))),)
+
+
+def _repeated(xp: Any, x: Any, n: int) -> Any:
+    """x**n for n >= 0 by repeated squaring."""
+    result = None
+    while n:
+        if n & 1:
+            result = x if result is None else result * x
+        n >>= 1
+        if n:
+            x = x * x
+    return xp.ones(x.shape, x.dtype) if result is None else result
+
+
+def integer_pow(x: Any, y: int) -> Any:
+    return x if y == 1 else IntegerPow(y)(x)
+
+
+@dataclass(frozen=True)
+class Abs(Elementwise):
+    """Absolute value; of a complex number, its modulus, which is real."""
+
+    accepts = NUMERIC
+
+    def result_aval(self, shape: tuple[int, ...], dtype: Any, weak: bool) -> Aval:
+        return Aval(shape, dtypes.dtype_to_real(dtype), weak)
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.abs(x)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = abs_(x)
+        if dx.__class__ is Zero:
+            return out, Zero(out)
+        if dtypes.kind(x.dtype) == "c":
+            return out, real(mul(dx, conj(sign(x))))
+        return out, mul(dx, sign(x))
+
+
+@dataclass(frozen=True)
+class Sign(Elementwise):
+    """-1, 0 or 1; of a complex number, x/|x|."""
+
+    accepts = NUMERIC
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        if dtypes.kind(x.dtype) == "c":
+            size = xp.abs(x)
+            return xp.where(size == 0, xp.zeros((), x.dtype), x / xp.where(size == 0, 1, size))
+        return xp.sign(x)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = sign(x)
+        if dx.__class__ is Zero or dtypes.kind(x.dtype) != "c":
+            return out, Zero(out)
+        # d(x/|x|) = i * sign(x) * Im(dx * conj(sign x)) / |x|
+        turn = div(imag(mul(dx, conj(out))), abs_(x))
+        return out, mul(out, complex_(full_like_real(turn, 0), turn))
+
+
+def full_like_real(x: Any, value: Any) -> Any:
+    return _like(x, value)
+
+
+class _Step(Elementwise):
+    """Piecewise constant: its derivative is zero."""
+
+    accepts = FLOAT
+
+    def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+
+@dataclass(frozen=True)
+class Floor(_Step):
+    """Largest integer not above x."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.floor(x)
+
+
+@dataclass(frozen=True)
+class Ceil(_Step):
+    """Smallest integer not below x."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.ceil(x)
+
+
+@dataclass(frozen=True)
+class Round(_Step):
+    """Nearest integer; halves go to even, or away from zero."""
+
+    to_even: bool = False
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        if self.to_even:
+            return xp.rint(x)
+        whole = xp.trunc(x)
+        away = xp.abs(x - whole) >= 0.5
+        return (whole + xp.where(away, xp.sign(x), xp.zeros((), x.dtype))).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class IsFinite(Elementwise):
+    """Whether x is neither infinite nor NaN."""
+
+    accepts = FLOATING
+    result = _BOOL
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.isfinite(x)
+
+
+class _Extremum(Elementwise):
+    """Max and min share their derivative: ties give half to each operand."""
+
+    def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
+        return (lambda: _balanced(x, out, y)), (lambda: _balanced(y, out, x))
+
+
+def _balanced(x: Any, out: Any, y: Any) -> Any:
+    """1 where only x is the result, 1/2 where x and y both are, 0 elsewhere."""
+    one, zero, half = full_like(out, 1), full_like(out, 0), full_like(out, 0.5)
+    x, y = fill_shape(x, out.shape), fill_shape(y, out.shape)
+    hit = select(eq(x, out), fill_shape(one, out.shape), fill_shape(zero, out.shape))
+    return mul(hit, select(eq(y, out), fill_shape(half, out.shape), fill_shape(one, out.shape)))
+
+
+@dataclass(frozen=True)
+class Max(_Extremum):
+    """The larger operand; NaN if either is."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.maximum(x, y)
+
+
+@dataclass(frozen=True)
+class Min(_Extremum):
+    """The smaller operand; NaN if either is."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.minimum(x, y)
+
+
+@dataclass(frozen=True)
+class Nextafter(_Step):
+    """The next representable number after x in the direction of y."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.nextafter(x, y)
+
+
+# -------------------------------------------------------------------------------- complex numbers
+
+
+@dataclass(frozen=True)
+class Complex(Linear):
+    """A complex number from its real and imaginary parts."""
+
+    def infer(self, x: Aval, y: Aval) -> Aval:
+        ok = x.shape == y.shape and x.dtype == y.dtype
+        if not ok or x.dtype not in (np.float32, np.float64):
+            raise shape_error(self.name, "two float32 or two float64 operands of one shape", [x, y])
+        return Aval(x.shape, dtypes.to_complex_dtype(x.dtype), x.weak_type and y.weak_type)
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        out = xp.empty(x.shape, np.complex64 if x.dtype == np.float32 else np.complex128)
+        out.real, out.imag = x, y
+        return out
+
+    def transpose(self, ct: Any, x: Any, y: Any) -> Any:
+        # The pairing is (a, b) -> Re(a b): i y pairs with ct as -Im(ct).
+        return (
+            real(ct) if type(x) is Aval else None,
+            neg(imag(ct)) if type(y) is Aval else None,
+        )
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        x, y = (bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True))
+        return complex_(x, y), 0
+
+
+class _Part(Linear):
+    def infer(self, x: Aval) -> Aval:
+        if dtypes.kind(x.dtype) != "c":
+            raise shape_error(self.name, "a complex operand", [x])
+        return Aval(x.shape, dtypes.dtype_to_real(x.dtype), x.weak_type)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+@dataclass(frozen=True)
+class Real(_Part):
+    """Real part of a complex number."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x.real.copy()
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return complex_(ct, _like(ct, 0))
+
+
+@dataclass(frozen=True)
+class Imag(_Part):
+    """Imaginary part of a complex number."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x.imag.copy()
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return complex_(_like(ct, 0), neg(ct))
+
+
+@dataclass(frozen=True)
+class Conj(Linear):
+    """Complex conjugate, of a complex number or of a real one made complex (`from_real`)."""
+
+    from_real: bool = False
+
+    def infer(self, x: Aval) -> Aval:
+        if dtypes.kind(x.dtype) not in "fc":
+            raise shape_error(self.name, "a float or complex operand", [x])
+        return Aval(x.shape, dtypes.to_complex_dtype(x.dtype), x.weak_type)
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        if dtypes.kind(x.dtype) == "f":
+            return x.astype(np.complex64 if x.dtype == np.float32 else np.complex128)
+        return xp.conjugate(x)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        if dtypes.kind(x.dtype) == "f":
+            return real(Conj()(ct))
+        return Conj()(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+# ------------------------------------------------------------------------------------- comparison
+
+
+class _Comparison(Elementwise):
+    result = _BOOL
+
+
+def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
+    """A comparison operation class; the five differ in one NumPy call."""
+
+    def eager(self: Any, xp: Any, x: Any, y: Any) -> Any:
+        return getattr(xp, function)(x, y)
+
+    body = {"__doc__": text, "eager": eager, "accepts": kinds, "__module__": __name__}
+    return dataclass(frozen=True)(type(name, (_Comparison,), body))
+
+
+Eq = _comparison("Eq", "x == y.", "equal")
+Ne = _comparison("Ne", "x != y.", "not_equal")
+Lt = _comparison("Lt", "x < y.", "less")
+Le = _comparison("Le", "x <= y.", "less_equal")
+Gt = _comparison("Gt", "x > y.", "greater")
+Ge = _comparison("Ge", "x >= y.", "greater_equal")
+
+
+# ------------------------------------------------------------------------------------------- bits
+
+
+class _Bits(Elementwise):
+    accepts = INTEGRAL
+
+    def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+
+def _bitwise(name: str, text: str, function: str) -> Any:
+    def eager(self: Any, xp: Any, *xs: Any) -> Any:
+        return getattr(xp, function)(*xs)
+
+    body = {"__doc__": text, "eager": eager, "__module__": __name__}
+    return dataclass(frozen=True)(type(name, (_Bits,), body))
+
+
+And = _bitwise("And", "Bitwise and.", "bitwise_and")
+Or = _bitwise("Or", "Bitwise or.", "bitwise_or")
+Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor")
+Not = _bitwise("Not", "Bitwise complement.", "invert")
+
+
+class _Shift(_Bits):
+    accepts = INTEGER
+
+    @staticmethod
+    def bounded(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        """The shift count as unsigned, and whether it is within the width."""
+        width = x.dtype.itemsize * 8
+        count = y.view(_unsigned(y.dtype)) if y.dtype.kind == "i" else y
+        inside = count < width
+        return xp.where(inside, count, xp.zeros((), count.dtype)), inside
+
+
+def _unsigned(dtype: Any) -> Any:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+@dataclass(frozen=True)
+class ShiftLeft(_Shift):
+    """x shifted left by y bits; zero when y is the width or more."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
+
+
+@dataclass(frozen=True)
+class ShiftRightLogical(_Shift):
+    """x shifted right by y bits, zeros coming in."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        u = _unsigned(x.dtype)
+        bits = xp.asarray(x).view(u)
+        out = xp.where(inside, xp.right_shift(bits, y.astype(u)), xp.zeros((), u))
+        return out.view(x.dtype)
+
+
+@dataclass(frozen=True)
+class ShiftRightArithmetic(_Shift):
+    """x shifted right by y bits, copies of the sign bit coming in."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        fill = xp.where(x < 0, xp.asarray(-1).astype(x.dtype), xp.zeros((), x.dtype))
+        return xp.where(inside, xp.right_shift(x, y.astype(x.dtype)), fill)
+
+
+@dataclass(frozen=True)
+class PopulationCount(_Bits):
+    """How many bits of x are set."""
+
+    accepts = INTEGER
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        return xp.bitwise_count(bits).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class Clz(_Bits):
+    """How many leading bits of x are zero."""
+
+    accepts = INTEGER
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        width = x.dtype.itemsize * 8
+        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        shift = 1
+        while shift < width:  # smear the highest set bit downwards
+            bits = bits | (bits >> bits.dtype.type(shift))
+            shift *= 2
+        return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
+
+
+# -------------------------------------------------------------------------------- choice and type
+
+
+@dataclass(frozen=True)
+class SelectN(Operation):
+    """cases[which] elementwise; `which` is bool or int32, of the cases' shape or rank 0."""
+
+    handles_zeros = True
+
+    def infer(self, which: Aval, *cases: Aval) -> Aval:
+        first = cases[0]
+        ok = all(c.shape == first.shape and c.dtype == first.dtype for c in cases)
+        if not ok or which.shape not in ((), first.shape):
+            raise shape_error(
+                "select", "a predicate of rank 0 or of the cases' shape and cases of equal shapes "
+                "and dtypes", [which, *cases], "use toile.numpy.where, which broadcasts",
+            )
+        if which.dtype not in (np.bool_, np.int32) or (which.dtype == np.bool_ and len(cases) > 2):
+            raise shape_error("select", "a bool predicate (or int32 for more than two cases)",
+                              [which, *cases])
+        return Aval(first.shape, first.dtype, all(c.weak_type for c in cases))
+
+    def eager(self, xp: Any, which: Any, *cases: Any) -> Any:
+        if len(cases) == 1:
+            return cases[0]
+        if which.dtype == np.bool_:
+            return xp.where(which, cases[1], cases[0])
+        index = xp.clip(which, 0, len(cases) - 1)
+        out = cases[0]
+        for i, case in enumerate(cases[1:], 1):
+            out = xp.where(index == i, case, out)
+        return out
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        out = self(*primals)
+        if all(t.__class__ is Zero for t in tangents[1:]):
+            return out, Zero(out)
+        return out, self(primals[0], *(instantiate(t) for t in tangents[1:]))
+
+    def transpose(self, ct: Any, which: Any, *cases: Any) -> Any:
+        zero = _like(ct, 0)
+        found: list[Any] = [None]
+        for i, c in enumerate(cases):
+            parts = [ct if j == i else zero for j in range(len(cases))]
+            found.append(SelectN()(which, *parts) if type(c) is Aval else None)
+        return tuple(found)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        which, *cases = xs
+        size = axis[1]
+        if dims[0] is None and which.ndim == 0:
+            moved = [bdim_at(c, d, size) for c, d in zip(cases, dims[1:], strict=True)]
+            return SelectN()(which, *moved), 0
+        aligned, dim = align_mapped(size, xs, dims)
+        full = next((a.shape for a in aligned if a.ndim), ())
+        filled = [_spread(a, full, dim) for a in aligned]
+        return SelectN()(*filled), dim
+
+    def physical(self, *avals: Aval) -> Operation:
+        return _SelectKeys()
+
+
+def _spread(x: Any, shape: tuple[int, ...], dim: int) -> Any:
+    return x if x.shape == shape else broadcast_in_dim(x, shape, ())
+
+
+class _SelectKeys(Operation):
+    """SelectN on the buffers of key arrays: the predicate lacks their last axis."""
+
+    def eager(self, xp: Any, which: Any, *cases: Any) -> Any:
+        return SelectN().eager(xp, which[..., None], *cases)
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    return select_n(pred, on_false, on_true)
+
+
+@dataclass(frozen=True)
+class Clamp(Elementwise):
+    """x kept within [low, high], bounds of rank 0 or of x's shape."""
+
+    accepts = ANY
+
+    def infer(self, low: Aval, x: Aval, high: Aval) -> Aval:
+        out = super().infer(low, x, high)
+        if out.shape != x.shape:
+            raise shape_error(self.name, "bounds of rank 0 or of the operand's shape",
+                              [low, x, high])
+        return Aval(x.shape, x.dtype, x.weak_type and low.weak_type and high.weak_type)
+
+    def eager(self, xp: Any, low: Any, x: Any, high: Any) -> Any:
+        return xp.minimum(xp.maximum(x, low), high)
+
+    def partials(self, out: Any, low: Any, x: Any, high: Any) -> Sequence[Any]:
+        shape = out.shape
+        one, zero = _like(out, 1), _like(out, 0)
+        low, high = fill_shape(low, shape), fill_shape(high, shape)
+
+        def d_low() -> Any:
+            return select(and_(gt(low, x), lt(low, high)), one, zero)
+
+        def d_x() -> Any:
+            return select(and_(gt(x, low), lt(x, high)), one, zero)
+
+        def d_high() -> Any:
+            return select(lt(high, x), one, zero)
+
+        return d_low, d_x, d_high
+
+
+@dataclass(frozen=True)
+class ConvertElementType(Operation):
+    """The same values in another dtype; complex to real drops the imaginary part."""
+
+    dtype: Any
+    weak: bool = False
+    handles_zeros = True
+    makes_weak = True
+
+    def infer(self, x: Aval) -> Aval:
+        if dtypes.is_extended(x.dtype) or dtypes.is_extended(self.dtype):
+            raise shape_error(self.name, f"a number to convert to {self.dtype}", [x])
+        return Aval(x.shape, self.dtype, self.weak)
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return convert_raw(xp, x, self.dtype)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        ok = dx.__class__ is not Zero and dtypes.is_inexact(self.dtype)
+        return out, self(dx) if ok else Zero(out)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ConvertElementType(x.dtype, x.weak_type)(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+def convert_raw(xp: Any, x: Any, dtype: Any) -> Any:
+    """astype with the conversions NumPy leaves undefined made definite: floats saturate."""
+    old, new = dtypes.kind(x.dtype), dtypes.kind(dtype)
+    if old == "c" and new != "c":
+        x = (x != 0) if new == "b" else x.real
+        old = dtypes.kind(x.dtype)
+    if old == "f" and new in "iu":
+        info = dtypes.iinfo(dtype)
+        wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
+        safe = xp.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        top = safe >= float(info.max)
+        out = xp.where(top | (safe < float(info.min)), 0, safe).astype(dtype)
+        out = xp.where(top, np.asarray(info.max).astype(dtype), out)
+        return xp.where(safe < float(info.min), np.asarray(info.min).astype(dtype), out)
+    return x.astype(dtype)
+
+
+def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
+    if x.dtype == dtype and x.weak_type == weak:
+        return x
+    return ConvertElementType(np.dtype(dtype), weak)(x)
+
+
+div, rem, pow_, abs_, sign = Div(), Rem(), Pow(), Abs(), Sign()
+floor, ceil, is_finite = Floor(), Ceil(), IsFinite()
+max_, min_, nextafter, clamp = Max(), Min(), Nextafter(), Clamp()
+complex_, real, imag, conj = Complex(), Real(), Imag(), Conj()
+eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
+and_, or_, xor, not_ = And(), Or(), Xor(), Not()
+shift_left, shift_right_logical = ShiftLeft(), ShiftRightLogical()
+shift_right_arithmetic = ShiftRightArithmetic()
+population_count, clz, select_n = PopulationCount(), Clz(), SelectN()
+
+
+@dataclass(frozen=True)
+class Log(Elementwise):
+    """Natural logarithm."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.log(x)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = log(x)
+        return out, Zero(out) if dx.__class__ is Zero else div(dx, x)
+
+
+log = Log()

@@ -1,0 +1,172 @@
+"""Random bits from keys: threefry2x32 as operations on arrays of keys.
+
+Keys are an extended dtype over uint32[..., 2]; these operations take and give them. May import the
+engine, primitives.families and the array kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives.arrays import threefry
+from toile.primitives.families import bdim_at, move_axis
+
+_UINT32 = np.dtype(np.uint32)
+
+
+class _Random(Operation):
+    """What the random operations share: no derivative, keys as raw buffers."""
+
+    handles_zeros = True
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        out = self(*primals)
+        return out, Zero(out)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+    def need_keys(self, keys: Aval) -> None:
+        if not dtypes.is_extended(keys.dtype):
+            raise shape_error(self.name, "an array of random keys", [keys],
+                              "make one with toile.random.key(seed)")
+
+
+@dataclass(frozen=True)
+class RandomSeed(_Random):
+    """A key from each integer."""
+
+    dtype: Any
+
+    def infer(self, seeds: Aval) -> Aval:
+        if dtypes.kind(seeds.dtype) not in "iu":
+            raise shape_error(self.name, "integer seeds", [seeds])
+        return Aval(seeds.shape, self.dtype)
+
+    def eager(self, xp: Any, seeds: Any) -> Any:
+        return threefry.seed(xp, seeds)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+@dataclass(frozen=True)
+class RandomSplit(_Random):
+    """New keys of `shape` from each key."""
+
+    shape: tuple[int, ...]
+
+    def infer(self, keys: Aval) -> Aval:
+        self.need_keys(keys)
+        return Aval((*keys.shape, *self.shape), keys.dtype)
+
+    def eager(self, xp: Any, keys: Any) -> Any:
+        return threefry.split(xp, keys, self.shape)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(move_axis(xs[0], dims[0], 0)), 0
+
+
+@dataclass(frozen=True)
+class RandomFoldIn(_Random):
+    """A new key from each key and a uint32; shapes are equal."""
+
+    def infer(self, keys: Aval, data: Aval) -> Aval:
+        self.need_keys(keys)
+        if keys.shape != data.shape or data.dtype != _UINT32:
+            raise shape_error(self.name, "keys and uint32 data of equal shapes", [keys, data])
+        return keys
+
+    def eager(self, xp: Any, keys: Any, data: Any) -> Any:
+        return threefry.fold_in(xp, keys, data)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        moved = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+        return self(*moved), 0
+
+
+@dataclass(frozen=True)
+class RandomBits(_Random):
+    """Unsigned integers of `bit_width` bits and `shape` from each key."""
+
+    bit_width: int
+    shape: tuple[int, ...]
+
+    def infer(self, keys: Aval) -> Aval:
+        self.need_keys(keys)
+        return Aval((*keys.shape, *self.shape), np.dtype(f"uint{self.bit_width}"))
+
+    def eager(self, xp: Any, keys: Any) -> Any:
+        return threefry.random_bits(xp, keys, self.bit_width, self.shape)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(move_axis(xs[0], dims[0], 0)), 0
+
+
+@dataclass(frozen=True)
+class RandomWrap(_Random):
+    """Keys from their words, the last axis."""
+
+    dtype: Any
+
+    def infer(self, words: Aval) -> Aval:
+        size = dtypes.key_words(self.dtype)
+        if words.dtype != _UINT32 or not words.shape or words.shape[-1] != size:
+            raise shape_error(self.name, f"uint32 words with a last axis of {size}", [words])
+        return Aval(words.shape[:-1], self.dtype)
+
+    def eager(self, xp: Any, words: Any) -> Any:
+        return words
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(move_axis(xs[0], dims[0], 0)), 0
+
+
+@dataclass(frozen=True)
+class RandomUnwrap(_Random):
+    """The words of keys, as a new last axis."""
+
+    def infer(self, keys: Aval) -> Aval:
+        self.need_keys(keys)
+        return Aval((*keys.shape, dtypes.key_words(keys.dtype)), _UINT32)
+
+    def eager(self, xp: Any, keys: Any) -> Any:
+        return keys
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(move_axis(xs[0], dims[0], 0)), 0
+
+
+def random_seed(seeds: Any) -> Any:
+    return RandomSeed(dtypes.key_dtype())(seeds)
+
+
+def random_split(keys: Any, shape: Sequence[int]) -> Any:
+    return RandomSplit(tuple(shape))(keys)
+
+
+def random_fold_in(keys: Any, data: Any) -> Any:
+    return _fold_in(keys, data)
+
+
+def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
+    return RandomBits(bit_width, tuple(shape))(keys)
+
+
+def random_wrap(words: Any) -> Any:
+    return RandomWrap(dtypes.key_dtype())(words)
+
+
+def random_unwrap(keys: Any) -> Any:
+    return _unwrap(keys)
+
+
+_fold_in, _unwrap = RandomFoldIn(), RandomUnwrap()

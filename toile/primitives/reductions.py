@@ -1,0 +1,196 @@
+"""Reductions over axes: product, maximum, minimum, and, or, xor (the sum is in families).
+
+Derivatives are JAX's: ties of max and min share the cotangent equally; the product's derivative
+uses the products of the other elements, so that zeros are exact. May import the engine,
+primitives.families and elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives.elementwise import convert, div, eq
+from toile.primitives.families import (
+    ANY,
+    INTEGRAL,
+    NUMERIC,
+    accepts_text,
+    add,
+    broadcast_in_dim,
+    check_axes,
+    full_like,
+    mul,
+    reduce_sum,
+    reshape,
+    transpose,
+    without,
+)
+from toile.primitives.shapes import concatenate_all, slice_axis
+
+
+class Reduction(Operation):
+    """Combines the elements along `axes`, which leave the shape; the dtype is kept."""
+
+    handles_zeros = True
+    accepts: ClassVar[str] = ANY
+    axes: tuple[int, ...]
+
+    def infer(self, x: Aval) -> Aval:
+        check_axes(self, x, self.axes)
+        if dtypes.kind(x.dtype) not in self.accepts:
+            raise shape_error(self.name, f"a {accepts_text(self.accepts)} operand", [x])
+        return Aval(without(x.shape, self.axes), x.dtype, x.weak_type)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        return out, Zero(out) if dx.__class__ is Zero else self.tangent(out, x, dx)
+
+    def tangent(self, out: Any, x: Any, dx: Any) -> Any:
+        """The tangent of the result."""
+        raise NotImplementedError(f"{self.name}: has no derivative")
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        assert d is not None
+        axes = tuple(a + (a >= d) for a in self.axes)
+        return type(self)(axes)(x), d - sum(a < d for a in axes)  # type: ignore[call-arg]
+
+    def flops(self, *avals: Aval) -> int:
+        return avals[0].size
+
+
+class _Extreme(Reduction):
+    def tangent(self, out: Any, x: Any, dx: Any) -> Any:
+        kept = tuple(i for i in range(x.ndim) if i not in self.axes)
+        hit = convert(eq(x, broadcast_in_dim(out, x.shape, kept)), dx.dtype)
+        return div(reduce_sum(mul(dx, hit), self.axes), reduce_sum(hit, self.axes))
+
+
+def _narrow(x: Any) -> Any:
+    """Extension floats as float32, which holds them exactly; others as they are."""
+    return x.astype(np.float32) if x.dtype.kind == "V" and dtypes.kind(x.dtype) == "f" else x
+
+
+@dataclass(frozen=True)
+class ReduceMax(_Extreme):
+    """The largest element; NaN if there is one, the dtype's lowest value if there is none."""
+
+    axes: tuple[int, ...]
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return extreme(xp, x, self.axes, xp.maximum, lowest(x.dtype))
+
+
+@dataclass(frozen=True)
+class ReduceMin(_Extreme):
+    """The smallest element; NaN if there is one, the dtype's highest value if there is none."""
+
+    axes: tuple[int, ...]
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return extreme(xp, x, self.axes, xp.minimum, highest(x.dtype))
+
+
+def extreme(xp: Any, x: Any, axes: tuple[int, ...], ufunc: Any, start: Any) -> Any:
+    """ufunc.reduce over axes; `start` is the value of an empty reduction."""
+    if x.size == 0:
+        return xp.full(without(x.shape, axes), start, x.dtype)
+    return ufunc.reduce(_narrow(x), axis=axes).astype(x.dtype, copy=False)
+
+
+def lowest(dtype: Any) -> Any:
+    """The identity of max: -inf, the smallest integer, or False."""
+    match dtypes.kind(dtype):
+        case "b":
+            return False
+        case "i" | "u":
+            return dtypes.iinfo(dtype).min
+        case "c":
+            return complex(-np.inf, -np.inf)
+    return -np.inf if dtypes.supports_inf(dtype) else dtypes.finfo(dtype).min
+
+
+def highest(dtype: Any) -> Any:
+    """The identity of min: inf, the largest integer, or True."""
+    match dtypes.kind(dtype):
+        case "b":
+            return True
+        case "i" | "u":
+            return dtypes.iinfo(dtype).max
+        case "c":
+            return complex(np.inf, np.inf)
+    return np.inf if dtypes.supports_inf(dtype) else dtypes.finfo(dtype).max
+
+
+@dataclass(frozen=True)
+class ReduceProd(Reduction):
+    """The product of the elements."""
+
+    axes: tuple[int, ...]
+    accepts = NUMERIC
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        wide = x.astype(np.float32) if x.dtype.kind == "V" or x.dtype.char == "e" else x
+        return xp.multiply.reduce(wide, axis=self.axes, dtype=wide.dtype).astype(
+            x.dtype, copy=False
+        )
+
+    def tangent(self, out: Any, x: Any, dx: Any) -> Any:
+        # Pairs (p, dp) multiply as (p q, p dq + q dp); fold them in a balanced tree.
+        p, dp = (_rows(v, self.axes) for v in (x, dx))
+        n = p.shape[0]
+        if n == 0:
+            return broadcast_in_dim(full_like(dx, 0), out.shape, ())
+        while n > 1:
+            half = n // 2
+            p0, p1 = slice_axis(p, 0, half, 0), slice_axis(p, half, 2 * half, 0)
+            d0, d1 = slice_axis(dp, 0, half, 0), slice_axis(dp, half, 2 * half, 0)
+            d = add(mul(p0, d1), mul(p1, d0))
+            q = mul(p0, p1)
+            if n % 2:
+                q = concatenate_all([q, slice_axis(p, n - 1, n, 0)], 0)
+                d = concatenate_all([d, slice_axis(dp, n - 1, n, 0)], 0)
+            p, dp, n = q, d, half + n % 2
+        return reshape(dp, out.shape)
+
+
+def _rows(x: Any, axes: tuple[int, ...]) -> Any:
+    """The reduced axes first, as one axis."""
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    size = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    moved = transpose(x, (*axes, *kept))
+    return reshape(moved, (size, *without(x.shape, axes)))
+
+
+class _Logical(Reduction):
+    accepts = INTEGRAL
+
+    def tangent(self, out: Any, x: Any, dx: Any) -> Any:
+        return Zero(out)
+
+
+def _logical(name: str, text: str, function: str) -> Any:
+    def eager(self: Any, xp: Any, x: Any) -> Any:
+        return getattr(xp, function).reduce(x, axis=self.axes)
+
+    body = {
+        "__doc__": text,
+        "eager": eager,
+        "__module__": __name__,
+        "__annotations__": {"axes": "tuple[int, ...]"},
+    }
+    return dataclass(frozen=True)(type(name, (_Logical,), body))
+
+
+ReduceAnd = _logical("ReduceAnd", "Bitwise and of the elements.", "bitwise_and")
+ReduceOr = _logical("ReduceOr", "Bitwise or of the elements.", "bitwise_or")
+ReduceXor = _logical("ReduceXor", "Bitwise exclusive or of the elements.", "bitwise_xor")

@@ -1,0 +1,410 @@
+"""Operations that move elements about: slice, pad, concatenate, reverse, iota, bit casts.
+
+Reshape, transpose and broadcast are in `primitives.families`. All work on arrays of keys through
+their physical form. May import the engine, primitives.families and the array kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives.arrays.padding import pad as pad_raw
+from toile.primitives.families import (
+    Linear,
+    bdim_at,
+    full_like,
+    move_axis,
+    reduce_sum,
+    scalar,
+    sub,
+)
+
+
+@dataclass(frozen=True)
+class Slice(Linear):
+    """Elements start, start + stride ... below limit, along every axis."""
+
+    starts: tuple[int, ...]
+    limits: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def infer(self, x: Aval) -> Aval:
+        parts = list(zip(self.starts, self.limits, self.strides, x.shape, strict=False))
+        if len(self.starts) != x.ndim or any(
+            not 0 <= a <= b <= n or s < 1 for a, b, s, n in parts
+        ):
+            raise shape_error(
+                self.name,
+                f"0 <= start <= limit <= size and positive strides for each axis, here starts "
+                f"{self.starts}, limits {self.limits}, strides {self.strides}", [x],
+            )
+        return x.with_shape(tuple(-(-(b - a) // s) for a, b, s, _ in parts))
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x[tuple(map(slice, self.starts, self.limits, self.strides))]
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        config = []
+        for a, s, n, m in zip(self.starts, self.strides, x.shape, ct.shape, strict=True):
+            covered = a + (m - 1) * s + 1 if m else a
+            config.append((a, n - covered, s - 1) if m else (a, n - a, 0))
+        return pad(ct, full_like(ct, 0), tuple(config))
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        assert d is not None
+        insert = lambda t, v: (*t[:d], v, *t[d:])  # noqa: E731
+        op = Slice(insert(self.starts, 0), insert(self.limits, x.shape[d]),
+                   insert(self.strides, 1))
+        return op(x), d
+
+    def physical(self, x: Aval) -> Operation:
+        words = dtypes.key_words(x.dtype)
+        return Slice((*self.starts, 0), (*self.limits, words), (*self.strides, 1))
+
+
+def slice_(
+    x: Any, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None
+) -> Any:
+    steps = tuple(strides) if strides is not None else (1,) * len(starts)
+    return Slice(tuple(starts), tuple(limits), steps)(x)
+
+
+def slice_axis(x: Any, start: int, limit: int, axis: int, stride: int = 1) -> Any:
+    """Slice along one axis."""
+    starts, limits, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], limits[axis], strides[axis] = start, limit, stride
+    return Slice(tuple(starts), tuple(limits), tuple(strides))(x)
+
+
+@dataclass(frozen=True)
+class Pad(Linear):
+    """Padding (low, high, interior) for each axis; negative low and high trim."""
+
+    config: tuple[tuple[int, int, int], ...]
+
+    def infer(self, x: Aval, value: Aval) -> Aval:
+        if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
+            raise shape_error(
+                self.name, f"an operand with {len(self.config)} axes and a rank-0 padding value "
+                "of its dtype", [x, value],
+            )
+        shape = tuple(
+            low + high + n + max(0, n - 1) * inner
+            for n, (low, high, inner) in zip(x.shape, self.config, strict=True)
+        )
+        if any(inner < 0 for *_, inner in self.config) or any(n < 0 for n in shape):
+            raise shape_error(self.name, f"padding {self.config} that leaves sizes >= 0",
+                              [x, value])
+        return Aval(shape, x.dtype, x.weak_type and value.weak_type)
+
+    def eager(self, xp: Any, x: Any, value: Any) -> Any:
+        return pad_raw(xp, x, value, self.config)
+
+    def transpose(self, ct: Any, x: Any, value: Any) -> Any:
+        # Undo the padding: trim what was added, then drop the interior.
+        back = ct_x = None
+        if type(x) is Aval or type(value) is Aval:
+            back = self._unpad(ct)
+        if type(x) is Aval:
+            ct_x = back
+        ct_value = None
+        if type(value) is Aval:
+            everything = tuple(range(ct.ndim))
+            ct_value = sub(reduce_sum(ct, everything), reduce_sum(back, everything))
+        return ct_x, ct_value
+
+    def _unpad(self, ct: Any) -> Any:
+        trimmed = Pad(tuple((-low, -high, 0) for low, high, _ in self.config))(
+            ct, full_like(ct, 0)
+        )
+        if all(inner == 0 for *_, inner in self.config):
+            return trimmed
+        return slice_(trimmed, [0] * ct.ndim, trimmed.shape, [i + 1 for *_, i in self.config])
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x, value), (d, dv) = xs, dims
+        if dv is None:
+            assert d is not None
+            config = (*self.config[:d], (0, 0, 0), *self.config[d:])
+            return Pad(config)(x, value), d
+        return self._vmap_value(axis[1], x, value, d, dv)
+
+    def _vmap_value(self, size: int, x: Any, value: Any, d: Dim, dv: Dim) -> tuple[Any, Any]:
+        """A padding value for each example: pad with zeros and select by a padded mask."""
+        from toile.primitives.elementwise import select
+        from toile.primitives.families import broadcast_in_dim
+
+        x = bdim_at(x, d, size)
+        config = ((0, 0, 0), *self.config)
+        padded = Pad(config)(x, full_like(x, 0))
+        ones = broadcast_in_dim(scalar(True, np.bool_), x.shape, ())
+        inside = Pad(config)(ones, scalar(False, np.bool_))
+        return select(inside, padded, broadcast_in_dim(value, padded.shape, (0,))), 0
+
+    def physical(self, *avals: Aval) -> Operation:
+        return _PadKeys(self.config)
+
+
+@dataclass(frozen=True)
+class _PadKeys(Operation):
+    """Pad on the buffers of key arrays: each padding element is a whole key."""
+
+    config: tuple[tuple[int, int, int], ...]
+
+    def eager(self, xp: Any, x: Any, value: Any) -> Any:
+        words = [pad_raw(xp, x[..., i], value[i], self.config) for i in range(x.shape[-1])]
+        return xp.stack(words, axis=-1)
+
+
+def pad(x: Any, value: Any, config: tuple[tuple[int, int, int], ...]) -> Any:
+    if all(c == (0, 0, 0) for c in config):
+        return x
+    return Pad(config)(x, value)
+
+
+@dataclass(frozen=True)
+class Concatenate(Linear):
+    """Operands one after another along an axis."""
+
+    axis: int
+
+    def infer(self, *xs: Aval) -> Aval:
+        first, a = xs[0], self.axis
+        rest = [(*x.shape[:a], *x.shape[a + 1 :]) for x in xs]
+        if not 0 <= a < first.ndim or any(
+            x.ndim != first.ndim or r != rest[0] or x.dtype != first.dtype
+            for x, r in zip(xs, rest, strict=True)
+        ):
+            raise shape_error(
+                self.name, f"operands that differ in axis {a} only, of equal dtypes", xs
+            )
+        size = sum(x.shape[a] for x in xs)
+        shape = (*first.shape[:a], size, *first.shape[a + 1 :])
+        return Aval(shape, first.dtype, all(x.weak_type for x in xs))
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return xp.concatenate(xs, axis=self.axis)
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        found: list[Any] = []
+        start = 0
+        for x in xs:
+            size = x.shape[self.axis]
+            linear = type(x) is Aval
+            found.append(slice_axis(ct, start, start + size, self.axis) if linear else None)
+            start += size
+        return tuple(found)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        moved = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+        return Concatenate(self.axis + 1)(*moved), 0
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+
+@dataclass(frozen=True)
+class Rev(Linear):
+    """Elements in reverse order along some axes."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: Aval) -> Aval:
+        if len(set(self.axes)) != len(self.axes) or any(not 0 <= a < x.ndim for a in self.axes):
+            raise shape_error(self.name, f"distinct axes of the operand, here {self.axes}", [x])
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        index = [slice(None)] * x.ndim
+        for a in self.axes:
+            index[a] = slice(None, None, -1)
+        return x[tuple(index)]
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return self(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        assert d is not None
+        return Rev(tuple(a + (a >= d) for a in self.axes))(x), d
+
+    def physical(self, x: Aval) -> Operation:
+        return self
+
+
+@dataclass(frozen=True)
+class Iota(Operation):
+    """0, 1, 2 ... along one axis of `shape`."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    axis: int
+
+    def infer(self) -> Aval:
+        if not 0 <= self.axis < len(self.shape) or dtypes.kind(self.dtype) not in "iufc":
+            raise shape_error(
+                self.name, f"an axis of shape {self.shape}, here {self.axis}, and a numeric "
+                f"dtype, here {dtypes.name_of(self.dtype)}", [],
+            )
+        return Aval(self.shape, self.dtype)
+
+    def eager(self, xp: Any) -> Any:
+        count = xp.arange(self.shape[self.axis]).astype(self.dtype)
+        if len(self.shape) == 1:
+            return count
+        spread = [1] * len(self.shape)
+        spread[self.axis] = -1
+        return xp.broadcast_to(count.reshape(spread), self.shape)
+
+
+def iota(dtype: Any, shape: Sequence[int], axis: int = 0) -> Any:
+    return Iota(np.dtype(dtype), tuple(shape), axis)()
+
+
+@dataclass(frozen=True)
+class BitcastConvertType(Operation):
+    """The same bits as another dtype; widths that differ gain or lose a last axis."""
+
+    dtype: Any
+    handles_zeros = True
+
+    def infer(self, x: Aval) -> Aval:
+        old, new = x.dtype.itemsize, self.dtype.itemsize
+        kinds = dtypes.kind(x.dtype) + dtypes.kind(self.dtype)
+        if ("c" in kinds or "b" in kinds) and kinds[0] != kinds[1]:
+            raise shape_error(self.name, "no conversion to or from bool or complex", [x])
+        if old == new:
+            return Aval(x.shape, self.dtype)
+        if old > new:
+            return Aval((*x.shape, old // new), self.dtype)
+        if not x.shape or x.shape[-1] * old != new:
+            raise shape_error(
+                self.name, f"a last axis of size {new // old} to become "
+                f"{dtypes.name_of(self.dtype)}", [x],
+            )
+        return Aval(x.shape[:-1], self.dtype)
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        old, new = x.dtype.itemsize, self.dtype.itemsize
+        x = xp.ascontiguousarray(x)
+        if old == new:
+            return x.view(self.dtype)
+        if old > new:
+            return x.reshape(*x.shape, 1).view(self.dtype)
+        return x.view(self.dtype).reshape(x.shape[:-1])
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        out = self(primals[0])
+        return out, Zero(out)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(move_axis(xs[0], dims[0], 0)), 0
+
+
+@dataclass(frozen=True)
+class ReducePrecision(Operation):
+    """Round to a float format with fewer exponent and mantissa bits, kept in the same dtype."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    handles_zeros = True
+
+    def infer(self, x: Aval) -> Aval:
+        if dtypes.kind(x.dtype) != "f" or self.exponent_bits < 1 or self.mantissa_bits < 0:
+            raise shape_error(self.name, "a float operand, exponent_bits >= 1 and "
+                              "mantissa_bits >= 0", [x])
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return round_to_format(xp, x, self.exponent_bits, self.mantissa_bits)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        return out, Zero(out) if dx.__class__ is Zero else self(dx)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return self(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Round half to even to `mantissa_bits`; overflow to infinity, underflow to zero."""
+    wide = x.astype(np.float64)
+    mantissa, exponent = xp.frexp(wide)
+    scale = 2.0 ** (mantissa_bits + 1)
+    rounded = xp.ldexp(xp.rint(mantissa * scale) / scale, exponent)
+    bias = 2 ** (exponent_bits - 1) - 1
+    largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias if bias < 1024 else np.inf
+    smallest = 2.0 ** (1 - bias) if bias <= 1022 else 0.0
+    rounded = xp.where(xp.abs(rounded) > largest, xp.copysign(np.inf, wide), rounded)
+    rounded = xp.where(xp.abs(rounded) < smallest, xp.copysign(0.0, wide), rounded)
+    return xp.where(xp.isfinite(wide), rounded, wide).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class OptimizationBarrier(Operation):
+    """Its operands; the compiler moves nothing across."""
+
+    multiple = True
+    handles_zeros = True
+
+    def infer(self, *xs: Aval) -> list[Aval]:
+        return list(xs)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return list(xs)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        outs = self(*primals)
+        moving = [t for t in tangents if t.__class__ is not Zero]
+        passed = iter(self(*moving) if moving else [])
+        return outs, [t if t.__class__ is Zero else next(passed) for t in tangents]
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        return tuple(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(*xs), list(dims)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+
+@dataclass(frozen=True)
+class Copy(Linear):
+    """The operand in a buffer of its own."""
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x.copy()
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ct
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+    def physical(self, x: Aval) -> Operation:
+        return self
+
+
+optimization_barrier, copy = OptimizationBarrier(), Copy()
+
+
+def concatenate_all(xs: Sequence[Any], axis: int) -> Any:
+    """One array from several; a single one stays as it is."""
+    return xs[0] if len(xs) == 1 else Concatenate(axis)(*xs)

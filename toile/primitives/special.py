@@ -1,0 +1,225 @@
+"""Special functions: error functions, the gamma family, Bessel functions, incomplete integrals.
+
+Each class is one elementwise operation on real floats; its values come from the raw function of
+`primitives.arrays.special`. Derivatives that have no closed form raise ValueError, and only when
+such an operand is differentiated. May import the engine, primitives.families,
+primitives.elementwise, primitives.transcendental and primitives.arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.engine import dtypes
+from toile.engine.source import where
+from toile.primitives.arrays import special as raw
+from toile.primitives.elementwise import abs_, div, gt, log, select, sign
+from toile.primitives.families import (
+    FLOAT,
+    Elementwise,
+    Thunk,
+    add,
+    fill_shape,
+    full_like,
+    mul,
+    neg,
+    sub,
+)
+from toile.primitives.transcendental import exp, log1p
+
+
+class _Special(Elementwise):
+    accepts = FLOAT
+
+    def no_partial(self, operand: str) -> Thunk:
+        """A partial derivative that is refused when it is asked for."""
+
+        def refuse() -> Any:
+            raise ValueError(
+                f"{self.name}: needed an operand with a known derivative, got a tangent for "
+                f"{operand}; its gradient is not supported (use stop_gradient on it){where()}"
+            )
+
+        return refuse
+
+
+# -------------------------------------------------------------------------------- error functions
+
+
+@dataclass(frozen=True)
+class Erf(_Special):
+    """The error function."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.erf(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(x, 2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
+
+
+@dataclass(frozen=True)
+class Erfc(_Special):
+    """1 - erf(x), accurate for large x."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.erfc(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(x, -2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
+
+
+@dataclass(frozen=True)
+class ErfInv(_Special):
+    """The inverse of the error function."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.erf_inv(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(x, math.sqrt(math.pi) / 2), exp(mul(y, y))),)
+
+
+# --------------------------------------------------------------------------------- gamma functions
+
+
+@dataclass(frozen=True)
+class Lgamma(_Special):
+    """log |Γ(x)|."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.lgamma(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (digamma(x),)
+
+
+@dataclass(frozen=True)
+class Digamma(_Special):
+    """The derivative of log Γ."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.digamma(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (polygamma(full_like(x, 1), x),)
+
+
+@dataclass(frozen=True)
+class Polygamma(_Special):
+    """The m-th derivative of digamma."""
+
+    def eager(self, xp: Any, m: Any, x: Any) -> Any:
+        return raw.polygamma(xp, m, x)
+
+    def partials(self, y: Any, m: Any, x: Any) -> Sequence[Any]:
+        return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
+
+
+@dataclass(frozen=True)
+class Zeta(_Special):
+    """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
+
+    def eager(self, xp: Any, x: Any, q: Any) -> Any:
+        return raw.zeta(xp, x, q)
+
+
+def _gamma_density(a: Any, x: Any) -> Any:
+    """∂P(a, x)/∂x = x^(a-1) e^-x / Γ(a)."""
+    power = mul(sub(a, full_like(a, 1)), log(x))
+    return exp(sub(sub(power, x), lgamma(a)))
+
+
+@dataclass(frozen=True)
+class Igamma(_Special):
+    """The regularized lower incomplete gamma function P(a, x)."""
+
+    def eager(self, xp: Any, a: Any, x: Any) -> Any:
+        return raw.igamma(xp, a, x)
+
+    def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
+        return (lambda: igamma_grad_a(a, x)), (lambda: _gamma_density(a, x))
+
+
+@dataclass(frozen=True)
+class Igammac(_Special):
+    """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
+
+    def eager(self, xp: Any, a: Any, x: Any) -> Any:
+        return raw.igammac(xp, a, x)
+
+    def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
+        return (lambda: neg(igamma_grad_a(a, x))), (lambda: neg(_gamma_density(a, x)))
+
+
+@dataclass(frozen=True)
+class IgammaGradA(_Special):
+    """∂P(a, x)/∂a."""
+
+    def eager(self, xp: Any, a: Any, x: Any) -> Any:
+        return raw.igamma_grad_a(xp, a, x)
+
+
+@dataclass(frozen=True)
+class RandomGammaGrad(_Special):
+    """dx/da of a Gamma(a) sample x at a fixed quantile."""
+
+    def eager(self, xp: Any, a: Any, x: Any) -> Any:
+        return raw.random_gamma_grad(xp, a, x)
+
+
+@dataclass(frozen=True)
+class RegularizedIncompleteBeta(_Special):
+    """The regularized incomplete beta function Iₓ(a, b)."""
+
+    def eager(self, xp: Any, a: Any, b: Any, x: Any) -> Any:
+        return raw.betainc(xp, a, b, x)
+
+    def partials(self, y: Any, a: Any, b: Any, x: Any) -> Sequence[Any]:
+        def dx() -> Any:  # x^(a-1) (1-x)^(b-1) / B(a, b)
+            log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
+            right = mul(sub(b, full_like(b, 1)), log1p(neg(x)))
+            left = mul(sub(a, full_like(a, 1)), log(x))
+            return exp(sub(add(right, left), log_beta))
+
+        return self.no_partial("a"), self.no_partial("b"), dx
+
+
+# -------------------------------------------------------------------------------- Bessel functions
+
+
+@dataclass(frozen=True)
+class BesselI0e(_Special):
+    """exp(-|x|) I₀(x)."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.bessel_i0e(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (sub(bessel_i1e(x), mul(sign(x), y)),)
+
+
+@dataclass(frozen=True)
+class BesselI1e(_Special):
+    """exp(-|x|) I₁(x)."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.bessel_i1e(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        # i0e(x) - y (sign(x) + 1/x), which tends to 1/2 at 0
+        eps = full_like(x, dtypes.finfo(x.dtype).eps)
+        large = gt(abs_(x), eps)
+        safe = select(large, x, fill_shape(eps, x.shape))
+        slope = add(sign(safe), div(full_like(x, 1), safe))
+        slope = sub(bessel_i0e(safe), mul(y, slope))
+        return (select(large, slope, fill_shape(full_like(x, 0.5), x.shape)),)
+
+
+erf, erfc, erf_inv = Erf(), Erfc(), ErfInv()
+lgamma, digamma, polygamma, zeta = Lgamma(), Digamma(), Polygamma(), Zeta()
+igamma, igammac, igamma_grad_a = Igamma(), Igammac(), IgammaGradA()
+random_gamma_grad, regularized_incomplete_beta = RandomGammaGrad(), RegularizedIncompleteBeta()
+bessel_i0e, bessel_i1e = BesselI0e(), BesselI1e()

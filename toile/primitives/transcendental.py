@@ -1,0 +1,358 @@
+"""Exponentials, roots, and the trigonometric and hyperbolic functions.
+
+Each class is one elementwise operation on floating or complex numbers: its meaning in NumPy and its
+derivative, written so that it stays accurate where the function saturates. `Log` is in
+`primitives.elementwise`, whose powers need it. May import the engine, primitives.families,
+primitives.elementwise and primitives.arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.engine import dtypes
+from toile.engine.avals import Zero
+from toile.primitives.arrays import special as raw
+from toile.primitives.elementwise import div
+from toile.primitives.families import (
+    FLOAT,
+    FLOATING,
+    Elementwise,
+    add,
+    full_like,
+    mul,
+    neg,
+    sub,
+)
+
+
+def _one_minus_square(x: Any) -> Any:
+    return sub(full_like(x, 1), mul(x, x))
+
+
+def _one_plus_square(x: Any) -> Any:
+    return add(full_like(x, 1), mul(x, x))
+
+
+def _is_complex(x: Any) -> bool:
+    return dtypes.kind(x.dtype) == "c"
+
+
+class _Quotient(Elementwise):
+    """A function whose tangent is dx over `divisor(x)`."""
+
+    accepts = FLOATING
+
+    def divisor(self, x: Any) -> Any:
+        """The reciprocal of the derivative."""
+        raise NotImplementedError
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        return out, Zero(out) if dx.__class__ is Zero else div(dx, self.divisor(x))
+
+
+# ------------------------------------------------------------------- exponentials and logarithms
+
+
+@dataclass(frozen=True)
+class Exp(Elementwise):
+    """e to the power x."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.exp(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (y,)
+
+
+@dataclass(frozen=True)
+class Exp2(Elementwise):
+    """2 to the power x."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        if _is_complex(x):
+            return xp.exp(x * x.dtype.type(math.log(2)))
+        return xp.exp2(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(y, math.log(2)), y),)
+
+
+@dataclass(frozen=True)
+class Expm1(Elementwise):
+    """exp(x) - 1, accurate for small x."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.expm1(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (add(y, full_like(y, 1)),)
+
+
+@dataclass(frozen=True)
+class Log1p(_Quotient):
+    """log(1 + x), accurate for small x."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.log1p(xp, x)
+
+    def divisor(self, x: Any) -> Any:
+        return add(x, full_like(x, 1))
+
+
+@dataclass(frozen=True)
+class Logistic(Elementwise):
+    """1 / (1 + exp(-x))."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.logistic(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(y, sub(full_like(y, 1), y)),)
+
+
+# ------------------------------------------------------------------------------------------ roots
+
+
+@dataclass(frozen=True)
+class Sqrt(Elementwise):
+    """The principal square root."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.sqrt(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (div(full_like(y, 0.5), y),)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Elementwise):
+    """1 / sqrt(x)."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.rsqrt(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(y, -0.5), div(y, x)),)
+
+
+@dataclass(frozen=True)
+class Cbrt(Elementwise):
+    """The real cube root."""
+
+    accepts = FLOAT
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return raw.cbrt(xp, x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (div(full_like(y, 1 / 3), mul(y, y)),)
+
+
+# ----------------------------------------------------------------------------------- trigonometry
+
+
+@dataclass(frozen=True)
+class Sin(Elementwise):
+    """Sine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.sin(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (cos(x),)
+
+
+@dataclass(frozen=True)
+class Cos(Elementwise):
+    """Cosine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.cos(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (neg(sin(x)),)
+
+
+@dataclass(frozen=True)
+class Tan(Elementwise):
+    """Tangent."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.tan(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (_one_plus_square(y),)
+
+
+@dataclass(frozen=True)
+class Asin(Elementwise):
+    """Inverse sine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arcsin(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (rsqrt(_one_minus_square(x)),)
+
+
+@dataclass(frozen=True)
+class Acos(Elementwise):
+    """Inverse cosine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arccos(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (neg(rsqrt(_one_minus_square(x))),)
+
+
+@dataclass(frozen=True)
+class Atan(_Quotient):
+    """Inverse tangent."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arctan(x)
+
+    def divisor(self, x: Any) -> Any:
+        return _one_plus_square(x)
+
+
+@dataclass(frozen=True)
+class Atan2(Elementwise):
+    """The angle of the point with ordinate x and abscissa y."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        if _is_complex(x):  # exp(i angle) = (y + i x) / sqrt(x² + y²)
+            i = x.dtype.type(1j)
+            return -i * xp.log((y + i * x) / xp.sqrt(x * x + y * y))
+        return xp.arctan2(x, y)
+
+    def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
+        def over_square(z: Any) -> Any:
+            return div(z, add(mul(x, x), mul(y, y)))
+
+        return (lambda: over_square(y)), (lambda: over_square(neg(x)))
+
+
+# ----------------------------------------------------------------------------- hyperbolic functions
+
+
+@dataclass(frozen=True)
+class Sinh(Elementwise):
+    """Hyperbolic sine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.sinh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (cosh(x),)
+
+
+@dataclass(frozen=True)
+class Cosh(Elementwise):
+    """Hyperbolic cosine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.cosh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (sinh(x),)
+
+
+@dataclass(frozen=True)
+class Tanh(Elementwise):
+    """Hyperbolic tangent."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.tanh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        one = full_like(y, 1)
+        return (mul(add(one, y), sub(one, y)),)  # 1 - y² would lose all digits near |y| = 1
+
+
+@dataclass(frozen=True)
+class Asinh(Elementwise):
+    """Inverse hyperbolic sine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arcsinh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (rsqrt(_one_plus_square(x)),)
+
+
+@dataclass(frozen=True)
+class Acosh(Elementwise):
+    """Inverse hyperbolic cosine."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arccosh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        one = full_like(x, 1)
+        if _is_complex(x):  # the product under one root would leave the principal branch
+            return (mul(rsqrt(sub(x, one)), rsqrt(add(x, one))),)
+        return (rsqrt(sub(mul(x, x), one)),)
+
+
+@dataclass(frozen=True)
+class Atanh(Elementwise):
+    """Inverse hyperbolic tangent."""
+
+    accepts = FLOATING
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return xp.arctanh(x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        one = full_like(x, 1)
+        return (div(div(one, add(one, x)), sub(one, x)),)
+
+
+exp, exp2, expm1, log1p, logistic = Exp(), Exp2(), Expm1(), Log1p(), Logistic()
+sqrt, rsqrt, cbrt = Sqrt(), Rsqrt(), Cbrt()
+sin, cos, tan = Sin(), Cos(), Tan()
+asin, acos, atan, atan2 = Asin(), Acos(), Atan(), Atan2()
+sinh, cosh, tanh = Sinh(), Cosh(), Tanh()
+asinh, acosh, atanh = Asinh(), Acosh(), Atanh()

@@ -1,0 +1,343 @@
+"""Reductions over sliding windows, and the two operations that select an element per window.
+
+A window has `window_dimensions`, taken `window_dilation` apart, at every `window_strides` of the
+operand, whose elements lie `base_dilation` apart and which is padded by `padding`; places outside
+count as the identity of the reduction. May import the engine, primitives.families, elementwise,
+reductions, shapes and the array kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero
+from toile.engine.errors import shape_error
+from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives import arrays
+from toile.primitives.families import (
+    ANY,
+    INTEGRAL,
+    NUMERIC,
+    REAL,
+    accepts_text,
+    bdim_at,
+    full_like,
+    mul,
+)
+from toile.primitives.reductions import highest, lowest
+from toile.primitives.shapes import pad, slice_
+
+Sizes = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def dilated(size: int, dilation: int) -> int:
+    """Extent of `size` elements that lie `dilation` apart."""
+    return 0 if size == 0 else (size - 1) * dilation + 1
+
+
+def transposed_padding(
+    shape: Sequence[int], window: Sequence[int], strides: Sequence[int], out: Sequence[int],
+    padding: Sequence[tuple[int, int]], base: Sequence[int], dilation: Sequence[int],
+) -> Pairs:  # fmt: skip
+    """Padding of the cotangent, `strides` apart, so that windows over it sum up to the operand."""
+    pads = []
+    for n, w, s, m, (low, _), b, d in zip(
+        shape, window, strides, out, padding, base, dilation, strict=True
+    ):
+        before = dilated(w, d) - low - 1
+        after = dilated(n, b) + dilated(w, d) - 1 - dilated(m, s) - before
+        pads.append((before, after))
+    return tuple(pads)
+
+
+def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]]) -> None:
+    rank = avals[-1].ndim
+    counts = [len(f) for f in fields]
+    positive = all(n > 0 for f in (*fields[:2], *fields[3:]) for n in f)
+    if any(c != rank for c in counts) or not positive:
+        raise shape_error(
+            op.name, f"a positive window, stride and dilation for each of {rank} axes, here "
+            f"window {fields[0]}, strides {fields[1]}, padding {fields[2]}", avals,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------- monoids
+
+
+class _ReduceWindow(Operation):
+    """Combine the elements of each window with an associative function."""
+
+    handles_zeros = True
+    accepts: ClassVar[str] = ANY
+    kind: ClassVar[str]
+
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+
+    def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
+        return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,
+                self.window_dilation)
+
+    def infer(self, x: Aval) -> Aval:
+        _check_window(self, [x], self.geometry())
+        if dtypes.kind(x.dtype) not in self.accepts:
+            raise shape_error(self.name, f"{accepts_text(self.accepts)} operands", [x])
+        return x.with_shape(arrays.window_output_shape(x.shape, *self.geometry()))
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return arrays.reduce_window(xp, x, None, self.kind, *self.geometry())
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x,), (dx,) = primals, tangents
+        out = self(x)
+        return out, Zero(out) if dx.__class__ is Zero else self.tangent(x, dx)
+
+    def tangent(self, x: Any, dx: Any) -> Any:
+        """The tangent of the result."""
+        raise NotImplementedError(f"{self.name}: has no derivative")
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return _with_axis(self, dims[0])(xs[0]), dims[0]
+
+    def flops(self, *avals: Aval) -> int:
+        taps = 1
+        for n in self.window_dimensions:
+            taps *= n
+        return self.infer(*avals).size * taps
+
+
+def _with_axis(op: Any, at: int | None) -> Any:
+    """The same windows with an axis of size-1 windows put in at `at`."""
+    assert at is not None
+    neutral: dict[str, Any] = {"padding": (0, 0)}
+    changes = {}
+    for name in ("window_dimensions", "window_strides", "padding", "base_dilation",
+                 "window_dilation"):
+        values = getattr(op, name, None)
+        if values is not None:
+            changes[name] = (*values[:at], neutral.get(name, 1), *values[at:])
+    return replace(op, **changes)
+
+
+@dataclass(frozen=True)
+class ReduceWindowSum(_ReduceWindow):
+    """Sum of each window."""
+
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+    kind = "add"
+    accepts = NUMERIC
+
+    def tangent(self, x: Any, dx: Any) -> Any:
+        return self(dx)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        window, strides, padding, base, dilation = self.geometry()
+        pads = transposed_padding(x.shape, window, strides, ct.shape, padding, base, dilation)
+        return ReduceWindowSum(window, base, pads, strides, dilation)(ct)
+
+
+class _Chooser(_ReduceWindow):
+    """Max and min: the tangent is that of the element chosen, the first among equals."""
+
+    select: ClassVar[str]
+    accepts = "biuf"
+
+    def tangent(self, x: Any, dx: Any) -> Any:
+        return SelectAndGatherAdd(self.select, *self.geometry())(dx, x)
+
+
+@dataclass(frozen=True)
+class ReduceWindowMax(_Chooser):
+    """Largest element of each window."""
+
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+    kind = "max"
+    select = "ge"
+
+
+@dataclass(frozen=True)
+class ReduceWindowMin(_Chooser):
+    """Least element of each window."""
+
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+    kind = "min"
+    select = "le"
+
+
+@dataclass(frozen=True)
+class ReduceWindowProd(_ReduceWindow):
+    """Product of each window."""
+
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+    kind = "mul"
+    accepts = NUMERIC
+
+    def tangent(self, x: Any, dx: Any) -> Any:
+        shape = arrays.window_output_shape(x.shape, *self.geometry())
+        window, strides, padding, base, dilation = self.geometry()
+        config = tuple((lo, hi, b - 1) for (lo, hi), b in zip(padding, base, strict=True))
+        x, dx = pad(x, full_like(x, 1), config), pad(dx, full_like(dx, 0), config)
+        if 0 in shape:
+            return slice_(dx, (0,) * x.ndim, shape)
+        value = change = None
+        for taps in product(*map(range, window)):  # fold (p, dp)(q, dq) = (pq, p dq + q dp)
+            starts = [t * d for t, d in zip(taps, dilation, strict=True)]
+            limits = [a + (n - 1) * s + 1 for a, n, s in zip(starts, shape, strides, strict=True)]
+            q, dq = slice_(x, starts, limits, strides), slice_(dx, starts, limits, strides)
+            if value is None:
+                value, change = q, dq
+            else:
+                value, change = mul.jvp((value, q), (change, dq))
+        return change
+
+
+def _logical(name: str, text: str, kind: str) -> Any:
+    """Window reductions of integers and booleans, which have no derivative."""
+    names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
+    body = {
+        "__doc__": text, "__module__": __name__, "kind": kind, "accepts": INTEGRAL,
+        "__annotations__": dict.fromkeys(names, Any),
+    }  # fmt: skip
+    return dataclass(frozen=True)(type(name, (_ReduceWindow,), body))
+
+
+ReduceWindowAnd = _logical("ReduceWindowAnd", "Bitwise and of each window.", "and")
+ReduceWindowOr = _logical("ReduceWindowOr", "Bitwise or of each window.", "or")
+
+
+# --------------------------------------------------------------------------------------- selection
+
+
+@dataclass(frozen=True)
+class SelectAndScatterAdd(Operation):
+    """Add each source element to the place of the largest ('ge') or least ('le') of its window."""
+
+    select: str
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    handles_zeros = True
+
+    def infer(self, source: Aval, operand: Aval) -> Aval:
+        window, strides, padding = self.window_dimensions, self.window_strides, self.padding
+        _check_window(self, [source, operand], (window, strides, padding))
+        ones = (1,) * operand.ndim
+        shape = arrays.window_output_shape(operand.shape, window, strides, padding, ones, ones)
+        if source.shape != shape or source.dtype != operand.dtype:
+            raise shape_error(
+                self.name, f"a source of shape {shape} and the operand's dtype", [source, operand]
+            )
+        if dtypes.kind(operand.dtype) not in REAL:
+            raise shape_error(self.name, "real operands", [source, operand])
+        return Aval(operand.shape, operand.dtype, source.weak_type and operand.weak_type)
+
+    def eager(self, xp: Any, source: Any, operand: Any) -> Any:
+        return arrays.select_and_scatter_add(
+            xp, source, operand, self.select, self.window_dimensions, self.window_strides,
+            self.padding,
+        )  # fmt: skip
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return _linear_in_first(self, primals, tangents)
+
+    def transpose(self, ct: Any, source: Any, operand: Any) -> Any:
+        ones = (1,) * len(self.window_dimensions)
+        back = SelectAndGatherAdd(
+            self.select, self.window_dimensions, self.window_strides, self.padding, ones, ones
+        )
+        return back(ct, operand), None
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        args = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+        return _with_axis(self, 0)(*args), 0
+
+
+@dataclass(frozen=True)
+class SelectAndGatherAdd(Operation):
+    """The tangent that lies where each window of the operand has its largest or least element."""
+
+    select: str
+    window_dimensions: Sizes
+    window_strides: Sizes
+    padding: Pairs
+    base_dilation: Sizes
+    window_dilation: Sizes
+    handles_zeros = True
+
+    def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
+        return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,
+                self.window_dilation)
+
+    def infer(self, tangents: Aval, operand: Aval) -> Aval:
+        _check_window(self, [tangents, operand], self.geometry())
+        if tangents.shape != operand.shape or tangents.dtype != operand.dtype:
+            raise shape_error(
+                self.name, "tangents of the operand's shape and dtype", [tangents, operand]
+            )
+        if dtypes.kind(operand.dtype) not in REAL:
+            raise shape_error(self.name, "real operands", [tangents, operand])
+        shape = arrays.window_output_shape(operand.shape, *self.geometry())
+        return Aval(shape, operand.dtype, tangents.weak_type and operand.weak_type)
+
+    def eager(self, xp: Any, tangents: Any, operand: Any) -> Any:
+        return arrays.select_and_gather_add(xp, tangents, operand, self.select, *self.geometry())
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return _linear_in_first(self, primals, tangents)
+
+    def transpose(self, ct: Any, tangents: Any, operand: Any) -> Any:
+        if any(d != 1 for d in self.window_dilation):
+            raise NotImplementedError(
+                "VJP not implemented for select_and_gather (MaxPool) with window dilation, got "
+                f"window_dilation={self.window_dilation} (needed 1 for every axis)"
+            )
+        spread = any(b != 1 for b in self.base_dilation)
+        if spread:  # the gaps between elements are places that are never chosen
+            extreme = lowest if self.select == "ge" else highest
+            config = tuple((0, 0, b - 1) for b in self.base_dilation)
+            operand = pad(operand, full_like(operand, extreme(operand.dtype)), config)
+        back = SelectAndScatterAdd(
+            self.select, self.window_dimensions, self.window_strides, self.padding
+        )
+        out = back(ct, operand)
+        if spread:
+            out = slice_(out, (0,) * out.ndim, out.shape, self.base_dilation)
+        return out, None
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        args = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+        return _with_axis(self, 0)(*args), 0
+
+
+def _linear_in_first(
+    op: Operation, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Any, Any]:
+    """jvp of an operation that is linear in its first operand and steps in its second."""
+    out = op(*primals)
+    if tangents[0].__class__ is Zero:
+        return out, Zero(out)
+    return out, op(tangents[0], primals[1])

@@ -1,0 +1,219 @@
+"""What every sampler does with its arguments: keys, shapes, dtypes and parameters.
+
+`out_sharding` is accepted wherever JAX has it. A result lives whole on one device unless the caller
+shards it, so a sharding only has to be of the right kind here.
+"""
+
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.engine import dtypes, tracing
+from toile.engine.arrays import Array, DeviceArray, wrap
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.primitives.arrays import special
+from toile.primitives.random import random_split, random_wrap
+
+convert = lax.convert_element_type
+
+
+def wrapped_key(name, key, batched=False):
+    """`key` as typed keys, and whether it came as raw uint32 words."""
+    if isinstance(key, Array) and type(key.dtype) is dtypes.KeyDType:
+        typed, raw = key, False
+    else:
+        typed, raw = random_wrap(_key_words(name, key)), True
+    if typed.shape and not batched:
+        raise ValueError(
+            f"{name} accepts a single key, but was given a key array of shape {typed.shape} != () "
+            "(use vmap for a batch of keys)")
+    return typed, raw
+
+
+def one_key(name, key):
+    """`key` as a single typed key."""
+    return wrapped_key(name, key)[0]
+
+
+def _key_words(name, key):
+    """Raw key words, checked."""
+    if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
+        raise TypeError(
+            f"{name}: needed a random key, got {type(key).__name__} (make one with random.key)")
+    if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != 2:
+        raise TypeError(
+            f"{name}: needed a key made by random.key or uint32 words of shape (..., 2), got "
+            f"{key.dtype} of shape {tuple(key.shape)}")
+    return key if isinstance(key, Array) else jnp.asarray(key)
+
+
+def split_key(key, num=2):
+    """`num` new keys as a list, from one typed key or, elementwise, from an array of them."""
+    keys = random_split(key, (num,))
+    if key.ndim:
+        return [keys[..., i] for i in range(num)]
+    return [keys[i] for i in range(num)]
+
+
+def canonical_shape(shape):
+    """`shape` as a tuple of Python integers."""
+    if type(shape) is tuple:
+        for size in shape:
+            if type(size) is not int or size < 0:
+                break
+        else:
+            return shape
+    if isinstance(shape, Array) and shape.ndim == 1:
+        shape = np.asarray(shape)
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise TypeError(
+            "Shapes must be 1D sequences of concrete values of integer type, got "
+            f"{shape!r} (a shape is a tuple, also for one axis)") from None
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"shape: needed sizes that are not negative, got {sizes}")
+    return sizes
+
+
+def check_shape(name, shape, *parameter_shapes):
+    """Raise unless the parameters broadcast to exactly `shape`."""
+    if not parameter_shapes:
+        return
+    joint = lax.broadcast_shapes(shape, *parameter_shapes)
+    if shape != joint:
+        raise ValueError(
+            f"{name} parameter shapes must be broadcast-compatible with shape argument, and the "
+            f"result of broadcasting the shapes must equal the shape argument, but got result "
+            f"{joint} for shape argument {shape}.")
+
+
+def joint_shape(name, shape, *parameters):
+    """`shape` checked against the parameters, or their joint shape where it is None."""
+    shapes = [np.shape(p) for p in parameters]
+    if shape is None:
+        return lax.broadcast_shapes(*shapes)
+    shape = canonical_shape(shape)
+    check_shape(name, shape, *shapes)
+    return shape
+
+
+_FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no further check
+
+
+def float_dtype(name, dtype, allow_complex=False):
+    """The real floating dtype asked for, float32 (float64 under x64) by default."""
+    if dtype is None:
+        return dtypes.default_float_dtype()
+    if type(dtype) is type and dtype in _FLOATS:
+        return _FLOATS[dtype]
+    dtype = dtypes.check_user_dtype_supported(dtype, name)
+    if not dtypes.issubdtype(dtype, np.inexact if allow_complex else np.floating):
+        kind = "float or complex" if allow_complex else "float"
+        raise ValueError(f"dtype argument to `{name}` must be a {kind} dtype, got {dtype}")
+    return dtype
+
+
+def any_dtype(name, dtype, default):
+    """The dtype asked for, or the default for Python type `default`."""
+    return dtypes.check_user_dtype_supported(default if dtype is None else dtype, name)
+
+
+def check_castable(name, dtype, *parameters):
+    """Raise where promotion of a parameter with `dtype` would not give `dtype`."""
+    for p in parameters:
+        if not dtypes.safe_to_cast(p, dtype):
+            raise dtypes.TypePromotionError(
+                f"In arguments to {name}, cannot safely cast argument of type "
+                f"{jnp.asarray(p).dtype} to {dtype}")
+
+
+def check_arraylike(name, *parameters):
+    """Raise for lists, strings and other things that are not arrays or numbers."""
+    for p in parameters:
+        if not isinstance(p, (Array, np.ndarray, np.generic, bool, int, float, complex)) \
+                and not hasattr(p, "__jax_array__"):
+            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(p)}")
+
+
+def inexact(*xs):
+    """Arrays promoted together to a floating dtype."""
+    dtype, weak = dtypes.lattice_result_type(*xs)
+    dtype = dtypes.default_float_dtype() if weak else dtypes.to_inexact_dtype(dtype)
+    return [jnp.asarray(x, dtype=dtype) for x in xs]
+
+
+def to_rank(x, rank):
+    """`x` with leading axes of size 1 up to `rank`."""
+    missing = rank - x.ndim
+    return lax.expand_dims(x, tuple(range(missing))) if x.ndim and missing > 0 else x
+
+
+def spread(x, shape, dtype):
+    """Parameter `x` in `dtype`, broadcast to `shape`."""
+    return jnp.broadcast_to(convert(x, dtype), shape)
+
+
+def check_sharding(name, out_sharding):
+    """Accept None, a sharding or a partition spec."""
+    if out_sharding is None or hasattr(out_sharding, "spec") or isinstance(out_sharding, tuple) \
+            or hasattr(out_sharding, "device_set") or hasattr(out_sharding, "partitions"):
+        return
+    raise TypeError(
+        f"{name}: needed a sharding or a partition spec as out_sharding, got {out_sharding!r}")
+
+
+def fused(a, b, c):
+    """a * b + c with a single rounding, in float16, float32 and float64.
+
+    XLA contracts such pairs to one instruction, so uniform numbers between given bounds have the
+    same bits only with it. Dekker's product gives the rounding error of a * b exactly, Knuth's sum
+    that of adding c; both corrections have derivative zero."""
+    if a.dtype == np.float16:  # products of float16 are exact in float32
+        a, b, c = (convert(v, np.float32) for v in (a, b, c))
+        return convert(a * b + c, np.float16)
+    product = a * b
+    total = product + c
+    if a.dtype not in (np.float32, np.float64):
+        return total
+    a, b, c, p, s = map(lax.stop_gradient, (a, b, c, product, total))
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    product_error = (((a_high * b_high - p) + a_high * b_low) + a_low * b_high) + a_low * b_low
+    rest = s - p
+    sum_error = (p - (s - rest)) + (c - rest)
+    return total + (sum_error + product_error)
+
+
+def _halves(x):
+    """x as the sum of two numbers of half its precision (Veltkamp)."""
+    bits = 12 if x.dtype == np.float32 else 27
+    t = x * x.dtype.type(2**bits + 1)
+    high = t - (t - x)
+    return high, x - high
+
+
+def log(x):
+    """The natural logarithm as samplers need it: float32 in the steps of XLA's.
+
+    NumPy's differs in the last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays
+    take this path: compiled programs have a logarithm of their own."""
+    if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == np.float32 \
+            and type(x._data) is np.ndarray:
+        token = ignore_errors()
+        try:
+            return wrap(special.log(np, x._data))
+        finally:
+            restore_errors(token)
+    return lax.log(x)
+
+
+def concrete(name, kind, x):
+    """`x` as a Python number; an error that names the argument where it is traced."""
+    try:
+        return kind(x)
+    except TypeError as error:
+        raise type(error)(f"{name}: {error}") from None
+

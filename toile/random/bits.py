@@ -1,0 +1,352 @@
+"""Uniform numbers: raw bits, floats, integers, coin flips, and choices made with them.
+
+All results here have the same bits as JAX's.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.engine import dtypes
+from toile.engine.arrays import Array
+from toile.primitives.random import random_bits
+from toile.random import _arguments as args
+from toile.random._arguments import convert
+
+UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
+
+
+def bits(key, shape=(), dtype=None, *, out_sharding=None):
+    """Uniform unsigned integers over the whole range of `dtype`, uint32 by default."""
+    key = args.one_key("bits", key)
+    if dtype is None:
+        dtype = dtypes.default_uint_dtype()
+    else:
+        dtype = dtypes.check_user_dtype_supported(dtype, "bits")
+    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}")
+    args.check_sharding("bits", out_sharding)
+    return random_bits(key, dtype.itemsize * 8, args.canonical_shape(shape))
+
+
+def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):
+    """Uniform floats in [minval, maxval).
+
+    >>> uniform(key(0), (2, 3)).shape
+    (2, 3)
+    """
+    args.check_sharding("uniform", out_sharding)
+    key = args.one_key("uniform", key)
+    dtype = args.float_dtype("uniform", dtype)
+    return uniform_between(key, args.canonical_shape(shape), dtype, minval, maxval)
+
+
+def unit(key, shape, dtype):
+    """Uniform floats in [0, 1) for a typed key or, elementwise, an array of keys."""
+    width, mantissa, ones, one = _layout(dtype)
+    drawn = 8 if mantissa < 8 else width
+    words = random_bits(key, drawn, shape)
+    if drawn != width:
+        words = convert(words, UNSIGNED[width])
+    # Random mantissa bits under the exponent of 1 make a float in [1, 2).
+    words = lax.shift_right_logical(words, words.dtype.type(drawn - mantissa))
+    words = lax.bitwise_or(words, ones)
+    return lax.bitcast_convert_type(words, dtype) - one
+
+
+_layouts = {}
+
+
+def _layout(dtype):
+    """Bit width, mantissa bits, the bits of 1 and 1 itself, for a floating dtype."""
+    if dtype not in _layouts:
+        info = dtypes.finfo(dtype)
+        if info.bits not in UNSIGNED:
+            raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
+        one = np.ones((), dtype)
+        _layouts[dtype] = info.bits, info.nmant, one.view(UNSIGNED[info.bits])[()], one[()]
+    return _layouts[dtype]
+
+
+def uniform_between(key, shape, dtype, minval, maxval):
+    """Uniform floats in [minval, maxval) from a typed key."""
+    fixed = type(minval) in (float, int, np.ndarray) and type(maxval) in (float, int, np.ndarray)
+    if not fixed or np.ndim(minval) or np.ndim(maxval):
+        return _uniform_between_arrays(key, shape, dtype, minval, maxval)
+    floats = unit(key, shape, dtype)
+    if minval == 0 and maxval == 1:
+        return floats
+    low, high = np.array(minval, dtype)[()], np.array(maxval, dtype)[()]
+    with np.errstate(all="ignore"):
+        span = high - low
+    if math.frexp(float(span))[0] == 0.5:  # a power of two: the product is exact
+        scaled = floats * span + low
+    else:
+        scaled = args.fused(floats, jnp.asarray(span), jnp.asarray(low))
+    return lax.max(low, scaled)
+
+
+def _uniform_between_arrays(key, shape, dtype, minval, maxval):
+    minval = args.to_rank(convert(minval, dtype), len(shape))
+    maxval = args.to_rank(convert(maxval, dtype), len(shape))
+    floats = args.fused(unit(key, shape, dtype), maxval - minval, minval)
+    if floats.shape != shape:
+        raise ValueError(
+            f"uniform: needed minval and maxval that broadcast to shape {shape}, got shapes "
+            f"{minval.shape} and {maxval.shape}")
+    return jnp.maximum(minval, floats)
+
+
+def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
+    """True with probability p; mode "high" spends twice the bits, for p below 1e-7."""
+    if shape is not None:
+        shape = args.canonical_shape(shape)
+    if mode not in ("high", "low"):
+        raise ValueError(f"got {mode=}, expected 'high' or 'low'")
+    args.check_sharding("bernoulli", out_sharding)
+    key = args.one_key("bernoulli", key)
+    dtype = dtypes.dtype(p)
+    if not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype}.")
+    if shape is None:
+        shape = np.shape(p)
+    else:
+        args.check_shape("bernoulli", shape, np.shape(p))
+    p = np.array(p, dtype)[()] if type(p) is float else to_rank(convert(p, dtype), len(shape))
+    if mode == "low":
+        return unit(key, shape, dtype) < p
+    coarse, fine = unit(key, (2, *shape), dtype)
+    return fine * 2.0 ** -dtypes.finfo(dtype).nmant < p - coarse
+
+
+to_rank = args.to_rank
+
+
+def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
+    """Uniform integers in [minval, maxval).
+
+    >>> randint(key(0), (3,), 0, 10).shape
+    (3,)
+    """
+    key = args.one_key("randint", key)
+    dtype = args.any_dtype("randint", dtype, int)
+    shape = args.canonical_shape(shape)
+    args.check_sharding("randint", out_sharding)
+    if not dtypes.issubdtype(dtype, np.integer):
+        raise TypeError(f"randint only accepts integer dtypes, got {dtype}")
+    info, drawn = dtypes.iinfo(dtype), dtype
+    if info.bits < 32:  # narrow types are drawn in 32 bits, where the remainder is less biased
+        drawn = np.dtype(np.int32)
+        minval = _clipped(minval, int(info.min), int(info.max))
+        maxval = _clipped(maxval, int(info.min), int(info.max) + 1)
+    default = dtypes.iinfo(dtypes.default_int_dtype())
+    if all(type(v) is int and default.min <= v <= default.max for v in (minval, maxval)):
+        result = _randint_between(key, shape, minval, maxval, drawn)
+    else:
+        result = _randint_between_arrays(key, shape, minval, maxval, drawn)
+    return result if drawn == dtype else result.astype(dtype)
+
+
+def _clipped(x, low, high):
+    if type(x) is int and -(2**31) <= x < 2**31:
+        return min(max(x, low), high)
+    return jnp.clip(jnp.asarray(x).astype(np.int32), low, high)
+
+
+def _randint_between(key, shape, minval, maxval, dtype):
+    """randint between Python integers: everything but the bits is known beforehand."""
+    info = dtypes.iinfo(dtype)
+    width, low, top = info.bits, int(info.min), int(info.max)
+    first, last = min(max(minval, low), top), min(max(maxval, low), top)
+    span = 1 if last <= first else (last - first + (maxval > top)) % 2**width
+    multiplier = span and (2 ** (width // 2) % span) ** 2 % 2**width % span
+    upper, lower = args.split_key(key)
+    unsigned = UNSIGNED[width].type
+    offset = random_bits(lower, width, shape)
+    if span:  # 0 stands for 2**width: all bits serve
+        offset = lax.rem(offset, unsigned(span)) if span > 1 else offset * unsigned(0)
+    if multiplier:
+        high = lax.rem(random_bits(upper, width, shape), unsigned(span))
+        offset = lax.rem(high * unsigned(multiplier) + offset, unsigned(span))
+    return convert(offset, dtype) + dtype.type(first)
+
+
+def _randint_between_arrays(key, shape, minval, maxval, dtype):
+    args.check_shape("randint", shape, np.shape(minval), np.shape(maxval))
+    args.check_arraylike("randint", minval, maxval)
+    minval, maxval = (jnp.asarray(v) for v in (minval, maxval))
+    minval, maxval = (v if dtypes.issubdtype(v.dtype, np.integer) else v.astype(int)
+                      for v in (minval, maxval))
+    info = dtypes.iinfo(dtype)
+    width = info.bits
+    if width not in UNSIGNED:
+        raise TypeError(f"randint: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
+    top = min(int(info.max), int(dtypes.iinfo(maxval.dtype).max))
+    beyond = maxval > maxval.dtype.type(top)  # maxval itself need not fit dtype: randint(…, 0, 256)
+    minval, maxval = (to_rank(_clip_to(v, dtype), len(shape)) for v in (minval, maxval))
+    beyond = to_rank(beyond, len(shape))
+
+    unsigned = UNSIGNED[width].type
+    one, zero = unsigned(1), unsigned(0)
+    span = convert(maxval - minval, unsigned)
+    span = jnp.where(maxval <= minval, one, span)  # an empty range gives minval
+    span = jnp.where(beyond & (maxval > minval), span + one, span)
+    full = span == zero  # wrapped around: every bit pattern is in range
+    span = jnp.where(full, one, span)
+    # The draw has 2 * width bits: (high 2**width + low) mod span, by modular arithmetic.
+    multiplier = lax.rem(jnp.full_like(span, 2 ** (width // 2)), span)
+    multiplier = lax.rem(multiplier * multiplier, span)
+    upper, lower = args.split_key(key)
+    high, low = random_bits(upper, width, shape), random_bits(lower, width, shape)
+    span, multiplier, full = (jnp.broadcast_to(v, shape) for v in (span, multiplier, full))
+    offset = lax.rem(lax.rem(high, span) * multiplier + lax.rem(low, span), span)
+    return minval + convert(jnp.where(full, low, offset), dtype)
+
+
+def _clip_to(x, dtype):
+    """Integers x clipped to the range of dtype, and converted."""
+    own, new = dtypes.iinfo(x.dtype), dtypes.iinfo(dtype)
+    low, high = max(int(own.min), int(new.min)), min(int(own.max), int(new.max))
+    return jnp.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
+
+
+def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
+    """The integers below x, or the slices of array x along `axis`, in random order."""
+    key = args.one_key("permutation", key)
+    args.check_arraylike("permutation", x)
+    args.check_sharding("permutation", out_sharding)
+    axis = _canonical_axis(axis, np.ndim(x) or 1)
+    if not np.ndim(x):
+        if not dtypes.issubdtype(dtypes.dtype(x), np.integer):
+            raise TypeError("x must be an integer or at least 1-dimensional")
+        count = args.concrete("argument x of permutation", int, x)
+        return _shuffled(key, jnp.arange(count), axis)
+    if not isinstance(x, Array):
+        x = jnp.asarray(x)
+    if independent or x.ndim == 1:
+        return _shuffled(key, x, axis)
+    order = _shuffled(key, jnp.arange(x.shape[axis]), 0)
+    return jnp.take(x, order, axis)
+
+
+def _canonical_axis(axis, ndim):
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+    return axis % ndim
+
+
+def _shuffled(key, x, axis):
+    """Sort by random 32-bit numbers, often enough that ties in all rounds are unlikely."""
+    rounds = math.ceil(3 * np.log(max(1, x.size)) / np.log(2**32 - 1))
+    for _ in range(rounds):
+        key, subkey = args.split_key(key)
+        _, x = lax.sort_key_val(random_bits(subkey, 32, x.shape), x, axis)
+    return x
+
+
+def choice(key, a, shape=(), replace=True, p=None, axis=0, mode=None):
+    """Random elements of `a` (or integers below it), with or without replacement.
+
+    `p` gives the probabilities of the entries, uniform by default."""
+    key = args.one_key("choice", key)
+    if not isinstance(shape, Sequence):
+        raise TypeError(f"shape argument of random.choice must be a sequence, got {shape}")
+    args.check_arraylike("choice", a)
+    array = jnp.asarray(a)
+    if array.ndim:
+        axis = _canonical_axis(axis, array.ndim)
+        population = array.shape[axis]
+    else:
+        population = args.concrete("choice", int, a)
+    draws = math.prod(shape)
+    if draws == 0:
+        return jnp.zeros(shape, dtype=array.dtype)
+    if population <= 0:
+        raise ValueError("a must be greater than 0 unless no samples are taken")
+    if not replace and draws > population:
+        raise ValueError(
+            f"Cannot take a larger sample (size {draws}) than population (size {population}) "
+            "when 'replace=False'")
+    if p is None and not replace:
+        picked = permutation(key, array if array.ndim else population, axis)
+        picked = picked[(slice(None),) * axis + (slice(draws),)]
+    else:
+        if p is None:
+            order = randint(key, shape, 0, population)
+        else:
+            order = _weighted(key, population, shape, replace, p, mode)
+        picked = jnp.take(array, order, axis) if array.ndim else order
+    if not array.ndim:
+        return picked.reshape(shape)
+    return picked.reshape(array.shape[:axis] + tuple(shape) + array.shape[axis + 1:])
+
+
+def _weighted(key, population, shape, replace, p, mode):
+    """Indices drawn with probabilities p."""
+    args.check_arraylike("choice", p)
+    (p,) = args.inexact(p)
+    if p.shape != (population,):
+        raise ValueError(
+            "p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
+            f"{p.shape} and a.shape[axis] is {population}.")
+    if replace:
+        cumulative = jnp.cumsum(p)
+        level = cumulative[-1] * (1 - unit(key, tuple(shape), cumulative.dtype))
+        return jnp.searchsorted(cumulative, level).astype(int)
+    # The largest of log p + Gumbel noise are a sample without replacement.
+    noise = gumbel_noise(key, (population,), p.dtype, gumbel_mode(mode))
+    return lax.top_k(noise + args.log(p), math.prod(shape))[1].astype(int)
+
+
+def gumbel_mode(mode):
+    """The mode of Gumbel sampling, checked; "low" by default."""
+    mode = "low" if mode is None else mode
+    if mode not in ("highest", "high", "low"):
+        raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
+    return mode
+
+
+def gumbel_noise(key, shape, dtype, mode):
+    """Gumbel numbers -log(-log u) from a typed key."""
+    info = dtypes.finfo(dtype)
+    if mode == "low":
+        tiny = np.array(info.tiny, dtype)
+        return -args.log(-args.log(uniform_between(key, shape, dtype, tiny, 1.0)))
+    if mode == "highest" and dtype == np.float32:
+        return _gumbel_64_bits(key, shape)
+    high, low = unit(key, (2, *shape), dtype)
+    scale, tiny = (np.array(v, dtype)[()] for v in (2.0**-info.nmant, info.tiny))
+    x = jnp.where(high >= 0.5, high, high + scale * low + tiny)
+    return -args.log(-jnp.log1p(-x))
+
+
+def _gumbel_64_bits(key, shape):
+    """float32 Gumbel numbers from 64-bit fixed-point uniforms."""
+    words = random_bits(key, 32, (2, *shape))
+    high, low = words[0], words[1]
+    flipped_high, flipped_low = ~high, ~low
+    carry = (flipped_low == np.uint32(2**32 - 1)).astype(np.uint32)
+    flipped_high, flipped_low = flipped_high + carry, flipped_low + np.uint32(1)  # 1 - u
+    below = high < np.uint32(2**31)
+    x = _float_below_one(jnp.where(below, high, flipped_high), jnp.where(below, low, flipped_low))
+    # log1p for u below one half, log above: each where it is accurate.
+    return jnp.where(below, -args.log(-jnp.log1p(-x)), -args.log(-args.log(x)))
+
+
+def _float_below_one(high, low):
+    """The float32 of a 64-bit fixed-point number in (0, 1), truncated."""
+    high_zeros, low_zeros = lax.clz(high), lax.clz(low)
+    empty = high_zeros == 32
+    mantissa = lax.bitwise_or(
+        lax.shift_left(high, high_zeros),
+        jnp.where(empty, lax.shift_left(low, low_zeros),
+                  lax.shift_right_logical(low, np.uint32(32) - high_zeros)))
+    mantissa = lax.shift_right_logical(mantissa, jnp.full_like(mantissa, 8))
+    mantissa = lax.bitwise_and(mantissa, np.uint32((1 << 23) - 1))
+    zeros = jnp.where(empty, low_zeros + np.uint32(32), high_zeros)
+    exponent = lax.shift_left(np.uint32(126) - zeros, jnp.full_like(zeros, 23))
+    exponent = lax.bitwise_and(exponent, np.uint32((1 << 30) - (1 << 22)))
+    return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)

@@ -1,0 +1,157 @@
+"""Random keys: made from seeds, split, folded, taken apart and put together.
+
+A key is one element of dtype `key<fry>`; functions also take and return the older form, raw uint32
+words of shape (..., 2): what came in raw goes out raw. The one generator is Threefry-2x32.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile.engine import dtypes
+from toile.engine.arrays import Array
+from toile.engine.config import flags
+from toile.primitives.random import (
+    random_fold_in,
+    random_seed,
+    random_split,
+    random_unwrap,
+    random_wrap,
+)
+from toile.random._arguments import canonical_shape, wrapped_key
+
+GENERATOR = "threefry2x32"
+
+
+class PRNGSpec:
+    """Names a generator without exposing it."""
+
+    __slots__ = ("_impl",)
+
+    def __init__(self, impl):
+        self._impl = impl
+
+    def __repr__(self):
+        return f"PRNGSpec({getattr(self._impl, 'name', self._impl)!r})"
+
+    def __hash__(self):
+        return hash(self._impl)
+
+    def __eq__(self, other):
+        return isinstance(other, PRNGSpec) and self._impl == other._impl
+
+
+def _check_impl(name, impl, dtype=None):
+    """Raise unless the generator asked for, by name, spec or dtype, is the one there is."""
+    if dtype is not None:
+        if impl is not None:
+            raise ValueError(f"{name}: Cannot specify both `impl` and `dtype`")
+        impl = dtype
+    if impl is None:
+        impl = flags.default_prng_impl
+    if isinstance(impl, PRNGSpec):
+        impl = impl._impl
+    if isinstance(impl, dtypes.KeyDType):
+        impl = impl._impl
+    found = impl if isinstance(impl, str) else getattr(impl, "name", None)
+    if found is None:
+        raise TypeError(
+            f"{name}: unrecognized type {type(impl)} for specifying PRNG implementation, needed a "
+            "name such as 'threefry2x32'")
+    if found not in dtypes.KEY_IMPLS:
+        known = ", ".join(f'"{n}"' for n in dtypes.KEY_IMPLS)
+        raise ValueError(
+            f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: {known}?')
+    if found != GENERATOR:
+        raise NotImplementedError(
+            f"{name}: needed PRNG implementation '{GENERATOR}', got '{found}' (its numbers differ "
+            "between devices and compilers; leave impl out)")
+
+
+def key_dtype(impl_spec=None):
+    """The dtype of keys of the given generator."""
+    _check_impl("key_dtype", impl_spec)
+    return dtypes.key_dtype(GENERATOR)
+
+
+def key(seed, *, impl=None, dtype=None):
+    """A typed key from an integer seed.
+
+    >>> k = key(0)
+    >>> k.shape
+    ()
+    """
+    _check_impl("key", impl, dtype)
+    return _seeded("key", seed)
+
+
+def PRNGKey(seed, *, impl=None):
+    """A key in the older form, two uint32 words, from an integer seed."""
+    _check_impl("PRNGKey", impl)
+    return random_unwrap(_seeded("PRNGKey", seed))
+
+
+def _seeded(name, seed):
+    if isinstance(seed, int):
+        # All 64 bits under x64, else the low 32: hash values are common seeds, and large.
+        seed = np.int64(seed)
+        return random_seed(jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32)))
+    if isinstance(getattr(seed, "dtype", None), dtypes.KeyDType):
+        raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.")
+    if np.ndim(seed):
+        raise TypeError(
+            f"{name} accepts a scalar seed, but was given an array of shape {np.shape(seed)} != () "
+            "(use vmap for batching)")
+    seed = seed if isinstance(seed, Array) else jnp.asarray(seed)
+    if not dtypes.issubdtype(seed.dtype, np.integer):
+        raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}")
+    return random_seed(seed)
+
+
+def split(key, num=2):
+    """`num` new keys along a new leading axis; a tuple gives that shape of keys."""
+    typed, raw = wrapped_key("split", key)
+    shape = num if isinstance(num, Sequence) else (num,)
+    keys = random_split(typed, canonical_shape(shape))
+    return random_unwrap(keys) if raw else keys
+
+
+def fold_in(key, data):
+    """A new key determined by `key` and an integer, such as a step or device number."""
+    typed, raw = wrapped_key("fold_in", key)
+    if np.ndim(data):
+        raise TypeError(
+            f"fold_in accepts a scalar, but was given an array of shape {np.shape(data)} != () "
+            "(use vmap for batching)")
+    new = random_fold_in(typed, jnp.asarray(data, dtype=np.uint32))
+    return random_unwrap(new) if raw else new
+
+
+def key_data(keys):
+    """The uint32 words behind keys, along a new last axis."""
+    return random_unwrap(wrapped_key("key_data", keys, batched=True)[0])
+
+
+def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
+    """Keys from their uint32 words."""
+    _check_impl("wrap_key_data", impl, dtype)
+    words = key_bits_array
+    if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
+        raise TypeError(f"wrap_key_data: needed an array of key data, got {words!r}")
+    if words.ndim < 1 or words.shape[-1] != 2 or words.dtype != np.uint32:
+        raise TypeError(
+            "wrap_key_data: invalid PRNG key data: needed uint32 of shape (..., 2), got "
+            f"{words.dtype} of shape {tuple(words.shape)}")
+    return random_wrap(words if isinstance(words, Array) else jnp.asarray(words))
+
+
+def key_impl(keys):
+    """The name of the generator that keys belong to."""
+    wrapped_key("key_impl", keys, batched=True)
+    return GENERATOR
+
+
+def clone(key):
+    """The key itself, marked as used again on purpose."""
+    return key

@@ -1,0 +1,244 @@
+"""Gamma numbers and the samplers built on them.
+
+Marsaglia and Tsang's rejection method, run for all elements at once: each has a key of its own, so
+its number does not depend on how long the others take. Derivatives with respect to the shape
+parameter go through the sample (implicit reparametrization).
+"""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api import custom_jvp
+from toile.engine import dtypes
+from toile.primitives.random import random_split
+from toile.random import _arguments as args
+from toile.random._arguments import convert
+from toile.random.bits import unit
+from toile.random.samplers_inverse import standard_exponential
+from toile.random.samplers_normal import signs, standard_normal
+
+
+def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
+    """Gamma numbers of shape parameter a and scale 1.
+
+    >>> gamma(key(0), 2.0, (3,)).shape
+    (3,)
+    """
+    args.check_sharding("gamma", out_sharding)
+    return _gamma(args.one_key("gamma", key), a, shape, args.float_dtype("gamma", dtype), False)
+
+
+def loggamma(key, a, shape=None, dtype=None, *, out_sharding=None):
+    """Logarithms of gamma numbers, accurate where those underflow (small a)."""
+    args.check_sharding("loggamma", out_sharding)
+    return _gamma(args.one_key("loggamma", key), a, shape, args.float_dtype("gamma", dtype), True)
+
+
+def _gamma(key, a, shape, dtype, log_space):
+    shape = args.joint_shape("gamma", shape, a)
+    a = args.spread(a, shape, dtype)
+    return (_log_gamma_sample if log_space else _gamma_sample)(key, a)
+
+
+@custom_jvp
+def _gamma_sample(key, a):
+    return _sample(key, a, log_space=False)
+
+
+@custom_jvp
+def _log_gamma_sample(key, a):
+    return _sample(key, a, log_space=True)
+
+
+@_gamma_sample.defjvp
+def _gamma_sample_jvp(primals, tangents):
+    sample = _gamma_sample(*primals)
+    return sample, tangents[1] * lax.random_gamma_grad(primals[1], sample)
+
+
+@_log_gamma_sample.defjvp
+def _log_gamma_sample_jvp(primals, tangents):
+    log_sample = _log_gamma_sample(*primals)
+    sample = lax.exp(log_sample)
+    tiny = np.array(dtypes.finfo(sample.dtype).tiny, sample.dtype)[()]
+    sample = jnp.where(sample == 0, tiny, sample)  # d log x = dx / x, and exp may underflow
+    return log_sample, tangents[1] * (lax.random_gamma_grad(primals[1], sample) / sample)
+
+
+class _RandomGamma:
+    """Stands for JAX's primitive of this name: `bind(key, a, log_space=…)`."""
+
+    name = "random_gamma"
+
+    def bind(self, key, a, *, log_space):
+        """Gamma numbers, one for each element of a."""
+        return (_log_gamma_sample if log_space else _gamma_sample)(key, a)
+
+    def __repr__(self):
+        return self.name
+
+
+random_gamma_p = _RandomGamma()
+
+
+def _sample(key, a, log_space):
+    """Gamma(a), one number per element of a, under keys split from `key`.
+
+    Below a = 1 a sample of Gamma(a + 1) times u ** (1 / a) is one of Gamma(a)."""
+    dtype = a.dtype
+    one, third = (np.array(v, dtype)[()] for v in (1.0, 1.0 / 3.0))
+    missing = a.shape[key.ndim:]
+    keys = random_split(key, missing)
+    large = a >= one
+    d = jnp.where(large, a, a + one) - third
+    c = third * lax.rsqrt(d)
+    keys, boost_keys = args.split_key(keys)
+    cube = _accepted_cube(keys, c, d)
+    if log_space:
+        log_u = -standard_exponential(boost_keys, (), dtype)
+        boost = jnp.where(large | (log_u == 0), dtype.type(0), log_u * (one / a))
+        return args.log(d) + args.log(cube) + boost
+    u = one - unit(boost_keys, (), dtype)
+    return d * cube * jnp.where(large, one, lax.pow(u, one / a))
+
+
+def _accepted_cube(keys, c, d):
+    """v³ with v = 1 + c x for normal x, accepted so that d v³ is Gamma(d + 1/3)."""
+    dtype = c.dtype
+    zero, one, half, squeeze = (np.array(v, dtype)[()] for v in (0, 1, 0.5, 0.0331))
+
+    def rejected(x2, cube, u):
+        quick = u >= one - squeeze * (x2 * x2)
+        return quick & (lax.log(u) >= x2 * half + d * ((one - cube) + lax.log(cube)))
+
+    def body(carry):
+        keys, x2, cube, u = carry
+        again = rejected(x2, cube, u)
+        new_keys, x_keys, u_keys = args.split_key(keys, 3)
+        x, v = _positive(x_keys, c)
+        return (jnp.where(again, new_keys, keys), jnp.where(again, x * x, x2),
+                jnp.where(again, v * v * v, cube), jnp.where(again, unit(u_keys, (), dtype), u))
+
+    like = jnp.zeros_like(c)
+    start = keys, like, like + one, like + dtype.type(2)  # rejected, unless d is nan
+    return lax.while_loop(lambda carry: jnp.any(rejected(*carry[1:])), body, start)[2]
+
+
+def _positive(keys, c):
+    """Normal x and v = 1 + c x, drawn again where v is not positive."""
+    dtype = c.dtype
+    zero, one = dtype.type(0), dtype.type(1)
+
+    def body(carry):
+        keys, x, v = carry
+        again = v <= zero
+        new_keys, x_keys = args.split_key(keys)
+        new_x = standard_normal(x_keys, (), dtype)
+        new_v = args.fused(new_x, c, jnp.full_like(c, one))
+        return (jnp.where(again, new_keys, keys), jnp.where(again, new_x, x),
+                jnp.where(again, new_v, v))
+
+    start = keys, jnp.zeros_like(c), jnp.full_like(c, -1)
+    return lax.while_loop(lambda carry: jnp.any(carry[2] <= zero), body, start)[1:]
+
+
+def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
+    """Beta numbers x / (x + y) of gamma numbers x of shape a and y of shape b."""
+    key = args.one_key("beta", key)
+    dtype = args.float_dtype("beta", dtype)
+    args.check_castable("beta", dtype, a, b)
+    shape = args.joint_shape("beta", shape, a, b)
+    args.check_sharding("beta", out_sharding)
+    key_a, key_b = args.split_key(key)
+    log_x = _gamma(key_a, a, shape, dtype, True)
+    log_y = _gamma(key_b, b, shape, dtype, True)
+    largest = lax.max(log_x, log_y)
+    x, y = jnp.exp(log_x - largest), jnp.exp(log_y - largest)
+    return x / (x + y)
+
+
+def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
+    """Probability vectors of concentration alpha, along the last axis."""
+    key = args.one_key("dirichlet", key)
+    dtype = args.float_dtype("dirichlet", dtype)
+    args.check_sharding("dirichlet", out_sharding)
+    if np.ndim(alpha) < 1:
+        raise ValueError(f"dirichlet requires alpha.ndim >= 1, got alpha.ndim == {np.ndim(alpha)}")
+    batch, n = np.shape(alpha)[:-1], np.shape(alpha)[-1:]
+    shape = batch if shape is None else args.canonical_shape(shape)
+    args.check_shape("dirichlet", shape, batch)
+    log_x = _gamma(key, alpha, shape + n, dtype, True)
+    top = lax.stop_gradient(jnp.max(log_x, axis=-1, keepdims=True, initial=-np.inf))
+    x = jnp.exp(log_x - top)
+    return x / jnp.sum(x, axis=-1, keepdims=True)
+
+
+def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
+    """Sums of df squared standard normal numbers; df need not be an integer."""
+    key = args.one_key("chisquare", key)
+    dtype = args.float_dtype("chisquare", dtype)
+    shape = args.joint_shape("chisquare", shape, df)
+    args.check_castable("chisquare", dtype, df)
+    args.check_sharding("chisquare", out_sharding)
+    return _chisquare(key, convert(df, dtype), shape, dtype)
+
+
+def _chisquare(key, df, shape, dtype):
+    two = dtype.type(2)
+    return jnp.exp(_gamma(key, df / two, shape, dtype, True)) * two
+
+
+def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
+    """The ratio of two chi-square numbers, each divided by its degrees of freedom."""
+    key = args.one_key("f", key)
+    dtype = args.float_dtype("f", dtype)
+    shape = args.joint_shape("f", shape, dfnum, dfden)
+    args.check_sharding("f", out_sharding)
+    args.check_castable("f", dtype, dfnum, dfden)
+    dfnum, dfden = (args.to_rank(convert(v, dtype), len(shape)) for v in (dfnum, dfden))
+    below_key, above_key = args.split_key(key)
+    above = _chisquare(above_key, dfnum, shape, dtype) / dfnum
+    return above / (_chisquare(below_key, dfden, shape, dtype) / dfden)
+
+
+def t(key, df, shape=None, dtype=None, *, out_sharding=None):
+    """Student's t numbers of df degrees of freedom."""
+    key = args.one_key("t", key)
+    dtype = args.float_dtype("t", dtype)
+    shape = args.joint_shape("t", shape, df)
+    args.check_sharding("t", out_sharding)
+    args.check_castable("t", dtype, df)
+    half = args.to_rank(convert(df, dtype) / dtype.type(2), len(shape))
+    normal_key, gamma_key = args.split_key(key)
+    n = standard_normal(normal_key, shape, dtype)
+    return n * jnp.sqrt(half / _gamma(gamma_key, half, shape, dtype, False))
+
+
+def generalized_normal(key, p, shape=(), dtype=None, *, out_sharding=None):
+    """Numbers with density proportional to exp(-|x|ᵖ)."""
+    shape = args.canonical_shape(shape)
+    key = args.one_key("generalized_normal", key)
+    dtype = args.any_dtype("generalized_normal", dtype, float)
+    args.check_sharding("generalized_normal", out_sharding)
+    return _generalized_normal(key, p, shape, dtype)
+
+
+def _generalized_normal(key, p, shape, dtype):
+    gamma_key, sign_key = args.split_key(key)
+    size = _gamma(gamma_key, 1 / p, shape, dtype, False)
+    return signs(sign_key, shape, dtype) * size ** (1 / p)
+
+
+def ball(key, d, p=2, shape=(), dtype=None, *, out_sharding=None):
+    """Points of the unit ball of the p-norm in d dimensions, uniformly."""
+    shape = args.canonical_shape(shape)
+    key = args.one_key("ball", key)
+    dtype = args.any_dtype("ball", dtype, float)
+    d = args.concrete("ball", int, d)
+    args.check_sharding("ball", out_sharding)
+    p = jnp.asarray(p)
+    point_key, length_key = args.split_key(key)
+    x = _generalized_normal(point_key, p, (*shape, d), dtype)
+    e = standard_exponential(length_key, shape, dtype)
+    return x / ((jnp.abs(x) ** p).sum(-1) + e)[..., None] ** (1 / p)

@@ -1,0 +1,209 @@
+"""Samplers built on the normal distribution.
+
+A standard normal number is sqrt(2) erf_inv(u) with u uniform in (-1, 1).
+"""
+
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.engine import dtypes
+from toile.random import _arguments as args
+from toile.random._arguments import convert
+from toile.random.bits import uniform_between, unit
+
+
+def normal(key, shape=(), dtype=None, *, out_sharding=None):
+    """Standard normal numbers; complex ones have independent parts of variance one half.
+
+    >>> normal(key(0), (2, 3)).shape
+    (2, 3)
+    """
+    key = args.one_key("normal", key)
+    args.check_sharding("normal", out_sharding)
+    dtype = args.float_dtype("normal", dtype, allow_complex=True)
+    return standard_normal(key, args.canonical_shape(shape), dtype)
+
+
+_bounds = {}
+
+
+def _bounds_of(dtype):
+    """The float next to -1, and sqrt(2), in `dtype`."""
+    if dtype not in _bounds:
+        low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
+        _bounds[dtype] = low, np.array(np.sqrt(2), dtype)[()]
+    return _bounds[dtype]
+
+
+def standard_normal(key, shape, dtype):
+    """Normal numbers for a typed key or, elementwise, an array of keys."""
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        real = dtypes.dtype_to_real(dtype)
+        re, im = (standard_normal(k, shape, real).astype(dtype) for k in args.split_key(key))
+        return (re + 1j * im) / np.array(np.sqrt(2), dtype)
+    low, root = _bounds_of(dtype)
+    return lax.erf_inv(_symmetric(key, shape, dtype, low)) * root
+
+
+def _symmetric(key, shape, dtype, low):
+    """Uniform floats in (-1, 1); 2 u + low rounds once since 2 u is exact."""
+    low = low[()]
+    return lax.max(low, unit(key, shape, dtype) * dtype.type(2) + low)
+
+
+def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
+    """Standard normal numbers conditioned to lie in (lower, upper)."""
+    if shape is not None:
+        shape = args.canonical_shape(shape)
+    key = args.one_key("truncated_normal", key)
+    args.check_sharding("truncated_normal", out_sharding)
+    dtype = args.float_dtype("truncated_normal", dtype)
+    shape = args.joint_shape("truncated_normal", shape, lower, upper)
+    root = np.array(np.sqrt(2), dtype)[()]
+    lower, upper = convert(lower, dtype), convert(upper, dtype)
+    u = uniform_between(key, shape, dtype, lax.erf(lower / root), lax.erf(upper / root))
+    # Rounding may reach the bounds, which are outside the open interval.
+    least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
+    most = lax.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))
+    return jnp.clip(lax.erf_inv(u) * root, least, most)
+
+
+UNIT_SCALE = np.float32(1)
+
+
+def lognormal(key, sigma=UNIT_SCALE, shape=None, dtype=None, *, out_sharding=None):
+    """exp(sigma x) of standard normal x."""
+    key = args.one_key("lognormal", key)
+    dtype = args.float_dtype("lognormal", dtype, allow_complex=True)
+    shape = args.joint_shape("lognormal", shape, sigma)
+    args.check_sharding("lognormal", out_sharding)
+    args.check_castable("lognormal", dtype, sigma)
+    return lax.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
+
+
+def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky", *,
+                        out_sharding=None):
+    """Normal vectors of given mean (…, n) and covariance (…, n, n).
+
+    `shape` is that of the batch; `method` says how cov is factored: cholesky, svd or eigh."""
+    key = args.one_key("multivariate_normal", key)
+    mean, cov = args.inexact(mean, cov)
+    if method not in ("svd", "eigh", "cholesky"):
+        raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
+    dtype = mean.dtype if dtype is None else args.float_dtype("multivariate_normal", dtype)
+    if shape is not None:
+        shape = args.canonical_shape(shape)
+    args.check_sharding("multivariate_normal", out_sharding)
+    if mean.ndim < 1:
+        raise ValueError(
+            f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}")
+    if cov.ndim < 2:
+        raise ValueError(f"multivariate_normal requires cov.ndim >= 2, got cov.ndim == {cov.ndim}")
+    n = mean.shape[-1]
+    if cov.shape[-2:] != (n, n):
+        raise ValueError(
+            f"multivariate_normal requires cov.shape == (..., n, n) for n={n}, but got "
+            f"cov.shape == {cov.shape}.")
+    if shape is None:
+        shape = lax.broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
+    else:
+        args.check_shape("normal", shape, mean.shape[:-1], cov.shape[:-2])
+    noise = standard_normal(key, shape + (n,), dtype)
+    return mean + jnp.einsum("...ij,...j->...i", _square_root(cov, method), noise)
+
+
+def _square_root(cov, method):
+    """A factor F with F Fᵀ = cov."""
+    if method == "svd":
+        u, s, _ = jnp.linalg.svd(cov)
+        return u * jnp.sqrt(s[..., None, :])
+    if method == "eigh":
+        w, v = jnp.linalg.eigh(cov)
+        return v * jnp.sqrt(w[..., None, :])
+    return jnp.linalg.cholesky(cov)
+
+
+def maxwell(key, shape=(), dtype=None, *, out_sharding=None):
+    """The length of three standard normal numbers."""
+    key = args.one_key("maxwell", key)
+    dtype = args.float_dtype("maxwell", dtype)
+    args.check_sharding("maxwell", out_sharding)
+    return _maxwell(key, args.canonical_shape(shape), dtype)
+
+
+def _maxwell(key, shape, dtype):
+    return jnp.linalg.norm(standard_normal(key, (*shape, 3), dtype), axis=-1)
+
+
+def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
+    """-1 or 1 with equal probability."""
+    key = args.one_key("rademacher", key)
+    dtype = args.any_dtype("rademacher", dtype, int)
+    args.check_sharding("rademacher", out_sharding)
+    return signs(key, args.canonical_shape(shape), dtype)
+
+
+def signs(key, shape, dtype):
+    """±1 from a typed key."""
+    heads = unit(key, shape, dtypes.default_float_dtype()) < 0.5
+    return (2 * heads.astype(dtype) - 1).astype(dtype)
+
+
+def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
+    """loc + scale times a Maxwell number of random sign."""
+    key = args.one_key("double_sided_maxwell", key)
+    dtype = args.float_dtype("double_sided_maxwell", dtype)
+    shape = args.canonical_shape(shape)
+    parameters = lax.broadcast_shapes(np.shape(loc), np.shape(scale))
+    shape = (shape or parameters) + parameters
+    length_key, sign_key = args.split_key(key)
+    length = _maxwell(length_key, shape, dtype)
+    return signs(sign_key, shape, dtype) * length * scale + loc
+
+
+def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):
+    """scale times the length of two standard normal numbers."""
+    key = args.one_key("rayleigh", key)
+    dtype = args.float_dtype("rayleigh", dtype)
+    shape = args.joint_shape("rayleigh", shape, scale)
+    args.check_sharding("rayleigh", out_sharding)
+    args.check_castable("rayleigh", dtype, scale)
+    log_u = args.log(unit(key, shape, dtype))
+    return args.spread(scale, shape, dtype) * lax.sqrt(log_u * dtype.type(-2))
+
+
+def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
+    """Inverse Gaussian numbers of the given mean and scale 1."""
+    key = args.one_key("wald", key)
+    dtype = args.float_dtype("wald", dtype)
+    shape = args.joint_shape("wald", shape, mean)
+    args.check_sharding("wald", out_sharding)
+    args.check_castable("wald", dtype, mean)
+    normal_key, uniform_key = args.split_key(key)
+    mean = args.spread(mean, shape, dtype)
+    v = standard_normal(normal_key, shape, dtype)
+    z = unit(uniform_key, shape, dtype)
+    y = v * v
+    mean_squared = mean * mean
+    # The smaller root of the quadratic that v² satisfies; the other is mean² / x.
+    root = lax.sqrt(4 * mean * y + mean_squared * (y * y))
+    x = mean + mean_squared * y / 2 - mean / 2 * root
+    return jnp.where(z <= mean / (mean + x), x, mean_squared / x)
+
+
+def orthogonal(key, n, shape=(), dtype=None, m=None, *, out_sharding=None):
+    """Orthogonal (or unitary) matrices, uniformly; n by m ones have orthonormal rows or columns."""
+    shape = args.canonical_shape(shape)
+    key = args.one_key("orthogonal", key)
+    dtype = args.any_dtype("orthogonal", dtype, float)
+    n = args.concrete("orthogonal", operator.index, n)
+    m = n if m is None else args.concrete("orthogonal", operator.index, m)
+    args.check_sharding("orthogonal", out_sharding)
+    z = standard_normal(key, (*shape, max(n, m), min(n, m)), dtype)
+    q, r = jnp.linalg.qr(z)
+    # Signs of R's diagonal make the factorization unique, hence Q uniform.
+    x = q * jnp.expand_dims(jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1)), -2)
+    return jnp.swapaxes(x, -1, -2) if n < m else x

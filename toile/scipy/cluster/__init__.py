@@ -1,0 +1,5 @@
+"""Clustering: vector quantisation."""
+
+from toile.scipy.cluster import vq
+
+__all__ = ["vq"]

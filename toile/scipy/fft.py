@@ -1,0 +1,117 @@
+"""Discrete cosine transforms of type 2 and their inverses, through the FFT.
+
+Reordering the samples (evens, then odds backwards) makes the DCT the real part of a rotated FFT of the
+same length (Makhoul 1980).
+"""
+
+import functools
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.nn._promote import array, canonical_axis, inexact, is_complex, to_complex
+
+__all__ = ["dct", "dctn", "idct", "idctn"]
+
+
+def _check(name, type, norm):
+    if type != 2:
+        raise NotImplementedError("Only DCT type 2 is implemented.")
+    if norm not in (None, "backward", "ortho"):
+        raise ValueError(f"jax.scipy.fft.{name}: norm={norm!r} is not implemented")
+
+
+def _resized(x, n, axis):
+    """`x` zero-padded or cut to length n along `axis`."""
+    if n is None or n == x.shape[axis]:
+        return x
+    pads = [(0, n - x.shape[axis] if a == axis else 0, 0) for a in range(x.ndim)]
+    return lax.pad(x, jnp.array(0, x.dtype), pads)
+
+
+def _along(vector, axis, ndim):
+    return vector.reshape([-1 if a == axis else 1 for a in range(ndim)])
+
+
+def _rotation(n, axis, ndim, dtype):
+    """exp(-iπk/2n) along `axis`."""
+    k = jnp.arange(n, dtype=dtype)
+    return _along(jnp.exp(-0.5j * np.pi * k / n).astype(to_complex(dtype)), axis, ndim)
+
+
+def _ortho(x, axis):
+    """Scale by 1/√(2n), and the first coefficient by 1/√2 more."""
+    n = x.shape[axis]
+    factor = np.sqrt(np.where(np.arange(n) == 0, 4.0, 2.0) * n)
+    return x / _along(jnp.asarray(factor, x.dtype), axis, x.ndim)
+
+
+def _split_complex(f, x):
+    return lax.complex(f(x.real), f(x.imag))
+
+
+def dct(x, type=2, n=None, axis=-1, norm=None):
+    """Type-2 discrete cosine transform along `axis`."""
+    x = array("dct", x)
+    _check("dct", type, norm)
+    if is_complex(x):
+        return _split_complex(functools.partial(dct, n=n, axis=axis, norm=norm), x)
+    axis = canonical_axis(axis, x.ndim)
+    x = _resized(x, n, axis)
+    n = x.shape[axis]
+    order = np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)[::-1]])
+    spectrum = jnp.fft.fft(jnp.take(x, order, axis=axis), axis=axis)
+    out = 2 * (spectrum * _rotation(n, axis, x.ndim, spectrum.real.dtype)).real
+    return _ortho(out, axis) if norm == "ortho" else out
+
+
+def idct(x, type=2, n=None, axis=-1, norm=None):
+    """Inverse of `dct`."""
+    x = array("idct", x)
+    _check("idct", type, norm)
+    if is_complex(x):
+        return _split_complex(functools.partial(idct, n=n, axis=axis, norm=norm), x)
+    axis = canonical_axis(axis, x.ndim)
+    (x,) = inexact("idct", _resized(x, n, axis))
+    n = x.shape[axis]
+    if norm != "ortho":
+        x = _ortho(x, axis)
+    x = _ortho(x, axis)
+    rotation = _rotation(n, axis, x.ndim, x.dtype)
+    values = jnp.fft.ifft(x.astype(rotation.dtype) / rotation * (2 * n), axis=axis).real
+    order = np.concatenate([np.arange(0, n, 2), np.arange(1, n, 2)[::-1]])
+    return jnp.take(values, np.argsort(order), axis=axis)
+
+
+def _axes(name, x, s, axes):
+    """The axes to transform and their lengths (or None)."""
+    if s is not None:
+        s = list(s) if hasattr(s, "__iter__") else [operator.index(s)]
+        if len(s) > x.ndim:
+            raise ValueError(f"s must have at most x.ndim ({x.ndim}) elements, got {len(s)}")
+    if axes is None:
+        axes = range(x.ndim - len(s), x.ndim) if s is not None else range(x.ndim)
+    elif not hasattr(axes, "__iter__"):
+        axes = (axes,)
+    axes = [canonical_axis(a, x.ndim) for a in axes]
+    return axes, [None] * len(axes) if s is None else s
+
+
+def dctn(x, type=2, s=None, axes=None, norm=None):
+    """Type-2 discrete cosine transform over several axes (all unless given)."""
+    x = array("dctn", x)
+    _check("dctn", type, norm)
+    for axis, n in zip(*_axes("dctn", x, s, axes)):
+        x = dct(x, n=n, axis=axis, norm=norm)
+    return x
+
+
+def idctn(x, type=2, s=None, axes=None, norm=None):
+    """Inverse of `dctn`."""
+    x = array("idctn", x)
+    _check("idctn", type, norm)
+    for axis, n in zip(*_axes("idctn", x, s, axes)):
+        x = idct(x, n=n, axis=axis, norm=norm)
+    return x

@@ -1,0 +1,107 @@
+"""Interpolation on rectilinear grids."""
+
+import itertools
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile.nn._promote import array, inexact
+from toile.tree_util import register_pytree_node
+
+__all__ = ["RegularGridInterpolator"]
+
+
+def _points(xi, ndim):
+    """Sample points as one array whose last axis has size `ndim`."""
+    if isinstance(xi, tuple) and len(xi) == 1:
+        xi = xi[0]
+    if isinstance(xi, tuple):
+        return jnp.stack([p.astype(float) for p in jnp.broadcast_arrays(*xi)], axis=-1)
+    xi = array("RegularGridInterpolator", xi)
+    return xi.reshape(-1, ndim) if xi.ndim == 1 else xi
+
+
+class RegularGridInterpolator:
+    """Linear or nearest interpolation of `values` on the grid with coordinates `points`."""
+
+    def __init__(self, points, values, method="linear", bounds_error=False, fill_value=np.nan):
+        _check_method(method)
+        if bounds_error:
+            raise NotImplementedError("`bounds_error` takes no effect under JIT")
+        self.method, self.bounds_error = method, bounds_error
+        (values,) = inexact("RegularGridInterpolator", values)
+        if len(points) > values.ndim:
+            raise ValueError(
+                f"there are {len(points)} point arrays, but values has {values.ndim} dimensions"
+            )
+        if fill_value is not None:
+            fill_value = array("RegularGridInterpolator", fill_value)
+            if fill_value.dtype.kind == "c" and values.dtype.kind != "c":
+                raise ValueError(
+                    "fill_value must be either 'None' or of a type compatible with values"
+                )
+        self.fill_value = fill_value
+        self.grid = tuple(array("RegularGridInterpolator", p) for p in points)
+        self.values = values
+
+    def __call__(self, xi, method=None):
+        """Interpolated values at the points `xi`, shape `(..., ndim)` or a tuple of coordinates."""
+        method = self.method if method is None else method
+        _check_method(method)
+        ndim = len(self.grid)
+        xi = _points(xi, ndim)
+        if xi.shape[-1] != ndim:
+            raise ValueError(
+                f"the requested sample points xi have dimension {xi.shape[1]}, but this "
+                f"RegularGridInterpolator has dimension {ndim}"
+            )
+        shape = xi.shape[:-1] + self.values.shape[ndim:]
+        cells, fractions, outside = self._locate(xi.reshape(-1, ndim).T)
+        value = self._linear(cells, fractions) if method == "linear" else self._nearest(cells, fractions)
+        if self.fill_value is not None:
+            outside = outside.reshape(outside.shape + (1,) * (value.ndim - 1))
+            value = jnp.where(outside, self.fill_value, value)
+        return value.reshape(shape)
+
+    def _locate(self, xi):
+        """The cell of each point along each axis, its fraction there, and whether it is outside."""
+        cells, fractions, outside = [], [], jnp.zeros((xi.shape[1],), dtype=bool)
+        for x, grid in zip(xi, self.grid):
+            i = jnp.clip(jnp.searchsorted(grid, x) - 1, 0, grid.size - 2)
+            cells.append(i)
+            fractions.append((x - grid[i]) / (grid[i + 1] - grid[i]))
+            outside = outside | (x < grid[0]) | (x > grid[-1])
+        return cells, fractions, outside
+
+    def _linear(self, cells, fractions):
+        trailing = (slice(None),) + (None,) * (self.values.ndim - len(cells))
+        total = jnp.asarray(0.0)
+        for corner in itertools.product((0, 1), repeat=len(cells)):
+            weight = jnp.asarray(1.0)
+            for up, y in zip(corner, fractions):
+                weight = weight * (y if up else 1 - y)
+            index = tuple(i + up for i, up in zip(cells, corner))
+            total = total + self.values[index] * weight[trailing]
+        return total
+
+    def _nearest(self, cells, fractions):
+        return self.values[tuple(jnp.where(y <= 0.5, i, i + 1) for i, y in zip(cells, fractions))]
+
+
+def _check_method(method):
+    if method not in ("linear", "nearest"):
+        raise ValueError(f"method {method!r} is not defined")
+
+
+def _flatten(x):
+    return (x.grid, x.values, x.fill_value), (x.method, x.bounds_error)
+
+
+def _unflatten(static, children):
+    out = object.__new__(RegularGridInterpolator)
+    out.grid, out.values, out.fill_value = children
+    out.method, out.bounds_error = static
+    return out
+
+
+register_pytree_node(RegularGridInterpolator, _flatten, _unflatten)

@@ -1,0 +1,225 @@
+"""BFGS and limited-memory BFGS.
+
+Both step along p = -H·g with H an estimate of the inverse Hessian: BFGS keeps the matrix and applies
+rank-two updates; the limited-memory variant rebuilds H·g from the last few steps and gradient changes.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api import value_and_grad
+from toile.scipy.optimize._line_search import line_search
+
+
+class OptimizeResults(NamedTuple):
+    """The outcome of `minimize`."""
+
+    x: Any
+    success: Any
+    status: Any
+    fun: Any
+    jac: Any
+    hess_inv: Any
+    nfev: Any
+    njev: Any
+    nit: Any
+
+
+def _dot(a, b):
+    return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
+
+
+class _BFGS(NamedTuple):
+    converged: Any
+    failed: Any
+    k: Any
+    nfev: Any
+    x: Any
+    f: Any
+    g: Any
+    H: Any
+    f_before: Any
+    search_status: Any
+
+
+def _counter(n=0):
+    return jnp.asarray(n, jnp.result_type(int))
+
+
+def _minimize_bfgs(fun, x0, maxiter=None, norm=np.inf, gtol=1e-5, line_search_maxiter=10):
+    d = x0.shape[0]
+    maxiter = d * 200 if maxiter is None else maxiter
+    f, g = value_and_grad(fun)(x0)
+    init = _BFGS(
+        jnp.linalg.norm(g, ord=norm) < gtol,
+        jnp.zeros((), bool),
+        _counter(),
+        _counter(1),
+        x0,
+        f,
+        g,
+        jnp.eye(d, dtype=x0.dtype),
+        f + jnp.linalg.norm(g) / 2,
+        _counter(),
+    )
+
+    def running(s):
+        return ~s.converged & ~s.failed & (s.k < maxiter)
+
+    def body(s):
+        p = -_dot(s.H, s.g)
+        found = line_search(
+            fun, s.x, p, s.f, s.g, old_old_fval=s.f_before, maxiter=line_search_maxiter
+        )
+        step = found.a_k.astype(p.dtype) * p
+        change = found.g_k - s.g
+        rho = 1 / _dot(change, step)
+        w = jnp.eye(d, dtype=rho.dtype) - rho * step[:, None] * change[None, :]
+        H = _dot(_dot(w, s.H), w.T) + rho * step[:, None] * step[None, :]
+        return _BFGS(
+            jnp.linalg.norm(found.g_k, ord=norm) < gtol,
+            found.failed,
+            s.k + 1,
+            s.nfev + found.nfev,
+            s.x + step,
+            found.f_k,
+            found.g_k,
+            jnp.where(jnp.isfinite(rho), H, s.H),
+            s.f,
+            found.status.astype(s.search_status.dtype),
+        )
+
+    s = lax.while_loop(running, body, init)
+    failure = jnp.where(s.failed, 2 + s.search_status, -1)
+    status = jnp.where(s.converged, 0, jnp.where(s.k == maxiter, 1, failure))
+    success = s.converged & ~s.failed
+    return OptimizeResults(s.x, success, status, s.f, s.g, s.H, s.nfev, s.nfev, s.k)
+
+
+class _LBFGS(NamedTuple):
+    converged: Any
+    failed: Any
+    k: Any
+    nfev: Any
+    x: Any
+    f: Any
+    g: Any
+    steps: Any
+    changes: Any
+    rhos: Any
+    gamma: Any
+    status: Any
+
+
+def _direction(s):
+    """-H·g by the two-loop recursion over the kept steps, the newest last."""
+    size = len(s.rhos)
+    used = jnp.minimum(s.k, size)
+    dtype = s.rhos.dtype
+
+    def down(j, carry):
+        q, alphas = carry
+        i = size - 1 - j
+        alpha = s.rhos[i] * _dot(jnp.conj(s.steps[i]), q).real.astype(dtype)
+        return q - alpha * jnp.conj(s.changes[i]), alphas.at[i].set(alpha)
+
+    q = -jnp.conj(s.g)
+    q, alphas = lax.fori_loop(0, used, down, (q, jnp.zeros_like(s.rhos)))
+    q = s.gamma * q
+
+    def up(j, q):
+        i = size - used + j
+        beta = s.rhos[i] * _dot(s.changes[i], q).real.astype(dtype)
+        return q + (alphas[i] - beta) * s.steps[i]
+
+    return lax.fori_loop(0, used, up, q)
+
+
+def _push(history, new):
+    return jnp.concatenate([history[1:], new[None].astype(history.dtype)])
+
+
+def _minimize_lbfgs(
+    fun,
+    x0,
+    maxiter=None,
+    norm=np.inf,
+    maxcor=10,
+    ftol=2.220446049250313e-09,
+    gtol=1e-5,
+    maxfun=None,
+    maxgrad=None,
+    maxls=20,
+):
+    d = len(x0)
+    if maxiter is None and maxfun is None and maxgrad is None:
+        maxiter = d * 200
+    maxiter, maxfun, maxgrad = (np.inf if m is None else m for m in (maxiter, maxfun, maxgrad))
+    f, g = value_and_grad(fun)(x0)
+    history = jnp.zeros((maxcor, d), dtype=x0.dtype)
+    init = _LBFGS(
+        jnp.zeros((), bool),
+        jnp.zeros((), bool),
+        _counter(),
+        _counter(1),
+        x0,
+        f,
+        g,
+        history,
+        history,
+        jnp.zeros((maxcor,), dtype=x0.dtype),
+        jnp.ones((), g.dtype),
+        _counter(),
+    )
+
+    def body(s):
+        p = _direction(s)
+        found = line_search(fun, s.x, p, s.f, s.g, maxiter=maxls)
+        step = found.a_k.astype(p.dtype) * p
+        change = found.g_k - s.g
+        curvature = jnp.real(_dot(change, step))
+        gamma = curvature / jnp.real(_dot(jnp.conj(change), change))
+        status = jnp.zeros((), s.status.dtype)
+        status = jnp.where(s.f - found.f_k < ftol, 4, status)
+        status = jnp.where(s.nfev >= maxgrad, 3, status)
+        status = jnp.where(s.nfev >= maxfun, 2, status)
+        status = jnp.where(s.k >= maxiter, 1, status)
+        status = jnp.where(found.failed, 5, status)
+        converged = jnp.linalg.norm(found.g_k, ord=norm) < gtol
+        return _LBFGS(
+            converged,
+            (status > 0) & ~converged,
+            s.k + 1,
+            s.nfev + found.nfev,
+            (s.x + step).astype(s.x.dtype),
+            found.f_k.astype(s.f.dtype),
+            found.g_k.astype(s.g.dtype),
+            _push(s.steps, step),
+            _push(s.changes, change),
+            _push(s.rhos, 1 / curvature),
+            gamma.astype(s.gamma.dtype),
+            jnp.where(converged, 0, status).astype(s.status.dtype),
+        )
+
+    s = lax.while_loop(lambda s: ~s.converged & ~s.failed, body, init)
+    success = s.converged & ~s.failed
+    return OptimizeResults(s.x, success, s.status, s.f, s.g, None, s.nfev, s.nfev, s.k)
+
+
+def minimize(fun, x0, args=(), *, method, tol=None, options=None):
+    """Minimise `fun(x, *args)` from `x0` by method "BFGS"; `options` go to the algorithm."""
+    if not isinstance(args, tuple):
+        raise TypeError(
+            f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}"
+        )
+    x0 = jnp.asarray(x0)
+    methods = {
+        "bfgs": _minimize_bfgs,
+        "l-bfgs-experimental-do-not-rely-on-this": _minimize_lbfgs,
+    }
+    if method.lower() not in methods:
+        raise ValueError(f"Method {method} not recognized")
+    return methods[method.lower()](lambda x: fun(x, *args), x0, **(options or {}))

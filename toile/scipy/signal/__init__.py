@@ -1,0 +1,26 @@
+"""Signal processing with the names of `jax.scipy.signal`.
+
+Convolutions (direct and by FFT), short-time Fourier transforms, spectral estimates, detrending.
+"""
+
+from toile.scipy.signal._convolution import (
+    convolve,
+    convolve2d,
+    correlate,
+    correlate2d,
+    fftconvolve,
+)
+from toile.scipy.signal._spectral import csd, detrend, istft, stft, welch
+
+__all__ = [
+    "convolve",
+    "convolve2d",
+    "correlate",
+    "correlate2d",
+    "csd",
+    "detrend",
+    "fftconvolve",
+    "istft",
+    "stft",
+    "welch",
+]

@@ -1,0 +1,138 @@
+"""Convolution and correlation of arrays, directly or through the FFT."""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api import vmap
+from toile.nn._promote import canonical_axis, inexact
+
+_MODES = ("same", "full", "valid")
+
+
+def _ordered(in1, in2):
+    """(in1 covers in2, in2 covers in1) in every dimension."""
+    pairs = list(zip(in1.shape, in2.shape))
+    return all(a >= b for a, b in pairs), all(a <= b for a, b in pairs)
+
+
+def fftconvolve(in1, in2, mode="full", axes=None):
+    """Convolution by FFT over `axes` (all unless given)."""
+    in1, in2 = inexact("fftconvolve", in1, in2)
+    if in1.ndim != in2.ndim:
+        raise ValueError("in1 and in2 should have the same dimensionality")
+    if mode not in _MODES:
+        raise ValueError("mode must be one of ['same', 'full', 'valid']")
+
+    def convolve(a, b):
+        return _fft_convolve(a, b, mode)
+
+    if axes is None:
+        return convolve(in1, in2)
+    axes = axes if hasattr(axes, "__iter__") else (axes,)
+    axes = {canonical_axis(a, in1.ndim) for a in axes}
+    mapped = [a for a in range(in1.ndim) if a not in axes]
+    if any(in1.shape[a] != in2.shape[a] for a in mapped):
+        raise ValueError(
+            f"mapped axes must have same shape; got in1.shape={in1.shape!r} "
+            f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}"
+        )
+    for axis in mapped:
+        convolve = vmap(convolve, in_axes=axis, out_axes=axis)
+    return convolve(in1, in2)
+
+
+def _fft_convolve(in1, in2, mode):
+    full = tuple(a + b - 1 for a, b in zip(in1.shape, in2.shape))
+    if mode == "valid":
+        covers, covered = _ordered(in1, in2)
+        if not (covers or covered):
+            raise ValueError(
+                "For 'valid' mode, One input must be at least as large as the other in every "
+                "dimension."
+            )
+        if covered:
+            in1, in2 = in2, in1
+    if all(a == 1 or b == 1 for a, b in zip(in1.shape, in2.shape)):
+        out = in1 * in2
+    elif jnp.iscomplexobj(in1):
+        out = jnp.fft.ifftn(jnp.fft.fftn(in1, full) * jnp.fft.fftn(in2, full), full)
+    else:
+        out = jnp.fft.irfftn(jnp.fft.rfftn(in1, full) * jnp.fft.rfftn(in2, full), full)
+    shape = {
+        "full": full,
+        "same": in1.shape,
+        "valid": tuple(a - b + 1 for a, b in zip(in1.shape, in2.shape)),
+    }[mode]
+    start = [(f - n) // 2 for f, n in zip(full, shape)]
+    return out[tuple(slice(i, i + n) for i, n in zip(start, shape))]
+
+
+def _convolve_direct(in1, in2, mode, precision):
+    if mode not in _MODES:
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    in1, in2 = inexact("convolve", in1, in2)
+    if in1.ndim != in2.ndim:
+        raise ValueError("in1 and in2 must have the same number of dimensions")
+    if in1.size == 0 or in2.size == 0:
+        raise ValueError(
+            "zero-size arrays not supported in convolutions, got shapes "
+            f"{in1.shape} and {in2.shape}."
+        )
+    covers, covered = _ordered(in1, in2)
+    if not (covers or covered):
+        raise ValueError("One input must be smaller than the other in every dimension.")
+    second = in2.shape
+    if covered:
+        in1, in2 = in2, in1
+    padding = []
+    for n, m in zip(in2.shape, second):  # "same" is centred on the output of the first argument
+        before, after = {
+            "full": (n - 1, n - 1),
+            "same": (n - 1 - (m - 1) // 2, n - m + (m - 1) // 2),
+            "valid": (0, 0),
+        }[mode]
+        padding.append((before, after))
+    out = lax.conv_general_dilated(
+        in1[None, None], jnp.flip(in2)[None, None], (1,) * in1.ndim, padding, precision=precision
+    )
+    return out[0, 0]
+
+
+def convolve(in1, in2, mode="full", method="auto", precision=None):
+    """Convolution of two arrays of the same rank; `method` "fft" goes through `fftconvolve`."""
+    if method == "fft":
+        return fftconvolve(in1, in2, mode=mode)
+    if method not in ("direct", "auto"):
+        raise ValueError(f"Got method={method!r}; expected 'auto', 'fft', or 'direct'.")
+    return _convolve_direct(in1, in2, mode, precision)
+
+
+def correlate(in1, in2, mode="full", method="auto", precision=None):
+    """Cross-correlation: convolution with the reversed conjugate of `in2`."""
+    return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method=method, precision=precision)
+
+
+def _check_2d(name, in1, in2, boundary, fillvalue):
+    if boundary != "fill" or fillvalue != 0:
+        raise NotImplementedError(f"{name}() only supports boundary='fill', fillvalue=0")
+    if np.ndim(in1) != 2 or np.ndim(in2) != 2:
+        raise ValueError(f"{name}() only supports 2-dimensional inputs.")
+
+
+def convolve2d(in1, in2, mode="full", boundary="fill", fillvalue=0, precision=None):
+    """Convolution of two matrices."""
+    _check_2d("convolve2d", in1, in2, boundary, fillvalue)
+    return _convolve_direct(in1, in2, mode, precision)
+
+
+def correlate2d(in1, in2, mode="full", boundary="fill", fillvalue=0, precision=None):
+    """Cross-correlation of two matrices."""
+    _check_2d("correlate2d", in1, in2, boundary, fillvalue)
+    in1, in2 = jnp.asarray(in1), jnp.asarray(in2)
+    covered = _ordered(in1, in2)[1]
+    if covered and (mode == "full" or (mode == "valid" and in1.shape != in2.shape)):
+        # The smaller array slides: correlate the other way round, then conjugate back.
+        out = _convolve_direct(jnp.flip(in2), jnp.conj(in1), mode, precision)
+        return jnp.conj(out) if mode == "full" else out
+    return jnp.flip(_convolve_direct(jnp.flip(in1), jnp.conj(in2), mode, precision))

@@ -1,0 +1,416 @@
+"""Short-time Fourier transforms and spectral density estimates, as in SciPy's older interface.
+
+The signal is cut into overlapping windows along one axis, each multiplied by a window function and
+transformed. The results are (frequencies, times, transform) or (frequencies, density).
+"""
+
+import functools
+import math
+import warnings
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.nn._promote import array, canonical_axis, inexact, to_complex
+
+
+def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
+    """`data` less its mean ("constant") or its least-squares line ("linear"), by breakpoints `bp`."""
+    if overwrite_data is not None:
+        raise NotImplementedError("overwrite_data argument not implemented.")
+    if type not in ("constant", "linear"):
+        raise ValueError("Trend type must be 'linear' or 'constant'.")
+    (x,) = inexact("detrend", jnp.asarray(data))
+    if type == "constant":
+        return x - jnp.mean(x, axis, keepdims=True)
+    n = x.shape[axis]
+    ends = np.unique(np.r_[0, bp, n])
+    if ends[0] < 0 or ends[-1] > n:
+        raise ValueError(
+            "Breakpoints must be non-negative and less than length of data along given axis."
+        )
+    x = jnp.moveaxis(x, axis, 0)
+    shape = x.shape
+    x = x.reshape((n, -1))
+    pieces = []
+    for low, high in zip(ends[:-1], ends[1:]):
+        size = int(high - low)
+        ramp = np.arange(1, size + 1) / size
+        basis = jnp.asarray(np.stack([np.ones(size), ramp], axis=1), x.dtype)
+        piece = x[int(low) : int(high)]
+        coefs = jnp.linalg.lstsq(basis, piece)[0]
+        pieces.append(piece - jnp.matmul(basis, coefs, precision=lax.Precision.HIGHEST))
+    return jnp.moveaxis(jnp.concatenate(pieces).reshape(shape), 0, axis)
+
+
+# -- windows -------------------------------------------------------------------------------------
+
+
+def _named_window(window, size):
+    if isinstance(window, str) and window == "hann":
+        # sin² at n points of the period: the periodic Hann window
+        return np.sin(np.arange(size) * np.pi / size) ** 2 if size > 1 else np.ones(1)
+    from scipy.signal import get_window
+
+    return get_window(window, size)
+
+
+def _window(window, nperseg, length, dtype):
+    """(window array, segment length) for a signal of `length` samples."""
+    if isinstance(window, (str, tuple)):
+        size = length if nperseg is None else nperseg
+        if size > length:
+            warnings.warn(
+                f"nperseg={size} is greater than input_length={length!r}, using nperseg={length}",
+                stacklevel=4,
+            )
+            size = length
+        return jnp.array(_named_window(window, size), dtype=dtype), size
+    values = jnp.asarray(window, dtype=dtype)
+    if values.ndim != 1:
+        raise ValueError("window must be 1-D")
+    if length < values.size:
+        raise ValueError("window is longer than input signal")
+    if nperseg is not None and nperseg != values.size:
+        raise ValueError("value specified for nperseg is different from length of window")
+    return values, values.size
+
+
+# -- extension at the boundaries -----------------------------------------------------------------
+
+
+def _pad_last(x, n, mode, **options):
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(n, n)], mode, **options)
+
+
+def _odd_extension(x, n):
+    """Point reflection about the end values."""
+    if n < 1:
+        return x
+    if n > x.shape[-1] - 1:
+        raise ValueError(
+            f"The extension length n ({n}) is too big. It must not exceed x.shape[axis]-1, "
+            f"which is {x.shape[-1] - 1}."
+        )
+    left = 2 * x[..., :1] - jnp.flip(x[..., 1 : n + 1], -1)
+    right = 2 * x[..., -1:] - jnp.flip(x[..., -n - 1 : -1], -1)
+    return jnp.concatenate([left, x, right], axis=-1)
+
+
+_BOUNDARIES = {
+    "even": lambda x, n: _pad_last(x, n, "reflect"),
+    "odd": _odd_extension,
+    "constant": lambda x, n: _pad_last(x, n, "edge"),
+    "zeros": lambda x, n: _pad_last(x, n, "constant", constant_values=0.0),
+    None: lambda x, n: x,
+}
+
+
+# -- the windowed transform ----------------------------------------------------------------------
+
+
+def _segments(x, win, detrend_func, nperseg, noverlap, nfft, onesided):
+    """The transform of every window of the last axis: (..., window, frequency)."""
+    starts = np.arange(0, x.shape[-1] - nperseg + 1, nperseg - noverlap)
+    parts = detrend_func(x[..., starts[:, None] + np.arange(nperseg)[None, :]])
+    if jnp.iscomplexobj(win):
+        parts = parts.astype(to_complex(parts.dtype))
+    parts = win * parts
+    return jnp.fft.rfft(parts.real, n=nfft) if onesided else jnp.fft.fft(parts, n=nfft)
+
+
+def _detrender(kind, axis, ndim):
+    if isinstance(kind, str):
+        return functools.partial(detrend, type=kind, axis=-1)
+    if callable(kind):
+        if axis == ndim - 1:
+            return kind
+        return lambda d: jnp.moveaxis(kind(jnp.moveaxis(d, axis, -1)), -1, axis)
+    if not kind:
+        return lambda d: d
+    raise ValueError(f"Unsupported detrend type: {kind}")
+
+
+def _lengths(nperseg, noverlap, nfft):
+    noverlap = nperseg // 2 if noverlap is None else int(noverlap)
+    nfft = nperseg if nfft is None else int(nfft)
+    if nfft < nperseg:
+        raise ValueError("nfft must be greater than or equal to nperseg.")
+    if noverlap >= nperseg:
+        raise ValueError("noverlap must be less than nperseg.")
+    return noverlap, nfft
+
+
+def _two_signals(x, y, axis):
+    """Both signals in one dtype, with equal length along the (last) axis after zero-padding."""
+    x, y = inexact("spectral_helper", x, y)
+    if x.ndim != y.ndim:
+        raise ValueError(f"two-arguments must have the same rank ({x.ndim} vs {y.ndim}).")
+    outer = [s[:axis] + s[axis + 1 :] for s in (x.shape, y.shape)]
+    try:
+        jnp.broadcast_shapes(*outer)
+    except ValueError as error:
+        raise ValueError("x and y cannot be broadcast together.") from error
+    x, y = jnp.moveaxis(x, axis, -1), jnp.moveaxis(y, axis, -1)
+    n = max(x.shape[-1], y.shape[-1])
+    return tuple(
+        jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]) for v in (x, y)
+    )
+
+
+def _spectral(
+    x,
+    y,
+    fs,
+    window,
+    nperseg,
+    noverlap,
+    nfft,
+    detrend_type,
+    return_onesided,
+    scaling,
+    axis,
+    mode="psd",
+    boundary=None,
+    padded=False,
+):
+    if boundary not in _BOUNDARIES:
+        raise ValueError(
+            f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}"
+        )
+    x = array("spectral_helper", x)
+    axis = canonical_axis(axis, x.ndim)
+    length = x.shape[axis]
+    if y is None:
+        (x,) = inexact("spectral_helper", x)
+        signals = (jnp.moveaxis(x, axis, -1),)
+    else:
+        signals = _two_signals(x, jnp.asarray(y), axis)
+    dtype = to_complex(signals[0].dtype)
+    real = np.dtype(np.zeros((), dtype).real.dtype)
+    if nperseg is not None and int(nperseg) < 1:
+        raise ValueError("nperseg must be a positive integer")
+    nperseg = None if nperseg is None else int(nperseg)
+    win, nperseg = _window(window, nperseg, length, signals[0].dtype)
+    if any(v.size == 0 for v in signals):
+        shape = jnp.moveaxis(signals[0], -1, axis).shape
+        return jnp.zeros(shape, real), jnp.zeros(shape, real), jnp.zeros(shape, dtype)
+    noverlap, nfft = _lengths(nperseg, noverlap, nfft)
+    step = nperseg - noverlap
+    signals = [_BOUNDARIES[boundary](v, nperseg // 2) for v in signals]
+    if padded:
+        extra = -(signals[0].shape[-1] - nperseg) % step % nperseg
+        signals = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, extra)]) for v in signals]
+    onesided = return_onesided
+    if return_onesided and any(jnp.iscomplexobj(v) for v in signals):
+        onesided = False
+        warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
+    frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(nfft, 1 / fs, dtype=real)
+    trend = _detrender(detrend_type, axis, x.ndim)
+    parts = [_segments(v, win, trend, nperseg, noverlap, nfft, onesided) for v in signals]
+    out = parts[0] if mode == "stft" else jnp.conjugate(parts[0]) * parts[-1]
+    out = out * _scale(win, fs, scaling, mode).astype(dtype)
+    if onesided and mode == "psd":  # negative frequencies are counted with the positive ones
+        out = out.at[..., 1 : (None if nfft % 2 else -1)].mul(2)
+    n = signals[0].shape[-1]
+    time = jnp.arange(nperseg / 2, n - nperseg / 2 + 1, step, dtype=real) / fs
+    if boundary is not None:
+        time = time - (nperseg / 2) / fs
+    out = out.astype(dtype)
+    if y is None and mode != "stft":
+        out = out.real
+    return frequencies, time, jnp.moveaxis(out, -1, axis)
+
+
+def _scale(win, fs, scaling, mode):
+    if scaling == "density":
+        scale = 1.0 / (fs * jnp.sum(win * win))
+    elif scaling == "spectrum":
+        scale = 1.0 / jnp.sum(win) ** 2
+    else:
+        raise ValueError(f"Unknown scaling: {scaling}")
+    return jnp.sqrt(scale) if mode == "stft" else scale
+
+
+def stft(
+    x,
+    fs=1.0,
+    window="hann",
+    nperseg=256,
+    noverlap=None,
+    nfft=None,
+    detrend=False,
+    return_onesided=True,
+    boundary="zeros",
+    padded=True,
+    axis=-1,
+):
+    """Short-time Fourier transform: (frequencies, segment times, transform)."""
+    return _spectral(
+        x,
+        None,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        "spectrum",
+        axis,
+        mode="stft",
+        boundary=boundary,
+        padded=padded,
+    )
+
+
+def _median_bias(n):
+    """Ratio of median to mean of a chi-squared variable averaged over n segments."""
+    even = np.arange(2.0, n, 2)
+    return 1 + np.sum(1.0 / (even + 1) - 1.0 / even)
+
+
+def csd(
+    x,
+    y,
+    fs=1.0,
+    window="hann",
+    nperseg=None,
+    noverlap=None,
+    nfft=None,
+    detrend="constant",
+    return_onesided=True,
+    scaling="density",
+    axis=-1,
+    average="mean",
+):
+    """Cross power spectral density by Welch's method: (frequencies, density)."""
+    frequencies, _, p = _spectral(
+        x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis
+    )
+    if y is not None:
+        p = p + 0j
+    if p.ndim < 2 or p.size == 0:
+        return frequencies, p
+    if p.shape[-1] == 1:
+        return frequencies, jnp.reshape(p, p.shape[:-1])
+    if average == "mean":
+        return frequencies, jnp.mean(p, axis=-1)
+    if average != "median":
+        raise ValueError(f'average must be "median" or "mean", got {average}')
+    bias = jnp.asarray(_median_bias(p.shape[-1]), p.dtype)
+    if jnp.iscomplexobj(p):
+        p = jnp.median(p.real, axis=-1) + 1j * jnp.median(p.imag, axis=-1)
+    else:
+        p = jnp.median(p, axis=-1)
+    return frequencies, p / bias
+
+
+def welch(
+    x,
+    fs=1.0,
+    window="hann",
+    nperseg=None,
+    noverlap=None,
+    nfft=None,
+    detrend="constant",
+    return_onesided=True,
+    scaling="density",
+    axis=-1,
+    average="mean",
+):
+    """Power spectral density by Welch's method: (frequencies, density)."""
+    frequencies, p = csd(
+        x,
+        None,
+        fs=fs,
+        window=window,
+        nperseg=nperseg,
+        noverlap=noverlap,
+        nfft=nfft,
+        detrend=detrend,
+        return_onesided=return_onesided,
+        scaling=scaling,
+        axis=axis,
+        average=average,
+    )
+    return frequencies, p.real
+
+
+def _overlap_add(x, step):
+    """Frames `(..., frame, sample)` added at offsets of `step` samples."""
+    *batch, frames, size = x.shape
+    blocks = -(-size // step)  # each frame as whole blocks of `step` samples
+    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * step - size)])
+    x = x.reshape((math.prod(batch), frames, blocks, step))
+    out = jnp.zeros((x.shape[0], frames + blocks - 1, step), x.dtype)
+    for i in range(blocks):
+        out = out.at[:, i : i + frames].add(x[:, :, i])
+    return out.reshape((*batch, -1))[..., : step * (frames - 1) + size]
+
+
+def _istft_lengths(freqs, nperseg, noverlap, nfft, onesided):
+    default = 2 * (freqs - 1) if onesided else freqs
+    nperseg = int(nperseg or default)
+    if nperseg < 1:
+        raise ValueError("nperseg must be a positive integer")
+    if nfft is None:
+        size = default + (1 if onesided and nperseg == default + 1 else 0)
+    else:
+        size = int(nfft)
+    if size < nperseg:
+        raise ValueError(f"FFT length ({size}) must be longer than nperseg ({nperseg}).")
+    noverlap = int(noverlap or nperseg // 2)
+    if noverlap >= nperseg:
+        raise ValueError("noverlap must be less than nperseg.")
+    return nperseg, noverlap
+
+
+def istft(
+    Zxx,
+    fs=1.0,
+    window="hann",
+    nperseg=None,
+    noverlap=None,
+    nfft=None,
+    input_onesided=True,
+    boundary=True,
+    time_axis=-1,
+    freq_axis=-2,
+):
+    """Inverse of `stft`: (times, signal), by windowed overlap-add."""
+    z = array("istft", Zxx)
+    if z.ndim < 2:
+        raise ValueError("Input stft must be at least 2d!")
+    freq_axis, time_axis = canonical_axis(freq_axis, z.ndim), canonical_axis(time_axis, z.ndim)
+    if freq_axis == time_axis:
+        raise ValueError("Must specify differing time and frequency axes!")
+    z = z.astype(to_complex(z.dtype))
+    nperseg, noverlap = _istft_lengths(
+        z.shape[freq_axis], nperseg, noverlap, nfft, input_onesided
+    )
+    step = nperseg - noverlap
+    z = jnp.moveaxis(z, (freq_axis, time_axis), (-1, -2))  # (..., frame, frequency)
+    inverse = jnp.fft.irfft if input_onesided else jnp.fft.ifft
+    frames = inverse(z, axis=-1, n=nfft)[..., :nperseg]
+    if isinstance(window, (str, tuple)):
+        win = jnp.array(_named_window(window, nperseg), dtype=frames.dtype)
+    else:
+        win = jnp.asarray(window)
+        if win.ndim != 1:
+            raise ValueError("window must be 1-D")
+        if win.shape[0] != nperseg:
+            raise ValueError(f"window must have length of {nperseg}")
+    frames = frames * jnp.sum(win)
+    x = _overlap_add(frames * win, step)
+    squared = jnp.broadcast_to(win * win, (frames.shape[-2], nperseg))
+    norm = _overlap_add(squared, step)
+    if boundary:
+        edge = nperseg // 2
+        x, norm = x[..., edge:-edge], norm[..., edge:-edge]
+    x = x / jnp.where(norm > 1e-10, norm, 1.0)
+    if x.ndim > 1 and time_axis != z.ndim - 1:
+        x = jnp.moveaxis(x, -1, time_axis - (1 if freq_axis < time_axis else 0))
+    real = np.dtype(np.zeros((), x.dtype).real.dtype)
+    return jnp.arange(x.shape[0], dtype=real) / fs, x

@@ -1,0 +1,5 @@
+"""Iterative linear solvers that only multiply by the matrix."""
+
+from toile.scipy.sparse import linalg
+
+__all__ = ["linalg"]

@@ -1,0 +1,334 @@
+"""Krylov solvers for A·x = b on pytrees: conjugate gradients, BiCGSTAB, GMRES.
+
+A and the preconditioner M are matrices or functions. Gradients come from the implicit equation by
+`lax.custom_linear_solve`, so the iterations themselves are never differentiated.
+"""
+
+import functools
+import operator
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.scipy.linalg import solve, solve_triangular
+from toile.tree_util import tree_leaves, tree_map, tree_structure
+
+__all__ = ["bicgstab", "cg", "gmres"]
+
+_HIGH = lax.Precision.HIGHEST
+
+
+def _dot(a, b):
+    return jnp.dot(a, b, precision=_HIGH)
+
+
+def _real_inner(x, y):
+    """Re <x, y> over all leaves."""
+
+    def part(x, y):
+        out = jnp.vdot(x.real, y.real, precision=_HIGH)
+        if jnp.iscomplexobj(x) or jnp.iscomplexobj(y):
+            out = out + jnp.vdot(x.imag, y.imag, precision=_HIGH)
+        return out
+
+    return sum(tree_leaves(tree_map(part, x, y)))
+
+
+def _inner(x, y):
+    return sum(tree_leaves(tree_map(lambda a, b: jnp.vdot(a, b, precision=_HIGH), x, y)))
+
+
+def _norm(x):
+    return jnp.sqrt(_real_inner(x, x))
+
+
+def _plus(x, scale, y):
+    """x + scale·y."""
+    return tree_map(lambda a, b: a + scale * b, x, y)
+
+
+_sub = functools.partial(tree_map, operator.sub)
+_add = functools.partial(tree_map, operator.add)
+
+
+def _identity(x):
+    return x
+
+
+def _matvec(f):
+    if f is None:
+        return _identity
+    if callable(f):
+        return f
+    if not (isinstance(f, np.ndarray) or hasattr(f, "__matmul__")):
+        raise TypeError(f"linear operator must be either a function or ndarray: {f}")
+    if len(f.shape) != 2 or f.shape[0] != f.shape[1]:
+        raise ValueError(f"linear operator must be a square matrix, but has shape: {f.shape}")
+    if isinstance(f, (np.ndarray, jnp.ndarray)):
+        return functools.partial(_dot, f)
+    return functools.partial(operator.matmul, f)
+
+
+def _prepare(A, b, x0, M):
+    """(A, M) as functions, b and x0 as trees of arrays that match."""
+    x0 = tree_map(jnp.zeros_like, b) if x0 is None else x0
+    b, x0 = tree_map(jnp.asarray, b), tree_map(jnp.asarray, x0)
+    if tree_structure(x0) != tree_structure(b):
+        raise ValueError(
+            "x0 and b must have matching tree structure: "
+            f"{tree_structure(x0)} vs {tree_structure(b)}"
+        )
+    shapes = [[v.shape for v in tree_leaves(t)] for t in (x0, b)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"arrays in x0 and b must have matching shapes: {shapes[0]} vs {shapes[1]}"
+        )
+    return _matvec(A), b, x0, _matvec(M)
+
+
+def _size(b):
+    return sum(v.size for v in tree_leaves(b))
+
+
+def _threshold(b, tol, atol):
+    """Squared residual norm at which to stop."""
+    return jnp.maximum(jnp.square(tol) * _real_inner(b, b), jnp.square(atol))
+
+
+def _cg(A, b, x0, maxiter, tol, atol, M):
+    limit = _threshold(b, tol, atol)
+    r = _sub(b, A(x0))
+    p = M(r)
+    dtype = jnp.result_type(*tree_leaves(p))
+    gamma = _real_inner(r, p).astype(dtype)
+
+    def running(state):
+        _, r, gamma, _, k = state
+        residual = gamma.real if M is _identity else _real_inner(r, r)
+        return (residual > limit) & (k < maxiter)
+
+    def body(state):
+        x, r, gamma, p, k = state
+        Ap = A(p)
+        alpha = gamma / _real_inner(p, Ap).astype(dtype)
+        x, r = _plus(x, alpha, p), _plus(r, -alpha, Ap)
+        z = M(r)
+        new = _real_inner(r, z).astype(dtype)
+        return x, r, new, _plus(z, new / gamma, p), k + 1
+
+    return lax.while_loop(running, body, (x0, r, gamma, p, 0))[0]
+
+
+def _bicgstab(A, b, x0, maxiter, tol, atol, M):
+    limit = _threshold(b, tol, atol)
+    r = _sub(b, A(x0))
+    one = jnp.ones((), jnp.result_type(*tree_leaves(r)))
+
+    def running(state):
+        return (_real_inner(state[1], state[1]) > limit) & (0 <= state[-1]) & (state[-1] < maxiter)
+
+    def body(state):
+        x, r, rhat, alpha, omega, rho, p, q, k = state
+        new_rho = _inner(rhat, r)
+        beta = new_rho / rho * alpha / omega
+        p = _plus(r, beta, _plus(p, -omega, q))
+        phat = M(p)
+        q = A(phat)
+        alpha = new_rho / _inner(rhat, q)
+        s = _plus(r, -alpha, q)
+        early = _real_inner(s, s) < limit
+        shat = M(s)
+        t = A(shat)
+        omega = _inner(t, s) / _inner(t, t)
+        half = _plus(x, alpha, phat)
+        choose = functools.partial(tree_map, functools.partial(jnp.where, early))
+        x = choose(half, _plus(half, omega, shat))
+        r = choose(s, _plus(s, -omega, t))
+        # A negative count is a breakdown, and ends the loop.
+        k = jnp.where((omega == 0) | (alpha == 0), -11, k + 1)
+        k = jnp.where(new_rho == 0, -10, k)
+        return x, r, rhat, alpha, omega, new_rho, p, q, k
+
+    init = (x0, r, r, one, one, one, r, r, jnp.zeros((), np.int32))
+    return lax.while_loop(running, body, init)[0]
+
+
+def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
+    A, b, x0, M = _prepare(A, b, x0, M)
+    maxiter = 10 * _size(b) if maxiter is None else maxiter
+
+    def iterate(A, b):
+        return method(A, b, x0, maxiter, tol, atol, M)
+
+    real = all(not jnp.iscomplexobj(v) for v in tree_leaves(b))
+    x = lax.custom_linear_solve(
+        A, b, solve=iterate, transpose_solve=iterate, symmetric=symmetric and real
+    )
+    return x, None
+
+
+def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
+    """Solution of A·x = b for Hermitian positive definite A: (x, None)."""
+    return _solve(_cg, A, b, x0, tol, atol, maxiter, M, symmetric=True)
+
+
+def bicgstab(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
+    """Solution of A·x = b for general A, by stabilised biconjugate gradients: (x, None)."""
+    return _solve(_bicgstab, A, b, x0, tol, atol, maxiter, M, symmetric=False)
+
+
+# -- GMRES ---------------------------------------------------------------------------------------
+
+
+def _normalized(x, threshold=None):
+    """(x/|x|, |x|), both zero where the norm is not above the threshold."""
+    norm = _norm(x)
+    threshold = float(jnp.finfo(norm.dtype).eps) if threshold is None else threshold
+    keep = norm > threshold
+    safe = jnp.where(keep, norm, 1.0)
+    unit = tree_map(lambda v: jnp.where(keep, v / safe.astype(v.dtype), 0.0), x)
+    return unit, jnp.where(keep, norm, 0.0)
+
+
+def _project(V, v):
+    """(v without its components along the columns of V, the components), done twice."""
+
+    def once(v):
+        h = tree_map(lambda X, y: jnp.einsum("...n,...->n", X.conj(), y, precision=_HIGH), V, v)
+        h = sum(tree_leaves(h))
+        return _sub(v, tree_map(lambda X: _dot(X, h), V)), h
+
+    v, first = once(v)
+    v, second = once(v)
+    return v, first + second
+
+
+def _arnoldi(k, A, M, V, H):
+    """Extend the orthonormal basis V by one vector, and H by one row of coefficients."""
+    v = M(A(tree_map(lambda X: X[..., k], V)))
+    before = _norm(v)
+    v, h = _project(V, v)
+    unit, after = _normalized(v, float(jnp.finfo(before.dtype).eps) * before)
+    V = tree_map(lambda X, y: X.at[..., k + 1].set(y), V, unit)
+    h = h.at[k + 1].set(after.astype(h.dtype))
+    return V, H.at[k, :].set(h.astype(H.dtype)), after == 0.0
+
+
+def _basis(unit, restart):
+    return tree_map(lambda v: jnp.pad(v[..., None], ((0, 0),) * v.ndim + ((0, restart),)), unit)
+
+
+def _finish(A, b, x, V, y, M):
+    x = _add(x, tree_map(lambda X: _dot(X[..., :-1], y), V))
+    unit, norm = _normalized(M(_sub(b, A(x))))
+    return x, unit, norm
+
+
+def _batched_cycle(A, b, x, unit, norm, ptol, restart, M):
+    """One restart: build the whole basis, then one least-squares solve."""
+    V = _basis(unit, restart)
+    dtype = jnp.result_type(*tree_leaves(b))
+
+    def body(state):
+        V, H, _, k = state
+        V, H, breakdown = _arnoldi(k, A, M, V, H)
+        return V, H, breakdown, k + 1
+
+    init = (V, jnp.eye(restart, restart + 1, dtype=dtype), jnp.zeros((), bool), 0)
+    V, H, _, _ = lax.while_loop(lambda s: (s[3] < restart) & ~s[2], body, init)
+    target = jnp.zeros(restart + 1, dtype).at[0].set(norm.astype(dtype))
+    a = H.T  # normal equations: the matrix is tiny and well scaled
+    y = solve(_dot(a.T.conj(), a), _dot(a.T.conj(), target), assume_a="pos")
+    return _finish(A, b, x, V, y, M)
+
+
+def _givens(a, b):
+    """(cos, sin) of the rotation that annihilates b against a."""
+    swap = jnp.abs(a) < jnp.abs(b)
+    zero = jnp.abs(b) == 0
+    below = jnp.where(swap, b, a)
+    t = -jnp.where(swap, a, b) / jnp.where(below == 0, 1, below)
+    r = lax.rsqrt(1 + jnp.abs(t) ** 2).astype(t.dtype)
+    cs = jnp.where(zero, 1, jnp.where(swap, r * t, r))
+    sn = jnp.where(zero, 0, jnp.where(swap, r, r * t))
+    return cs.astype(t.dtype), sn.astype(t.dtype)
+
+
+def _rotate(row, i, cs, sn):
+    x, y = row[i], row[i + 1]
+    row = row.at[i].set(cs.conj() * x - sn.conj() * y)
+    return row.at[i + 1].set(sn * x + cs * y)
+
+
+def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
+    """One restart, with the least-squares problem kept triangular by rotations: can stop early."""
+    V = _basis(unit, restart)
+    dtype = jnp.result_type(*tree_leaves(b))
+    target = jnp.zeros(restart + 1, dtype).at[0].set(norm.astype(dtype))
+
+    def body(state):
+        k, _, V, R, target, givens = state
+        V, H, _ = _arnoldi(k, A, M, V, R)
+        row = lax.fori_loop(0, k, lambda i, row: _rotate(row, i, *givens[i]), H[k, :])
+        factors = _givens(row[k], row[k + 1])
+        givens = givens.at[k, :].set(jnp.stack(factors))
+        R = R.at[k, :].set(_rotate(row, k, *factors))
+        target = _rotate(target, k, *factors)
+        return k + 1, jnp.abs(target[k + 1]), V, R, target, givens
+
+    init = (
+        0,
+        norm,
+        V,
+        jnp.eye(restart, restart + 1, dtype=dtype),
+        target,
+        jnp.zeros((restart, 2), dtype),
+    )
+    state = lax.while_loop(lambda s: (s[0] < restart) & (s[1] > ptol), body, init)
+    _, _, V, R, target, _ = state
+    y = solve_triangular(R[:, :-1].T, target[:-1])
+    return _finish(A, b, x, V, y, M)
+
+
+def gmres(
+    A,
+    b,
+    x0=None,
+    *,
+    tol=1e-5,
+    atol=0.0,
+    restart=20,
+    maxiter=None,
+    M=None,
+    solve_method="batched",
+):
+    """Solution of A·x = b for general A, restarting every `restart` steps: (x, 0 or -1)."""
+    A, b, x0, M = _prepare(A, b, x0, M)
+    size = _size(b)
+    maxiter = 10 * size if maxiter is None else maxiter
+    restart = min(restart, size)
+    cycles = {"incremental": _incremental_cycle, "batched": _batched_cycle}
+    if solve_method not in cycles:
+        raise ValueError(
+            f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'"
+        )
+    b_norm = _norm(b)
+    limit = jnp.maximum(tol * b_norm, atol)
+    ptol = _norm(M(b)) * jnp.minimum(1.0, limit / b_norm)
+
+    def iterate(A, b):
+        unit, norm = _normalized(M(_sub(b, A(x0))))
+
+        def body(state):
+            x, k, unit, norm = state
+            x, unit, norm = cycles[solve_method](A, b, x, unit, norm, ptol, restart, M)
+            return x, k + 1, unit, norm
+
+        def running(state):
+            return (state[1] < maxiter) & (state[3] > limit)
+
+        return lax.while_loop(running, body, (x0, 0, unit, norm))[0]
+
+    x = lax.custom_linear_solve(A, b, solve=iterate, transpose_solve=iterate)
+    return x, jnp.where(jnp.isnan(_norm(x)), -1, 0)

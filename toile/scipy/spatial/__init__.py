@@ -1,0 +1,5 @@
+"""Spatial algorithms: rotations."""
+
+from toile.scipy.spatial import transform
+
+__all__ = ["transform"]

@@ -1,0 +1,314 @@
+"""Error functions and the normal distribution: erf, Faddeeva, Dawson, Fresnel, ndtr, Owen's T.
+
+Rational approximations in float32 or float64, each with the exact derivative as its custom rule, so
+that no approximation is differentiated.
+"""
+
+import functools
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api import custom_jvp
+from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
+from toile.scipy.special import _tables
+from toile.scipy.special._evaluate import const, poly, quotient
+
+_SQRT_PI = np.sqrt(np.pi)
+
+
+def erf(x):
+    """2/√π ∫₀ˣ exp(-t²) dt."""
+    return lax.erf(*inexact("erf", x))
+
+
+def erfc(x):
+    """1 - erf(x), accurate for large x."""
+    return lax.erfc(*inexact("erfc", x))
+
+
+def erfinv(x):
+    """The inverse of `erf`."""
+    return lax.erf_inv(*inexact("erfinv", x))
+
+
+# -- Faddeeva ------------------------------------------------------------------------------------
+
+_WOFZ_L = 4.756828460010884  # √(32/√2), the scale of the conformal map for 32 terms
+
+
+def _wofz_upper(z):
+    """Weideman's rational expansion, valid where Im z ≥ 0."""
+    iz = z * 1j
+    below = _WOFZ_L - iz
+    p = poly(_tables.WOFZ, (_WOFZ_L + iz) / below)
+    return 2 * p / (below * below) + (1.0 / _SQRT_PI) / below
+
+
+@custom_jvp
+def _wofz(z):
+    upper = jnp.imag(z) >= 0
+    w = _wofz_upper(jnp.where(upper, z, -z))
+    return jnp.where(upper, w, 2 * jnp.exp(-(z * z)) - w)
+
+
+_wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
+
+
+def wofz(z):
+    """The Faddeeva function exp(-z²) erfc(-iz)."""
+    (z,) = inexact("wofz", z)
+    return _wofz(z.astype(to_complex(z.dtype)))
+
+
+# exp(x²)·erfc(x) ~ Σ (-1)^k (2k-1)!! / (2x²)^k / (x√π)
+_ERFCX = (7918.06640625, -1055.7421875, 162.421875, -29.53125, 6.5625, -1.875, 0.75, -0.5, 1.0)
+
+
+@custom_jvp
+def _erfcx(x):
+    if x.dtype not in (np.float32, np.float64):
+        return _erfcx(x.astype(np.float32)).astype(x.dtype)
+    terms = 9 if x.dtype == np.float64 else 5
+    # Beyond this point exp(x²) overflows, and the asymptotic series is exact to rounding.
+    large = x > const(x, np.sqrt(np.log(float(jnp.finfo(x.dtype).max))))
+    safe = jnp.where(large, jnp.ones_like(x), x)
+    direct = jnp.exp(jnp.square(safe)) * lax.erfc(safe)
+    far = poly(_ERFCX[-terms:], const(x, 1) / jnp.square(x)) / (x * const(x, _SQRT_PI))
+    return jnp.where(large, far, direct)
+
+
+_erfcx.defjvps(lambda dx, y, x: dx * (2 * x * y - const(x, 2.0 / _SQRT_PI)))
+
+
+def erfcx(x):
+    """exp(x²)·erfc(x), for real or complex x."""
+    (x,) = inexact("erfcx", x)
+    return _wofz(x * 1j) if is_complex(x) else _erfcx(x)
+
+
+# -- Dawson and Fresnel --------------------------------------------------------------------------
+
+
+@custom_jvp
+def _dawsn(x):
+    if x.dtype not in (np.float32, np.float64):
+        return _dawsn(x.astype(np.float32)).astype(x.dtype)
+    ax = jnp.abs(x)
+    small, middle = ax < 3.25, ax < 6.25
+    near = jnp.where(small, ax, 1.0)
+    out_small = near * quotient(_tables.DAWSN_SMALL, near * near)
+    far = jnp.where(small, 1.0, ax)
+    t = const(x, 1) / (far * far)
+    out_middle = 0.5 / far * (1.0 + t * quotient(_tables.DAWSN_MIDDLE, t))
+    out_large = 0.5 / far * (1.0 + t * quotient(_tables.DAWSN_LARGE, t))
+    out = jnp.where(small, out_small, jnp.where(middle, out_middle, out_large))
+    return jnp.sign(x) * out
+
+
+_dawsn.defjvps(lambda dx, y, x: dx * (const(x, 1) - const(x, 2) * x * y))
+
+
+def dawsn(x):
+    """Dawson's integral exp(-x²) ∫₀ˣ exp(t²) dt."""
+    return _dawsn(*real_inexact("dawsn", x))
+
+
+def _half_square_angle(x):
+    """sin and cos of πx²/2, with x² reduced modulo 4 before it loses its fraction."""
+    x = jnp.abs(x)
+    s = jnp.fmod(x, 2.0)
+    r = jnp.fmod(s * (x - s / 2), 2.0)  # x²/2 modulo 2
+    sin = jnp.where(
+        r < 0.5,
+        jnp.sin(np.pi * r),
+        jnp.where(r > 1.5, jnp.sin(np.pi * (r - 2.0)), -jnp.sin(np.pi * (r - 1.0))),
+    )
+    cos = jnp.where(r < 1.0, -jnp.sin(np.pi * (r - 0.5)), jnp.sin(np.pi * (r - 1.5)))
+    return sin, jnp.where(r == 0.5, 0.0, cos)
+
+
+def _fresnel_parts(x, x2):
+    """(small S, small C, f, g, far S, far C): the pieces of both integrals for |x|."""
+    t, u = x2 * x2, 1.0 / (np.pi * x2) ** 2
+    if x.dtype == np.float32:
+        s = x * x2 * poly(_tables.FRESNEL32_S, t)
+        c = x * poly(_tables.FRESNEL32_C, t)
+        f = 1.0 - u * poly(_tables.FRESNEL32_F, u)
+        g = poly(_tables.FRESNEL32_G, u) / (np.pi * x2)
+        return s, c, f, g
+    s = x * x2 * quotient(_tables.FRESNEL64_S, t)
+    c = x * quotient(_tables.FRESNEL64_C, t)
+    f = 1.0 - u * quotient(_tables.FRESNEL64_F, u)
+    g = quotient(_tables.FRESNEL64_G, u) / (np.pi * x2)
+    return s, c, f, g
+
+
+@custom_jvp
+def fresnel(x):
+    """The Fresnel integrals (S, C) of sin(πt²/2) and cos(πt²/2)."""
+    (x,) = inexact("fresnel", x)
+    if is_complex(x):
+        raise NotImplementedError("Support for complex-valued inputs is not implemented yet.")
+    if x.dtype not in (np.float32, np.float64):
+        s, c = fresnel(x.astype(np.float32))
+        return s.astype(x.dtype), c.astype(x.dtype)
+    ax = jnp.abs(x)
+    x2 = ax * ax
+    sin, cos = _half_square_angle(ax)
+    s_small, c_small, f, g = _fresnel_parts(ax, x2)
+    angle = np.pi * ax
+    c_other = 0.5 + (f * sin - g * cos) / angle
+    s_other = 0.5 - (f * cos + g * sin) / angle
+    if x.dtype == np.float32:
+        s_far = c_far = const(x, 0.5)
+    else:
+        s_far, c_far = 0.5 - cos / angle, 0.5 + sin / angle
+    small, far, infinite = x2 < 2.5625, ax > 36974.0, jnp.isinf(x)
+    sign = jnp.where(x < 0.0, -1.0, 1.0).astype(x.dtype)
+    out = []
+    for near, other, distant in ((s_small, s_other, s_far), (c_small, c_other, c_far)):
+        value = jnp.where(small, near, jnp.where(far, distant, other))
+        out.append(sign * jnp.where(infinite, 0.5, value))
+    return tuple(out)
+
+
+@fresnel.defjvp
+def _fresnel_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    sin, cos = _half_square_angle(x)
+    return fresnel(x), (sin * dx, cos * dx)
+
+
+# -- the normal distribution ---------------------------------------------------------------------
+
+
+def _float_array(x):
+    x = jnp.asarray(x)
+    if x.dtype not in (np.float32, np.float64):
+        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported types.")
+    return x
+
+
+def ndtr(x):
+    """The standard normal distribution function."""
+    return _ndtr(_float_array(x))
+
+
+def _ndtr(x):
+    half_sqrt_2 = const(x, 0.5 * np.sqrt(2.0))
+    w = x * half_sqrt_2
+    z = jnp.abs(w)
+    tail = lax.erfc(z)
+    y = jnp.where(z < half_sqrt_2, 1.0 + lax.erf(w), jnp.where(w > 0.0, 2.0 - tail, tail))
+    return 0.5 * y
+
+
+def ndtri(p):
+    """The inverse of `ndtr`."""
+    p = _float_array(p)
+    upper = p > const(p, -np.expm1(-2.0))
+    q = jnp.where(upper, const(p, 1.0) - p, p)
+    q = jnp.where(q == 0.0, const(p, 0.5), q)  # the ends are patched below
+    w = q - 0.5
+    ww = w * w
+    centre = (w + w * ww * quotient(_tables.NDTRI_CENTRE, ww)) * const(p, -np.sqrt(2.0 * np.pi))
+    z = jnp.sqrt(-2.0 * jnp.log(q))
+    inv = 1 / z
+    lead = z - jnp.log(z) / z
+    tail = jnp.where(
+        z >= 8.0,
+        lead - quotient(_tables.NDTRI_FAR, inv) / z,
+        lead - quotient(_tables.NDTRI_TAIL, inv) / z,
+    )
+    x = jnp.where(q > const(p, np.exp(-2.0)), centre, tail)
+    x = jnp.where(p > const(p, 1.0 - np.exp(-2.0)), x, -x)
+    infinity = const(p, np.inf)
+    return jnp.where(p == 0.0, -infinity, jnp.where(p == 1.0, infinity, x))
+
+
+def _log_ndtr_tail(x, order):
+    """log Φ(x) for very negative x: -x²/2 - log(-x√2π) + log Σ (-1)^n (2n-1)!!/x^2n."""
+    x2 = jnp.square(x)
+    even, odd, power = 1.0, 0.0, x2
+    for n in range(1, order + 1):
+        term = const(x, np.prod(np.arange(2 * n - 1, 1, -2, dtype=float))) / power
+        even, odd = (even, odd + term) if n % 2 else (even + term, odd)
+        power = power * x2
+    scale = -0.5 * x2 - jnp.log(-x) - const(x, 0.5 * np.log(2.0 * np.pi))
+    return scale + jnp.log(even - odd)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1,))
+def log_ndtr(x, series_order=3):
+    """log of `ndtr`, accurate in the far tail by an asymptotic series of `series_order` terms."""
+    if not isinstance(series_order, int):
+        raise TypeError("series_order must be a Python integer.")
+    if series_order < 0:
+        raise ValueError("series_order must be non-negative.")
+    if series_order > 30:
+        raise ValueError("series_order must be <= 30.")
+    x = jnp.asarray(x)
+    if x.dtype not in (np.float32, np.float64):
+        raise TypeError(f"x.dtype={x.dtype} is not supported.")
+    low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
+    low, high = const(x, low), const(x, high)
+    beyond = x > high  # there log Φ(x) = -Φ(-x) to rounding
+    direct = _ndtr(jnp.where(beyond, -x, jnp.maximum(x, low)))
+    tail = _log_ndtr_tail(jnp.minimum(x, low), series_order)
+    return jnp.where(beyond, -direct, jnp.where(x > low, jnp.log(direct), tail))
+
+
+@log_ndtr.defjvp
+def _log_ndtr_jvp(series_order, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    y = log_ndtr(x, series_order)
+    log_density = -0.5 * jnp.square(x) - 0.5 * np.log(2 * np.pi)
+    return y, dx * jnp.exp(log_density - y)
+
+
+# -- Owen's T ------------------------------------------------------------------------------------
+
+
+def _owens_quadrature(h, a):
+    """a Σ wᵢ exp(-h²(1 + a²rᵢ)/2) / (1 + a²rᵢ), for 0 ≤ a ≤ 1."""
+    r = jnp.square(a)[..., None] * np.array(_tables.OWENS_NODES, dtype=a.dtype)
+    values = jnp.exp(-0.5 * jnp.square(h)[..., None] * (1.0 + r)) / (1.0 + r)
+    return a * jnp.sum(values * np.array(_tables.OWENS_WEIGHTS, dtype=a.dtype), axis=-1)
+
+
+@custom_jvp
+def _owens_t(h, a):
+    h, abs_a = jnp.abs(h), jnp.abs(a)
+    ah = abs_a * h
+    inside = abs_a <= 1.0  # larger a is reduced by T(h,a) + T(ah,1/a) = [Φ(h)+Φ(ah)]/2 - Φ(h)Φ(ah)
+    a_red = jnp.where(inside, abs_a, 1.0 / abs_a)
+    h_red = jnp.where(inside, h, ah)
+    out = _owens_quadrature(h_red, a_red)
+    out = jnp.where(h_red == 0.0, jnp.arctan(a_red) / (2 * np.pi), out)
+    root = const(h, np.sqrt(2))
+    out = jnp.where(
+        a_red == 1.0, 0.125 * lax.erfc(-h_red / root) * lax.erfc(h_red / root), out
+    )
+    ph, pah = lax.erfc(h / root), lax.erfc(ah / root)
+    central = 0.25 - 0.25 * lax.erf(h / root) * lax.erf(ah / root) - out
+    tail = 0.25 * (ph + pah - ph * pah) - out
+    out = jnp.where(inside, out, jnp.where(ah <= 0.67, central, tail))
+    return jnp.where(jnp.isnan(a) | jnp.isnan(h), np.nan, jnp.sign(a) * out)
+
+
+@_owens_t.defjvp
+def _owens_t_jvp(primals, tangents):
+    (h, a), (dh, da) = primals, tangents
+    y = _owens_t(h, a)
+    along_h = -jnp.exp(-0.5 * h * h) * lax.erf(a * h / np.sqrt(2)) / (2.0 * np.sqrt(2 * np.pi))
+    one = a * a + 1.0
+    along_a = jnp.exp(-0.5 * one * h * h) / (2.0 * np.pi * one)
+    return y, (along_h * dh + along_a * da).astype(y.dtype)
+
+
+def owens_t(h, a):
+    """Owen's T: probability of X > h and 0 < Y < aX for independent standard normals."""
+    h, a = inexact("owens_t", h, a)
+    return _owens_t(*jnp.broadcast_arrays(h, a))

@@ -1,0 +1,61 @@
+"""Ways of evaluating approximations: polynomials, quotients of them, and series in a loop.
+
+Coefficients are rounded to the dtype of the argument first, so results are strongly typed. Loops run
+over whole arrays; an element that has converged is frozen while the others go on.
+"""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+
+
+def poly(coefs, x):
+    """The polynomial with `coefs`, highest power first, by Horner's rule."""
+    coefs = np.array(coefs, dtype=x.dtype)
+    y = jnp.full(x.shape, coefs[0])
+    for c in coefs[1:]:
+        y = y * x + c
+    return y
+
+
+def quotient(pair, x):
+    """Numerator over denominator, at `x`."""
+    return poly(pair[0], x) / poly(pair[1], x)
+
+
+def const(x, value):
+    """`value` as a NumPy scalar of the dtype of `x` (strongly typed)."""
+    return np.dtype(x.dtype).type(value)
+
+
+def eps(x):
+    """Spacing of 1 in the dtype of `x`."""
+    return float(jnp.finfo(x.dtype).eps)
+
+
+def series(start, term, ratio, weight=None, limit=250, needed=True):
+    """start + Σ weight(k)·term(k), where term(k+1) = term(k)·ratio(k) and `term` is term(1).
+
+    Stops per element once a term no longer counts, or after `limit` terms; elements where `needed`
+    is false are not iterated.
+    """
+    precision = eps(term)
+    start = jnp.broadcast_to(start, term.shape).astype(term.dtype)
+
+    def active(state):
+        total, k, term = state
+        return needed & (k < limit) & (jnp.abs(term) > precision * jnp.abs(total))
+
+    def body(state):
+        total, k, term = state
+        go = active(state)
+        added = term if weight is None else term * weight(k)
+        return (
+            jnp.where(go, total + added, total),
+            k + 1,
+            jnp.where(go, term * ratio(k), term),
+        )
+
+    init = (start, jnp.ones((), term.dtype), term)
+    return lax.while_loop(lambda state: jnp.any(active(state)), body, init)[0]

@@ -1,0 +1,54 @@
+"""The Cauchy distribution."""
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.nn._promote import inexact
+
+
+def logpdf(x, loc=0, scale=1):
+    """Log of the density."""
+    x, loc, scale = inexact("cauchy.logpdf", x, loc, scale)
+    y = (x - loc) / scale
+    return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
+
+
+def pdf(x, loc=0, scale=1):
+    """Density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def cdf(x, loc=0, scale=1):
+    """Distribution function."""
+    x, loc, scale = inexact("cauchy.cdf", x, loc, scale)
+    return 0.5 + 1 / np.pi * jnp.arctan((x - loc) / scale)
+
+
+def logcdf(x, loc=0, scale=1):
+    """Log of the distribution function."""
+    return lax.log(cdf(x, loc, scale))
+
+
+def sf(x, loc=0, scale=1):
+    """Survival function 1 - cdf."""
+    x, loc, scale = inexact("cauchy.sf", x, loc, scale)
+    return cdf(-x, -loc, scale)
+
+
+def logsf(x, loc=0, scale=1):
+    """Log of the survival function."""
+    x, loc, scale = inexact("cauchy.logsf", x, loc, scale)
+    return logcdf(-x, -loc, scale)
+
+
+def isf(q, loc=0, scale=1):
+    """Inverse of the survival function."""
+    q, loc, scale = inexact("cauchy.isf", q, loc, scale)
+    return jnp.tan(np.pi / 2 - np.pi * q) * scale + loc
+
+
+def ppf(q, loc=0, scale=1):
+    """Inverse of the distribution function."""
+    q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
+    return jnp.tan(np.pi * q - np.pi / 2) * scale + loc

@@ -1,0 +1,45 @@
+"""The logistic distribution."""
+
+from toile import lax
+from toile import numpy as jnp
+from toile.nn._promote import inexact
+from toile.scipy.special import expit, logit
+
+
+def _standard(name, x, loc, scale):
+    x, loc, scale = inexact(name, x, loc, scale)
+    return (x - loc) / scale, scale
+
+
+def logpdf(x, loc=0, scale=1):
+    """Log of the density."""
+    y, scale = _standard("logistic.logpdf", x, loc, scale)
+    half = y / 2
+    return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
+
+
+def pdf(x, loc=0, scale=1):
+    """Density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def ppf(x, loc=0, scale=1):
+    """Inverse of the distribution function."""
+    x, loc, scale = inexact("logistic.ppf", x, loc, scale)
+    return logit(x) * scale + loc
+
+
+def sf(x, loc=0, scale=1):
+    """Survival function 1 - cdf."""
+    return expit(-_standard("logistic.sf", x, loc, scale)[0])
+
+
+def isf(x, loc=0, scale=1):
+    """Inverse of the survival function."""
+    x, loc, scale = inexact("logistic.isf", x, loc, scale)
+    return -logit(x) * scale + loc
+
+
+def cdf(x, loc=0, scale=1):
+    """Distribution function."""
+    return expit(_standard("logistic.cdf", x, loc, scale)[0])

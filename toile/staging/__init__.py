@@ -1,0 +1,1 @@
+"""From Python functions to Programs: flattening, the trace cache and the call path of jit."""

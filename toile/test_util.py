@@ -1,0 +1,181 @@
+"""Checks of derivatives against finite differences, to any order and in both modes.
+
+`check_jvp` compares a directional derivative with a central difference along a fixed random
+direction; `check_vjp` compares inner products, so one difference serves any number of outputs.
+"""
+
+import functools
+
+import ml_dtypes
+import numpy as np
+
+from toile import numpy as jnp
+from toile.api import jvp, linearize, vjp
+from toile.tree_util import tree_leaves, tree_map
+
+__all__ = ["check_grads", "check_jvp", "check_vjp"]
+
+EPS = 1e-4
+
+_FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+# Relative and absolute tolerance of a gradient by output dtype; narrow floats get a coarse one.
+_TOLERANCE = {
+    np.dtype(ml_dtypes.bfloat16): 1e-1,
+    np.dtype(np.float16): 1e-2,
+    np.dtype(np.float32): 2e-3,
+    np.dtype(np.float64): 1e-5,
+    np.dtype(np.complex64): 1e-3,
+    np.dtype(np.complex128): 1e-5,
+}
+
+
+def _is_scalar(x):
+    return isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)
+
+
+def _dtype(x):
+    return np.dtype(x.dtype) if hasattr(x, "dtype") else np.dtype(jnp.result_type(type(x)))
+
+
+def _tolerance(dtype, given):
+    if given is not None and not isinstance(given, dict):
+        return given
+    table = {**_TOLERANCE, **{np.dtype(k): v for k, v in (given or {}).items()}}
+    coarse = 0.0 if dtype.kind in "biu" else 1e-1
+    return table.get(dtype, coarse)
+
+
+def _comparable(x):
+    x = np.asarray(x)
+    # NumPy's comparison knows no float formats of its own beyond the built-in ones.
+    return x.astype(np.float32) if x.dtype.kind == "V" and x.dtype != _FLOAT0 else x
+
+
+def _check_close(got, want, atol, rtol, message):
+    def check(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape:
+            raise AssertionError(f"{message}: shapes {a.shape} and {b.shape} differ")
+        if a.dtype == b.dtype == _FLOAT0:
+            return
+        near = max(_tolerance(a.dtype, atol), _tolerance(b.dtype, atol)) * a.size
+        ratio = max(_tolerance(a.dtype, rtol), _tolerance(b.dtype, rtol)) * b.size
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(
+                _comparable(a), _comparable(b), atol=near, rtol=ratio, err_msg=message
+            )
+
+    tree_map(check, got, want)
+
+
+def _check_dtypes(xs, ys):
+    def check(x, y):
+        if _dtype(x) != _dtype(y):
+            raise AssertionError(f"dtypes differ: {_dtype(x)} and {_dtype(y)}")
+
+    tree_map(check, xs, ys)
+
+
+def _like(x, value):
+    """`value` in the dtype of `x`, as a Python scalar where `x` is one."""
+    out = np.asarray(value, dtype=_dtype(x))
+    return out.item() if _is_scalar(x) else out
+
+
+def _random_like(rng, x):
+    shape = np.shape(x)
+    value = rng.randn(*shape)
+    if _dtype(x).kind == "c":
+        value = value + 1j * rng.randn(*shape)
+    return _like(x, value)
+
+
+def _step(primals, tangents, eps):
+    return tree_map(lambda x, t: _like(x, np.asarray(x) + _like(x, np.asarray(t) * eps)), primals, tangents)
+
+
+def _difference(f, primals, tangents, eps):
+    """The central difference (f(x + eps·t) - f(x - eps·t)) / (2 eps)."""
+
+    def slope(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        with np.errstate(invalid="ignore"):  # inf - inf counts as no change
+            change = np.where(a == b, np.zeros((), a.dtype), a - b)
+        return np.asarray(change * np.asarray(0.5 / eps, a.dtype), a.dtype)
+
+    return tree_map(slope, f(*_step(primals, tangents, eps)), f(*_step(primals, tangents, -eps)))
+
+
+def _inner(xs, ys):
+    products = tree_map(lambda x, y: np.real(np.vdot(np.asarray(x), np.asarray(y))), xs, ys)
+    return sum(tree_leaves(products))
+
+
+def _label(message, part):
+    return f"{message} {part}" if message else part
+
+
+def check_jvp(f, f_jvp, args, atol=None, rtol=None, eps=EPS, err_msg=""):
+    """Assert that `f_jvp(args, tangents)` agrees with finite differences of `f`."""
+    rng = np.random.RandomState(0)
+    tangents = tree_map(functools.partial(_random_like, rng), args)
+    y, dy = f_jvp(args, tangents)
+    _check_dtypes(y, dy)
+    want = f(*args)
+    _check_dtypes(y, want)
+    _check_close(y, want, atol, rtol, _label(err_msg, "primal"))
+    slope = _difference(f, args, tangents, eps)
+    _check_close(dy, slope, atol, rtol, _label(err_msg, "tangent"))
+
+
+def check_vjp(f, f_vjp, args, atol=None, rtol=None, eps=EPS, err_msg=""):
+    """Assert that the pullback from `f_vjp(*args)` agrees with finite differences of `f`."""
+    draw = functools.partial(_random_like, np.random.RandomState(0))
+    y, pullback = f_vjp(*args)
+    _check_close(y, f(*args), atol, rtol, _label(err_msg, "primal"))
+    tangents = tree_map(draw, args)
+    slope = _difference(f, args, tangents, eps)
+    ct = tree_map(draw, y)
+    conj = functools.partial(tree_map, lambda x: _like(x, np.conj(np.asarray(x))))
+    pulled = conj(pullback(conj(ct)))
+    # <t, pullback(ct)> = <df(t), ct> is the definition of the transpose.
+    got, want = _inner(tangents, pulled), _inner(slope, ct)
+    _check_close(got, want, atol, rtol, _label(err_msg, "cotangent projection"))
+
+
+def _linearized(f, primals, tangents):
+    y, f_lin = linearize(f, *primals)
+    return y, f_lin(*tangents)
+
+
+def check_grads(f, args, order, modes=("fwd", "rev"), atol=None, rtol=None, eps=None):
+    """Assert that all derivatives of `f` at `args` up to `order` agree with finite differences."""
+    eps = EPS if not eps else eps
+    options = {"atol": atol, "rtol": rtol, "eps": eps}
+
+    def check(f, args, order, message):
+        if "fwd" in modes:
+            label = f"JVP of {message}" if message else "JVP"
+            forward = functools.partial(jvp, f)
+            check_jvp(f, forward, args, err_msg=label, **options)
+            if order > 1:
+                check(forward, (args, args), order - 1, label)
+        if "rev" in modes:
+            label = f"VJP of {message}" if message else "VJP"
+            check_vjp(f, functools.partial(vjp, f), args, err_msg=label, **options)
+            if order > 1:
+
+                def pulled(*args):
+                    y, pullback = vjp(f, *args)
+                    return pullback(y)
+
+                check(pulled, args, order - 1, label)
+        if "lin" in modes:
+            label = f"LIN of {message}" if message else "LIN"
+            forward = functools.partial(_linearized, f)
+            check_jvp(f, forward, args, err_msg=label, **options)
+            if order > 1:
+                check(forward, (args, args), order - 1, label)
+
+    check(f, tuple(args), order, "")

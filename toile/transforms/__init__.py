@@ -1,0 +1,1 @@
+"""The interpreters of operations: jvp, linearize, transpose and vmap, one per file."""

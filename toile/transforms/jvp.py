@@ -1,0 +1,179 @@
+"""Forward mode: values paired with tangents.
+
+A `JVPTracer` holds a primal and a tangent of the parent trace (or a symbolic zero). Reverse mode is
+this over the linear tape of `transforms.linearize`. May import the engine only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.operation import Operation, instantiate
+from toile.engine.program import Program, derive, evaluate
+from toile.engine.tracing import Trace, Tracer, opened, state
+
+
+class JVPTracer(Tracer):
+    """A value with its tangent."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: Trace, primal: Any, tangent: Any):
+        self._trace = trace
+        self.primal = primal
+        self.tangent = tangent
+
+    @property
+    def aval(self) -> Aval:
+        return aval_of(self.primal)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.primal.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.primal.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.primal.ndim
+
+    def concrete(self) -> Any:
+        primal = self.primal
+        return primal.concrete() if isinstance(primal, Tracer) else primal
+
+    def describe(self) -> str:
+        primal = self.primal
+        return primal.describe() if isinstance(primal, Tracer) else ""
+
+    def __repr__(self) -> str:
+        return f"JVPTracer(primal={self.primal!r}, tangent={self.tangent!r})"
+
+
+class JVPTrace(Trace):
+    """Runs the jvp rules in the parent trace."""
+
+    __slots__ = ()
+
+    def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], bool]:
+        """Primals, tangents, and whether any tangent is not zero."""
+        primals, tangents, moving = [], [], False
+        for a in args:
+            if a.__class__ is JVPTracer and a._trace is self:
+                primals.append(a.primal)
+                t = a.tangent
+                tangents.append(t)
+                moving = moving or t.__class__ is not Zero
+            else:
+                primals.append(a)
+                tangents.append(Zero(a))
+        return primals, tangents, moving
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        primals, tangents, moving = self.split(args)
+        state.trace = self.parent
+        try:
+            if not moving:
+                return op(*primals)
+            if not op.handles_zeros:
+                tangents = [instantiate(t) for t in tangents]
+            out, dout = op.jvp(primals, tangents)
+        finally:
+            state.trace = self
+        if op.multiple:
+            return [self.pair(o, d) for o, d in zip(out, dout, strict=True)]
+        if dout.__class__ is Zero:
+            return out
+        return JVPTracer(self, out, dout)
+
+    def pair(self, primal: Any, tangent: Any) -> Any:
+        return primal if tangent.__class__ is Zero else JVPTracer(self, primal, tangent)
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        return self._custom(args, call, call.jvp_flat)
+
+    def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        return self._custom(args, call, call.linear_flat)
+
+    def _custom(
+        self, args: Sequence[Any], call: Any, rule: Callable[..., tuple[list[Any], list[Any]]]
+    ) -> list[Any]:
+        primals, tangents, moving = self.split(args)
+        state.trace = self.parent
+        try:
+            if not moving:
+                return call(*primals)
+            outs, douts = rule(primals, tangents)
+        finally:
+            state.trace = self
+        return [self.pair(o, d) for o, d in zip(outs, douts, strict=True)]
+
+
+def jvp_flat(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Results and tangents of a flat function; tangents may be symbolic zeros, in and out."""
+    trace = JVPTrace(state.trace)
+    args = [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)]
+    with opened(trace):
+        outs = fun(*args)
+    return split_outputs(trace, outs)
+
+
+def split_outputs(trace: Trace, outs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Primals and tangents of what a function returned under a JVPTrace."""
+    primals, tangents = [], []
+    for o in outs:
+        if o.__class__ is JVPTracer and o._trace is trace:
+            primals.append(o.primal)
+            tangents.append(o.tangent)
+        else:
+            primals.append(o)
+            tangents.append(Zero(o))
+    return primals, tangents
+
+
+def jvp_program(
+    program: Program, nonzero: Sequence[bool], instantiated: Sequence[bool] | bool = False
+) -> tuple[Program, list[bool]]:
+    """The Program of primals followed by tangents.
+
+    Inputs: all primals, then the tangents where `nonzero`. Outputs: all results, then the tangents
+    that are not zero (or where `instantiated` asks for an array anyway); which is returned too."""
+    nonzero = tuple(nonzero)
+    wanted = (
+        (instantiated,) * len(program.outputs)
+        if isinstance(instantiated, bool)
+        else tuple(instantiated)
+    )
+    return program.memoized(
+        ("jvp", nonzero, wanted), lambda: _jvp_program(program, nonzero, wanted)
+    )
+
+
+def _jvp_program(
+    program: Program, nonzero: tuple[bool, ...], wanted: tuple[bool, ...]
+) -> tuple[Program, list[bool]]:
+    n = len(program.inputs)
+    moving: list[bool] = []
+
+    def run(*args: Any) -> list[Any]:
+        primals, rest = args[:n], iter(args[n:])
+        tangents = [next(rest) if z else Zero(p) for p, z in zip(primals, nonzero, strict=True)]
+        outs, douts = jvp_flat(lambda *xs: evaluate(program, xs), primals, tangents)
+        for i, d in enumerate(douts):
+            needs = wanted[i] and dtypes.is_inexact(aval_of(outs[i]).dtype)
+            moving.append(needs or d.__class__ is not Zero)
+        return [*outs, *(instantiate(d) for d, m in zip(douts, moving, strict=True) if m)]
+
+    avals = program.in_avals
+    tangent_avals = [a.to_tangent_aval() for a, z in zip(avals, nonzero, strict=True) if z]
+    made = derive(run, [*avals, *tangent_avals], f"jvp_{program.name}")
+    return made, moving
+
+
+

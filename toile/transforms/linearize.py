@@ -1,0 +1,369 @@
+"""The linear tape: partial evaluation with respect to linear inputs.
+
+A `LinearTrace` runs what does not depend on its linear inputs in the parent trace and records the
+rest. Under a JVPTrace whose tangents are linear inputs, the record is the derivative at a point;
+under a function's own arguments, it is a linear function to be transposed. Operations that carry
+Programs are split: `split(linear, args)` runs their known part and gives the linear operation.
+May import the engine and transforms.jvp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.operation import Operation, infer_list, instantiate
+from toile.engine.program import (
+    Equation,
+    Literal,
+    Program,
+    Var,
+    evaluate,
+    derive,
+)
+from toile.engine.source import Source
+from toile.engine.tracing import Trace, Tracer, current_source, opened, state
+from toile.transforms.jvp import JVPTrace, split_outputs
+
+
+class LinearTracer(Tracer):
+    """A value on the tape; `slot` is its place in the environments of the tape's readers."""
+
+    __slots__ = ("_aval", "slot")
+
+    def __init__(self, trace: LinearTrace, aval: Aval, slot: int):
+        self._trace, self._aval, self.slot = trace, aval, slot
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._aval.shape)
+
+
+class Entry:
+    """One recorded operation; linear operands are LinearTracers, the others are values."""
+
+    __slots__ = ("op", "args", "outs", "source", "scope")
+
+    def __init__(self, op: Operation, args: Sequence[Any], outs: Sequence[LinearTracer],
+                 source: Source | None):
+        self.op, self.args, self.outs = op, args, outs
+        self.source, self.scope = source, state.scope
+
+
+class LinearTrace(Trace):
+    """Records the operations that depend on linear inputs, runs the others in the parent."""
+
+    __slots__ = ("entries", "slots")
+
+    def __init__(self, parent: Trace | None):
+        super().__init__(parent)
+        self.entries: list[Entry] = []
+        self.slots = 0
+
+    def new_tracer(self, aval: Aval) -> LinearTracer:
+        slot = self.slots
+        self.slots = slot + 1
+        return LinearTracer(self, aval, slot)
+
+    def is_linear(self, x: Any) -> bool:
+        return x.__class__ is LinearTracer and x._trace is self
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        linear = False
+        for a in args:
+            if a.__class__ is LinearTracer and a._trace is self:
+                linear = True
+                break
+        if not linear:
+            state.trace = self.parent
+            try:
+                return op(*args)
+            finally:
+                state.trace = self
+        if hasattr(op, "split"):
+            return self.process_split(op, args)
+        outs = self.record(op, args)
+        return outs if op.multiple else outs[0]
+
+    def record(self, op: Operation, args: Sequence[Any]) -> list[LinearTracer]:
+        avals = infer_list(op, [aval_of(a) for a in args])
+        outs = [self.new_tracer(a) for a in avals]
+        source = current_source() if self.staging else None
+        self.entries.append(Entry(op, args, outs, source))
+        return outs
+
+    def process_split(self, op: Any, args: Sequence[Any]) -> list[Any]:
+        state.trace = self.parent
+        try:
+            known, linear_op, linear_args = op.split([self.is_linear(a) for a in args], args)
+        finally:
+            state.trace = self
+        if linear_op is None:
+            return list(known)
+        recorded = iter(self.record(linear_op, linear_args))
+        return [next(recorded) if k is None else k for k in known]
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        if any(self.is_linear(a) for a in args):
+            return call.run(*args)
+        state.trace = self.parent
+        try:
+            return call(*args)
+        finally:
+            state.trace = self
+
+    process_custom_vjp = process_custom_jvp
+
+
+class Tape:
+    """A recorded linear function from slots `inputs` to `outputs`.
+
+    An output is a LinearTracer, or a symbolic zero where it does not depend on the inputs."""
+
+    __slots__ = ("entries", "slots", "inputs", "outputs")
+
+    def __init__(
+        self, trace: LinearTrace, inputs: Sequence[LinearTracer], outputs: Sequence[Any]
+    ):
+        self.entries, self.slots = trace.entries, trace.slots
+        self.inputs, self.outputs = list(inputs), list(outputs)
+
+    def is_linear(self, x: Any) -> bool:
+        return x.__class__ is LinearTracer and x._trace is self.inputs[0]._trace
+
+
+def linearize_flat(
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], moving: Sequence[bool] | None = None
+) -> tuple[list[Any], Tape]:
+    """Results of a flat function and the tape of its derivative at `primals`.
+
+    `moving` says which arguments are differentiated (all, by default)."""
+    tape = LinearTrace(state.trace)
+    trace = JVPTrace(tape)
+    args, inputs = [], []
+    for i, p in enumerate(primals):
+        if moving is None or moving[i]:
+            tangent = tape.new_tracer(aval_of(p).to_tangent_aval())
+            inputs.append(tangent)
+            args.append(trace.pair(p, tangent))
+        else:
+            args.append(p)
+    with opened(trace):
+        outs = fun(*args)
+    results, tangents = split_outputs(trace, outs)
+    tape.close()
+    return results, Tape(tape, inputs, tangents)
+
+
+def record_linear(
+    fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]
+) -> tuple[list[Any], Tape]:
+    """Run a linear flat function on linear inputs; outputs on the tape or known values."""
+    trace = LinearTrace(state.trace)
+    inputs = [trace.new_tracer(a) for a in avals]
+    with opened(trace):
+        outs = list(fun(*inputs))
+    tape = Tape(trace, inputs, outs)
+    return outs, tape
+
+
+def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """The Program (residuals..., inputs...) -> outputs of a tape, and the residuals' values.
+
+    Only what the outputs need is kept. Outputs must be on the tape."""
+    needed = {o.slot for o in outputs}
+    entries = []
+    for e in reversed(tape.entries):
+        if any(o.slot in needed for o in e.outs):
+            entries.append(e)
+            needed.update(a.slot for a in e.args if _on(tape, a))
+    entries.reverse()
+    env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
+    inputs = [env[x.slot] for x in tape.inputs]
+    residuals: list[Any] = []
+    found: dict[int, Var] = {}
+    residual_vars: list[Var] = []
+
+    def atom(x: Any) -> Any:
+        if _on(tape, x):
+            return env[x.slot]
+        aval = aval_of(x)
+        concrete = not isinstance(x, Tracer) and not aval.shape and hasattr(x, "_data")
+        if concrete and x._data.ndim == 0:
+            return Literal(x._data, aval)
+        var = found.get(id(x))
+        if var is None:
+            var = found[id(x)] = Var(aval)
+            residual_vars.append(var)
+            residuals.append(x)
+        return var
+
+    equations = []
+    for e in entries:
+        ins = [atom(a) for a in e.args]
+        outs = []
+        for o in e.outs:
+            env[o.slot] = var = Var(o.aval)
+            outs.append(var)
+        equations.append(Equation(e.op, ins, outs, e.source, e.scope))
+    results = [env[o.slot] for o in outputs]
+    return Program([*residual_vars, *inputs], equations, results, "linear"), residuals
+
+
+def _on(tape: Tape, x: Any) -> bool:
+    return x.__class__ is LinearTracer and x._trace is tape.inputs[0]._trace
+
+
+class Split:
+    """A Program taken apart by which inputs are linear.
+
+    `known`: nonlinear inputs -> known outputs + saved residuals. `linear`: residuals + linear
+    inputs -> linear outputs. `is_linear` tells for each output of the original where it went;
+    `forwarded` gives, for each residual, the nonlinear input that it simply is, or None when it is
+    among the saved ones."""
+
+    __slots__ = ("known", "linear", "is_linear", "residuals", "forwarded")
+
+    def __init__(self, known: Program, linear: Program, is_linear: list[bool],
+                 residuals: list[Aval], forwarded: list[int | None]):
+        self.known, self.linear, self.is_linear = known, linear, is_linear
+        self.residuals, self.forwarded = residuals, forwarded
+
+    def residual_values(self, args: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
+        """The residuals in order, from the known inputs and the saved results."""
+        rest = iter(saved)
+        return [next(rest) if f is None else args[f] for f in self.forwarded]
+
+    def known_outputs(self, outs: Sequence[Any]) -> list[Any]:
+        """The original's outputs in order, None for the linear ones."""
+        rest = iter(outs)
+        return [None if z else next(rest) for z in self.is_linear]
+
+
+def split_program(
+    program: Program,
+    linear: Sequence[bool],
+    instantiated: Sequence[bool] | None = None,
+    saved: Sequence[bool] | None = None,
+) -> Split:
+    """Take a Program apart; outputs where `instantiated` count as linear even if they are known.
+
+    Inputs where `saved` are never forwarded as residuals, because their values pass."""
+    linear = tuple(linear)
+    forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
+    passing = tuple(saved) if saved is not None else (False,) * len(linear)
+    return program.memoized(
+        ("split", linear, forced, passing), lambda: _split_program(program, linear, forced, passing)
+    )
+
+
+def _split_program(
+    program: Program,
+    linear: tuple[bool, ...],
+    forced: tuple[bool, ...],
+    passing: tuple[bool, ...],
+) -> Split:
+    made: dict[str, Any] = {}
+
+    def run(*known: Any) -> list[Any]:
+        rest = iter(known)
+        avals = [a for a, z in zip(program.in_avals, linear, strict=True) if z]
+        args_known = [None if z else next(rest) for z in linear]
+
+        def body(*tangents: Any) -> list[Any]:
+            moving = iter(tangents)
+            args = [next(moving) if z else k for z, k in zip(linear, args_known, strict=True)]
+            return evaluate(program, args)
+
+        outs, tape = record_linear(body, avals)
+        on_tape = [_on(tape, o) for o in outs]
+        for i, force in enumerate(forced):
+            if force and not on_tape[i]:
+                outs[i] = _constant_on(tape, outs[i])
+                on_tape[i] = True
+        linear_program, residuals = tape_to_program(
+            tape, [o for o, t in zip(outs, on_tape, strict=True) if t]
+        )
+        made.update(linear=linear_program, on_tape=on_tape, residuals=residuals)
+        kept = [not p for p, z in zip(passing, linear, strict=True) if not z]
+        position = {id(k): i for i, k in enumerate(known) if kept[i]}
+        made["forwarded"] = [position.get(id(r)) for r in residuals]
+        saved = [r for r, f in zip(residuals, made["forwarded"], strict=True) if f is None]
+        return [*(o for o, t in zip(outs, on_tape, strict=True) if not t), *saved]
+
+    avals = [a for a, z in zip(program.in_avals, linear, strict=True) if not z]
+    known = derive(run, avals, f"known_{program.name}")
+    residual_avals = [aval_of(r) for r in made["residuals"]]
+    return Split(known, made["linear"], made["on_tape"], residual_avals, made["forwarded"])
+
+
+def _constant_on(tape: Tape, x: Any) -> LinearTracer:
+    """Put a known value on the tape, as a residual that is an output."""
+    from_known = Forward()
+    trace = tape.inputs[0]._trace
+    assert isinstance(trace, LinearTrace)
+    out = trace.new_tracer(aval_of(x))
+    tape.slots = trace.slots
+    tape.entries.append(Entry(from_known, [x], [out], None))
+    return out
+
+
+class Forward(Operation):
+    """The operand itself; a residual that a linear Program returns."""
+
+    name = "forward"
+    handles_zeros = True
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        return primals[0], tangents[0]
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ct
+
+    def vmap(self, axis: Any, xs: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
+        return xs[0], dims[0]
+
+    def physical(self, *avals: Aval) -> Operation:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Forward
+
+    def __hash__(self) -> int:
+        return hash(Forward)
+
+
+def run_linear(tape: Tape, tangents: Sequence[Any]) -> list[Any]:
+    """Apply a tape to tangents; the result has arrays of zeros where nothing arrives."""
+    env: dict[int, Any] = {x.slot: t for x, t in zip(tape.inputs, tangents, strict=True)}
+    for e in tape.entries:
+        args = [env[a.slot] if _on(tape, a) else a for a in e.args]
+        outs = e.op(*args)
+        for o, v in zip(e.outs, outs if e.op.multiple else [outs], strict=True):
+            env[o.slot] = v
+    return [env[o.slot] if _on(tape, o) else instantiate(o) for o in tape.outputs]
+
+
+__all__ = [
+    "LinearTrace", "LinearTracer", "Split", "Tape", "Zero", "linearize_flat", "record_linear",
+    "run_linear", "split_program", "tape_to_program",
+]

@@ -1,0 +1,153 @@
+"""Vectorisation: values with a mapped axis.
+
+A `BatchTracer` holds a value of the parent trace and the position of its mapped axis. An operation
+that names the mapped axis is dispatched even when no operand is mapped. May import the engine and
+primitives.families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine.arrays import as_array
+from toile.engine.avals import Aval, aval_of
+from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.program import Program, derive, evaluate
+from toile.engine.tracing import Trace, Tracer, bound_axis, opened, state
+from toile.primitives.families import bdim_at
+
+
+class BatchTracer(Tracer):
+    """One example of a batch, as far as its function can tell."""
+
+    __slots__ = ("value", "dim")
+
+    def __init__(self, trace: Trace, value: Any, dim: int):
+        self._trace, self.value, self.dim = trace, value, dim
+
+    @property
+    def aval(self) -> Aval:
+        full = aval_of(self.value)
+        d = self.dim
+        return Aval(full.shape[:d] + full.shape[d + 1 :], full.dtype, full.weak_type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        full, d = self.value.shape, self.dim
+        return full[:d] + full[d + 1 :]
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim - 1
+
+    def describe(self) -> str:
+        trace = self._trace
+        assert isinstance(trace, BatchTrace)
+        return f"\n  it is one example of a batch of {trace.axis[1]} that vmap maps over"
+
+
+class BatchTrace(Trace):
+    """Runs the vmap rules in the parent trace."""
+
+    __slots__ = ("axis",)
+
+    def __init__(self, parent: Trace | None, axis: Axis):
+        super().__init__(parent)
+        self.axis = axis
+
+    def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Dim], bool]:
+        values: list[Any] = []
+        dims: list[Dim] = []
+        mapped = False
+        for a in args:
+            if a.__class__ is BatchTracer and a._trace is self:
+                values.append(a.value)
+                dims.append(a.dim)
+                mapped = True
+            else:
+                values.append(a)
+                dims.append(None)
+        return values, dims, mapped
+
+    def wrap(self, value: Any, dim: Dim) -> Any:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        values, dims, mapped = self.split(args)
+        name = self.axis[0]
+        state.trace = self.parent
+        try:
+            if not mapped and (name is None or name not in op.axis_names):
+                return op(*values)
+            if mapped:
+                values = [v if hasattr(v, "ndim") else as_array(v) for v in values]
+            out, dim = op.vmap(self.axis, values, dims)
+        finally:
+            state.trace = self
+        if op.multiple:
+            return [self.wrap(o, d) for o, d in zip(out, dim, strict=True)]
+        return self.wrap(out, dim)
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        values, dims, mapped = self.split(args)
+        state.trace = self.parent
+        try:
+            if not mapped:
+                return call(*values)
+            batched, out_dims = call.batched(self.axis, dims)
+            outs = batched(*values)
+        finally:
+            state.trace = self
+        return [self.wrap(o, d) for o, d in zip(outs, out_dims(), strict=True)]
+
+    process_custom_vjp = process_custom_jvp
+
+
+def vmap_flat(
+    fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any], dims: Sequence[Dim]
+) -> tuple[list[Any], list[Dim]]:
+    """Results of a flat function over mapped arguments, and where their mapped axes are."""
+    trace = BatchTrace(state.trace, axis)
+    tracers = [trace.wrap(a, d) for a, d in zip(args, dims, strict=True)]
+    with opened(trace), bound_axis(*axis):
+        outs = fun(*tracers)
+    values, out_dims, _ = trace.split(outs)
+    return values, out_dims
+
+
+def vmap_program(
+    program: Program, axis: Axis, dims: Sequence[Dim], wanted: Sequence[bool] | bool = False
+) -> tuple[Program, list[Dim]]:
+    """The Program over mapped inputs, its mapped axes first; dims are None or 0, in and out.
+
+    `wanted` says which outputs must have the axis whether or not they depend on mapped inputs."""
+    forced = (wanted,) * len(program.outputs) if isinstance(wanted, bool) else tuple(wanted)
+    key = ("vmap", axis, tuple(dims), forced)
+    return program.memoized(key, lambda: _vmap_program(program, axis, tuple(dims), forced))
+
+
+def _vmap_program(
+    program: Program, axis: Axis, dims: tuple[Dim, ...], forced: tuple[bool, ...]
+) -> tuple[Program, list[Dim]]:
+    out_dims: list[Dim] = []
+
+    def run(*args: Any) -> list[Any]:
+        outs, found = vmap_flat(lambda *xs: evaluate(program, xs), axis, args, dims)
+        results = []
+        for o, d, force in zip(outs, found, forced, strict=True):
+            mapped = force or d is not None
+            out_dims.append(0 if mapped else None)
+            results.append(bdim_at(o, d, axis[1]) if mapped else o)
+        return results
+
+    avals = [
+        a if d is None else Aval((axis[1], *a.shape), a.dtype, a.weak_type)
+        for a, d in zip(program.in_avals, dims, strict=True)
+    ]
+    made = derive(run, avals, f"vmap_{program.name}")
+    return made, out_dims
