@@ -1,7 +1,8 @@
 """Comparison of a toile function with the JAX function of the same name.
 
-`check(path, *args)` calls `toile.<path>` and `jax.<path>` with the same NumPy arguments, with x64 off
-and on, and compares values, dtypes, weak types and, where asked, the gradient of the sum of outputs.
+`check(path, *args)` calls `toile.<path>` and `jax.<path>` with the same NumPy arguments, with x64
+off and on, and compares values, dtypes, weak types and, where asked, the gradient of the sum of
+outputs.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Segment reductions: sum, product, maximum and minimum of the rows that share a segment id.
 
-Each is one scatter into an array of the reduction's identity, so that a segment without rows holds the
-identity. Ids outside [0, num_segments) are dropped, negative ones included.
+Each is one scatter into an array of the reduction's identity, so that a segment without rows
+holds the identity. Ids outside [0, num_segments) are dropped, negative ones included.
 """
 
 import operator

@@ -92,7 +92,9 @@ def _random_like(rng, x):
 
 
 def _step(primals, tangents, eps):
-    return tree_map(lambda x, t: _like(x, np.asarray(x) + _like(x, np.asarray(t) * eps)), primals, tangents)
+    return tree_map(
+        lambda x, t: _like(x, np.asarray(x) + _like(x, np.asarray(t) * eps)), primals, tangents
+    )
 
 
 def _difference(f, primals, tangents, eps):

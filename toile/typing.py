@@ -1,10 +1,10 @@
 """Types for annotations: what may stand for an array, and for a dtype.
 
-`ArrayLike` is anything the functions of `toile.numpy` accept for one array: arrays, NumPy arrays and
-scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype.
+`ArrayLike` is anything the functions of `toile.numpy` accept for one array: arrays, NumPy arrays
+and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype.
 """
 
-from typing import Any, Protocol, Union, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,6 @@ class _HasDType(Protocol):
     def dtype(self) -> np.dtype: ...
 
 
-ArrayLike = Union[jnp.ndarray, np.ndarray, np.bool_, np.number, bool, int, float, complex]
+ArrayLike = jnp.ndarray | np.ndarray | np.bool_ | np.number | bool | int | float | complex
 
-DTypeLike = Union[str, type[Any], np.dtype, _HasDType]
+DTypeLike = str | type[Any] | np.dtype | _HasDType

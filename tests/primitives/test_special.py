@@ -45,6 +45,14 @@ def test_without_derivative(name):
     check_eager(getattr(special, name), getattr(lax, name), [a, x], 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("name", ["igamma_grad_a", "random_gamma_grad"])
+def test_both_branches_in_one_row(name):
+    a = np.full((2, 2), 5, np.float32)
+    x = np.array([[0.01, 60], [0.5, 4]], np.float32)
+    check_eager(getattr(special, name), getattr(lax, name), [a, x], 1e-4, 0)
+    check_eager(getattr(special, name), getattr(lax, name), [a[0, 0], x[0, 0]], 1e-4, 0)
+
+
 def test_polygamma():
     m = np.array([[0, 1, 2], [1, 2, 3]], np.float32)
     x = uniform((0.5, 4), (2, 3))

@@ -11,7 +11,9 @@ POSITIVE = np.linspace(0.13, 9.1, 12, dtype=F)
 UNIT = np.linspace(0.03, 0.97, 11, dtype=F)
 WIDE = np.array([-30, -12, -5.5, -1.2, 0.3, 2.5, 4.9, 6.1, 9.5, 20], F)
 INTS = np.arange(1, 6, dtype=np.int32)
-Z = (np.array([0.5, -1.5, 2.2, -0.3], F) + 1j * np.array([0.2, 1.0, -2.5, -0.7], F)).astype(np.complex64)
+Z = (np.array([0.5, -1.5, 2.2, -0.3], F) + 1j * np.array([0.2, 1.0, -2.5, -0.7], F)).astype(
+    np.complex64
+)
 S = "scipy.special."
 
 
@@ -20,13 +22,52 @@ def sp(name, *args, **kwargs):
 
 
 CASES = [
-    *(sp(f, POSITIVE, grad=(0,), rtol=2e-5, rtol64=1e-9) for f in ("gammaln", "gamma", "digamma", "loggamma")),
+    *(
+        sp(f, POSITIVE, grad=(0,), rtol=2e-5, rtol64=1e-9)
+        for f in ("gammaln", "gamma", "digamma", "loggamma")
+    ),
     *(sp(f, X, grad=(0,), rtol=2e-5, rtol64=1e-9) for f in ("gammaln", "gamma", "gammasgn")),
     *(sp(f, X, grad=(0,)) for f in ("erf", "erfc", "expit", "i0", "i0e", "i1", "i1e", "entr")),
     *(sp(f, X, grad=(0,), rtol=5e-5, atol=1e-5) for f in ("dawsn", "erfcx", "ndtr")),
-    *(sp(f, 2 * INTS - 1) for f in ("gammaln", "erf", "expit", "factorial", "digamma", "i0", "entr")),
-    *(sp(f, 0.5) for f in ("gammaln", "gamma", "erf", "erfinv", "logit", "i1e", "ndtr", "ndtri", "log_ndtr", "spence", "dawsn", "erfcx", "wofz", "exp1", "entr")),
-    *(sp(f, 0.5, 1.5) for f in ("beta", "betaln", "xlogy", "xlog1py", "kl_div", "rel_entr", "boxcox", "poch", "zeta", "comb")),
+    *(
+        sp(f, 2 * INTS - 1)
+        for f in ("gammaln", "erf", "expit", "factorial", "digamma", "i0", "entr")
+    ),
+    *(
+        sp(f, 0.5)
+        for f in (
+            "gammaln",
+            "gamma",
+            "erf",
+            "erfinv",
+            "logit",
+            "i1e",
+            "ndtr",
+            "ndtri",
+            "log_ndtr",
+            "spence",
+            "dawsn",
+            "erfcx",
+            "wofz",
+            "exp1",
+            "entr",
+        )
+    ),
+    *(
+        sp(f, 0.5, 1.5)
+        for f in (
+            "beta",
+            "betaln",
+            "xlogy",
+            "xlog1py",
+            "kl_div",
+            "rel_entr",
+            "boxcox",
+            "poch",
+            "zeta",
+            "comb",
+        )
+    ),
     *(sp(f, 0.5, F(1.5)) for f in ("beta", "betaln", "xlogy", "kl_div", "gammainc")),
     sp("gamma", Z, rtol=1e-4, rtol64=1e-9),
     sp("loggamma", Z, rtol=1e-4, rtol64=1e-9),
@@ -81,12 +122,40 @@ CASES = [
     sp("spence", POSITIVE, grad=(0,), rtol=1e-4, rtol64=1e-8),
     sp("bessel_jn", POSITIVE, v=3, grad=(0,), rtol=2e-4, rtol64=1e-8, atol=1e-5),
     sp("bessel_jn", POSITIVE.reshape(3, 4), v=2, n_iter=40, rtol=2e-4, atol=1e-5),
-    sp("sph_harm_y", np.array([0, 1, 3, 5, 4]), np.array([0, -1, 2, -4, 4]), UNIT[:5], X[:5], grad=(2, 3), rtol=1e-4, rtol64=1e-8, atol=1e-5, n_max=5),
+    sp(
+        "sph_harm_y",
+        np.array([0, 1, 3, 5, 4]),
+        np.array([0, -1, 2, -4, 4]),
+        UNIT[:5],
+        X[:5],
+        grad=(2, 3),
+        rtol=1e-4,
+        rtol64=1e-8,
+        atol=1e-5,
+        n_max=5,
+    ),
     sp("sph_harm_y", np.array([2]), np.array([1]), UNIT[:1], X[:1], n_max=6, rtol=1e-4),
     sp("hyp1f1", POSITIVE[:5], F(1.7), X[:5], grad=(0, 1, 2), rtol=5e-4, rtol64=1e-8),
     sp("hyp1f1", F(1.2), F(2.3), np.array([-120.0, 50.0, 110.0], F)[1:2], rtol=5e-4, rtol64=1e-8),
-    sp("hyp2f1", POSITIVE[:5], F(0.7), F(1.9), np.linspace(-0.8, 0.8, 5, dtype=F), grad=(0, 1, 2, 3), rtol=5e-4, rtol64=1e-8),
-    sp("hyp2f1", np.array([-3, 0.5, 1, 0.5, 2], F), np.array([2, 0.5, 2, 1, 1], F), np.array([1.5, 1, 4, 1, 3], F), np.array([0.6, 0.95, 0.95, 0.3, 0.99], F), rtol=1e-3, rtol64=1e-8),
+    sp(
+        "hyp2f1",
+        POSITIVE[:5],
+        F(0.7),
+        F(1.9),
+        np.linspace(-0.8, 0.8, 5, dtype=F),
+        grad=(0, 1, 2, 3),
+        rtol=5e-4,
+        rtol64=1e-8,
+    ),
+    sp(
+        "hyp2f1",
+        np.array([-3, 0.5, 1, 0.5, 2], F),
+        np.array([2, 0.5, 2, 1, 1], F),
+        np.array([1.5, 1, 4, 1, 3], F),
+        np.array([0.6, 0.95, 0.95, 0.3, 0.99], F),
+        rtol=1e-3,
+        rtol64=1e-8,
+    ),
     sp("logsumexp", X.reshape(1, 17), axis=-1, grad=(0,)),
     sp("logsumexp", X, b=POSITIVE[:1] * np.sign(X), return_sign=True),
     sp("logsumexp", X, where=X > 0, keepdims=True, grad=(0,)),

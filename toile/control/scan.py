@@ -146,7 +146,6 @@ class Scan(Carrier):
     def transpose(self, ct: Any, *args: Any) -> Any:
         consts, carry, xs = self._parts(args)
         l_consts, l_xs = ([type(v) is Aval for v in vs] for vs in (consts, xs))
-        assert all(type(v) is Aval for v in carry), "split leaves only linear carries"
         ct_carry = [instantiate(v) for v in ct[: self.carry]]
         ct_ys = ct[self.carry :]
         z_ys = nonzero_mask(ct_ys)
@@ -160,7 +159,9 @@ class Scan(Carrier):
         result: list[Any] = []
         rest = iter(found_consts)
         result += [next(rest) if z else None for z in l_consts]
-        result += found_carry
+        # A linear carry may start from a known value: the zeros of an instantiated tangent.
+        result += [c if type(v) is Aval else None
+                   for c, v in zip(found_carry, carry, strict=True)]
         result += [next(outs) if z else None for z in l_xs]
         return tuple(result)
 

@@ -142,9 +142,7 @@ def _resample(x, shape, axes, scale, translation, method, antialias, precision):
         axis = canonical_axis(axis, x.ndim)
         out[axis] = letters[axis].upper()
         terms.append(letters[axis] + out[axis])
-        matrix = _weights(
-            x.shape[axis], shape[axis], scale[i], translation[i], method, antialias
-        )
+        matrix = _weights(x.shape[axis], shape[axis], scale[i], translation[i], method, antialias)
         operands.append(matrix.astype(x.dtype))
     return jnp.einsum(f"{','.join(terms)}->{''.join(out)}", *operands, precision=precision)
 
@@ -167,7 +165,7 @@ def scale_and_translate(
     antialias=True,
     precision=lax.Precision.HIGHEST,
 ):
-    """`image` scaled by `scale` then shifted by `translation` output pixels along `spatial_dims`."""
+    """`image` scaled, then shifted by `translation` output pixels, along `spatial_dims`."""
     shape = tuple(int(n) for n in shape)
     _check_shape(image, shape)
     if isinstance(method, str):

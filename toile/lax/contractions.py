@@ -168,16 +168,13 @@ def _canonical_precision(precision: Any) -> Any:
 # ------------------------------------------------------------------------------------ dot_general
 
 
-def _dims(name: str, numbers: Any) -> tuple[tuple[int, ...], ...]:
-    (lc, rc), (lb, rb) = numbers
-    return ints(lc), ints(rc), ints(lb), ints(rb)
-
-
 @lru_cache(maxsize=8192)
 def _dot_plan(
-    name: str, x: Aval, y: Aval, dims: tuple[tuple[int, ...], ...], preferred: Any, precision: Any
-) -> tuple[Any, Any, Any]:
-    """The operation, the dtype to convert unequal operands to, and that of the result."""
+    name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ...], preferred: Any,
+    precision: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The operation, and the dtype to convert operands of unequal dtypes to."""
+    x, y = Aval(*types[:3]), Aval(*types[3:])
     lc, rc, lb, rb = dims
     problem = ""
     for (a, b), rank, side in (((lc, lb), x.ndim, "first"), ((rc, rb), y.ndim, "second")):
@@ -198,12 +195,23 @@ def _dot_plan(
     kept = [next(free) for c in lhs if not c], [next(free) for c in rhs if not c]
     for labels, new in zip((lhs, rhs), map(iter, kept), strict=True):
         labels[:] = [c or next(new) for c in labels]
-    common = x.dtype if x.dtype == y.dtype else dtypes.promote_types(x.dtype, y.dtype)
+    common = max((x.dtype, y.dtype), key=_fineness)
+    if x.dtype != y.dtype and _fineness(x.dtype) == _fineness(y.dtype):
+        raise shape_error(name, "operands of equal dtypes", [x, y])
     wanted = _result_dtype(name, x, y, common, preferred)
     out = "".join((*batch, *kept[0], *kept[1]))
     op = dot_operation("".join(lhs), "".join(rhs), out, wanted, precision)
     op.infer(Aval(x.shape, common), Aval(y.shape, common))
     return op, common
+
+
+def _fineness(dtype: Any) -> tuple[Any, ...]:
+    """Order of dtypes in products of unequal ones: complex, then range, digits, width, sign."""
+    part = dtypes.dtype_to_real(dtype)
+    info = dtypes.finfo(part) if dtypes.kind(part) == "f" else None
+    bits = 1 if part == np.bool_ else dtypes.itemsize_bits(part)
+    digits = (info.maxexp, info.nmant) if info else (-1, -1)
+    return dtypes.kind(dtype) == "c", *digits, bits, dtypes.kind(part) != "u"
 
 
 def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> Any:
@@ -239,9 +247,10 @@ def _dot_general(
     x, y = operand(name, lhs), operand(name, rhs, 1)
     if preferred is not None:
         preferred = user_dtype(preferred, name)
-    op, common = _dot_plan(
-        name, x.aval, y.aval, _dims(name, numbers), preferred, canonicalize_precision(precision)
-    )
+    types = (x.shape, x.dtype, x.weak_type, y.shape, y.dtype, y.weak_type)
+    (lc, rc), (lb, rb) = numbers
+    dims = ints(lc), ints(rc), ints(lb), ints(rb)
+    op, common = _dot_plan(name, types, dims, preferred, canonicalize_precision(precision))
     if x.dtype != y.dtype:
         x, y = convert(x, common), convert(y, common)
     if op.dtype is not None and dtypes.kind(op.dtype) in "iu" and dtypes.kind(x.dtype) == "f":
@@ -250,14 +259,11 @@ def _dot_general(
 
 
 def dot(
-    lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, precision: PrecisionLike = None,
+    lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: PrecisionLike = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
 ) -> Any:  # fmt: skip
     """Vector, matrix-vector and matrix products, or any other with `dimension_numbers`."""
     x, y = operand("dot", lhs), operand("dot", rhs, 1)
-    if args:  # precision and preferred_element_type were once positional
-        precision = args[0]
-        preferred_element_type = args[1] if len(args) > 1 else preferred_element_type
     if dimension_numbers is None:
         simple = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
         if not simple:
@@ -388,9 +394,11 @@ def scaled_dot(
     each element of it then serves that many elements of the operand."""
     x, y = operand("scaled_dot", lhs), operand("scaled_dot", rhs, 1)
     if dimension_numbers is None:
-        dimension_numbers = (((x.ndim - 1,), (y.ndim - 1,)), ((0,), (0,))) if x.ndim > 2 else (
-            ((x.ndim - 1,), (y.ndim - 1,)), ((), ())
-        )
+        if x.ndim < 2:
+            raise TypeError("scaled_dot: needed operands of rank >= 2, got "
+                            f"{x.aval.str_short()} and {y.aval.str_short()}")
+        batch = tuple(range(x.ndim - 2))
+        dimension_numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
     (lc, rc), _ = dimension_numbers
     bf16 = np.dtype(dtypes.bfloat16)
     x = _scaled("lhs_scale", convert(x, bf16), lhs_scale, lc)

@@ -63,7 +63,7 @@ def scan(
                              "the output type is unknown.")
         return _scan_in_python(f, init, rows, xs_tree, n, reverse)
     steps = _unroll_count(unroll, n)
-    x_avals = [Aval(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
+    x_avals = [_row_aval(x) for x in rows]
     in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
     avals = [aval_of(c) for c in carry]
     program, consts, out_tree = stage(f, in_tree, avals + x_avals)
@@ -334,3 +334,8 @@ def _interleaved(a: Any, b: Any, axis: int) -> Any:
     return add(spread_a, spread_b)
 
 
+
+
+def _row_aval(x: Any) -> Aval:
+    aval = aval_of(x)
+    return Aval(aval.shape[1:], aval.dtype, aval.weak_type)

@@ -1,4 +1,4 @@
-"""Neural-network functions: activations, softmax and its relatives, attention, one-hot, initializers.
+"""Neural-network functions: activations, softmax and relatives, attention, initializers.
 
 Pure compositions over `toile.lax` and `toile.numpy`; nothing here is a primitive. Names, defaults,
 dtypes and the gradients at kinks are those of `jax.nn`. `toile.scipy` builds on this package.

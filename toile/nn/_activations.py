@@ -140,7 +140,7 @@ hard_swish = hard_silu
 
 
 def gelu(x, approximate=True):
-    """x · Φ(x), Φ the normal distribution function; by a tanh formula unless `approximate=False`."""
+    """x · Φ(x), Φ the normal distribution function; by a tanh formula if `approximate`."""
     (x,) = inexact("gelu", x)
     if approximate:
         slope = np.sqrt(2 / np.pi).astype(x.dtype)

@@ -37,7 +37,9 @@ def dot_product_attention(
     query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
     bias = None if bias is None else _to_4d(bias)
     mask = None if mask is None else _to_4d(mask)
-    lengths = [None if n is None else jnp.asarray(n) for n in (query_seq_lengths, key_value_seq_lengths)]
+    lengths = [
+        None if n is None else jnp.asarray(n) for n in (query_seq_lengths, key_value_seq_lengths)
+    ]
     batch, _, heads, width = key.shape
     _check(value, (*key.shape[:3], width), key.dtype, "value")
     _check(query, (batch, -1, -1, width), key.dtype, "query")

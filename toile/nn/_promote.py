@@ -1,8 +1,9 @@
 """Argument promotion shared by the faces above `toile.numpy`.
 
-`inexact(name, *xs)` brings its arguments to one floating (or complex) dtype as every special function
-does: integers become the float of their width, and the result stays weakly typed only if all
-arguments are weak. Everything is expressed through the public faces, so it works under any trace.
+`inexact(name, *xs)` brings its arguments to one floating (or complex) dtype as every special
+function does: integers become the float of their width, and the result stays weakly typed only if
+all arguments are weak. Everything is expressed through the public faces, so it works under any
+trace.
 """
 
 import numpy as np

@@ -95,7 +95,7 @@ def scaled_dot_general(
     configs=None,
     implementation=None,
 ):
-    """`lax.dot_general` with operands (and, in the backward pass, gradients) quantised by `configs`."""
+    """`lax.dot_general` with operands, and gradients in the backward pass, quantised."""
     if implementation is not None:
         warnings.warn(
             "Backend selector, now ignored. The system chooses the backend automatically.",

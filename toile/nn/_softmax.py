@@ -1,7 +1,8 @@
 """Normalised exponentials and related reductions: softmax, logsumexp, standardize, one_hot.
 
-All subtract the maximum first, so that no finite input overflows, and treat the maximum as a constant
-when differentiating: its contribution cancels. `where` excludes elements from the normalisation.
+All subtract the maximum first, so that no finite input overflows, and treat the maximum as a
+constant when differentiating: its contribution cancels. `where` excludes elements from the
+normalisation.
 """
 
 import functools
@@ -117,7 +118,7 @@ def standardize(
 
 
 def one_hot(x, num_classes, *, dtype=None, axis=-1):
-    """Indicator vectors of the indices `x`, a new axis of size `num_classes`; out of range gives 0."""
+    """Indicator vectors of the indices `x` along a new axis; an index out of range gives 0."""
     num_classes = operator.index(num_classes)
     x = jnp.asarray(x)
     if not is_integer(x):

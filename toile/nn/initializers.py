@@ -14,8 +14,8 @@ from toile import numpy as jnp
 from toile import random
 from toile.nn._promote import default_float, is_complex, to_complex
 
-# Standard deviation of a standard normal truncated to [-2, 2], and of the modulus-truncated complex one:
-# dividing by it restores unit variance.
+# Standard deviation of a standard normal truncated to [-2, 2], and of the complex one truncated in
+# modulus: dividing by it restores unit variance.
 _TRUNCATED_STD = 0.87962566103423978
 _COMPLEX_TRUNCATED_STD = 0.95311164380491208
 
@@ -77,7 +77,7 @@ def normal(stddev=1e-2, dtype=None):
 
 
 def truncated_normal(stddev=1e-2, dtype=None, lower=-2.0, upper=2.0):
-    """Initializer normal within [lower, upper] standard deviations, times `stddev` (not rescaled)."""
+    """Initializer normal within [lower, upper], times `stddev` (not rescaled)."""
 
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
@@ -120,7 +120,7 @@ def variance_scaling(
     batch_axis=(),
     dtype=None,
 ):
-    """Initializer with variance `scale / fan`, `mode` naming the fan and `distribution` the shape."""
+    """Initializer with variance `scale / fan`; `mode` names the fan."""
 
     def init(key, shape, dtype=dtype, out_sharding=None):
         shape = tuple(int(n) for n in shape)
@@ -130,7 +130,9 @@ def variance_scaling(
             raise ValueError(f"invalid mode for variance scaling initializer: {mode}")
         variance = jnp.array(scale / _DENOMINATORS[mode](*fans), dtype=dtype)
         if distribution not in _DRAWS:
-            raise ValueError(f"invalid distribution for variance scaling initializer: {distribution}")
+            raise ValueError(
+                f"invalid distribution for variance scaling initializer: {distribution}"
+            )
         real, of_complex = _DRAWS[distribution]
         draw = of_complex if is_complex(np.dtype(dtype)) else real
         return _placed(draw(key, shape, dtype, variance), out_sharding)
@@ -190,7 +192,9 @@ def glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
 
 def glorot_normal(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
     """Truncated normal with variance 2 / (fan in + fan out); also called Xavier normal."""
-    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+    return variance_scaling(
+        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
+    )
 
 
 def lecun_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
@@ -240,7 +244,7 @@ def orthogonal(scale=1.0, column_axis=-1, dtype=None):
 
 
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
-    """Initializer of convolution kernels: an orthogonal matrix at the centre tap, zeros elsewhere."""
+    """Initializer of convolution kernels: orthogonal at the centre tap, zeros elsewhere."""
 
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from toile import lax
 from toile.engine import arrays, dtypes, errors, tracing
 from toile.engine.arrays import Array, DeviceArray
+from toile.engine.arrays import KeyArray as KeyArray
 from toile.numpy import _promotion, creation
 
 Tracer = tracing.Tracer
@@ -41,6 +42,11 @@ def one(name, x):
         return x
     check(name, x)
     return creation.asarray(x)
+
+
+def is_eager():
+    """Whether operations run at once: nothing is being traced."""
+    return tracing.state.trace is None
 
 
 def raw_buffer(x):

@@ -1,6 +1,6 @@
 """Differences and integrals of sampled functions, and packing of bits.
 
-diff, gradient and trapezoid are built of static slices, so that they cost nothing but the arithmetic.
+diff, gradient and trapezoid are built of static slices: they cost nothing but the arithmetic.
 """
 
 import math
@@ -9,8 +9,16 @@ import numpy as np
 
 from toile import lax
 from toile.numpy import _helpers as h
-from toile.numpy import (creation, cumulative, joining, manipulation, reductions, selection, ufuncs,
-                         ufuncs_numeric)
+from toile.numpy import (
+    creation,
+    cumulative,
+    joining,
+    manipulation,
+    reductions,
+    selection,
+    ufuncs,
+    ufuncs_numeric,
+)
 from toile.numpy._helpers import arr, canonical_axes, canonical_axis, check, one, promote_inexact
 
 __all__ = ["diff", "ediff1d", "gradient", "packbits", "trapezoid", "unpackbits", "unwrap"]
@@ -64,7 +72,7 @@ def ediff1d(ary, to_end=None, to_begin=None):
 def _gradient_along(f, spacing, axis):
     """Central differences inside, one-sided ones at both ends."""
     n = f.shape[axis]
-    cut = lambda lo, hi: _along(f, axis, lo, hi)  # noqa: E731
+    cut = lambda lo, hi: _along(f, axis, lo, hi)
     if np.ndim(spacing) == 0:
         inner = ufuncs.divide(ufuncs.multiply(ufuncs.subtract(cut(2, n), cut(0, n - 2)), 0.5),
                               spacing)
@@ -161,7 +169,7 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
     return lax.convert_element_type(joining.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
 
 
-# ----------------------------------------------------------------------------------------------- bits
+# Bits.
 
 def _bit_weights(order):
     if order not in ("little", "big"):

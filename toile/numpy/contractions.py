@@ -231,12 +231,12 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     b = manipulation.moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
         raise ValueError("Dimension must be either 2 or 3 for cross product")
-    part = lambda x, i: x[..., i]  # noqa: E731
-    product = lambda i, j: ufuncs.multiply(part(a, i), part(b, j))  # noqa: E731
+    part = lambda x, i: x[..., i]
+    product = lambda i, j: ufuncs.multiply(part(a, i), part(b, j))
     if a.shape[-1] == 2 and b.shape[-1] == 2:
         return ufuncs.subtract(product(0, 1), product(1, 0))
     lead = manipulation.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    pad3 = lambda x: x if x.shape[-1] == 3 else lax.pad(  # noqa: E731
+    pad3 = lambda x: x if x.shape[-1] == 3 else lax.pad(
         x, lax.full((), 0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)])
     a, b = pad3(a), pad3(b)
     parts = [ufuncs.subtract(product(1, 2), product(2, 1)),

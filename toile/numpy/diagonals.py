@@ -87,7 +87,7 @@ def fill_diagonal(a, val, wrap=False, *, inplace=True):
     return index_update.put(a, places, val, inplace=False)
 
 
-# ------------------------------------------------------------------------------ indices of triangles
+# Indices of triangles.
 
 def _static_pair(mask):
     dtype = h.index_dtype()

@@ -112,16 +112,18 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
 
 
 def _close_over(pyfunc, args, kwargs, excluded):
-    """A function of the mapped positional arguments alone."""
+    """A function of the mapped arguments alone: positional ones, then those given by name."""
     places = [i for i in range(len(args)) if i not in excluded]
+    names = [k for k in kwargs if k not in excluded]
 
     def func(*values):
-        full = list(args)
+        full, named = list(args), dict(kwargs)
         for i, v in zip(places, values):
             full[i] = v
-        return pyfunc(*full, **kwargs)
+        named.update(zip(names, values[len(places):]))
+        return pyfunc(*full, **named)
 
-    return func, [args[i] for i in places]
+    return func, [args[i] for i in places] + [kwargs[k] for k in names]
 
 
 def apply_along_axis(func1d, axis, arr, *args, **kwargs):
@@ -129,7 +131,7 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     check("apply_along_axis", arr)
     x = h.arr(arr)
     axis = canonical_axis(axis, x.ndim)
-    func = lambda v: func1d(v, *args, **kwargs)  # noqa: E731
+    func = lambda v: func1d(v, *args, **kwargs)
     # axes after it first: each vmap takes the last remaining axis, results keep their places
     for _ in range(axis + 1, x.ndim):
         func = vmap(func, in_axes=1, out_axes=-1)

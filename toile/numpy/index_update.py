@@ -12,8 +12,18 @@ import numpy as np
 
 from toile import lax
 from toile.numpy import indexing, ufuncs
-from toile.numpy._helpers import (Array, arr, broadcast_to, check, is_weak, promote, raw_buffer,
-                                  result_type, wrap_raw, with_dtype)
+from toile.numpy._helpers import (
+    Array,
+    arr,
+    broadcast_to,
+    check,
+    is_weak,
+    promote,
+    raw_buffer,
+    result_type,
+    with_dtype,
+    wrap_raw,
+)
 
 _WINDOW_OPS = {"set": None, "add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min,
                "max": lax.max}
@@ -150,7 +160,7 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(windows), inserted_window_dims=tuple(sorted(inserted)),
         scatter_dims_to_operand_dims=tuple(axes))
-    options = dict(indices_are_sorted=is_sorted, unique_indices=unique, mode=mode)
+    options = {"indices_are_sorted": is_sorted, "unique_indices": unique, "mode": mode}
     if callable(op):
         kept = tuple(n for k, n in enumerate(shape) if k not in new)
         return lax.scatter_apply(x, indices, op, numbers, update_shape=kept, **options)
@@ -349,7 +359,7 @@ class IndexUpdateHelper:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
-# ------------------------------------------------------------------- functions of the NumPy face
+# Functions of the NumPy face.
 
 def put(a, ind, v, mode=None, *, inplace=True):
     """A copy of `a` with the flat positions `ind` set to `v`, repeated as needed."""

@@ -1,19 +1,28 @@
 """Reading `x[index]`: NumPy's indexing rules, lowered to slice, dynamic_slice or one gather.
 
-An index becomes a list of entries, one per result position: ("int", axis, i), ("slice", axis, start,
-size, step), ("array", axis, values), ("new",), or ("gap",) for an Ellipsis that stands for no axis
-but, as in NumPy, still separates index arrays. Static integers and slices never reach the gather;
-index_update.py turns the same entries into dynamic_update_slice or one scatter.
+An index becomes a list of entries, one per result position: ("int", axis, i), ("slice", axis,
+start, size, step), ("array", axis, values), ("new",), or ("gap",) for an Ellipsis that stands for
+no axis but, as in NumPy, still separates index arrays. Static integers and slices never reach the
+gather; index_update.py turns the same entries into dynamic_update_slice or one scatter.
 """
-
-import operator
 
 import numpy as np
 
 from toile import lax
 from toile.engine.errors import NonConcreteBooleanIndexError
-from toile.numpy._helpers import (Array, DeviceArray, Tracer, arr, broadcast_shapes, concrete,
-                                  is_concrete, raw_buffer, wrap_raw)
+from toile.numpy._helpers import (
+    Array,
+    DeviceArray,
+    KeyArray,
+    Tracer,
+    arr,
+    broadcast_shapes,
+    concrete,
+    is_concrete,
+    is_eager,
+    raw_buffer,
+    wrap_raw,
+)
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
@@ -22,7 +31,7 @@ _INT32_MAX = 2**31 - 1
 NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
 
 
-# ---------------------------------------------------------------- from the user's index to entries
+# From the user's index to entries.
 
 def _as_index_array(i):
     """One advanced index as an array of integers or booleans, or an error saying what is wrong."""
@@ -163,10 +172,10 @@ def parse_index(shape, idx):
     return entries, inserted
 
 
-# ------------------------------------------------------------------------------- entries to values
+# Entries to values.
 
 def index_array(i, n, wrap):
-    """Index values for an axis of length n as int32 (int64 where needed), negatives wrapped once."""
+    """Index values for an axis of length n as int32 (or int64), negatives wrapped once."""
     wide = n > _INT32_MAX or i.dtype.itemsize > 4
     if isinstance(i, np.ndarray):
         # static: normalised here, so that the program holds one constant
@@ -310,7 +319,7 @@ def _gather(x, arrays, tokens, options):
 def _rest_of_axes(entries):
     """Entries with the integers taken out and the remaining axes renumbered."""
     gone = sorted(e[1] for e in entries if e[0] == "int")
-    shift = lambda a: a - sum(g < a for g in gone)  # noqa: E731
+    shift = lambda a: a - sum(g < a for g in gone)
     return [e if e[0] in ("int", *NO_AXIS) else (e[0], shift(e[1]), *e[2:]) for e in entries]
 
 
@@ -344,7 +353,7 @@ def get(x, idx, *, indices_are_sorted=False, unique_indices=False, mode=None, fi
     return lax.expand_dims(x, tuple(new)) if new else x
 
 
-# ------------------------------------------------------------------------------------- eager reads
+# Eager reads.
 
 def raw_index(idx):
     """`idx` for NumPy indexing of the raw buffer, or None where NumPy's rules differ from ours."""
@@ -370,6 +379,10 @@ def raw_index(idx):
 
 def getitem(x, idx):
     """`x[idx]`: NumPy's own indexing on a concrete CPU array, traced operations otherwise."""
+    if type(x) is KeyArray and type(idx) is int and is_eager():
+        n = x.shape[0] if x.shape else 0
+        if -n <= idx < n:
+            return KeyArray(x._data[idx], x.dtype)
     data = raw_buffer(x)
     if data is not None:
         key = idx if type(idx) in _BASIC else raw_index(idx)
@@ -381,15 +394,3 @@ def getitem(x, idx):
             else:
                 return wrap_raw(np.asarray(out), x)
     return get(x, idx)
-
-
-def static_index(i):
-    """Whether `i` is an integer known while tracing."""
-    return isinstance(i, (int, np.integer)) and not isinstance(i, bool)
-
-
-def iterate(x):
-    """The rows of `x`, one by one."""
-    if x.ndim == 0:
-        raise TypeError("iteration over a 0-d array")
-    return (getitem(x, i) for i in range(operator.index(x.shape[0])))

@@ -1,4 +1,4 @@
-"""Joining and splitting arrays: concatenate, stack, split, block, tile, repeat, append, insert, delete.
+"""Joining and splitting arrays: concatenate, stack, split, block, tile, repeat, insert, delete.
 
 Operands are promoted to one dtype (weakly typed if all are); sizes and split points are static.
 """
@@ -124,7 +124,7 @@ def _block(xs, depth, rank):
 
 def _depth(xs):
     if isinstance(xs, tuple):
-        raise ValueError("jax.numpy.block does not allow tuples, got {}".format(xs))
+        raise ValueError(f"jax.numpy.block does not allow tuples, got {xs}")
     if not isinstance(xs, list):
         return 0
     if not xs:
@@ -145,7 +145,7 @@ def block(arrays):
     return arr(_block(arrays, depth, max(depth, _ranks(arrays))))
 
 
-# ---------------------------------------------------------------------------------------- splitting
+# Splitting.
 
 def _split(name, ary, indices_or_sections, axis):
     ary = one(name, ary)
@@ -207,7 +207,7 @@ def unstack(x, /, *, axis=0):
                  for i in range(x.shape[axis]))
 
 
-# ---------------------------------------------------------------------------------------- repeating
+# Repeating.
 
 def tile(A, reps):
     """`A` repeated as a whole `reps` times along each axis."""
@@ -282,7 +282,7 @@ def _rows(a, rows, axis):
     return indexing.get(a, (slice(None),) * axis + (rows,))
 
 
-# ------------------------------------------------------------------------ append, insert and delete
+# Append, insert and delete.
 
 def append(arr, values, axis=None):
     """`values` joined to the end of `arr`; both are flattened when axis is None."""

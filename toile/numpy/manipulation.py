@@ -1,4 +1,4 @@
-"""Functions that rearrange axes without touching elements: reshape, transpose, broadcast, flip, roll.
+"""Functions that rearrange axes and not elements: reshape, transpose, broadcast, flip, roll.
 
 Each is one or two `lax` operations after its arguments are checked; arrays that already have the
 wanted form are returned as they are. Joining and splitting live in joining.py.
@@ -52,7 +52,7 @@ def _new_shape(have, count, wanted):
     """The tuple meant by `wanted`, with -1 worked out."""
     if isinstance(wanted, (tuple, list)):
         dims = tuple(d if type(d) is int else h.static_int(d, "reshape shape") for d in wanted)
-    elif isinstance(wanted, Array) and wanted.ndim or isinstance(wanted, np.ndarray) and wanted.ndim:
+    elif isinstance(wanted, (Array, np.ndarray)) and wanted.ndim:
         dims = tuple(int(d) for d in h.concrete(wanted, "reshape shape"))
     else:
         dims = (h.static_int(wanted, "reshape shape"),)

@@ -34,7 +34,7 @@ def _pairs(value, rank, name):
     if not isinstance(value, (tuple, list)):
         if np.ndim(value) == 0:
             return [(value, value)] * rank
-        value = [[v for v in row] if np.ndim(row) else row for row in value]
+        value = [list(row) if np.ndim(row) else row for row in value]
     rows = [tuple(v) if isinstance(v, (tuple, list)) or np.ndim(v) else v for v in value]
     if rows and all(not isinstance(r, tuple) for r in rows):
         if len(rows) == 1:
@@ -121,7 +121,7 @@ def _mirror(x, widths, mode, odd):
             head = lax.rev(_slab(x, axis, skip, skip + left), (axis,)) if left else None
             tail = lax.rev(_slab(x, axis, n - skip - right, n - skip), (axis,)) if right else None
             if odd:
-                twice = lambda e: lax.mul(e, lax.full_like(e, 2))  # noqa: E731
+                twice = lambda e: lax.mul(e, lax.full_like(e, 2))
                 if left:
                     edge = h.broadcast_to(twice(_slab(x, axis, 0, 1)), head.shape)
                     head = lax.sub(edge, head)

@@ -4,8 +4,17 @@ import numpy as np
 
 from toile import lax
 from toile.numpy import _helpers as h
-from toile.numpy import (contractions, creation, grids, joining, linalg, manipulation, reductions,
-                         statistics, ufuncs)
+from toile.numpy import (
+    contractions,
+    creation,
+    grids,
+    joining,
+    linalg,
+    manipulation,
+    reductions,
+    statistics,
+    ufuncs,
+)
 from toile.numpy._helpers import arr, check, promote, promote_inexact
 
 __all__ = [
@@ -43,7 +52,7 @@ def polyval(p, x, *, unroll=16):
 
 def _aligned(a, b):
     n = max(a.shape[0], b.shape[0])
-    grow = lambda p: lax.pad(p, lax.full((), 0, p.dtype), [(n - p.shape[0], 0, 0)])  # noqa: E731
+    grow = lambda p: lax.pad(p, lax.full((), 0, p.dtype), [(n - p.shape[0], 0, 0)])
     return grow(a), grow(b)
 
 

@@ -115,7 +115,7 @@ def choose(a, choices, out=None, mode="raise"):
     return h.broadcast_to(result, manipulation.broadcast_shapes(a.shape, result.shape))
 
 
-# ---------------------------------------------------------------------------------- taking by index
+# Taking by index.
 
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
@@ -251,7 +251,7 @@ def place(arr, mask, vals, *, inplace=True):
     return lax.reshape(lax.select(mask, new, lax.reshape(a, (a.size,))), a.shape)
 
 
-# ------------------------------------------------------------------------------- indices of nonzeros
+# Indices of nonzeros.
 
 def _fill_values(fill_value, rank):
     values = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * rank

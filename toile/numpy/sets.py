@@ -51,7 +51,7 @@ def _sorted_rows(rows, equal_nan):
         return rows, lax.eq(places, lax.full_like(places, 0)), places
     order = lax.sort((*columns, places), num_keys=m)[-1]
     rows = indexing.get(rows, (order,))
-    one_step = lambda x: (lax.slice_in_dim(x, 0, n - 1), lax.slice_in_dim(x, 1, n))  # noqa: E731
+    one_step = lambda x: (lax.slice_in_dim(x, 0, n - 1), lax.slice_in_dim(x, 1, n))
     before, after = one_step(rows)
     differ = lax.ne(before, after)
     if equal_nan and h.issubdtype(rows.dtype, np.inexact):

@@ -106,7 +106,7 @@ def sort_complex(a):
     return lax.sort(lax.convert_element_type(a, dtype), dimension=a.ndim - 1)
 
 
-# -------------------------------------------------------------------------- search in sorted arrays
+# Search in sorted arrays.
 
 _METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
 

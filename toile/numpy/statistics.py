@@ -11,8 +11,18 @@ import numpy as np
 
 from toile import lax
 from toile.numpy import _helpers as h
-from toile.numpy import (contractions, creation, index_update, joining, manipulation, reductions,
-                         selection, sorting, ufuncs, ufuncs_numeric)
+from toile.numpy import (
+    contractions,
+    creation,
+    index_update,
+    joining,
+    manipulation,
+    reductions,
+    selection,
+    sorting,
+    ufuncs,
+    ufuncs_numeric,
+)
 from toile.numpy._helpers import arr, check, promote_inexact
 
 __all__ = [
@@ -49,7 +59,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
                                mode="drop")
 
 
-# ---------------------------------------------------------------------------------------- histograms
+# Histograms.
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):
     """The edges of the bins that histogram would use."""
@@ -154,7 +164,7 @@ def histogram2d(x, y, bins=10, range=None, weights=None, density=None):
     return counts, edges[0], edges[1]
 
 
-# --------------------------------------------------------------------------------------- covariance
+# Covariance.
 
 def _observation_weights(fweights, aweights, count):
     """The product of both kinds of weights, or None."""
@@ -229,7 +239,7 @@ def corrcoef(x, y=None, rowvar=True, dtype=None):
     return ufuncs_numeric.clip(c, -1, 1)
 
 
-# ------------------------------------------------------------------------------------- interpolation
+# Interpolation.
 
 def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`."""
@@ -275,7 +285,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     return f
 
 
-# --------------------------------------------------------------------------------------- convolution
+# Convolution.
 
 def _convolve(name, a, v, mode, precision, preferred):
     """Sum over j of a[i - j] v[j]: a one-channel convolution with `v` reversed."""

@@ -28,7 +28,7 @@ def _from_sublists(operands):
             if v is not Ellipsis and v not in seen:
                 seen.append(v)
     letters = dict(zip(sorted(seen), string.ascii_lowercase + string.ascii_uppercase))
-    spell = lambda part: "".join("..." if v is Ellipsis else letters[v] for v in part)  # noqa: E731
+    spell = lambda part: "".join("..." if v is Ellipsis else letters[v] for v in part)
     text = ",".join(spell(part) for part in lists)
     return (text + "->" + spell(operands[-1]) if rest else text), arrays
 

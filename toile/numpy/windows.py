@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from toile import lax
-from toile.numpy import creation, ufuncs, ufuncs_numeric
 from toile.numpy import _helpers as h
+from toile.numpy import creation, ufuncs, ufuncs_numeric
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 

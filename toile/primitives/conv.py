@@ -89,7 +89,7 @@ class ConvGeneralDilated(Bilinear):
         fields = (self.window_strides, self.padding, self.lhs_dilation, self.rhs_dilation)
         if any(len(f) != rank - 2 for f in fields):
             return f"strides, padding and dilations for {rank - 2} spatial axes, here {fields}"
-        if any(n < 1 for f in (fields[0], *fields[2:]) for n in f):  # type: ignore[operator]
+        if any(n < 1 for f in (fields[0], *fields[2:]) for n in f):
             return "positive strides and dilations"
         if lhs.dtype != rhs.dtype or dtypes.kind(lhs.dtype) not in NUMERIC:
             return "numeric operands of one dtype"

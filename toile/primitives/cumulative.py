@@ -85,7 +85,7 @@ def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> 
         return pair
 
     def part(p: Pair, start: int, limit: int, stride: int = 1) -> Pair:
-        return tuple(slice_axis(x, start, limit, axis, stride) for x in p)  # type: ignore
+        return tuple(slice_axis(x, start, limit, axis, stride) for x in p)
 
     odd = scan_pairs(combine, combine(part(pair, 0, n - 1, 2), part(pair, 1, n, 2)), axis)
     if n > 2:
@@ -94,10 +94,10 @@ def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> 
         first = part(pair, 0, 1)
         even = tuple(
             concatenate_all([f, e], axis) for f, e in zip(first, even, strict=True)
-        )  # type: ignore[assignment]
+        )
     else:
         even = part(pair, 0, 1)
-    return tuple(_interleave(e, o, axis) for e, o in zip(even, odd, strict=True))  # type: ignore
+    return tuple(_interleave(e, o, axis) for e, o in zip(even, odd, strict=True))
 
 
 def _interleave(even: Any, odd: Any, axis: int) -> Any:
@@ -138,7 +138,7 @@ class Cumprod(_Cumulative):
     kind = "prod"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
-        return mul.jvp(*zip(first, second, strict=True))  # type: ignore[arg-type]
+        return mul.jvp(*zip(first, second, strict=True))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Cummax(_Cumulative):
     kind = "max"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
-        return max_.jvp(*zip(first, second, strict=True))  # type: ignore[arg-type]
+        return max_.jvp(*zip(first, second, strict=True))
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Cummin(_Cumulative):
     kind = "min"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
-        return min_.jvp(*zip(first, second, strict=True))  # type: ignore[arg-type]
+        return min_.jvp(*zip(first, second, strict=True))
 
 
 @dataclass(frozen=True)

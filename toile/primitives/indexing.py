@@ -378,9 +378,9 @@ class DynamicSlice(Linear):
             op = DynamicSlice((axis[1], *self.sizes))
             return op(move_axis(x, d, 0), _zero_start(starts), *starts), 0
         every = tuple(range(len(starts)))
-        op = Gather(GatherDimensionNumbers(every, (), every), self.sizes, True, True, _CLIP)
+        read = Gather(GatherDimensionNumbers(every, (), every), self.sizes, True, True, _CLIP)
         index = _index_vectors(axis[1], starts, start_dims)
-        return op.vmap(axis, (x, index), (d, 0))
+        return read.vmap(axis, (x, index), (d, 0))
 
     def physical(self, x: Aval, *starts: Aval) -> Operation:
         return _WithKeyAxis(DynamicSlice((*self.sizes, dtypes.key_words(x.dtype))))

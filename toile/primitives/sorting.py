@@ -25,7 +25,7 @@ from toile.primitives.shapes import iota
 
 
 def take_along(x: Any, index: Any, axis: int) -> Any:
-    """x[..., index[..., i, ...], ...]: the elements that `index` names along one axis."""
+    """The elements of x that `index` names along one axis, all distinct and in bounds."""
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     op = Gather(

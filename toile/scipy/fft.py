@@ -1,7 +1,7 @@
 """Discrete cosine transforms of type 2 and their inverses, through the FFT.
 
-Reordering the samples (evens, then odds backwards) makes the DCT the real part of a rotated FFT of the
-same length (Makhoul 1980).
+Reordering the samples (evens, then odds backwards) makes the DCT the real part of a rotated FFT
+of the same length (Makhoul 1980).
 """
 
 import functools

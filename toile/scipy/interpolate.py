@@ -57,7 +57,11 @@ class RegularGridInterpolator:
             )
         shape = xi.shape[:-1] + self.values.shape[ndim:]
         cells, fractions, outside = self._locate(xi.reshape(-1, ndim).T)
-        value = self._linear(cells, fractions) if method == "linear" else self._nearest(cells, fractions)
+        value = (
+            self._linear(cells, fractions)
+            if method == "linear"
+            else self._nearest(cells, fractions)
+        )
         if self.fill_value is not None:
             outside = outside.reshape(outside.shape + (1,) * (value.ndim - 1))
             value = jnp.where(outside, self.fill_value, value)

@@ -43,7 +43,7 @@ def _nodes(coordinate, order):
 
 
 def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
-    """Values of `input` at `coordinates` (one array per axis), by nearest (0) or linear (1) order."""
+    """`input` at `coordinates` (one array per axis), nearest (order 0) or linear (1)."""
     input = jnp.asarray(input)
     coordinates = [jnp.asarray(c) for c in coordinates]
     cval = jnp.asarray(cval, input.dtype)

@@ -325,9 +325,10 @@ def _sample_slope(xp: ModuleType, a: Array, x: Array) -> Array:
     """-(∂P/∂a) / (∂P/∂x); the density cancels, so nothing overflows."""
     a, x = xp.broadcast_arrays(a, x)
     valid = (a > 0) & (x > 0) & (x < np.inf)
-    a, x = xp.where(valid, a, 1.0), xp.where(valid, x, 1.0)
-    return _by_branch(xp, (x <= 1) | (x <= a), lambda a, x: _slope_by_series(xp, a, x),
-                      lambda a, x: _slope_by_fraction(xp, a, x), a, x)
+    a, x = xp.where(valid, a, 1.0).reshape(-1), xp.where(valid, x, 1.0).reshape(-1)
+    slope = _by_branch(xp, (x <= 1) | (x <= a), lambda a, x: _slope_by_series(xp, a, x),
+                       lambda a, x: _slope_by_fraction(xp, a, x), a, x)
+    return slope.reshape(valid.shape)
 
 
 def _slope_by_series(xp: ModuleType, a: Array, x: Array) -> Array:

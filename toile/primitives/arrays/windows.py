@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from toile.primitives.arrays.contraction import accumulator, dtype_kind
@@ -40,20 +41,13 @@ def identity(kind: str, dtype: np.dtype) -> Any:
     if type_ == "b":
         return np.bool_(kind == "min")
     if type_ in "iu":
-        bits = np.iinfo(dtype) if dtype.kind in "iu" else _extension_info(dtype)
-        return dtype.type(bits.min if kind == "max" else bits.max)
+        bounds = ml_dtypes.iinfo(dtype)
+        return dtype.type(bounds.min if kind == "max" else bounds.max)
     extreme = dtype.type(-np.inf if kind == "max" else np.inf)
-    if type_ == "f" and not np.isinf(np.float32(extreme)):  # a type without infinities
-        widest = _extension_info(dtype)
-        return dtype.type(widest.min if kind == "max" else widest.max)
+    if type_ == "f" and not np.isinf(np.float64(extreme)):  # a type without infinities
+        range_ = ml_dtypes.finfo(dtype)
+        return dtype.type(range_.min if kind == "max" else range_.max)
     return extreme
-
-
-def _extension_info(dtype: np.dtype) -> Any:
-    """Range of an ml_dtypes type, found by trying all its (at most 256) bit patterns."""
-    values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
-    values = values[np.isfinite(values)]
-    return np.rec.array([(values.min(), values.max())], names="min,max")[0]
 
 
 def window_output_shape(

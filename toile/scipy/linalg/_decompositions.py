@@ -52,9 +52,7 @@ def _per_matrix(name, f, matrices, b):
 
 def _triangular(a, b, **options):
     column = b.ndim == 1
-    out = lax.linalg.triangular_solve(
-        a, b[:, None] if column else b, left_side=True, **options
-    )
+    out = lax.linalg.triangular_solve(a, b[:, None] if column else b, left_side=True, **options)
     return out[:, 0] if column else out
 
 
@@ -254,8 +252,10 @@ def qr_multiply(
         )
     q, r, *p = lax.linalg.qr(a, pivoting=pivoting, full_matrices=False)
     q = jnp.conj(q) if conjugate else q
-    out = jnp.matmul(q, c, precision=lax.Precision.HIGHEST) if left else jnp.matmul(
-        c, q, precision=lax.Precision.HIGHEST
+    out = (
+        jnp.matmul(q, c, precision=lax.Precision.HIGHEST)
+        if left
+        else jnp.matmul(c, q, precision=lax.Precision.HIGHEST)
     )
     return (out.ravel() if vector else out, r, *p)
 
@@ -296,7 +296,7 @@ def solve(
 
 
 def _qdwh_weights(eps, limit):
-    """The (a, b, c) of each dynamically weighted Halley step, from a lower bound on singular values."""
+    """The (a, b, c) of each weighted Halley step, from a lower bound on singular values."""
     low, out = eps, []
     while low + 5.0 * eps < 1 and len(out) < limit:
         square = low * low
@@ -400,9 +400,7 @@ def _rsf2csf_matrix(t, z):
         t, z = carry
         m = n - i
         small = eps * (jnp.abs(t[m - 1, m - 1]) + jnp.abs(t[m, m]))
-        t, z = lax.cond(
-            jnp.abs(t[m, m - 1]) > small, _rotate, lambda m, t, z: (t, z), m, t, z
-        )
+        t, z = lax.cond(jnp.abs(t[m, m - 1]) > small, _rotate, lambda m, t, z: (t, z), m, t, z)
         return t.at[m, m - 1].set(0.0), z
 
     return lax.fori_loop(1, n, step, (t, z))

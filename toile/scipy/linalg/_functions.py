@@ -20,13 +20,32 @@ _PADE = {
     5: (30240.0, 15120.0, 3360.0, 420.0, 30.0, 1.0),
     7: (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0),
     9: (
-        17643225600.0, 8821612800.0, 2075673600.0, 302702400.0, 30270240.0, 2162160.0, 110880.0,
-        3960.0, 90.0, 1.0,
+        17643225600.0,
+        8821612800.0,
+        2075673600.0,
+        302702400.0,
+        30270240.0,
+        2162160.0,
+        110880.0,
+        3960.0,
+        90.0,
+        1.0,
     ),
     13: (
-        64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
-        129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0,
-        40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+        64764752532480000.0,
+        32382376266240000.0,
+        7771770303897600.0,
+        1187353796428800.0,
+        129060195264000.0,
+        10559470521600.0,
+        670442572800.0,
+        33522128640.0,
+        1323241920.0,
+        40840800.0,
+        960960.0,
+        16380.0,
+        182.0,
+        1.0,
     ),
 }
 
@@ -213,8 +232,7 @@ def _sylvester(a, b, c, method, tol):
         x = ua @ (f / (wa[:, None] + wb[None, :])) @ inv(ub)
     else:
         raise ValueError(
-            f"Unrecognized method {method}. The two valid methods are either "
-            '"schur" or "eigen".'
+            f'Unrecognized method {method}. The two valid methods are either "schur" or "eigen".'
         )
     if not is_complex(c):
         x = x.real
@@ -229,8 +247,7 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     m, n = C.shape[-2:]
     if A.shape[-2:] != (m, m) or B.shape[-2:] != (n, n):
         raise ValueError(
-            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\n"
-            f"C: {C.shape}"
+            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: {C.shape}"
         )
     one = functools.partial(_sylvester, method=method, tol=tol)
     return jnp.vectorize(one, signature="(m,m),(n,n),(m,n)->(m,n)")(A, B, C)

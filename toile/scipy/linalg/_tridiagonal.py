@@ -1,14 +1,14 @@
 """Eigenvalues and eigenvectors of a symmetric tridiagonal matrix.
 
-Eigenvalues by bisection: the signs of the LDLᵀ pivots of T - x count the eigenvalues below x, so all
-are refined together. Eigenvectors by inverse iteration, close ones orthogonalised against each other.
+Eigenvalues by bisection: the signs of the LDLᵀ pivots of T - x count the eigenvalues below x, so
+all are refined together. Eigenvectors by inverse iteration, close ones orthogonalised against
+each other.
 """
 
 import numpy as np
 
-from toile import lax
+from toile import lax, random
 from toile import numpy as jnp
-from toile import random
 from toile.nn._promote import is_complex
 
 

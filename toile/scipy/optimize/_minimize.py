@@ -1,7 +1,8 @@
 """BFGS and limited-memory BFGS.
 
-Both step along p = -H·g with H an estimate of the inverse Hessian: BFGS keeps the matrix and applies
-rank-two updates; the limited-memory variant rebuilds H·g from the last few steps and gradient changes.
+Both step along p = -H·g with H an estimate of the inverse Hessian: BFGS keeps the matrix and
+applies rank-two updates; the limited-memory variant rebuilds H·g from the last few steps and
+gradient changes.
 """
 
 from typing import Any, NamedTuple
@@ -212,9 +213,7 @@ def _minimize_lbfgs(
 def minimize(fun, x0, args=(), *, method, tol=None, options=None):
     """Minimise `fun(x, *args)` from `x0` by method "BFGS"; `options` go to the algorithm."""
     if not isinstance(args, tuple):
-        raise TypeError(
-            f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}"
-        )
+        raise TypeError(f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}")
     x0 = jnp.asarray(x0)
     methods = {
         "bfgs": _minimize_bfgs,

@@ -16,7 +16,7 @@ from toile.nn._promote import array, canonical_axis, inexact, to_complex
 
 
 def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
-    """`data` less its mean ("constant") or its least-squares line ("linear"), by breakpoints `bp`."""
+    """`data` less its mean ("constant") or least-squares line ("linear") per piece."""
     if overwrite_data is not None:
         raise NotImplementedError("overwrite_data argument not implemented.")
     if type not in ("constant", "linear"):
@@ -154,9 +154,7 @@ def _two_signals(x, y, axis):
         raise ValueError("x and y cannot be broadcast together.") from error
     x, y = jnp.moveaxis(x, axis, -1), jnp.moveaxis(y, axis, -1)
     n = max(x.shape[-1], y.shape[-1])
-    return tuple(
-        jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]) for v in (x, y)
-    )
+    return tuple(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]) for v in (x, y))
 
 
 def _spectral(
@@ -387,9 +385,7 @@ def istft(
     if freq_axis == time_axis:
         raise ValueError("Must specify differing time and frequency axes!")
     z = z.astype(to_complex(z.dtype))
-    nperseg, noverlap = _istft_lengths(
-        z.shape[freq_axis], nperseg, noverlap, nfft, input_onesided
-    )
+    nperseg, noverlap = _istft_lengths(z.shape[freq_axis], nperseg, noverlap, nfft, input_onesided)
     step = nperseg - noverlap
     z = jnp.moveaxis(z, (freq_axis, time_axis), (-1, -2))  # (..., frame, frequency)
     inverse = jnp.fft.irfft if input_onesided else jnp.fft.ifft

@@ -1,6 +1,7 @@
 """Rotations in three dimensions as unit quaternions (x, y, z, w), and their interpolation.
 
-`Rotation` is a NamedTuple of one array, hence a pytree: one rotation (shape (4,)) or a batch (n, 4).
+`Rotation` is a NamedTuple of one array, hence a pytree: one rotation (shape (4,)) or a batch (n,
+4).
 """
 
 import re
@@ -18,8 +19,7 @@ def _axis_indices(seq, count):
     intrinsic = re.match(r"^[XYZ]{1,3}$", seq) is not None
     if not intrinsic and re.match(r"^[xyz]{1,3}$", seq) is None:
         raise ValueError(
-            "Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], "
-            f"got {seq}"
+            f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}"
         )
     if any(seq[i] == seq[i + 1] for i in range(count - 1)):
         raise ValueError(f"Expected consecutive axes to be different, got {seq}")
@@ -217,9 +217,7 @@ class Rotation(NamedTuple):
             weights = jnp.ones(self.quat.shape[0], dtype=dtype)
         weights = jnp.asarray(weights, dtype=dtype)
         if weights.ndim != 1:
-            raise ValueError(
-                f"Expected `weights` to be 1 dimensional, got shape {weights.shape}."
-            )
+            raise ValueError(f"Expected `weights` to be 1 dimensional, got shape {weights.shape}.")
         if weights.shape[0] != len(self):
             raise ValueError(
                 "Expected `weights` to have number of values equal to number of rotations, got "

@@ -1,7 +1,7 @@
 """Bessel functions and spherical harmonics.
 
-I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; spherical harmonics from the
-normalised associated Legendre recurrence, row by row in the degree.
+I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; spherical harmonics from
+the normalised associated Legendre recurrence, row by row in the degree.
 """
 
 import operator

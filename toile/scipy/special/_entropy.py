@@ -6,8 +6,7 @@ composition would give there.
 
 import numpy as np
 
-from toile import lax
-from toile import nn
+from toile import lax, nn
 from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.nn._promote import inexact, real_inexact

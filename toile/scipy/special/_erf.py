@@ -288,9 +288,7 @@ def _owens_t(h, a):
     out = _owens_quadrature(h_red, a_red)
     out = jnp.where(h_red == 0.0, jnp.arctan(a_red) / (2 * np.pi), out)
     root = const(h, np.sqrt(2))
-    out = jnp.where(
-        a_red == 1.0, 0.125 * lax.erfc(-h_red / root) * lax.erfc(h_red / root), out
-    )
+    out = jnp.where(a_red == 1.0, 0.125 * lax.erfc(-h_red / root) * lax.erfc(h_red / root), out)
     ph, pah = lax.erfc(h / root), lax.erfc(ah / root)
     central = 0.25 - 0.25 * lax.erf(h / root) * lax.erf(ah / root) - out
     tail = 0.25 * (ph + pah - ph * pah) - out

@@ -1,8 +1,8 @@
 """The confluent and Gauss hypergeometric functions ₁F₁ and ₂F₁ of real arguments.
 
 Power series inside their region, an asymptotic series (₁F₁) and the linear transformations of the
-argument (₂F₁) outside. Derivatives: in x by the contiguous function, in the parameters by the series
-differentiated term by term, where d(a)_k/da = (a)_k (ψ(a+k) - ψ(a)).
+argument (₂F₁) outside. Derivatives: in x by the contiguous function, in the parameters by the
+series differentiated term by term, where d(a)_k/da = (a)_k (ψ(a+k) - ψ(a)).
 """
 
 import numpy as np
@@ -100,7 +100,7 @@ def _plain_series(a, b, c, x, needed):
 
 
 def _near_one(a, b, c, x, needed):
-    """₂F₁ for x near 1 when c - a - b is an integer: the digamma form of the 1 - x transformation."""
+    """₂F₁ near 1 for integer c - a - b: the digamma form of the 1 - x transformation."""
     a, b, c, x = (jnp.where(needed, v, w) for v, w in ((a, 0.5), (b, 0.5), (c, 1.0), (x, 0.5)))
     d, s = c - a - b, 1 - x
     rounded = jnp.round(d)

@@ -4,6 +4,7 @@ Rational approximations are pairs (numerator, denominator). The values are those
 Cephes library, by Weideman (Faddeeva), and by Patefield and Tandy (Owen's T).
 """
 
+# fmt: off
 # Lanczos approximation of the gamma function, g = 7, nine terms.
 LANCZOS = (
     0.9999999999998099, 676.5203681218851, -1259.1392167224028, 771.3234287776531,

@@ -1,7 +1,7 @@
 """Probability distributions, one module each, and a few statistics, as in `jax.scipy.stats`.
 
-A distribution offers some of logpdf/pdf (logpmf/pmf), cdf, logcdf, sf, logsf, ppf and isf. Arguments
-outside the support give -inf, invalid parameters NaN.
+A distribution offers some of logpdf/pdf (logpmf/pmf), cdf, logcdf, sf, logsf, ppf and isf.
+Arguments outside the support give -inf, invalid parameters NaN.
 """
 
 from toile.scipy.stats import (

@@ -20,7 +20,7 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 
 @register_pytree_node_class
 class gaussian_kde:
-    """Density estimate from `dataset` of shape (d, n), with bandwidth by Scott's rule unless given."""
+    """Density estimate from `dataset` of shape (d, n); bandwidth by Scott's rule unless given."""
 
     neff: Any
     dataset: Any
@@ -51,9 +51,7 @@ class gaussian_kde:
         factor = self._bandwidth(bw_method, d, neff)
         spread = jnp.cov(dataset, rowvar=True, bias=False, aweights=weights)
         spread = jnp.atleast_2d(spread)
-        self._set(
-            covariance=spread * factor**2, inv_cov=jnp.linalg.inv(spread) / factor**2
-        )
+        self._set(covariance=spread * factor**2, inv_cov=jnp.linalg.inv(spread) / factor**2)
 
     def _bandwidth(self, method, d, neff):
         if method is None or (isinstance(method, str) and method == "scott"):
@@ -64,9 +62,7 @@ class gaussian_kde:
             return method
         if callable(method):
             return method(self)
-        raise ValueError(
-            "`bw_method` should be 'scott', 'silverman', a scalar, or a callable."
-        )
+        raise ValueError("`bw_method` should be 'scott', 'silverman', a scalar, or a callable.")
 
     def _set(self, **values):
         for name, value in values.items():
@@ -152,9 +148,7 @@ class gaussian_kde:
         if self.d != 1:
             raise ValueError("integrate_box_1d() only handles 1D pdfs")
         if jnp.ndim(low) != 0 or jnp.ndim(high) != 0:
-            raise ValueError(
-                "the limits of integration in integrate_box_1d must be scalars"
-            )
+            raise ValueError("the limits of integration in integrate_box_1d must be scalars")
         sigma = jnp.squeeze(jnp.sqrt(self.covariance))
         low = jnp.squeeze((low - self.dataset) / sigma)
         high = jnp.squeeze((high - self.dataset) / sigma)
@@ -184,15 +178,11 @@ class gaussian_kde:
 
     def integrate_box(self, low_bounds, high_bounds, maxpts=None):
         """Not available beyond one dimension."""
-        raise NotImplementedError(
-            "only 1D box integrations are supported; use `integrate_box_1d`"
-        )
+        raise NotImplementedError("only 1D box integrations are supported; use `integrate_box_1d`")
 
     def set_bandwidth(self, bw_method=None):
         """Not available: the estimate is immutable."""
-        raise NotImplementedError(
-            "dynamically changing the bandwidth method is not supported"
-        )
+        raise NotImplementedError("dynamically changing the bandwidth method is not supported")
 
 
 def _convolve(factor, norm, target, weights, mean):

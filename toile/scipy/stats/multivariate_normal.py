@@ -7,7 +7,6 @@ from toile import numpy as jnp
 from toile.nn._promote import inexact
 from toile.scipy.linalg import solve_triangular
 
-
 _LOG_2PI = np.log(2 * np.pi)
 
 

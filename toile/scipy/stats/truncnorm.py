@@ -16,7 +16,7 @@ def _log_difference(x, y):
 
 
 def _log_mass(a, b):
-    """log(Φ(b) - Φ(a)); an interval in the right tail is mirrored to the left, where Φ is accurate."""
+    """log(Φ(b) - Φ(a)); the right tail is mirrored to the left, where Φ is accurate."""
     a, b = jnp.broadcast_arrays(a, b)
     left, right = b <= 0, a > 0
     low = jnp.where(right, -b, a)

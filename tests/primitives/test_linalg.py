@@ -1,0 +1,411 @@
+"""Linear algebra: values, every rule, failures and errors against jax.lax.linalg.
+
+JAX and toile call the same LAPACK, so signs and phases of vectors agree too.
+"""
+
+import functools
+import inspect
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from jax.lax import linalg as theirs
+
+from tests.primitives.rules import check, same
+from toile.engine.arrays import as_array
+from toile.engine.config import enable_x64
+from toile.lax import linalg as ours
+from toile.primitives import linalg_solve
+from toile.primitives.linalg import take
+from toile.transforms.jvp import jvp_flat
+
+REAL, COMPLEX = np.float64, np.complex128
+DTYPES = [REAL, COMPLEX]
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    """Derivatives are compared in double precision; single is tested on its own."""
+    with jax.enable_x64(True), enable_x64(True):
+        yield
+
+
+def general(shape, dtype=REAL, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=shape)
+    if np.dtype(dtype).kind == "c":
+        x = x + 1j * rng.normal(size=shape)
+    return x.astype(dtype)
+
+
+def positive(shape, dtype=REAL):
+    x = general(shape, dtype)
+    return (x @ x.conj().swapaxes(-1, -2) + 2 * np.eye(shape[-1])).astype(dtype)
+
+
+def hermitian(shape, dtype=REAL):
+    x = general(shape, dtype)
+    return x + x.conj().swapaxes(-1, -2)
+
+
+def compare(name, *arrays, tol=1e-9, derivative=True, second=False, vmap=True, **options):
+    """All rules of one function of the face against JAX's."""
+    mine = functools.partial(getattr(ours, name), **options)
+    reference = functools.partial(getattr(theirs, name), **options)
+    check(mine, reference, *arrays, rtol=tol, atol=tol, grad=derivative, second=second, vmap=vmap)
+
+
+# ---------------------------------------------------------------------------------- factorizations
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3)])
+def test_cholesky(shape, dtype):
+    a = positive(shape, dtype)
+    compare("cholesky", a, vmap=False, second=True)
+    compare("cholesky", a, vmap=False, symmetrize_input=False)
+    check_map("cholesky", positive((3, *shape), dtype))
+
+
+def check_map(name, batch, tol=1e-9, **options):
+    """vmap over the first and the last axis against JAX."""
+    from toile.api import vmap
+
+    for axis in (0, batch.ndim - 1):
+        moved = np.moveaxis(batch, 0, axis)
+        got = vmap(functools.partial(getattr(ours, name), **options), axis)(moved)
+        want = jax.vmap(functools.partial(getattr(theirs, name), **options), axis)(moved)
+        same(jax.tree.leaves(_plain(got)), jax.tree.leaves(_plain(want)), tol, tol, name)
+
+
+def _plain(x):
+    return [np.asarray(v) for v in x] if isinstance(x, (tuple, list)) else [np.asarray(x)]
+
+
+def test_cholesky_of_an_indefinite_matrix_is_nan():
+    a = np.stack([np.eye(2), np.diag([1.0, -1.0]), np.full((2, 2), np.nan)])
+    got = np.asarray(ours.cholesky(a))
+    assert np.isfinite(got[0]).all() and np.isnan(got[1:]).all()
+    np.testing.assert_array_equal(got, theirs.cholesky(a))
+
+
+def test_cholesky_update():
+    r = np.linalg.cholesky(positive((4, 4))).T
+    w = general((4,))
+    got = np.asarray(ours.cholesky_update(r, w))
+    np.testing.assert_allclose(got, theirs.cholesky_update(r, w), atol=1e-12)
+    with pytest.raises(NotImplementedError, match="'cholesky_update' not implemented"):
+        jvp_flat(lambda r: [ours.cholesky_update(r, w)], [as_array(r)], [as_array(r)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 3, 4), (2, 3, 3)])
+def test_lu(shape, dtype):
+    compare("lu", general(shape, dtype), second=shape[-1] == shape[-2])
+
+
+def test_lu_pivots_to_permutation():
+    pivots = np.array([[2, 2, 2], [0, 3, 4]], np.int32)
+    want = theirs.lu_pivots_to_permutation(pivots, 5)
+    got = ours.lu_pivots_to_permutation(pivots, 5)
+    np.testing.assert_array_equal(np.asarray(got), want)
+    assert got.dtype == want.dtype
+    with pytest.raises(ValueError, match="at most 2 row swaps"):
+        ours.lu_pivots_to_permutation(pivots, 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 4, 2)])
+def test_qr(shape, full, dtype):
+    a = general(shape, dtype)
+    compare("qr", a, full_matrices=full, second=shape == (5, 3))
+    if len(shape) == 2:  # JAX indexes with the whole batch of permutations
+        compare("qr", a, full_matrices=full, pivoting=True, vmap=False,
+                derivative=shape[0] >= shape[1])
+
+
+def test_pivoted_qr_of_a_wide_matrix():
+    # Numerical derivative: JAX pairs the pivoted factors with columns in their old order.
+    a, da, h = general((3, 5)), general((3, 5), seed=1), 1e-6
+    run = lambda x: list(ours.qr(x, pivoting=True))  # noqa: E731
+    _, douts = jvp_flat(run, [as_array(a)], [as_array(da)])
+    plus, minus = run(a + h * da), run(a - h * da)
+    for d, p, m in zip(douts[:2], plus, minus):
+        slope = (np.asarray(p) - np.asarray(m)) / (2 * h)
+        np.testing.assert_allclose(np.asarray(d), slope, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 4, 2)])
+def test_householder(shape, dtype):
+    from jax._src.lax.linalg import geqrf
+
+    from toile.primitives.linalg_factor import Geqrf
+
+    a = general(shape, dtype)
+    want, got = geqrf(a), Geqrf()(as_array(a))
+    same(got, want, 1e-10, 1e-10, "geqrf")
+    packed, taus = map(np.asarray, want)
+    compare("householder_product", packed, taus, derivative=False)
+    for left, flip in itertools.product([True, False], repeat=2):
+        rows, columns = (shape[-2], 2) if left else (2, shape[-2])
+        c = general((*shape[:-2], rows, columns), dtype)
+        compare("ormqr", packed, taus, c, derivative=False, left=left, transpose=flip)
+
+
+# ----------------------------------------------------------------------------------------- spectra
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3)])
+def test_eigh(shape, dtype):
+    a = hermitian(shape, dtype)
+    compare("eigh", a, vmap=False, second=True)
+    compare("eigh", general(shape, dtype), lower=False, symmetrize_input=False, vmap=False,
+            derivative=False)
+    check_map("eigh", hermitian((3, *shape), dtype))
+
+
+def test_part_of_the_spectrum():
+    a = hermitian((5, 5))
+    v, w = ours.eigh(a)
+    few, values = ours.eigh(a, subset_by_index=(1, 3))
+    np.testing.assert_array_equal(np.asarray(values), np.asarray(w)[1:3])
+    np.testing.assert_array_equal(np.asarray(few), np.asarray(v)[:, 1:3])
+    with pytest.raises(NotImplementedError, match="partial eigen decomposition"):
+        run = functools.partial(ours.eigh, subset_by_index=(1, 3))
+        jvp_flat(lambda x: list(run(x)), [as_array(a)], [as_array(a)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3)])
+def test_eig(shape, dtype):
+    a = general(shape, dtype)
+    for left, right in itertools.product([True, False], repeat=2):
+        sides = {"compute_left_eigenvectors": left, "compute_right_eigenvectors": right}
+        compare("eig", a, **sides, enable_eigvec_derivs=True)
+    with pytest.raises(NotImplementedError, match="enable_eigvec_derivs=True"):
+        jvp_flat(lambda x: ours.eig(x), [as_array(a)], [as_array(a)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 4, 2)])
+def test_svd(shape, dtype):
+    a = general(shape, dtype)
+    compare("svd", a, full_matrices=False, second=shape == (5, 3) and dtype is REAL)
+    compare("svd", a, compute_uv=False)
+    square = shape[-1] == shape[-2]
+    compare("svd", a, derivative=square)
+    for mine, reference in zip(ours.svd(a, algorithm=ours.SvdAlgorithm.QR),
+                               theirs.svd(a, algorithm=theirs.SvdAlgorithm.QR)):
+        np.testing.assert_allclose(np.asarray(mine), reference, atol=1e-10)
+    if not square:
+        with pytest.raises(NotImplementedError, match="not implemented for full matrices"):
+            jvp_flat(lambda x: list(ours.svd(x)), [as_array(a)], [as_array(a)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 4])
+def test_reductions_to_simpler_forms(n, dtype):
+    a = general((2, n, n), dtype)
+    compare("schur", a, derivative=False)
+    compare("schur", a, derivative=False, compute_schur_vectors=False)
+    if n > 1:
+        compare("hessenberg", a, derivative=False)
+    for lower in (True, False):
+        if n > 1:
+            compare("tridiagonal", hermitian((2, n, n), dtype), derivative=False, lower=lower)
+
+
+# ------------------------------------------------------------------------------------------ solves
+
+OPTIONS = list(itertools.product([True, False], repeat=4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("left_side, lower, transpose_a, conjugate_a", OPTIONS)
+def test_triangular_solve(left_side, lower, transpose_a, conjugate_a, dtype):
+    options = {"left_side": left_side, "lower": lower, "transpose_a": transpose_a,
+               "conjugate_a": conjugate_a}
+    a = general((3, 3), dtype) + 3 * np.eye(3)
+    for unit in (False, True):
+        for columns in (2, 5):
+            b = general((3, columns) if left_side else (columns, 3), dtype)
+            compare("triangular_solve", a, b, **options, unit_diagonal=unit, tol=1e-7,
+                    vmap=columns == 2 and unit)
+    compare("triangular_solve", a, general((3,), dtype), **options, tol=1e-7, vmap=False)
+    stacked = np.stack([a, a + 1])
+    compare("triangular_solve", stacked, general((2, 3, 3), dtype), **options, tol=1e-7)
+
+
+def test_triangular_solve_of_a_singular_matrix():
+    a, b = np.diag([1.0, 0.0]), np.ones((2, 1))
+    got = np.asarray(ours.triangular_solve(a, b, left_side=True))
+    assert not np.isfinite(got[1]).any()
+    narrow = ours.triangular_solve(as_array(a).astype("float16"), as_array(b).astype("float16"),
+                                   left_side=True) if hasattr(as_array(a), "astype") else None
+    assert narrow is None or narrow.dtype == np.float16
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_tridiagonal_solve(n, dtype):
+    dl, d, du = (general((n,), dtype, seed) for seed in range(3))
+    d = d + 4
+    dl[0], du[-1] = 0, 0
+    b = general((n, 2), dtype, 5)
+    compare("tridiagonal_solve", dl, d, du, b, vmap=False)
+    batch = [np.stack([x, x + 1]) for x in (dl, d, du, b)]
+    batch[0][:, 0], batch[2][:, -1] = 0, 0
+    compare("tridiagonal_solve", *batch, vmap=False)
+    from toile.api import vmap
+
+    rows = np.stack([b, 2 * b, b - 1])
+    for dims in [(None, None, None, 0), (None, None, None, 2), (None, 0, None, None)]:
+        args = [dl, d if dims[1] is None else np.stack([d, d + 1, d + 2]), du,
+                b if dims[3] is None else np.moveaxis(rows, 0, dims[3])]
+        got = vmap(ours.tridiagonal_solve, dims)(*args)
+        want = jax.vmap(theirs.tridiagonal_solve, dims)(*args)
+        np.testing.assert_allclose(np.asarray(got), want, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+def test_perturbed_tridiagonal_solve(n):
+    dl, d, du = (general((n,), REAL, seed) for seed in range(3))
+    dl[0], du[-1] = 0, 0
+    b = general((n, 2), REAL, 5)
+    if n > 1:
+        got = ours.tridiagonal_solve(dl, d, du, b, perturb_singular=True)
+        np.testing.assert_allclose(
+            np.asarray(got), ours.tridiagonal_solve(dl, d, du, b), rtol=1e-8
+        )
+    nothing = np.zeros(n)
+    assert np.isnan(np.asarray(ours.tridiagonal_solve(nothing, nothing, nothing, b))).all()
+    got = ours.tridiagonal_solve(nothing, nothing, nothing, b, perturb_singular=True)
+    assert np.isfinite(np.asarray(got)).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 4)])
+def test_solve(shape, dtype):
+    a = general(shape, dtype)
+    b = general((*shape[:-1], 2), dtype, 1)
+    check(linalg_solve.solve, jax.numpy.linalg.solve, a, b, rtol=1e-8, atol=1e-8, second=True)
+    packed, _, order = ours.lu(a)
+    for trans, turned in enumerate([a, a.swapaxes(-1, -2), a.swapaxes(-1, -2).conj()]):
+        x = linalg_solve.lu_solve(packed, order, as_array(b), trans)
+        np.testing.assert_allclose(turned @ np.asarray(x), b, atol=1e-10)
+
+
+def test_solve_of_a_singular_matrix():
+    got = np.asarray(linalg_solve.solve(as_array(np.ones((2, 2))), as_array(np.eye(2))))
+    assert not np.isfinite(got).any()
+
+
+# ----------------------------------------------------------------------------------------- the rest
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 4, 2)])
+def test_symmetric_product(shape):
+    a = general(shape)
+    c = hermitian((*shape[:-1], shape[-2]))
+    for full in (True, False):
+        compare("symmetric_product", a, c, alpha=2.0, beta=0.5, symmetrize_output=full,
+                derivative=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_qdwh(dtype):
+    for shape in [(4, 4), (6, 3)]:
+        a = general(shape, dtype)
+        got, want = ours.qdwh(a), theirs.qdwh(a)
+        for g, w in zip(got, want):
+            np.testing.assert_allclose(np.asarray(g), w, atol=1e-10)
+            assert g.dtype == w.dtype
+    padded = np.pad(a, ((0, 2), (0, 1)), constant_values=7)
+    got = ours.qdwh(padded, dynamic_shape=(6, 3))
+    np.testing.assert_allclose(np.asarray(got[0])[:6, :3], np.asarray(ours.qdwh(a)[0]), atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_stays_single(dtype):
+    a = positive((3, 3), dtype)
+    calls = ["cholesky", "lu", "qr", "eig", "eigh", "svd", "schur", "hessenberg", "tridiagonal"]
+    for name in calls:
+        got, want = _plain(getattr(ours, name)(a)), _plain(getattr(theirs, name)(a))
+        same(got, want, 1e-4, 1e-4, name)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 3, 3)])
+def test_empty(shape):
+    a = np.zeros(shape)
+    square = shape[-1] == shape[-2]
+    for full in (True, False):
+        for name in ("qr", "svd") if 0 not in shape[:-2] or square else ():
+            got = getattr(ours, name)(a, full_matrices=full)
+            want = jax.eval_shape(functools.partial(getattr(theirs, name), full_matrices=full), a)
+            assert [g.shape for g in got] == [w.shape for w in want]
+    assert [x.shape for x in ours.lu(a)] == [x.shape for x in jax.eval_shape(theirs.lu, a)]
+    for name in ("cholesky", "eigh", "eig", "schur") if square else ():
+        want = _shapes(jax.eval_shape(getattr(theirs, name), a))
+        assert _shapes(getattr(ours, name)(a)) == want, name
+
+
+def _shapes(x):
+    return [v.shape for v in x] if isinstance(x, (list, tuple)) else [x.shape]
+
+
+@pytest.mark.parametrize("name", ["eig", "eigh", "svd", "schur"])
+def test_iterations_on_nan_give_nan(name):
+    a = np.stack([np.eye(3), np.full((3, 3), np.nan)])
+    for x in _plain(getattr(ours, name)(a)):
+        assert np.isfinite(x[0]).all() and np.isnan(x[1]).all()
+
+
+@pytest.mark.parametrize("name", ["cholesky", "eigh", "eig", "schur", "hessenberg", "tridiagonal"])
+def test_square_matrices_are_required(name):
+    options = {"symmetrize_input": False} if name in ("cholesky", "eigh") else {}
+    with pytest.raises(ValueError, match=rf"{name}: needed a square matrix, got shape \(2, 3\)"):
+        getattr(ours, name)(np.ones((2, 3)), **options)
+
+
+def test_errors():
+    with pytest.raises(TypeError, match="triangular_solve: needed float or complex operands"):
+        ours.triangular_solve(np.ones((2, 2)), np.ones((2, 2), np.float32))
+    with pytest.raises(TypeError, match="lu: needed operands with at least"):
+        ours.lu(np.ones(2))
+    with pytest.raises(TypeError, match="equal batch axes"):
+        ours.triangular_solve(np.ones((2, 3, 3)), np.ones((4, 3, 3)))
+    with pytest.raises(NotImplementedError, match="'schur' not implemented"):
+        x = as_array(np.eye(2))
+        jvp_flat(lambda x: list(ours.schur(x)), [x], [x])
+    with pytest.raises(NotImplementedError):
+        ours.svd(np.eye(2), algorithm=ours.SvdAlgorithm.POLAR)
+    with pytest.raises(ValueError):
+        ours.eig(np.eye(2), implementation=ours.EigImplementation.MAGMA)
+
+
+def test_names_and_signatures():
+    for name in dir(theirs):
+        if name.startswith("_") or name.endswith("_p"):
+            continue
+        assert hasattr(ours, name), name
+        wanted = getattr(theirs, name)
+        if inspect.isclass(wanted):
+            assert {m.name: m.value for m in wanted} == {m.name: m.value
+                                                         for m in getattr(ours, name)}
+        elif callable(wanted):
+            mine, want = (inspect.signature(f).parameters for f in (getattr(ours, name), wanted))
+            assert [(p.name, p.kind, p.default) for p in mine.values()] == [
+                (p.name, p.kind, p.default) for p in want.values()], name
+
+
+def test_take():
+    x, order = general((2, 3, 4)), np.array([[2, 0, 1], [1, 2, 0]], np.int32)
+    want = np.take_along_axis(x, order[:, :, None], 1)
+    np.testing.assert_array_equal(np.asarray(take(as_array(x), as_array(order), -2)), want)
+    order = np.array([[3, 0, 1, 2], [1, 2, 3, 0]], np.int32)
+    want = np.take_along_axis(x, order[:, None, :], 2)
+    np.testing.assert_array_equal(np.asarray(take(as_array(x), as_array(order), -1)), want)

@@ -1,0 +1,259 @@
+"""The smaller parts of `toile.scipy` against `jax.scipy`: signal, fft, ndimage, optimize."""
+
+import jax
+import jax.scipy.optimize
+import jax.scipy.spatial.transform
+import numpy as np
+import pytest
+
+import toile
+from tests.against_jax import case, check, compare, name, runs
+from toile.scipy import interpolate, optimize
+from toile.scipy.sparse import linalg as sparse
+from toile.scipy.spatial import transform
+
+F = np.float32
+RNG = np.random.RandomState(3)
+V, W = RNG.randn(9).astype(F), RNG.randn(4).astype(F)
+M, G = RNG.randn(6, 7).astype(F), RNG.randn(3, 2).astype(F)
+COMPLEX = (M + 1j * RNG.randn(6, 7)).astype(np.complex64)
+SIGNAL, OTHER = RNG.randn(2, 3, 64).astype(F)
+LOOSE = {"rtol": 1e-4, "atol": 1e-5, "rtol64": 1e-9}
+
+
+def sc(name, *args, **kwargs):
+    return case("scipy." + name, *args, **{**LOOSE, **kwargs})
+
+
+MODES = ("full", "same", "valid")
+
+CASES = [
+    *(
+        sc(f"signal.{f}", V, W, mode=m, grad=(0, 1))
+        for f in ("convolve", "correlate", "fftconvolve")
+        for m in MODES
+    ),
+    *(sc(f"signal.{f}", W, V, mode=m) for f in ("convolve", "correlate") for m in MODES),
+    *(
+        sc(f"signal.{f}", M, G, mode=m)
+        for f in ("convolve2d", "correlate2d", "convolve")
+        for m in MODES
+    ),
+    *(sc("signal.correlate2d", G, M, mode=m) for m in MODES),
+    *(sc("signal.correlate2d", COMPLEX, G, mode=m) for m in MODES),
+    sc("signal.convolve", V, W, method="fft"),
+    sc("signal.convolve", np.arange(5), np.arange(3)),
+    sc("signal.fftconvolve", M, M, axes=1),
+    sc("signal.fftconvolve", COMPLEX, M),
+    sc("signal.detrend", SIGNAL),
+    sc("signal.detrend", SIGNAL, type="constant", axis=0),
+    sc("signal.detrend", V, bp=4),
+    sc("signal.stft", SIGNAL, nperseg=16, rtol=1e-3),
+    sc("signal.stft", SIGNAL, nperseg=16, noverlap=5, nfft=20, boundary="odd", fs=2.0, rtol=1e-3),
+    sc("signal.stft", SIGNAL.T.copy(), nperseg=8, axis=0, padded=False, boundary=None, rtol=1e-3),
+    sc(
+        "signal.stft",
+        SIGNAL,
+        nperseg=15,
+        return_onesided=False,
+        detrend="constant",
+        boundary="even",
+        rtol=1e-3,
+    ),
+    sc("signal.csd", SIGNAL, OTHER, nperseg=16, rtol=1e-3, rtol64=1e-7),
+    sc("signal.csd", SIGNAL, OTHER[..., :40], nperseg=16, average="median", rtol=1e-3, rtol64=1e-7),
+    sc("signal.welch", SIGNAL, nperseg=16, scaling="spectrum", rtol=1e-3, rtol64=1e-7),
+    sc("signal.welch", SIGNAL, rtol=1e-3, rtol64=1e-7),
+    *(
+        sc(f"fft.{f}", M, norm=n, grad=(0,))
+        for f in ("dct", "idct", "dctn", "idctn")
+        for n in (None, "ortho")
+    ),
+    sc("fft.dct", M, n=10, axis=0),
+    sc("fft.dct", COMPLEX),
+    sc("fft.idct", M, n=5),
+    sc("fft.dctn", M, s=(5, 9)),
+    sc("fft.idctn", RNG.randn(3, 4, 5).astype(F), axes=(0, 2)),
+    sc("fft.dctn", RNG.randn(3, 4, 5).astype(F)),
+    sc("integrate.trapezoid", M, grad=(0,)),
+    sc("integrate.trapezoid", V, np.sort(V), grad=(0, 1)),
+    sc("integrate.trapezoid", M, dx=0.5, axis=0),
+    *(
+        sc(
+            "ndimage.map_coordinates",
+            M,
+            8 * RNG.rand(2, 11).astype(F) - 1,
+            order=o,
+            mode=m,
+            cval=0.5,
+            grad=(0,) if o else (),
+        )
+        for o in (0, 1)
+        for m in ("constant", "nearest", "wrap", "mirror", "reflect")
+    ),
+    sc(
+        "ndimage.map_coordinates",
+        np.arange(20).reshape(4, 5),
+        4 * RNG.rand(2, 6).astype(F),
+        order=1,
+    ),
+    sc("cluster.vq.vq", RNG.randn(8, 3).astype(F), RNG.randn(4, 3).astype(F)),
+    sc("cluster.vq.vq", V, W),
+]
+
+
+@pytest.mark.parametrize("this, x64", runs(CASES), ids=name)
+def test_numerics(this, x64):
+    check(this, x64)
+
+
+def test_istft_inverts_stft():
+    from toile.scipy import signal
+
+    _, _, z = signal.stft(SIGNAL, nperseg=16)
+    _, x = signal.istft(z, nperseg=16)
+    np.testing.assert_allclose(np.asarray(x)[:, :64], SIGNAL, atol=1e-5)
+    got = signal.istft(z, nperseg=16)
+    want = jax.scipy.signal.istft(np.asarray(z), nperseg=16)
+    compare(got, want, 1e-4, 1e-5, "istft")
+    z = np.moveaxis(np.asarray(z), (1, 2), (2, 0))
+    got = signal.istft(z, nperseg=16, time_axis=0, freq_axis=2, boundary=False)
+    want = jax.scipy.signal.istft(z, nperseg=16, time_axis=0, freq_axis=2, boundary=False)
+    compare(got, want, 1e-4, 1e-5, "istft")
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+@pytest.mark.parametrize("fill", [np.nan, None, 0.0])
+def test_regular_grid_interpolator(method, fill):
+    grid = (np.array([0.0, 1.0, 3.0], F), np.array([0.0, 2.0, 2.5, 4.0], F))
+    values = RNG.randn(3, 4, 2).astype(F)
+    points = np.array([[0.2, 0.3], [2.9, 3.0], [-1.0, 1.0], [3.0, 4.0], [1.0, 9.0]], F)
+    ours = interpolate.RegularGridInterpolator(grid, values, method, fill_value=fill)
+    theirs = jax.scipy.interpolate.RegularGridInterpolator(grid, values, method, fill_value=fill)
+    compare(ours(points), theirs(points), 1e-5, 1e-6, method)
+    pair = (points[:, 0], points[:, 1])
+    compare(toile.jit(lambda f, x: f(x))(ours, pair), theirs(pair), 1e-5, 1e-6, method)
+
+
+def rosenbrock(np_):
+    def f(x):
+        return np_.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+    return f
+
+
+@pytest.mark.parametrize("method", ["BFGS", "l-bfgs-experimental-do-not-rely-on-this"])
+def test_minimize(method):
+    start = np.zeros(3, np.float64)
+    with toile.enable_x64(True), jax.enable_x64(True):
+        got = optimize.minimize(rosenbrock(toile.numpy), toile.numpy.asarray(start), method=method)
+        want = jax.scipy.optimize.minimize(
+            rosenbrock(jax.numpy), jax.numpy.asarray(start), method=method
+        )
+    assert bool(got.success) and int(got.status) == int(want.status)
+    np.testing.assert_allclose(np.asarray(got.x), 1.0, atol=1e-4)
+    assert (int(got.nit), int(got.nfev)) == (int(want.nit), int(want.nfev))
+    np.testing.assert_allclose(np.asarray(got.fun), np.asarray(want.fun), atol=1e-9)
+
+
+def test_minimize_arguments():
+    f = rosenbrock(toile.numpy)
+    x = optimize.minimize(lambda x, a: f(x - a), np.zeros(2, F), (0.5,), method="bfgs").x
+    np.testing.assert_allclose(np.asarray(x), 1.5, atol=1e-2)
+    with pytest.raises(ValueError, match="not recognized"):
+        optimize.minimize(f, np.zeros(2, F), method="newton")
+    with pytest.raises(TypeError, match="tuple"):
+        optimize.minimize(f, np.zeros(2, F), 3, method="bfgs")
+
+
+MATRIX = (RNG.randn(6, 6) + 6 * np.eye(6)).astype(F)
+SPD = (MATRIX @ MATRIX.T).astype(F)
+RHS = RNG.randn(6).astype(F)
+
+
+@pytest.mark.parametrize(
+    "solver, matrix, options",
+    [
+        ("cg", SPD, {}),
+        ("cg", SPD, {"M": np.diag(1 / np.diag(SPD))}),
+        ("bicgstab", MATRIX, {}),
+        ("gmres", MATRIX, {}),
+        ("gmres", MATRIX, {"solve_method": "incremental", "restart": 3}),
+        ("gmres", MATRIX.astype(np.complex64), {"solve_method": "incremental"}),
+    ],
+)
+def test_krylov(solver, matrix, options):
+    rhs = RHS.astype(matrix.dtype)
+    solve = getattr(sparse, solver)
+    x, _ = solve(matrix, rhs, tol=1e-6, **options)
+    np.testing.assert_allclose(matrix @ np.asarray(x), rhs, rtol=1e-3, atol=1e-3)
+    x, _ = solve(lambda v: matrix @ v, rhs, tol=1e-6, **options)
+    np.testing.assert_allclose(matrix @ np.asarray(x), rhs, rtol=1e-3, atol=1e-3)
+    if matrix.dtype == F:
+        slope = toile.grad(lambda b: solve(matrix, b, tol=1e-6, **options)[0].sum())(rhs)
+        np.testing.assert_allclose(matrix.T @ np.asarray(slope), np.ones(6), rtol=1e-3, atol=1e-3)
+
+
+def test_krylov_on_trees():
+    tree = {"a": RHS[:2], "b": RHS[2:]}
+    x, _ = sparse.cg(lambda t: {"a": 2 * t["a"], "b": 3 * t["b"]}, tree)
+    np.testing.assert_allclose(np.asarray(x["b"]), RHS[2:] / 3, rtol=1e-4)
+    with pytest.raises(ValueError, match="structure"):
+        sparse.cg(SPD, RHS, x0={"a": RHS})
+
+
+QUAT = RNG.randn(4, 4).astype(F)
+
+
+@pytest.mark.parametrize("seq", ["xyz", "ZYX", "zxz", "XYX"])
+def test_rotation(seq):
+    ours, theirs = (
+        transform.Rotation.from_quat(QUAT),
+        jax.scipy.spatial.transform.Rotation.from_quat(QUAT),
+    )
+    vectors = RNG.randn(4, 3).astype(F)
+    pairs = {
+        "as_matrix": (),
+        "as_rotvec": (),
+        "as_mrp": (),
+        "magnitude": (),
+        "apply": (vectors,),
+        "as_euler": (seq, True),
+        "as_quat": (True, True),
+    }
+    for f, args in pairs.items():
+        compare(getattr(ours, f)(*args), getattr(theirs, f)(*args), 1e-4, 1e-5, f)
+    angles = RNG.randn(4, 3).astype(F)
+    for f, args in {
+        "from_euler": (seq, angles),
+        "from_matrix": (np.asarray(theirs.as_matrix()),),
+        "from_mrp": (vectors,),
+        "from_rotvec": (vectors, True),
+    }.items():
+        got, want = getattr(transform.Rotation, f)(*args), getattr(type(theirs), f)(*args)
+        compare(got.quat, want.quat, 1e-4, 1e-5, f)
+    compare((ours * ours.inv()).quat, (theirs * theirs.inv()).quat, 1e-4, 1e-5, "mul")
+    compare(
+        np.abs(np.asarray(ours.mean().quat)),
+        np.abs(np.asarray(theirs.mean().quat)),
+        1e-4,
+        1e-5,
+        "mean",
+    )
+    times = np.array([0.0, 1.0, 2.5, 3.0], F)
+    got = transform.Slerp.init(times, ours)(np.array([0.3, 2.0], F))
+    want = jax.scipy.spatial.transform.Slerp.init(times, theirs)(np.array([0.3, 2.0], F))
+    compare(got.quat, want.quat, 1e-4, 1e-5, "slerp")
+    assert len(ours) == 4 and not ours.single and ours[0].single
+
+
+def test_the_real_scipy_is_not_imported():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, toile.scipy as s\n"
+        "for n in s._SUBPACKAGES: getattr(s, n)\n"
+        "assert 'scipy' not in sys.modules, 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

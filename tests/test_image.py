@@ -1,0 +1,67 @@
+"""`toile.image` against `jax.image`."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.against_jax import case, check, compare, name, runs
+from toile import image
+
+F = np.float32
+RNG = np.random.RandomState(4)
+X = RNG.rand(7, 9, 2).astype(F)
+METHODS = ("nearest", "linear", "cubic", "bicubic-pytorch", "lanczos3", "lanczos5", "area")
+LOOSE = {"rtol": 1e-4, "atol": 1e-5, "rtol64": 1e-5}
+
+CASES = [
+    *(
+        case("image.resize", X, shape=shape, method=m, antialias=a, grad=(0,), **LOOSE)
+        for m in METHODS
+        for shape in ((3, 13, 2), (14, 4, 2))
+        for a in (True, False)
+    ),
+    case("image.resize", np.arange(12).reshape(3, 4), shape=(5, 4), method="bilinear", **LOOSE),
+    case("image.resize", np.arange(12).reshape(3, 4), shape=(5, 2), method="nearest"),
+    case("image.resize", X, shape=(7, 9, 2), method="linear"),
+    *(
+        case(
+            "image.scale_and_translate",
+            X,
+            shape=(8, 8, 2),
+            spatial_dims=(0, 1),
+            scale=np.array([1.3, 0.6], F),
+            translation=np.array([0.4, -1.1], F),
+            method=m,
+            **LOOSE,
+        )
+        for m in METHODS[1:]
+    ),
+]
+
+
+@pytest.mark.parametrize("this, x64", runs(CASES), ids=name)
+def test_image(this, x64):
+    check(this, x64)
+
+
+def test_scale_is_differentiable():
+    import toile
+
+    def total(module):
+        def f(scale, shift):
+            out = module.image.scale_and_translate(X, (8, 8, 2), (0, 1), scale, shift, "cubic")
+            return (out**2).sum()
+
+        return module.grad(f, (0, 1))(np.array([1.3, 0.6], F), np.array([0.4, -1.1], F))
+
+    compare(total(toile), total(jax), 1e-3, 1e-4, "gradient in scale and translation")
+
+
+def test_method_names():
+    assert image.ResizeMethod.from_string("tricubic") is image.ResizeMethod.CUBIC
+    with pytest.raises(ValueError, match="Unknown resize method"):
+        image.resize(X, (1, 2, 2), "other")
+    with pytest.raises(ValueError, match="shape must have length"):
+        image.resize(X, (1, 2), "linear")
+    with pytest.raises(ValueError, match="Nearest"):
+        image.scale_and_translate(X, X.shape, (0,), np.ones(1, F), np.zeros(1, F), "nearest")

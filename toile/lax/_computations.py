@@ -1,0 +1,150 @@
+"""Computations that users hand to reductions: scalar functions, applied to whole arrays.
+
+A computation is staged once on scalars. One that is a single associative operation is recognised,
+whether it is `lax.add` or `lambda a, b: a + b`, and has reductions of its own; any other is mapped
+over the elements. May import the engine, primitives, transforms and `_staging`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import ConcreteArray
+from toile.engine.avals import Aval
+from toile.engine.errors import shape_error
+from toile.engine.program import Program, evaluate
+from toile.engine.source import where
+from toile.engine.trees import flatten, structure, unflatten
+from toile.lax import elementwise
+from toile.lax._operands import operand, operands
+from toile.lax._staging import stage
+from toile.primitives import elementwise as ops
+from toile.primitives.elementwise import convert
+from toile.primitives.families import add, bdim_at, mul, reshape
+from toile.primitives.reductions import highest, lowest
+from toile.transforms.vmap import vmap_flat
+
+_MONOIDS: dict[Any, str] = {
+    add: "add", mul: "mul", ops.max_: "max", ops.min_: "min", ops.and_: "and", ops.or_: "or",
+    ops.xor: "xor",
+}  # fmt: skip
+_FUNCTIONS: dict[Any, str] = {
+    elementwise.add: "add", elementwise.mul: "mul", elementwise.max: "max",
+    elementwise.min: "min", elementwise.bitwise_and: "and", elementwise.bitwise_or: "or",
+    elementwise.bitwise_xor: "xor",
+}  # fmt: skip
+COMBINE = {name: op for op, name in _MONOIDS.items()}
+
+
+def identity(kind: str, dtype: Any) -> Any:
+    """The neutral element of a monoid."""
+    if kind in ("max", "min"):
+        return lowest(dtype) if kind == "max" else highest(dtype)
+    if kind == "and":
+        return True if dtype == np.bool_ else np.asarray(-1).astype(dtype)
+    return 1 if kind == "mul" else 0
+
+
+def is_identity(kind: str, init: Any) -> bool:
+    """Whether an initial value is known to be the neutral element."""
+    return isinstance(init, ConcreteArray) and bool(init._data == identity(kind, init.dtype))
+
+
+class Computation:
+    """A scalar function of two trees of scalars, staged; calling it applies it elementwise."""
+
+    def __init__(self, name: str, fun: Callable[..., Any], tree: Any, avals: Sequence[Aval]):
+        self.kind = _FUNCTIONS.get(fun) if len(avals) == 1 and _hashable(fun) else None
+        self.name = name
+        if self.kind is not None:
+            return
+        pair = structure((unflatten(tree, avals),) * 2)
+        self.program, self.consts, out_tree = stage(fun, pair, [*avals, *avals])
+        given = [(a.shape, a.dtype) for a in avals]
+        got = [(a.shape, a.dtype) for a in self.program.out_avals]
+        if out_tree != tree or given != got:
+            raise TypeError(
+                f"{name}: needed a computation that returns what it is given, "
+                f"{', '.join(a.str_short() for a in avals)} in {tree}, got "
+                f"{', '.join(a.str_short() for a in self.program.out_avals)} in {out_tree}"
+                f"{where()}"
+            )
+        if len(avals) == 1:
+            self.kind = _single_monoid(self.program)
+
+    def __call__(self, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+        """The results for two lists of arrays, all of one shape."""
+        if self.kind is not None:
+            return [COMBINE[self.kind](first[0], second[0])]
+        return apply_scalar(self.program, self.consts, [*first, *second])
+
+
+def _hashable(fun: Any) -> bool:
+    return getattr(type(fun), "__hash__", None) is not None
+
+
+def _single_monoid(program: Program) -> str | None:
+    """The monoid of a program that is one associative operation on its two inputs."""
+    if len(program.equations) != 1 or len(program.inputs) != 2:
+        return None
+    (e,) = program.equations
+    same = len(e.ins) == 2 and {*e.ins} == {*program.inputs} and program.outputs[0] is e.outs[0]
+    return _MONOIDS.get(e.op) if same else None
+
+
+def apply_scalar(program: Program, consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+    """A program on scalars, applied to each element of arrays of one shape."""
+    shape = xs[0].shape
+    if not shape:
+        return evaluate(program, [*consts, *xs])
+    size = math.prod(shape)
+    flat = [reshape(x, (size,)) for x in xs]
+    dims = [None] * len(consts) + [0] * len(flat)
+    outs, found = vmap_flat(
+        lambda *args: evaluate(program, args), (None, size), [*consts, *flat], dims
+    )
+    return [reshape(bdim_at(o, d, size), shape) for o, d in zip(outs, found, strict=True)]
+
+
+def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[Any], Any]:
+    """Flat operands of one shape, their scalar initial values, and the structure of both."""
+    flat, tree = flatten(xs)
+    starts, init_tree = flatten(inits)
+    if not flat:
+        raise ValueError(f"{name}: needed at least one operand, got none")
+    if tree != init_tree:
+        raise ValueError(
+            f"{name}: needed operands and initial values of one structure, got {tree} and "
+            f"{init_tree}"
+        )
+    arrays, values = [], []
+    for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
+        a, v = operands(name, (operand(name, x, i), v))
+        v = _as_weak_as(v, starts[i])
+        arrays.append(a)
+        values.append(v)
+    avals = [a.aval for a in (*arrays, *values)]
+    if any(v.shape for v in values):
+        raise ValueError(f"{name}: needed scalar initial values, got shapes "
+                         f"{[v.shape for v in values]}")
+    if any(a.dtype != v.dtype for a, v in zip(arrays, values, strict=True)):
+        raise shape_error(name, "initial values of the operands' dtypes", avals)
+    if any(a.shape != arrays[0].shape for a in arrays):
+        raise shape_error(name, "operands of one shape", avals)
+    return arrays, values, tree
+
+
+def _as_weak_as(value: Any, given: Any) -> Any:
+    """A literal keeps the weak bit of the Python number it was."""
+    weak = dtypes.is_weakly_typed(given)
+    return value if value.weak_type == weak else convert(value, value.dtype, weak)
+
+
+def settle_weak(out: Any, init: Any) -> Any:
+    """The result without its weak bit, unless the initial value is weak too."""
+    return convert(out, out.dtype) if out.weak_type and not init.weak_type else out

@@ -1,0 +1,120 @@
+"""Reductions over sliding windows, and the padding that windows take.
+
+Windows lie `window_strides` apart on an operand that is dilated and padded with the initial value.
+The common computations are operations of their own; any other folds each window in row-major order.
+May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from toile.engine.avals import Aval
+from toile.engine.trees import unflatten
+from toile.lax import shapes
+from toile.lax._computations import (
+    COMBINE,
+    Computation,
+    is_identity,
+    operands_and_inits,
+    settle_weak,
+)
+from toile.lax._operands import ints, prepared
+from toile.primitives import arrays, windows
+from toile.primitives.windows import dilated
+
+_WINDOWS = {
+    "add": windows.ReduceWindowSum, "mul": windows.ReduceWindowProd,
+    "max": windows.ReduceWindowMax, "min": windows.ReduceWindowMin,
+    "and": windows.ReduceWindowAnd, "or": windows.ReduceWindowOr,
+}  # fmt: skip
+Pairs = Sequence[tuple[int, int]]
+_FLOAT = np.dtype(np.float32)
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int],
+    padding: str | Pairs,
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Padding as (low, high) pairs from "VALID", "SAME" (extra at the end) or "SAME_LOWER"."""
+    if not isinstance(padding, str):
+        return [(int(low), int(high)) for low, high in padding]
+    kind = padding.upper()
+    if kind not in ("VALID", "SAME", "SAME_LOWER"):
+        raise RuntimeError(
+            f"padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got {padding!r}"
+        )
+    if kind == "VALID":
+        return [(0, 0)] * len(in_shape)
+    pads = []
+    for n, w, s in zip(ints(in_shape), ints(window_shape), ints(window_strides), strict=True):
+        total = max((-(-n // s) - 1) * s + w - n, 0)
+        small, large = total // 2, total - total // 2
+        pads.append((small, large) if kind == "SAME" else (large, small))
+    return pads
+
+
+def _geometry(
+    shape: Sequence[int], window: Any, strides: Any, padding: Any, base: Any, dilation: Any
+) -> tuple[tuple[int, ...], ...]:
+    """Window, strides, padding and dilations as tuples, defaults filled in."""
+    window = ints(window)
+    ones = (1,) * len(window)
+    strides, base, dilation = (
+        ones if v is None else ints(v) for v in (strides, base, dilation)
+    )
+    if isinstance(padding, str):
+        extents = [dilated(w, d) for w, d in zip(window, dilation, strict=True)]
+        padding = padtype_to_pads(shape, extents, strides, padding)
+    return window, strides, tuple(ints(p) for p in padding), base, dilation  # type: ignore
+
+
+def reduce_window(
+    operand: Any, init_value: Any, computation: Callable[..., Any], window_dimensions: Any,
+    window_strides: Sequence[int] | None = None, padding: str | Pairs = "VALID",
+    base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None,
+) -> Any:  # fmt: skip
+    """Fold every window of a tree of arrays with an associative function of scalars."""
+    xs, inits, tree = operands_and_inits("reduce_window", operand, init_value)
+    combine = Computation("reduce_window", computation, tree, [i.aval for i in inits])
+    fields = _geometry(
+        xs[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+    )
+    # The sum of windows stands for any: it checks them and knows the result's shape.
+    whole = prepared(windows.ReduceWindowSum, fields, xs[0].shape, _FLOAT)
+    shape = whole.infer(Aval(xs[0].shape, _FLOAT)).shape
+    kind = combine.kind if combine.kind in _WINDOWS else None
+    if kind is not None and is_identity(kind, inits[0]):
+        out = prepared(_WINDOWS[kind], fields, xs[0].shape, xs[0].dtype)(xs[0])
+        return unflatten(tree, [settle_weak(out, inits[0])])
+    window, strides, pads, base, dilation = fields
+    config = tuple((low, high, b - 1) for (low, high), b in zip(pads, base, strict=True))
+    xs = [shapes.pad(x, i, config) for x, i in zip(xs, inits, strict=True)]
+    ones = (1,) * len(window)
+    if kind is not None:
+        plain = (window, strides, ((0, 0),) * len(window), ones, dilation)
+        out = prepared(_WINDOWS[kind], plain, xs[0].shape, xs[0].dtype)(xs[0])
+        return unflatten(tree, [COMBINE[kind](out, inits[0])])
+    out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
+    if 0 not in shape:
+        for taps in product(*map(range, window)):
+            starts = [t * d for t, d in zip(taps, dilation, strict=True)]
+            limits = [a + (n - 1) * s + 1 for a, n, s in zip(starts, shape, strides, strict=True)]
+            out = combine(out, [shapes.slice(x, starts, limits, strides) for x in xs])
+    return unflatten(tree, out)
+
+
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int], window_dimensions: Sequence[int],
+    window_strides: Sequence[int], padding: Pairs, base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:  # fmt: skip
+    """The shape of the result of a reduction over windows."""
+    fields = _geometry(
+        operand_shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+    )
+    return tuple(arrays.window_output_shape(ints(operand_shape), *fields))

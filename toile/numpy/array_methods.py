@@ -1,0 +1,287 @@
+"""The methods, properties and operators of arrays, attached to the abstract Array type.
+
+`install` is called once, when toile is imported. Operators take arrays, NumPy arrays and numbers,
+and return NotImplemented for anything else, so that Python can ask the other operand.
+"""
+
+import sys
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import (
+    _promotion,
+    contractions,
+    creation,
+    cumulative,
+    diagonals,
+    index_update,
+    indexing,
+    joining,
+    manipulation,
+    reductions,
+    selection,
+    sorting,
+    ufuncs,
+    ufuncs_numeric,
+)
+from toile.numpy._helpers import Array
+
+__all__ = ["install"]
+
+_OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
+
+
+# Operators.
+
+def _foreign(symbol, x, other, swapped):
+    """What an operator answers to an operand that is neither array nor number."""
+    if isinstance(other, (list, tuple)):
+        left, right = (type(other), type(x)) if swapped else (type(x), type(other))
+        raise TypeError(f"unsupported operand type(s) for {symbol}: '{left.__name__}' and "
+                        f"'{right.__name__}' (convert the sequence with toile.numpy.array)")
+    return NotImplemented
+
+
+def _binary(symbol, function, swapped=False):
+    if swapped:
+        def method(self, other):
+            if isinstance(other, _OPERANDS):
+                return function(other, self)
+            if hasattr(other, "__jax_array__"):
+                return function(other.__jax_array__(), self)
+            return _foreign(symbol, self, other, True)
+    else:
+        def method(self, other):
+            if isinstance(other, _OPERANDS):
+                return function(self, other)
+            if hasattr(other, "__jax_array__"):
+                return function(self, other.__jax_array__())
+            return _foreign(symbol, self, other, False)
+    return method
+
+
+_BINARY = {
+    "add": ("+", ufuncs.add), "sub": ("-", ufuncs.subtract), "mul": ("*", ufuncs.multiply),
+    "truediv": ("/", ufuncs.true_divide), "floordiv": ("//", ufuncs_numeric.floor_divide),
+    "mod": ("%", ufuncs_numeric.remainder), "divmod": ("divmod()", ufuncs_numeric.divmod),
+    "pow": ("**", ufuncs_numeric.power), "matmul": ("@", contractions.matmul),
+    "and": ("&", ufuncs.bitwise_and), "or": ("|", ufuncs.bitwise_or),
+    "xor": ("^", ufuncs.bitwise_xor), "lshift": ("<<", ufuncs.left_shift),
+    "rshift": (">>", ufuncs.right_shift),
+}
+_COMPARISONS = {
+    "eq": ("==", ufuncs.equal), "ne": ("!=", ufuncs.not_equal), "lt": ("<", ufuncs.less),
+    "le": ("<=", ufuncs.less_equal), "gt": (">", ufuncs.greater),
+    "ge": (">=", ufuncs.greater_equal),
+}
+
+
+def _operators():
+    out = {"__array_priority__": 100}
+    for name, (symbol, function) in _BINARY.items():
+        out[f"__{name}__"] = _binary(symbol, function)
+        out[f"__r{name}__"] = _binary(symbol, function, swapped=True)
+    for name, (symbol, function) in _COMPARISONS.items():
+        out[f"__{name}__"] = _binary(symbol, function)
+    out["__neg__"] = lambda self: ufuncs.negative(self)
+    out["__pos__"] = lambda self: ufuncs.positive(self)
+    out["__abs__"] = lambda self: ufuncs.absolute(self)
+    out["__invert__"] = lambda self: ufuncs.bitwise_not(self)
+    out["__round__"] = _round
+    out["__getitem__"] = indexing.getitem
+    out["__setitem__"] = _refuse_assignment
+    out["__iter__"] = _iterate
+    out["__contains__"] = lambda self, value: bool(reductions.any(ufuncs.equal(self, value)))
+    return out
+
+
+def _round(self, ndigits=None):
+    if ndigits is not None:
+        return ufuncs_numeric.round(self, ndigits)
+    return creation.astype(ufuncs_numeric.round(self), int)
+
+
+def _iterate(self):
+    if self.ndim == 0:
+        raise TypeError("iteration over a 0-d array")
+    return iter(joining.unstack(self))
+
+
+def _refuse_assignment(self, index, value):
+    raise TypeError("toile arrays are immutable: needed a new array, got an item assignment (write "
+                    "`x = x.at[idx].set(y)` instead of `x[idx] = y`)")
+
+
+# Methods.
+
+def _reshape(self, *args, order="C", out_sharding=None):
+    """`self` with a new shape, given as one tuple or as several integers."""
+    shape = args[0] if len(args) == 1 else args
+    return manipulation.reshape(self, shape, order)
+
+
+def _transpose(self, *args):
+    """`self` with its axes reversed, or permuted as given."""
+    if not args:
+        axes = None
+    elif len(args) == 1:
+        axes = args[0]
+        axes = axes if axes is None or np.iterable(axes) else (axes,)
+    else:
+        axes = args
+    return manipulation.transpose(self, axes)
+
+
+def _flatten(self, order="C", *, out_sharding=None):
+    """`self` as one axis."""
+    return manipulation.ravel(self, order)
+
+
+def _copy(self):
+    """An array with the same elements."""
+    return creation.copy(self)
+
+
+def _nonzero(self, *, fill_value=None, size=None):
+    """Indices of nonzero elements."""
+    return selection.nonzero(self, size=size, fill_value=fill_value)
+
+
+def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
+    """Slices along `axis` where the condition holds."""
+    return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+
+
+def _astype(self, dtype, copy=False, device=None):
+    """`self` converted to `dtype`."""
+    return creation.astype(self, dtype, copy=copy, device=device)
+
+
+def _clip(self, min=None, max=None):
+    """`self` with elements limited to [min, max]."""
+    return ufuncs_numeric.clip(self, min, max)
+
+
+def _dot(self, b, *, precision=None, preferred_element_type=None):
+    """Product with `b`."""
+    return contractions.dot(self, b, precision=precision,
+                            preferred_element_type=preferred_element_type)
+
+
+def _byteswap(self):
+    """`self` with the bytes of each element in reverse order."""
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    flat = view(self, np.uint8)
+    grouped = lax.reshape(flat, (*self.shape, size))
+    back = lax.reshape(lax.rev(grouped, (self.ndim,)), flat.shape)
+    return view(back, self.dtype)
+
+
+def _to_device(self, device, *, stream=None):
+    """`self` on another device."""
+    return creation.asarray(self, device=device)
+
+
+def view(self, dtype=None, type=None):
+    """The same bytes read as another dtype; a change of width goes into the last axis."""
+    if type is not None:
+        raise NotImplementedError("`type` argument of array.view() is not supported.")
+    if dtype is None:
+        return self
+    dtype = _promotion.user_dtype(dtype, "view")
+    have = self.dtype
+    if have == dtype:
+        return self
+    if self.ndim == 0:
+        if have.itemsize != dtype.itemsize:
+            raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
+        return lax.reshape(view(lax.reshape(self, (1,)), dtype), ())
+    if have == np.bool_:
+        return view(lax.convert_element_type(self, np.uint8), dtype)
+    if have.kind == "c":
+        parts = [lax.expand_dims(part(self), (self.ndim,)) for part in (lax.real, lax.imag)]
+        both = lax.concatenate(parts, self.ndim)
+        return view(lax.reshape(both, (*self.shape[:-1], 2 * self.shape[-1])), dtype)
+    if dtype.kind == "c":
+        parts = view(self, np.dtype(f"f{dtype.itemsize // 2}"))
+        pairs = lax.reshape(parts, (*parts.shape[:-1], parts.shape[-1] // 2, 2))
+        return lax.complex(pairs[..., 0], pairs[..., 1])
+    if dtype == np.bool_:
+        return lax.ne(view(self, np.uint8), lax.full((), 0, np.uint8))
+    wide, narrow = have.itemsize, dtype.itemsize
+    if wide < narrow:
+        ratio = narrow // wide
+        if self.shape[-1] % ratio:
+            raise ValueError("When changing to a larger dtype, its size must be a divisor of the "
+                             "total size in bytes of the last axis of the array.")
+        self = lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio))
+        return lax.bitcast_convert_type(self, dtype)
+    out = lax.bitcast_convert_type(self, dtype)
+    return out if wide == narrow else lax.reshape(
+        out, (*self.shape[:-1], self.shape[-1] * (wide // narrow)))
+
+
+def _no_flat(self):
+    raise NotImplementedError("toile arrays do not implement the arr.flat property: consider "
+                              "arr.flatten() instead.")
+
+
+def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    """The standard deviation over `axis`."""
+    return reductions.std(self, axis, dtype, out, ddof, keepdims, where=where,
+                          correction=correction)
+
+
+def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    """The variance over `axis`."""
+    return reductions.var(self, axis, dtype, out, ddof, keepdims, where=where,
+                          correction=correction)
+
+
+def _namespace(self, *, api_version=None):
+    """The module with the functions of these arrays."""
+    return sys.modules["toile.numpy"]
+
+
+_METHODS = {
+    # functions whose first argument is the array serve as they are
+    **{name: getattr(reductions, name) for name in (
+        "all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "ptp", "sum")},
+    **{name: getattr(manipulation, name) for name in ("ravel", "squeeze", "swapaxes")},
+    **{name: getattr(sorting, name) for name in ("argpartition", "argsort", "searchsorted",
+                                                 "sort")},
+    **{name: getattr(selection, name) for name in ("choose", "take")},
+    **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
+    **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
+    "astype": _astype, "byteswap": _byteswap, "clip": _clip, "clone": _copy, "compress": _compress,
+    "conj": ufuncs.conj, "conjugate": ufuncs.conjugate, "copy": _copy, "dot": _dot,
+    "flatten": _flatten, "nonzero": _nonzero, "repeat": joining.repeat, "reshape": _reshape,
+    "round": ufuncs_numeric.round, "std": _std, "to_device": _to_device, "transpose": _transpose,
+    "var": _var, "view": view, "__array_namespace__": _namespace,
+}
+
+_PROPERTIES = {
+    "T": (manipulation.transpose, "The array with its axes reversed."),
+    "mT": (manipulation.matrix_transpose, "The array with its last two axes exchanged."),
+    "real": (ufuncs.real, "The real part."),
+    "imag": (ufuncs.imag, "The imaginary part."),
+    "at": (index_update.IndexUpdateHelper, "Index it to update elements: x.at[idx].set(y)."),
+    "flat": (_no_flat, "Not available: use flatten()."),
+}
+
+
+def install(array_type, tracer_type):
+    """Attach operators, methods and properties to `array_type`, which tracers inherit from."""
+    members = {**_operators(), **_METHODS}
+    for name, (function, doc) in _PROPERTIES.items():
+        members[name] = property(function, doc=doc)
+    for target in dict.fromkeys((array_type, tracer_type)):
+        if target is not array_type and issubclass(target, array_type):
+            continue
+        for name, member in members.items():
+            setattr(target, name, member)

@@ -1,0 +1,499 @@
+"""Linear algebra, as `jax.numpy.linalg`: factorisations of `lax.linalg` and their uses.
+
+Leading axes are batches. `solve` and `inv` factor once and are differentiated through the system
+they solve, not through the factorisation. Norms are in norms.py.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import (
+    contractions,
+    creation,
+    diagonals,
+    manipulation,
+    reductions,
+    selection,
+    summation,
+    ufuncs,
+)
+from toile.numpy._helpers import check, one, promote_inexact
+from toile.numpy.norms import matrix_norm, norm, vector_norm
+
+__all__ = [
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
+    "lstsq", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose",
+    "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+    "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
+]
+
+
+class EigResult(NamedTuple):
+    """Result of eig."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class EighResult(NamedTuple):
+    """Result of eigh."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    """Result of qr."""
+
+    Q: Any
+    R: Any
+
+
+class SlogdetResult(NamedTuple):
+    """Result of slogdet."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class SVDResult(NamedTuple):
+    """Result of svd."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+def _matrix(name, a, square=False):
+    """`a` as an inexact array of matrices."""
+    a, = promote_inexact(*h.arrs(name, a))
+    a = h.with_dtype(a, a.dtype, False)
+    if a.ndim < 2:
+        raise ValueError(f"{name}: needed an array of rank >= 2, got shape {a.shape}")
+    if square and a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"Argument to {name} must have shape [..., n, n], got shape {a.shape}")
+    return a
+
+
+def _h(a):
+    """Conjugate transpose of the last two axes."""
+    a = manipulation.matrix_transpose(a)
+    return ufuncs.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
+
+
+# Factorisations.
+
+def cholesky(a, *, upper=False, symmetrize_input=True):
+    """The lower (or upper) triangular factor of positive definite matrices; NaN where it fails."""
+    a = _matrix("jnp.linalg.cholesky", a)
+    lower = lax.linalg.cholesky(_h(a) if upper else a, symmetrize_input=symmetrize_input)
+    return _h(lower) if upper else lower
+
+
+def qr(a, mode="reduced"):
+    """Orthonormal times upper triangular; mode is reduced, complete or r."""
+    a = _matrix("jnp.linalg.qr", a)
+    if mode == "raw":
+        raise NotImplementedError("qr: needed mode 'reduced', 'complete', 'r' or 'full', got 'raw'")
+    if mode not in ("reduced", "complete", "full", "r"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    q, r = lax.linalg.qr(a, full_matrices=mode in ("complete", "full"))
+    return r if mode == "r" else QRResult(q, r)
+
+
+def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index=None):
+    """Singular values in decreasing order and the two sets of singular vectors."""
+    a = _matrix("jnp.linalg.svd", a)
+    if hermitian:
+        return _hermitian_svd(a, compute_uv)
+    options = {} if subset_by_index is None else {"subset_by_index": subset_by_index}
+    if not compute_uv:
+        out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=False, **options)
+        return out[0] if isinstance(out, (tuple, list)) else out
+    return SVDResult(*lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=True, **options))
+
+
+def _hermitian_svd(a, compute_uv):
+    """Singular values of a Hermitian matrix are the sizes of its eigenvalues."""
+    w, v = eigh(a)
+    s = ufuncs.absolute(w)
+    order = manipulation.flip(_argsort_last(s), -1)
+    s = selection.take_along_axis(s, order, axis=-1)
+    if not compute_uv:
+        return s
+    sign = selection.take_along_axis(ufuncs.sign(w), order, axis=-1)
+    rows = lax.expand_dims(order, (order.ndim - 1,))
+    u = selection.take_along_axis(v, rows, axis=-1)
+    vh = _h(ufuncs.multiply(u, lax.expand_dims(sign, (sign.ndim - 1,))))
+    return SVDResult(u, s, vh)
+
+
+def _argsort_last(x):
+    places = lax.broadcasted_iota(np.int32, x.shape, x.ndim - 1)
+    return lax.sort((x, places), dimension=x.ndim - 1, num_keys=1)[1]
+
+
+def svdvals(x, /):
+    """Singular values in decreasing order."""
+    return svd(x, compute_uv=False, hermitian=False)
+
+
+def eig(a):
+    """Eigenvalues and right eigenvectors of general matrices, complex."""
+    a = _matrix("jnp.linalg.eig", a, square=True)
+    w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
+    return EigResult(w, v)
+
+
+def eigvals(a):
+    """Eigenvalues of general matrices, complex."""
+    a = _matrix("jnp.linalg.eigvals", a, square=True)
+    out = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+    return out[0] if isinstance(out, (tuple, list)) else out
+
+
+def eigh(a, UPLO=None, symmetrize_input=True):
+    """Eigenvalues in increasing order and eigenvectors of Hermitian matrices."""
+    a = _matrix("jnp.linalg.eigh", a, square=True)
+    if UPLO not in (None, "L", "U"):
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
+    v, w = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    return EighResult(w, v)
+
+
+def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
+    """Eigenvalues of Hermitian matrices in increasing order."""
+    return eigh(a, UPLO, symmetrize_input)[0]
+
+
+# Linear systems.
+
+def _rows(x, order):
+    """The rows of matrices `x` in the given order, batch by batch."""
+    order = lax.expand_dims(order, (order.ndim,))
+    return selection.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
+
+
+def _lu_solve(lu, permutation, b, transposed):
+    """Solve with the factors of P a = L U, or with their (plain) transposes."""
+    solve_with = functools.partial(lax.linalg.triangular_solve, lu, left_side=True)
+    if not transposed:
+        y = solve_with(_rows(b, permutation), lower=True, unit_diagonal=True)
+        return solve_with(y, lower=False)
+    y = solve_with(b, lower=False, transpose_a=True)
+    y = solve_with(y, lower=True, transpose_a=True, unit_diagonal=True)
+    return _rows(y, _argsort_last(permutation))
+
+
+def _solve_matrix(a, b):
+    """x with a x = b, for matrices with equal leading axes."""
+    lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
+    return lax.custom_linear_solve(
+        lambda x: contractions.matmul(a, x, precision=lax.Precision.HIGHEST), b,
+        lambda _, v: _lu_solve(lu, permutation, v, False),
+        lambda _, v: _lu_solve(lu, permutation, v, True))
+
+
+def solve(a, b):
+    """x with a x = b; `b` is a vector if it has rank 1, else matrices."""
+    a, b = promote_inexact(*h.arrs("jnp.linalg.solve", a, b))
+    if a.ndim < 2:
+        raise ValueError(f"left hand array must be at least two dimensional; got a.shape={a.shape}")
+    if b.ndim < 1:
+        raise ValueError("right hand array must be at least one dimensional; got "
+                         f"b.shape={b.shape}")
+    if a.shape[-1] != a.shape[-2]:
+        raise ValueError("The arguments to solve must have shapes a=[..., m, m] and b=[..., m, k] "
+                         f"or b=[..., m]; got a={a.shape} and b={b.shape}")
+    vector = b.ndim == 1
+    if vector:
+        b = lax.expand_dims(b, (1,))
+    if b.shape[-2] != a.shape[-1]:
+        raise ValueError(f"solve: needed b with {a.shape[-1]} rows, got a={a.shape} and "
+                         f"b={b.shape}")
+    lead = manipulation.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = h.broadcast_to(a, (*lead, *a.shape[-2:]))
+    b = h.broadcast_to(b, (*lead, *b.shape[-2:]))
+    x = _solve_matrix(h.with_dtype(a, a.dtype, False), h.with_dtype(b, b.dtype, False))
+    return lax.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def inv(a):
+    """The inverses of square matrices."""
+    a = _matrix("jnp.linalg.inv", a, square=True)
+    eye = h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    return _solve_matrix(a, eye)
+
+
+def _lu_diagonal(a):
+    """The diagonal of U, and the parity of the row exchanges, of P a = L U."""
+    lu, pivots, _ = lax.linalg.lu(a)
+    n = a.shape[-1]
+    places = lax.broadcasted_iota(pivots.dtype, pivots.shape, pivots.ndim - 1)
+    moved = lax.convert_element_type(lax.ne(pivots, places), np.int32)
+    parity = lax.rem(lax.reduce_sum(moved, (moved.ndim - 1,)), np.int32(2)) if n else None
+    return diagonals.diagonal(lu, 0, -2, -1), parity
+
+
+def slogdet(a, *, method=None):
+    """Sign and logarithm of the size of determinants."""
+    a = _matrix("jnp.linalg.slogdet", a, square=True)
+    if method not in (None, "lu", "qr"):
+        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.")
+    lead = a.shape[:-2]
+    if a.shape[-1] == 0:
+        real = h.dtypes.dtype_to_real(a.dtype)
+        return SlogdetResult(lax.full(lead, 1, a.dtype), lax.full(lead, 0, real))
+    diag, parity = _lu_diagonal(a)
+    size = ufuncs.absolute(diag)
+    logs = reductions.sum(ufuncs.log(size), axis=-1)
+    unit = ufuncs.sign(diag)
+    sign = reductions.prod(unit, axis=-1)
+    flip = lax.convert_element_type(lax.sub(lax.full_like(parity, 1), lax.mul(
+        parity, lax.full_like(parity, 2))), a.dtype)
+    sign = ufuncs.multiply(sign, flip)
+    # a zero pivot makes the determinant exactly zero
+    none = reductions.any(ufuncs.equal(diag, 0), axis=-1)
+    return SlogdetResult(selection.where(none, 0, sign), selection.where(none, -np.inf, logs))
+
+
+def det(a):
+    """Determinants, by formula up to 3 x 3 and from the LU factors beyond."""
+    a = _matrix("jnp.linalg.det", a, square=True)
+    n = a.shape[-1]
+    e = lambda i, j: a[..., i, j]
+    if n == 0:
+        return lax.full(a.shape[:-2], 1, a.dtype)
+    if n == 1:
+        return e(0, 0)
+    if n == 2:
+        return ufuncs.subtract(ufuncs.multiply(e(0, 0), e(1, 1)), ufuncs.multiply(e(0, 1), e(1, 0)))
+    if n == 3:
+        minor = lambda i, j: ufuncs.subtract(
+            ufuncs.multiply(e(1, i), e(2, j)), ufuncs.multiply(e(1, j), e(2, i)))
+        parts = (ufuncs.multiply(e(0, 0), minor(1, 2)), ufuncs.multiply(e(0, 1), minor(0, 2)),
+                 ufuncs.multiply(e(0, 2), minor(0, 1)))
+        return ufuncs.add(ufuncs.subtract(parts[0], parts[1]), parts[2])
+    diag, parity = _lu_diagonal(a)
+    flip = lax.convert_element_type(lax.sub(lax.full_like(parity, 1), lax.mul(
+        parity, lax.full_like(parity, 2))), a.dtype)
+    return ufuncs.multiply(reductions.prod(diag, axis=-1), flip)
+
+
+# Rank and inverses.
+
+def _cutoff(a, rtol, largest):
+    """rtol * the largest singular value; rtol defaults to 10 max(m, n) eps."""
+    if rtol is None:
+        rtol = 10.0 * max(a.shape[-2:]) * float(h.dtypes.finfo(a.dtype).eps)
+    rtol = lax.convert_element_type(h.arr(rtol), largest.dtype)
+    if rtol.ndim:
+        rtol = lax.expand_dims(rtol, (rtol.ndim,))
+    return ufuncs.multiply(rtol, largest)
+
+
+def pinv(a, rtol=None, hermitian=False, *, rcond=None):
+    """The pseudo-inverse, singular values below the cutoff taken as zero."""
+    a = _matrix("jnp.linalg.pinv", a)
+    rtol = rcond if rtol is None else rtol
+    m, n = a.shape[-2:]
+    if m == 0 or n == 0:
+        return lax.full((*a.shape[:-2], n, m), 0, a.dtype)
+    u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
+    keep = ufuncs.greater(s, _cutoff(a, rtol, s[..., :1]))
+    inverse = selection.where(keep, ufuncs.divide(1, selection.where(keep, s, 1)), 0)
+    left = ufuncs.multiply(_h(vh), lax.convert_element_type(
+        lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype))
+    return contractions.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
+
+
+def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
+    """The number of singular values above the cutoff."""
+    check("jnp.linalg.matrix_rank", M)
+    M, = promote_inexact(M)
+    rtol = tol if rtol is None else rtol
+    if M.ndim < 2:
+        return lax.convert_element_type(reductions.any(ufuncs.not_equal(M, 0)), h.index_dtype())
+    s = svd(M, full_matrices=False, compute_uv=False, hermitian=hermitian)
+    if rtol is None:
+        rtol = max(M.shape[-2:]) * float(h.dtypes.finfo(s.dtype).eps)
+    limit = _cutoff(M, rtol, reductions.max(s, axis=-1, keepdims=True))
+    return reductions.sum(ufuncs.greater(s, limit), axis=-1)
+
+
+def cond(x, p=None):
+    """The condition number in the norm `p`."""
+    x = _matrix("jnp.linalg.cond", x)
+    if p in (None, 2, -2):
+        s = svd(x, compute_uv=False)
+        largest, smallest = s[..., 0], s[..., s.shape[-1] - 1]
+        r = ufuncs.divide(smallest, largest) if p == -2 else ufuncs.divide(largest, smallest)
+    else:
+        if x.shape[-1] != x.shape[-2]:
+            raise ValueError(f"cond: needed square matrices for p={p!r}, got shape {x.shape}")
+        r = ufuncs.multiply(norm(x, p, axis=(-2, -1)), norm(inv(x), p, axis=(-2, -1)))
+    bad = reductions.any(ufuncs.isnan(x), axis=(-2, -1))
+    return selection.where(ufuncs.logical_and(ufuncs.isnan(r), ufuncs.logical_not(bad)), np.inf, r)
+
+
+def lstsq(a, b, rcond=None, *, numpy_resid=False):
+    """The x of least squared error in a x = b: (x, residuals, rank, singular values)."""
+    a, b = promote_inexact(*h.arrs("jnp.linalg.lstsq", a, b))
+    if a.ndim != 2:
+        raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional")
+    if b.ndim not in (1, 2):
+        raise TypeError(f"{b.ndim}-dimensional array given. Array must be one or two-dimensional")
+    if a.shape[0] != b.shape[0]:
+        raise ValueError("Leading dimensions of input arrays must match")
+    m, n = a.shape
+    vector = b.ndim == 1
+    if vector:
+        b = lax.expand_dims(b, (1,))
+    dtype = a.dtype
+    if rcond is None:
+        rcond = float(h.dtypes.finfo(dtype).eps) * max(m, n)
+    else:
+        rcond = selection.where(ufuncs.less(rcond, 0), float(h.dtypes.finfo(dtype).eps), rcond)
+    if a.size == 0:
+        s = lax.full((0,), 0, dtype)
+        rank = h.arr(np.asarray(0, np.int32))
+        x = lax.full((n, b.shape[1]), 0, dtype)
+    else:
+        u, s, vh = svd(a, full_matrices=False)
+        keep = ufuncs.greater_equal(s, ufuncs.multiply(lax.convert_element_type(
+            h.arr(rcond), s.dtype), s[0]))
+        rank = reductions.sum(keep)
+        safe = selection.where(keep, ufuncs.divide(1, selection.where(keep, s, 1)), 0)
+        high = lax.Precision.HIGHEST
+        inner = contractions.matmul(_h(u), b, precision=high)
+        inner = ufuncs.multiply(lax.convert_element_type(lax.expand_dims(safe, (1,)), dtype), inner)
+        x = contractions.matmul(_h(vh), inner, precision=high)
+    error = ufuncs.subtract(b, contractions.matmul(a, x, precision=lax.Precision.HIGHEST))
+    residuals = reductions.sum(ufuncs.square(ufuncs.absolute(error)), axis=0)
+    if numpy_resid and (int(h.concrete(rank, "rank with numpy_resid=True")) < n or m <= n):
+        residuals = lax.full((0,), 0, s.dtype)
+    return (lax.squeeze(x, (1,)) if vector else x), residuals, rank, s
+
+
+# Compositions.
+
+def matrix_power(a, n):
+    """Square matrices multiplied by themselves n times; negative n inverts first."""
+    a = one("jnp.linalg.matrix_power", a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise TypeError(f"matrix_power: last two dimensions must be square; got {a.shape}")
+    n = h.static_int(n, "exponent of jnp.linalg.matrix_power")
+    if n == 0:
+        return h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    if n < 0:
+        a, n = inv(a), -n
+    result = None
+    while n:
+        if n & 1:
+            result = a if result is None else contractions.matmul(result, a)
+        n >>= 1
+        a = contractions.matmul(a, a) if n else a
+    return result
+
+
+def multi_dot(arrays, *, precision=None):
+    """The product of several matrices, multiplied in the cheapest order."""
+    arrays = h.arrs("jnp.linalg.multi_dot", *arrays)
+    if len(arrays) < 2:
+        raise ValueError("multi_dot requires at least two arrays")
+    if any(a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])):
+        raise ValueError("First and last arrays in multi_dot must be 1D or 2D; got "
+                         f"{[a.shape for a in arrays]}")
+    if any(a.ndim != 2 for a in arrays[1:-1]):
+        raise ValueError(f"Intermediate arrays in multi_dot must be 2D; got "
+                         f"{[a.shape for a in arrays]}")
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    terms = [letters[i:i + 2] for i in range(len(arrays))]
+    terms[0] = terms[0][1:] if arrays[0].ndim == 1 else terms[0]
+    terms[-1] = terms[-1][:1] if arrays[-1].ndim == 1 else terms[-1]
+    out = (terms[0][0] if arrays[0].ndim == 2 else "") + (
+        terms[-1][1] if arrays[-1].ndim == 2 else "")
+    return summation.einsum(",".join(terms) + "->" + out, *arrays, precision=precision)
+
+
+def tensorinv(a, ind=2):
+    """The inverse of tensordot with `a` over its last axes."""
+    a = one("tensorinv", a)
+    ind = h.static_int(ind, "ind argument of jnp.linalg.tensorinv")
+    if ind <= 0:
+        raise ValueError(f"ind must be a positive integer; got ind={ind}")
+    left, right = a.shape[:ind], a.shape[ind:]
+    size = int(np.prod(left))
+    return lax.reshape(inv(lax.reshape(a, (size, a.size // max(size, 1)))), (*right, *left))
+
+
+def tensorsolve(a, b, axes=None):
+    """x with tensordot(a, x, x.ndim) = b."""
+    a, b = h.arrs("tensorsolve", a, b)
+    if axes is not None:
+        a = manipulation.moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
+    out = a.shape[b.ndim:]
+    if a.shape[:b.ndim] != b.shape:
+        raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
+                         f"a.shape={a.shape}, b.shape={b.shape}")
+    if int(np.prod(out)) != b.size:
+        raise ValueError(f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]);"
+                         f" got a.shape={a.shape}, b.ndim={b.ndim}.")
+    flat = lax.reshape(a, (b.size, b.size))
+    return lax.reshape(solve(flat, lax.reshape(b, (b.size,))), out)
+
+
+def cross(x1, x2, /, *, axis=-1):
+    """The vector product of vectors of length 3."""
+    x1, x2 = h.arrs("jnp.linalg.cross", x1, x2)
+    if x1.shape[axis] != 3 or x2.shape[axis] != 3:
+        raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
+                         f"have lengths {x1.shape[axis]} and {x2.shape[axis]}")
+    return contractions.cross(x1, x2, axis=axis)
+
+
+def outer(x1, x2, /):
+    """The products of all pairs from two vectors."""
+    x1, x2 = h.arrs("jnp.linalg.outer", x1, x2)
+    if x1.ndim != 1 or x2.ndim != 1:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} "
+                         f"{x2.ndim=}")
+    return contractions.outer(x1, x2)
+
+
+def matrix_transpose(x, /):
+    """Matrices with rows and columns exchanged."""
+    return manipulation.matrix_transpose(x)
+
+
+def diagonal(x, /, *, offset=0):
+    """Diagonals of matrices."""
+    return diagonals.diagonal(x, offset, -2, -1)
+
+
+def trace(x, /, *, offset=0, dtype=None):
+    """Sums of diagonals of matrices."""
+    return diagonals.trace(x, offset, -2, -1, dtype)
+
+
+def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
+    """Matrix product."""
+    return contractions.matmul(x1, x2, precision=precision,
+                               preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
+    """Products of vectors, the first conjugated."""
+    return contractions.vecdot(x1, x2, axis=axis, precision=precision,
+                               preferred_element_type=preferred_element_type)
+
+
+def tensordot(x1, x2, /, *, axes=2, precision=None, preferred_element_type=None,
+              out_sharding=None):
+    """Sum of products over the given axes."""
+    return contractions.tensordot(x1, x2, axes, precision=precision,
+                                  preferred_element_type=preferred_element_type)

@@ -1,0 +1,105 @@
+"""Norms of vectors and matrices.
+
+The 2-norm of real vectors is sqrt(sum(x * x)); singular values are asked for only where the norm is
+defined by them.
+"""
+
+import numpy as np
+
+from toile import lax
+from toile.numpy import _helpers as h
+from toile.numpy import manipulation, reductions, ufuncs, ufuncs_numeric
+from toile.numpy._helpers import canonical_axes, promote_inexact
+
+__all__ = ["matrix_norm", "norm", "vector_norm"]
+
+
+def _euclidean(x, axes, keepdims):
+    if h.issubdtype(x.dtype, np.complexfloating):
+        square = lax.real(ufuncs.multiply(x, ufuncs.conj(x)))
+    else:
+        square = ufuncs.multiply(x, x)
+    return ufuncs.sqrt(reductions.sum(square, axis=axes, keepdims=keepdims))
+
+
+def _vector(x, ord, axes, keepdims):
+    """Norms of the vectors over `axes` (one, or several taken together)."""
+    if ord is None or ord == 2:
+        return _euclidean(x, axes, keepdims)
+    if isinstance(ord, str) and ord not in ("inf", "-inf"):
+        raise ValueError(f"Invalid order '{ord}' for vector norm.")
+    size = ufuncs.absolute(x)
+    if ord in (np.inf, "inf"):
+        return reductions.amax(size, axis=axes, keepdims=keepdims, initial=0)
+    if ord in (-np.inf, "-inf"):
+        return reductions.amin(size, axis=axes, keepdims=keepdims, initial=np.inf)
+    if ord == 0:
+        return reductions.sum(ufuncs.not_equal(x, 0), axis=axes, keepdims=keepdims,
+                              dtype=size.dtype)
+    if ord == 1:
+        return reductions.sum(size, axis=axes, keepdims=keepdims)
+    total = reductions.sum(ufuncs_numeric.power(size, ord), axis=axes, keepdims=keepdims)
+    return ufuncs_numeric.power(total, 1.0 / ord)
+
+
+def _matrix(x, ord, axes, keepdims):
+    """Norms of the matrices over two axes."""
+    row, column = axes
+    if ord in (None, "f", "fro"):
+        return _euclidean(x, axes, keepdims)
+    sums = {1: (reductions.amax, row, column), -1: (reductions.amin, row, column),
+            np.inf: (reductions.amax, column, row), -np.inf: (reductions.amin, column, row)}
+    key = {"inf": np.inf, "-inf": -np.inf}.get(ord, ord)
+    if key in sums:
+        pick, summed, compared = sums[key]
+        total = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
+        bound = {"initial": 0} if pick is reductions.amax else {"initial": np.inf}
+        out = pick(total, axis=compared, keepdims=True, **bound)
+        return out if keepdims else lax.squeeze(out, axes)
+    if ord not in ("nuc", 2, -2):
+        raise ValueError(f"Invalid order '{ord}' for matrix norm.")
+    s = lax.linalg.svd(manipulation.moveaxis(x, axes, (-2, -1)), full_matrices=False,
+                       compute_uv=False)
+    s = s[0] if isinstance(s, (tuple, list)) else s
+    if ord == "nuc":
+        out = reductions.sum(s, axis=-1)
+    elif ord == 2:
+        out = reductions.amax(s, axis=-1, initial=0)
+    else:
+        out = reductions.amin(s, axis=-1, initial=np.inf)
+    return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
+
+
+def norm(x, ord=None, axis=None, keepdims=False):
+    """The norm of vectors (one axis) or matrices (two axes) of order `ord`."""
+    x, = promote_inexact(*h.arrs("jnp.linalg.norm", x))
+    if axis is None:
+        if ord is None:
+            return _euclidean(x, tuple(range(x.ndim)), keepdims)
+        axes = tuple(range(x.ndim))
+        if x.ndim not in (1, 2):
+            raise ValueError(f"Improper number of axes for norm: axis={axis}. Pass one axis to "
+                             "compute a vector-norm, or two axes to compute a matrix-norm.")
+    else:
+        axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
+    if len(axes) == 1:
+        return _vector(x, ord, axes, keepdims)
+    if len(axes) == 2 and axes[0] != axes[1]:
+        return _matrix(x, ord, axes, keepdims)
+    raise ValueError(f"Improper number of axes for norm: axis={axis}. Pass one axis to compute a "
+                     "vector-norm, or two axes to compute a matrix-norm.")
+
+
+def matrix_norm(x, /, *, keepdims=False, ord="fro"):
+    """Norms of matrices in the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
+    """Norms of vectors over one axis, several, or all."""
+    x, = promote_inexact(*h.arrs("jnp.linalg.vector_norm", x))
+    if axis is None:
+        axes = tuple(range(x.ndim))
+    else:
+        axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
+    return _vector(x, ord, axes, keepdims)
