@@ -50,6 +50,7 @@ from toile.api.devices import (
     typeof,
 )
 from toile.api.scopes import named_call, named_scope
+from toile.engine import checked as _checked
 from toile.engine import printing as _printing
 from toile.engine.arrays import DeviceArray as _DeviceArray
 from toile.engine.arrays import KeyArray as _KeyArray

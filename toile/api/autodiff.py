@@ -85,9 +85,10 @@ def value_and_grad(
                 return [_scalar_result(out, fun), *aux_leaves]
             return [_scalar_result(out, fun)]
 
-        moving = [dtypes.is_inexact(aval_of(x).dtype) for x in leaves]
+        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        moving = [dtypes.is_inexact(x.dtype) for x in leaves]
         results, tape = linearize_flat(flat, leaves, moving)
-        value = results[0]
+        value = results[0] if isinstance(results[0], Array) else as_array(results[0])
         _check_output("grad", fun, value, holomorphic)
         seed = scalar(1, aval_of(value).dtype)
         tape.outputs = tape.outputs[:1]

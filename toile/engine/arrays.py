@@ -16,7 +16,6 @@ import numpy as np
 
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
-from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import where
 from toile.engine.tracing import Array, Tracer, check_alive, state
 
@@ -200,6 +199,8 @@ class DeviceArray(ConcreteArray):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
+        if self._data.dtype.kind == "V":  # bfloat16 would arrive as two bytes without a meaning
+            raise AttributeError("__array_interface__")
         return self.__array__().__array_interface__
 
     def __buffer__(self, flags: int) -> memoryview:
@@ -458,50 +459,50 @@ _FAST_REAL = frozenset("fdeihlqbBHILQ?")
 
 
 def _binary(
-    name: str, ufunc: Any, chars: frozenset[str], compare: bool = False
+    name: str, ufunc: Any, chars: frozenset[str], compare: bool = False, swap: bool = False
 ) -> Callable[..., Any]:
-    """An operator that goes straight to NumPy when it can."""
+    """An operator that goes straight to NumPy when it can; every attribute it reads counts."""
 
-    def method(self: DeviceArray, other: Any) -> Any:
-        if state.trace is not None:
+    def method(
+        self: DeviceArray,
+        other: Any,
+        state: Any = state,
+        new: Any = object.__new__,
+        array: Any = DeviceArray,
+        ndarray: Any = ndarray,
+        ufunc: Any = ufunc,
+    ) -> Any:
+        if state.trace is None and other.__class__ is array:
+            a, b = self._data, other._data
+            dtype = a.dtype
+            if dtype is b.dtype and dtype.char in chars:
+                try:
+                    out = state.quiet(ufunc, a, b)
+                except ValueError:
+                    return slow(self, other)
+                if out.__class__ is not ndarray:
+                    out = np.asarray(out)
+                result = new(array)
+                result._data = out
+                result.weak_type = False if compare else self.weak_type and other.weak_type
+                return result
+        return rest(self, other)
+
+    def rest(self: Any, other: Any) -> Any:
+        kind = other.__class__
+        if state.trace is not None or not (kind is float or kind is int):
             return slow(self, other)
         a = self._data
-        kind = other.__class__
-        if kind is DeviceArray:
-            b = other._data
-            if a.dtype is not b.dtype or a.dtype.char not in chars or a.__class__ is not ndarray:
-                return slow(self, other)
-            weak = self.weak_type and other.weak_type
-        elif (kind is float or kind is int) and a.dtype.char in _FAST_FLOAT:
-            b, weak = other, self.weak_type
-        else:
+        if a.dtype.char not in _FAST_FLOAT:
             return slow(self, other)
-        token = ignore_errors()
-        try:
-            out = ufunc(a, b)
-        except ValueError:
-            return slow(self, other)
-        finally:
-            restore_errors(token)
-        if out.__class__ is not ndarray:
-            out = np.asarray(out)
-        result = _new(DeviceArray)
-        result._data = out
-        result.weak_type = weak and not compare
-        return result
+        pair = (other, a) if swap else (a, other)
+        return wrap(state.quiet(ufunc, *pair), self.weak_type and not compare)
 
     def slow(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
 
     method.__name__ = method.__qualname__ = name
     return method
-
-
-_new = object.__new__
-
-
-def _reflected(ufunc: Any) -> Callable[[Any, Any], Any]:
-    return lambda a, b: ufunc(b, a)
 
 
 _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -520,10 +521,10 @@ def _install_fast_operators() -> None:
     for name, ufunc in _ARITHMETIC.items():
         direct, swapped = f"__{name}__", f"__r{name}__"
         setattr(DeviceArray, direct, _binary(direct, ufunc, _NUMBERS))
-        setattr(DeviceArray, swapped, _binary(swapped, _reflected(ufunc), _NUMBERS))
+        setattr(DeviceArray, swapped, _binary(swapped, ufunc, _NUMBERS, swap=True))
     divide, divided = "__truediv__", "__rtruediv__"
     setattr(DeviceArray, divide, _binary(divide, np.true_divide, _FAST_FLOAT))
-    setattr(DeviceArray, divided, _binary(divided, _reflected(np.true_divide), _FAST_FLOAT))
+    setattr(DeviceArray, divided, _binary(divided, np.true_divide, _FAST_FLOAT, swap=True))
     for name, ufunc in _COMPARE.items():
         setattr(DeviceArray, f"__{name}__", _binary(f"__{name}__", ufunc, _FAST_REAL, True))
 

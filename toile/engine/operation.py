@@ -124,16 +124,11 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
             raws.append(raw_operand(a))
     if not plain or weak or op.multiple or op.makes_weak:
         return _run_inferred(op, args, raws)
-    token = ignore_errors()
     try:
-        out = op.eager(np, *raws)
+        out = state.quiet(op.eager, np, *raws)
     except Exception:
-        restore_errors(token)
-        token = ignore_errors()
         op.infer(*[aval_of(a) for a in args])  # says what is wrong in the user's terms
         raise
-    finally:
-        restore_errors(token)
     if out.__class__ is not ndarray:
         out = np.asarray(out)
     return DeviceArray(out, False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile.engine import errors
 from toile.engine.avals import Aval
+from toile.engine.floating import quiet_runner
 from toile.engine.source import Source, user_source
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ class State(threading.local):
     axes: tuple[tuple[Any, int], ...] = ()
     # Names of the scopes (`named_scope`, modules) that equations are created in.
     scope: tuple[str, ...] = ()
+    # Runs a leaf function of an array library with floating-point errors ignored.
+    quiet: Callable[..., Any]
     # Replaces the user's frame while a backward pass creates equations for a forward one.
     source: Source | None = None
+
+    def __init__(self) -> None:
+        self.quiet = quiet_runner()
 
 
 state = State()
@@ -128,14 +134,6 @@ def named_scope(name: str) -> Iterator[None]:
 def current_source() -> Source | None:
     """Where the equation being created comes from."""
     return state.source or user_source(2)
-
-
-def _no_value(name: str, wanted: str) -> Callable[..., Any]:
-    def method(self: Tracer, *args: Any) -> Any:
-        raise errors.conversion_error(self, wanted)
-
-    method.__name__ = name
-    return method
 
 
 class Tracer(Array):

@@ -1,244 +1,46 @@
 """The public face of the operations, after jax.lax: strict in dtypes and shapes.
 
 Functions take arrays, NumPy arrays and Python numbers. `toile.numpy` promotes and broadcasts; here
-operands agree in dtype, and in shape up to scalars and axes of size 1.
+operands agree in dtype, and in shape up to scalars and axes of size 1. Each module below holds one
+family and lists its public names in `__all__`.
 """
 
 from toile.lax import linalg as linalg
 from toile.lax._names import *  # noqa: F403
-from toile.lax.collectives import (
-    all_gather,
-    all_to_all,
-    axis_index,
-    axis_size,
-    pbroadcast,
-    pcast,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    pshuffle,
-    psum,
-    psum_scatter,
-    pswapaxes,
-    pvary,
-)
-from toile.lax.conditionals import cond, platform_dependent, switch
-from toile.lax.contractions import (
-    DotAlgorithm,
-    DotAlgorithmPreset,
-    DotDimensionNumbers,
-    Precision,
-    PrecisionLike,
-    RaggedDotDimensionNumbers,
-    batch_matmul,
-    dot,
-    dot_general,
-    ragged_dot,
-    ragged_dot_general,
-    scaled_dot,
-)
-from toile.lax.conversion import (
-    _convert_element_type as _convert_element_type,
-)
-from toile.lax.conversion import (
-    bitcast_convert_type,
-    convert_element_type,
-    dtype,
-    reduce_precision,
-)
-from toile.lax.convolution import (
-    ConvDimensionNumbers,
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-)
-from toile.lax.elementwise import (
-    AccuracyMode,
-    RoundingMethod,
-    Tolerance,
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bessel_i0e,
-    bessel_i1e,
-    betainc,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clamp,
-    clz,
-    complex,
-    conj,
-    cos,
-    cosh,
-    digamma,
-    div,
-    eq,
-    erf,
-    erf_inv,
-    erfc,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    ge,
-    gt,
-    igamma,
-    igamma_grad_a,
-    igammac,
-    imag,
-    integer_pow,
-    is_finite,
-    le,
-    lgamma,
-    log,
-    log1p,
-    logistic,
-    lt,
-    max,
-    min,
-    mul,
-    mulhi,
-    ne,
-    neg,
-    nextafter,
-    polygamma,
-    population_count,
-    pow,
-    random_gamma_grad,
-    real,
-    reciprocal,
-    rem,
-    round,
-    rsqrt,
-    select,
-    select_n,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    sub,
-    tan,
-    tanh,
-    zeta,
-)
-from toile.lax.fft import FftType, fft
-from toile.lax.implicit import custom_linear_solve, custom_root
-from toile.lax.indexing import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    ScatterDimensionNumbers,
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    gather,
-    index_take,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-)
-from toile.lax.loops import associative_scan, fori_loop, map, scan, while_loop
-from toile.lax.miscellany import (
-    RandomAlgorithm,
-    Token,
-    after_all,
-    composite,
-    create_token,
-    dce_sink,
-    optimization_barrier,
-    rng_bit_generator,
-    rng_uniform,
-    stage,
-    stop_gradient,
-    with_sharding_constraint,
-)
-from toile.lax.reductions import (
-    argmax,
-    argmin,
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    reduce,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_xor,
-)
-from toile.lax.shapes import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_like,
-    broadcast_shapes,
-    broadcast_to_rank,
-    broadcasted_iota,
-    collapse,
-    concatenate,
-    empty,
-    expand_dims,
-    full,
-    full_like,
-    index_in_dim,
-    iota,
-    pad,
-    reshape,
-    rev,
-    shape_as_value,
-    slice,
-    slice_in_dim,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-    unstack,
-    zeros_like_array,
-)
-from toile.lax.sorting import (
-    approx_max_k,
-    approx_min_k,
-    sort,
-    sort_key_val,
-    top_k,
-)
-from toile.lax.windows import (
-    padtype_to_pads,
-    reduce_window,
-    reduce_window_shape_tuple,
-)
-
-__all__ = [name for name in dir() if not name.startswith("_")]
+from toile.lax.collectives import all_gather as all_gather
+from toile.lax.collectives import all_to_all as all_to_all
+from toile.lax.collectives import axis_index as axis_index
+from toile.lax.collectives import axis_size as axis_size
+from toile.lax.collectives import pbroadcast as pbroadcast
+from toile.lax.collectives import pcast as pcast
+from toile.lax.collectives import pmax as pmax
+from toile.lax.collectives import pmean as pmean
+from toile.lax.collectives import pmin as pmin
+from toile.lax.collectives import ppermute as ppermute
+from toile.lax.collectives import pshuffle as pshuffle
+from toile.lax.collectives import psum as psum
+from toile.lax.collectives import psum_scatter as psum_scatter
+from toile.lax.collectives import pswapaxes as pswapaxes
+from toile.lax.collectives import pvary as pvary
+from toile.lax.conditionals import cond as cond
+from toile.lax.conditionals import platform_dependent as platform_dependent
+from toile.lax.conditionals import switch as switch
+from toile.lax.contractions import *  # noqa: F403
+from toile.lax.conversion import *  # noqa: F403
+from toile.lax.conversion import _convert_element_type as _convert_element_type
+from toile.lax.convolution import *  # noqa: F403
+from toile.lax.elementwise import *  # noqa: F403
+from toile.lax.fft import *  # noqa: F403
+from toile.lax.implicit import custom_linear_solve as custom_linear_solve
+from toile.lax.implicit import custom_root as custom_root
+from toile.lax.indexing import *  # noqa: F403
+from toile.lax.loops import associative_scan as associative_scan
+from toile.lax.loops import fori_loop as fori_loop
+from toile.lax.loops import map as map
+from toile.lax.loops import scan as scan
+from toile.lax.loops import while_loop as while_loop
+from toile.lax.miscellany import *  # noqa: F403
+from toile.lax.reductions import *  # noqa: F403
+from toile.lax.shapes import *  # noqa: F403
+from toile.lax.sorting import *  # noqa: F403
+from toile.lax.windows import *  # noqa: F403

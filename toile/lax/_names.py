@@ -1,23 +1,58 @@
 """Operations under the names that JAX gives its primitives, such as `add_p`.
 
-Operations without parameters are the operations themselves; those with parameters are their classes.
+Operations without parameters are the operations themselves, those with parameters their classes.
 """
 
 from __future__ import annotations
 
-from toile.primitives import elementwise, families, special
+from toile.control import cond, linear_solve, scan, while_loop
+from toile.primitives import (
+    barriers,
+    collectives,
+    contractions,
+    conv,
+    cumulative,
+    elementwise,
+    families,
+    fft,
+    indexing,
+    reductions,
+    shapes,
+    sorting,
+    special,
+    windows,
+)
 from toile.primitives import transcendental as curves
-from toile.primitives.collectives import AllReduce as psum_p
-from toile.primitives.families import BroadcastInDim as broadcast_in_dim_p
-from toile.primitives.families import Reshape as reshape_p
-from toile.primitives.indexing import Scatter as scatter_p
-from toile.primitives.shapes import Concatenate as concatenate_p
-from toile.primitives.shapes import Slice as slice_p
-from toile.primitives.sorting import TopK as top_k_p
 
+cond_p, scan_p, while_p = cond.Cond, scan.Scan, while_loop.While
+linear_solve_p, fft_p = linear_solve.LinearSolve, fft.Fft
+stop_gradient_p = barriers.stop_gradient
+all_gather_p, all_to_all_p = collectives.AllGather, collectives.AllToAll
+ppermute_p, axis_index_p = collectives.PPermute, collectives.AxisIndex
+psum_p = pmax_p = pmin_p = collectives.AllReduce
+dot_general_p, conv_general_dilated_p = contractions.DotGeneral, conv.ConvGeneralDilated
+cumsum_p, cumprod_p, cummax_p = cumulative.Cumsum, cumulative.Cumprod, cumulative.Cummax
+cummin_p, cumlogsumexp_p = cumulative.Cummin, cumulative.Cumlogsumexp
+convert_element_type_p, integer_pow_p = elementwise.ConvertElementType, elementwise.IntegerPow
+round_p, broadcast_in_dim_p = elementwise.Round, families.BroadcastInDim
+reshape_p, transpose_p, reduce_sum_p = families.Reshape, families.Transpose, families.ReduceSum
+gather_p, scatter_p, dynamic_slice_p = indexing.Gather, indexing.Scatter, indexing.DynamicSlice
+dynamic_update_slice_p = indexing.dynamic_update_slice
+reduce_max_p, reduce_min_p = reductions.ReduceMax, reductions.ReduceMin
+reduce_prod_p, reduce_and_p = reductions.ReduceProd, reductions.ReduceAnd
+reduce_or_p, reduce_xor_p = reductions.ReduceOr, reductions.ReduceXor
+bitcast_convert_type_p, reduce_precision_p = shapes.BitcastConvertType, shapes.ReducePrecision
+concatenate_p, iota_p, pad_p = shapes.Concatenate, shapes.Iota, shapes.Pad
+rev_p, slice_p = shapes.Rev, shapes.Slice
+copy_p = stage_p = shapes.copy
+optimization_barrier_p = shapes.optimization_barrier
+argmax_p, argmin_p, sort_p, top_k_p = sorting.Argmax, sorting.Argmin, sorting.Sort, sorting.TopK
+reduce_window_max_p, reduce_window_min_p = windows.ReduceWindowMax, windows.ReduceWindowMin
+reduce_window_sum_p = windows.ReduceWindowSum
+select_and_gather_add_p = windows.SelectAndGatherAdd
+select_and_scatter_add_p = windows.SelectAndScatterAdd
 # The combining functions of a scatter are one parameter of one operation.
 scatter_add_p = scatter_sub_p = scatter_mul_p = scatter_min_p = scatter_max_p = scatter_p
-pmax_p = pmin_p = psum_p
 # These are reshapes, slices and joins here.
 squeeze_p = reshape_p
 split_p = unstack_p = slice_p

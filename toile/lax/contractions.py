@@ -11,7 +11,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from toile.lax._operands import ints, operand, user_dtype
 from toile.primitives.contractions import LETTERS, dot_operation
 from toile.primitives.cumulative import Cumsum
 from toile.primitives.elementwise import convert
+
+__all__ = [
+    "DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike",
+    "RaggedDotDimensionNumbers", "batch_matmul", "dot", "dot_general", "ragged_dot",
+    "ragged_dot_general", "scaled_dot",
+]  # fmt: skip
 
 
 class Precision(enum.Enum):
@@ -127,10 +133,10 @@ class DotAlgorithmPreset(enum.Enum):
         return None if kind is None else (kind,)
 
 
-PrecisionLike = Union[
-    None, str, Precision, tuple[str, str], tuple[Precision, Precision], DotAlgorithm,
-    DotAlgorithmPreset,
-]  # fmt: skip
+PrecisionLike = (
+    None | str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
+    | DotAlgorithmPreset
+)
 DotDimensionNumbers = tuple[
     tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
 ]

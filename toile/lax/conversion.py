@@ -25,6 +25,8 @@ from toile.primitives.elementwise import ConvertElementType, convert_raw
 from toile.primitives.families import broadcast_in_dim, scalar
 from toile.primitives.shapes import BitcastConvertType, ReducePrecision
 
+__all__ = ["bitcast_convert_type", "convert_element_type", "dtype", "reduce_precision"]
+
 _conversion = lru_cache(maxsize=1024)(ConvertElementType)
 _NUMBERS = (bool, int, float, complex, np.generic)
 

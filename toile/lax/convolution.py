@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,15 @@ from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.primitives.families import inverse
 from toile.primitives.windows import dilated
 
-ConvGeneralDilatedDimensionNumbers = Union[tuple[str, str, str], ConvDimensionNumbers, None]
-Padding = Union[str, Sequence[tuple[int, int]]]
+__all__ = [
+    "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "conv", "conv_dimension_numbers",
+    "conv_general_dilated", "conv_general_dilated_local", "conv_general_dilated_patches",
+    "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose",
+    "conv_transpose_shape_tuple", "conv_with_general_padding",
+]  # fmt: skip
+
+ConvGeneralDilatedDimensionNumbers = tuple[str, str, str] | ConvDimensionNumbers | None
+Padding = str | Sequence[tuple[int, int]]
 
 
 # ------------------------------------------------------------------------------- dimension numbers
@@ -219,7 +226,7 @@ def _transpose_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
     )
 
 
-# -------------------------------------------------------------------------- patches, unshared kernels
+# ------------------------------------------------------------------------ patches, unshared kernels
 
 
 def conv_general_dilated_patches(

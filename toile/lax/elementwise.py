@@ -25,6 +25,18 @@ from toile.primitives import families, special
 from toile.primitives import transcendental as curves
 from toile.primitives.families import ANY, FLOATING, NUMERIC, accepts_text
 
+__all__ = [
+    "AccuracyMode", "RoundingMethod", "Tolerance", "abs", "acos", "acosh", "add", "asin", "asinh",
+    "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "betainc", "bitwise_and", "bitwise_not",
+    "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh",
+    "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
+    "igamma", "igamma_grad_a", "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log",
+    "log1p", "logistic", "lt", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter", "polygamma",
+    "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "rem", "round", "rsqrt",
+    "select", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
+    "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh", "zeta",
+]  # fmt: skip
+
 # What lax accepts where an operation itself accepts more.
 _ORDERED = "biuf"
 

@@ -37,6 +37,13 @@ from toile.primitives.indexing import (
     dynamic_update_slice as _update_slice,
 )
 
+__all__ = [
+    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers",
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
+    "dynamic_update_slice", "dynamic_update_slice_in_dim", "gather", "index_take", "scatter",
+    "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
+]  # fmt: skip
+
 _operand = operand
 _FILL = GatherScatterMode.FILL_OR_DROP
 

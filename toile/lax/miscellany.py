@@ -27,6 +27,12 @@ from toile.primitives.barriers import stop_gradient as _stop_gradient
 from toile.primitives.random import random_bits, random_wrap
 from toile.primitives.shapes import optimization_barrier as _barrier
 
+__all__ = [
+    "RandomAlgorithm", "Token", "after_all", "composite", "create_token", "dce_sink",
+    "optimization_barrier", "rng_bit_generator", "rng_uniform", "stage", "stop_gradient",
+    "with_sharding_constraint",
+]  # fmt: skip
+
 
 def stop_gradient(x: Any) -> Any:
     """The tree, each float or complex leaf a constant to differentiation."""

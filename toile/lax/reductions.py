@@ -28,6 +28,12 @@ from toile.lax._operands import axes_of, operand, prepared, user_dtype
 from toile.primitives import cumulative, reductions, sorting
 from toile.primitives.families import ReduceSum, without
 
+__all__ = [
+    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce",
+    "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
+    "reduce_xor",
+]  # fmt: skip
+
 _operand = operand
 _REDUCTIONS = {
     "add": ReduceSum, "mul": reductions.ReduceProd, "max": reductions.ReduceMax,

@@ -31,6 +31,13 @@ from toile.lax.conversion import _convert_element_type
 from toile.primitives.families import BroadcastInDim, Reshape, Transpose
 from toile.primitives.shapes import Concatenate, Iota, Pad, Rev, Slice
 
+__all__ = [
+    "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
+    "broadcasted_iota", "collapse", "concatenate", "empty", "expand_dims", "full", "full_like",
+    "index_in_dim", "iota", "pad", "reshape", "rev", "shape_as_value", "slice", "slice_in_dim",
+    "split", "squeeze", "stack", "tile", "transpose", "unstack", "zeros_like_array",
+]  # fmt: skip
+
 _operand = operand  # the public functions call their first parameter `operand`
 
 

@@ -15,6 +15,8 @@ from toile.lax import elementwise
 from toile.lax._operands import axis_of, operand, prepared
 from toile.primitives.sorting import Sort, TopK
 
+__all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
+
 _operand = operand
 
 

@@ -27,6 +27,8 @@ from toile.lax._operands import ints, prepared
 from toile.primitives import arrays, windows
 from toile.primitives.windows import dilated
 
+__all__ = ["padtype_to_pads", "reduce_window", "reduce_window_shape_tuple"]
+
 _WINDOWS = {
     "add": windows.ReduceWindowSum, "mul": windows.ReduceWindowProd,
     "max": windows.ReduceWindowMax, "min": windows.ReduceWindowMin,

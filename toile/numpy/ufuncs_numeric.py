@@ -146,7 +146,7 @@ def gcd(x1: Any, x2: Any, /) -> Any:
         rest = lax.rem(a, select(more, b, lax.full_like(b, 1)))
         return select(more, b, a), select(more, rest, lax.full_like(b, 0))
 
-    return lax.while_loop(unfinished, step, (x1, x2))[0]
+    return _settled(lax.while_loop(unfinished, step, (x1, x2))[0])
 
 
 def lcm(x1: Any, x2: Any, /) -> Any:
@@ -157,7 +157,8 @@ def lcm(x1: Any, x2: Any, /) -> Any:
     x1, x2 = absolute(x1), absolute(x2)
     common = gcd(x1, x2)
     nothing = lax.eq(common, _zero(common))
-    return select(nothing, 0, lax.mul(x1, lax.div(x2, select(nothing, 1, common))))
+    product = lax.mul(x1, lax.div(x2, select(nothing, 1, common)))
+    return _settled(select(nothing, 0, product))
 
 
 # Powers.
@@ -229,7 +230,12 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     nothing = lax.eq(large, _zero(large))
     ratio = lax.div(small, select(nothing, 1, large))
     length = lax.mul(large, lax.sqrt(lax.add(_one(ratio), lax.square(ratio))))
-    return select(infinite, np.inf, select(nothing, large, length))
+    return _settled(select(infinite, np.inf, select(nothing, large, length)))
+
+
+def _settled(x: Any) -> Any:
+    """`x`, weak only if it is a scalar: arrays of constants take part in making it."""
+    return strengthen(x) if x.shape else x
 
 
 # Sums of exponentials.
@@ -301,7 +307,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Any:
 
 def logaddexp2(x1: Any, x2: Any, /) -> Any:
     """log2(2**x1 + 2**x2) without overflow on the way."""
-    return _logaddexp_2(*full_pair("logaddexp2", x1, x2))
+    return _settled(_logaddexp_2(*full_pair("logaddexp2", x1, x2)))
 
 
 # Special functions.
@@ -366,8 +372,9 @@ def fmin(x1: Any, x2: Any, /) -> Any:
 
 def heaviside(x1: Any, x2: Any, /) -> Any:
     """0 where x1 is negative, 1 where it is positive, x2 where it is 0."""
-    weak = all(pair_of(as_operand("heaviside", x))[1] for x in (x1, x2))
+    weak = pair_of(as_operand("heaviside", x1))[1]
     x1, x2 = full_pair("heaviside", x1, x2)
+    weak = (weak or not x1.shape) and x1.weak_type and x2.weak_type
     result = select(lax.gt(x1, _zero(x1)), 1, x2)
     result = select(lax.lt(x1, _zero(x1)), 0, result)
     return convert(select(isnan(x1), np.nan, result), result.dtype, weak)

@@ -44,6 +44,8 @@ class _Random(Operation):
 class RandomSeed(_Random):
     """A key from each integer."""
 
+    makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
+
     dtype: Any
 
     def infer(self, seeds: Aval) -> Aval:
@@ -114,6 +116,8 @@ class RandomBits(_Random):
 @dataclass(frozen=True)
 class RandomWrap(_Random):
     """Keys from their words, the last axis."""
+
+    makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
 
     dtype: Any
 

@@ -54,7 +54,7 @@ def split_key(key, num=2):
     keys = random_split(key, (num,))
     if key.ndim:
         return [keys[..., i] for i in range(num)]
-    return [keys[i] for i in range(num)]
+    return list(keys)
 
 
 def canonical_shape(shape):

@@ -105,9 +105,11 @@ def _smallest(xp: Module, key: Array, k: int) -> Array:
     n, batch = key.shape[-1], key.shape[:-1]
     rows = key.reshape(-1, n)
     limit = xp.partition(rows, k - 1, axis=-1)[:, k - 1 : k]
-    below, equal = rows < limit, rows == limit
-    missing = k - below.sum(axis=-1, keepdims=True)
-    taken = below | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= missing))
+    taken = rows <= limit
+    if int(taken.sum()) > k * rows.shape[0]:  # ties at the limit: only the first ones fit
+        below, equal = rows < limit, rows == limit
+        missing = k - below.sum(axis=-1, keepdims=True)
+        taken = below | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= missing))
     index = xp.nonzero(taken)[1].reshape(-1, k)
     order = _order(xp, [xp.take_along_axis(rows, index, -1)], 1)
     return xp.take_along_axis(index, order, -1).reshape(batch + (k,))

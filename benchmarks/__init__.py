@@ -1,0 +1,1 @@
+"""Benchmarks against peers, interleaved in one run; results are kept beside them."""

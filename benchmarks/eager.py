@@ -1,0 +1,175 @@
+"""Eager speed: one small add, the gradient of a small MLP, and Adam over 48 tensors.
+
+Each round times every library once, in turn, so that a busy machine slows them all; the table shows
+the median over rounds and the ratios. Run `python -m benchmarks.eager`; `--json FILE` keeps the
+numbers with the machine's name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+WIDTH, LAYERS, BATCH, TENSORS = 64, 4, 32, 48
+
+
+def add_cases() -> dict[str, Callable[[], Any]]:
+    """8x8 x + y."""
+    import jax.numpy as jnp
+    import torch
+
+    import toile.numpy as tnp
+
+    x = np.random.RandomState(0).rand(8, 8).astype("f4")
+    t, j, p = tnp.asarray(x), jnp.asarray(x), torch.tensor(x)
+    return {
+        "numpy": lambda: x + x,
+        "toile": lambda: t + t,
+        "jax": lambda: j + j,
+        "torch": lambda: p + p,
+    }
+
+
+def _mlp_data() -> tuple[list[Any], Any]:
+    r = np.random.RandomState(0)
+    weights = [(r.randn(WIDTH, WIDTH) / 8).astype("f4") for _ in range(LAYERS)]
+    biases = [np.zeros(WIDTH, "f4") for _ in range(LAYERS)]
+    return [*weights, *biases], r.randn(BATCH, WIDTH).astype("f4")
+
+
+def _loss(xp: Any, params: Any, x: Any) -> Any:
+    for i in range(LAYERS):
+        x = xp.tanh(x @ params[i] + params[LAYERS + i])
+    return (x * x).mean()
+
+
+def mlp_cases() -> dict[str, Callable[[], Any]]:
+    """Gradient of a 4-layer, 64-wide MLP."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    import toile
+    import toile.numpy as tnp
+
+    params, x = _mlp_data()
+    t_params, t_x = [tnp.asarray(p) for p in params], tnp.asarray(x)
+    j_params, j_x = [jnp.asarray(p) for p in params], jnp.asarray(x)
+    p_params = [torch.tensor(p, requires_grad=True) for p in params]
+    p_x = torch.tensor(x)
+    t_grad = toile.grad(lambda p: _loss(tnp, p, t_x))
+    j_grad = jax.grad(lambda p: _loss(jnp, p, j_x))
+    return {
+        "toile": lambda: t_grad(t_params),
+        "jax": lambda: jax.block_until_ready(j_grad(j_params)),
+        "torch": lambda: torch.autograd.grad(_loss(torch, p_params, p_x), p_params),
+    }
+
+
+def _adam(xp: Any, params: Any, grads: Any, mu: Any, nu: Any, t: int) -> Any:
+    c1, c2 = 1 - 0.9**t, 1 - 0.999**t
+    out = []
+    for p, g, m, v in zip(params, grads, mu, nu, strict=True):
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g * g
+        out.append((p - 1e-3 * (m / c1) / (xp.sqrt(v / c2) + 1e-8), m, v))
+    return out
+
+
+def adam_cases() -> dict[str, Callable[[], Any]]:
+    """Adam over 48 tensors of 8x8, written out."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    import toile.numpy as tnp
+
+    r = np.random.RandomState(0)
+    raw = [r.rand(8, 8).astype("f4") for _ in range(TENSORS)]
+
+    def case(xp: Any, make: Callable[[Any], Any]) -> Callable[[], Any]:
+        ps, gs, ms, vs = ([make(x) for x in raw] for _ in range(4))
+        return lambda: _adam(xp, ps, gs, ms, vs, 3)
+
+    jax_step = case(jnp, jnp.asarray)
+    return {
+        "toile": case(tnp, tnp.asarray),
+        "jax": lambda: jax.block_until_ready(jax_step()),
+        "torch": case(torch, torch.tensor),
+    }
+
+
+def measure(cases: dict[str, Callable[[], Any]], rounds: int, target: float) -> dict[str, list]:
+    """Seconds per call for each case and round, libraries taking turns within a round."""
+    counts = {}
+    for name, fun in cases.items():
+        fun()
+        fun()
+        started = time.perf_counter()
+        fun()
+        counts[name] = max(1, int(target / max(time.perf_counter() - started, 1e-7)))
+    found: dict[str, list] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, fun in cases.items():
+            n = counts[name]
+            started = time.perf_counter()
+            for _ in range(n):
+                fun()
+            found[name].append((time.perf_counter() - started) / n)
+    return found
+
+
+GOALS = {
+    "add 8x8": [("toile", "numpy", 3.0), ("toile", "torch", 1.0), ("toile", "jax", 1.0)],
+    "mlp grad": [("toile", "torch", 1.5), ("toile", "jax", 0.2)],
+    "adam 48": [("toile", "jax", 0.2)],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--target", type=float, default=0.03, help="seconds per case and round")
+    parser.add_argument("--json", help="write the numbers to this file")
+    args = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    suites = {"add 8x8": add_cases(), "mlp grad": mlp_cases(), "adam 48": adam_cases()}
+    report: dict[str, Any] = {"machine": platform.machine(), "cpu": _cpu_name(),
+                              "python": platform.python_version(), "results": {}}
+    for title, cases in suites.items():
+        found = measure(cases, args.rounds, args.target)
+        medians = {name: statistics.median(ts) for name, ts in found.items()}
+        print(title + ": " + ", ".join(f"{n} {1e6 * t:.2f} us" for n, t in medians.items()))
+        ratios = {}
+        for a, b, goal in GOALS[title]:
+            # The ratio of each round is what a shared machine leaves intact.
+            ratio = statistics.median(x / y for x, y in zip(found[a], found[b], strict=True))
+            ratios[f"{a}/{b}"] = ratio
+            print(f"  {a}/{b} = {ratio:.3f} (goal <= {goal}) {'ok' if ratio <= goal else 'MISSED'}")
+        report["results"][title] = {"median_us": {n: 1e6 * t for n, t in medians.items()},
+                                    "ratios": ratios}
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(report, f, indent=1)
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            lines = [x.split(":")[1].strip() for x in f if x.lower().startswith(("model name", "cpu part"))]
+        return lines[0] if lines else platform.processor()
+    except OSError:
+        return platform.processor()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Eager evaluation that checks its results: debug_nans, debug_infs, strict rank promotion.
+
+A `CheckedTrace` takes the place of "nothing traces" while such a flag is on, so that unchecked eager
+pays nothing for the possibility. When a Program's result is bad, the Program is replayed operation
+by operation to find the first that is. May import the engine below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import config, dtypes
+from toile.engine.arrays import DeviceArray
+from toile.engine.operation import Operation, run_eager
+from toile.engine.program import Program, evaluate
+from toile.engine.source import where
+from toile.engine.tracing import State, Trace, state
+
+
+class CheckedTrace(Trace):
+    """Runs operations at once and looks at what they give."""
+
+    __slots__ = ()
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        result = run_eager(op, args)
+        outs = result if op.multiple else [result]
+        bad = next((b for b in map(bad_value, outs) if b), None)
+        if bad is None:
+            return result
+        program = getattr(op, "program", None)
+        if isinstance(program, Program) and len(program.inputs) == len(args):
+            evaluate(program, args)  # raises at the operation that is to blame
+        raise FloatingPointError(
+            f"invalid value ({bad}) encountered in {op.name}: its operands were "
+            f"{', '.join(_summary(a) for a in args)}{where()}"
+        )
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        return call.run(*args)
+
+    process_custom_vjp = process_custom_jvp
+
+
+def bad_value(x: Any) -> str | None:
+    """'nan' or 'inf' if an array has one that the configuration forbids."""
+    if x.__class__ is not DeviceArray or not dtypes.is_inexact(x.dtype):
+        return None
+    if config.flags.debug_nans and bool(np.isnan(x._data).any()):
+        return "nan"
+    if config.flags.debug_infs and bool(np.isinf(x._data).any()):
+        return "inf"
+    return None
+
+
+def _summary(x: Any) -> str:
+    if x.__class__ is not DeviceArray:
+        return repr(x)
+    text = x.aval.str_short()
+    if x._data.size and dtypes.kind(x.dtype) in "iuf":
+        text += f" in [{x._data.min()}, {x._data.max()}]"
+    return text
+
+
+def _follow_configuration(name: str) -> None:
+    if name not in ("debug_nans", "debug_infs", "numpy_rank_promotion"):
+        return
+    flags = config.flags
+    wanted = flags.debug_nans or flags.debug_infs or flags.numpy_rank_promotion != "allow"
+    trace = state.trace
+    if trace is None or isinstance(trace, CheckedTrace):
+        state.trace = (trace or CheckedTrace(None)) if wanted else None
+    everywhere = type(flags)
+    process_wide = (
+        everywhere.debug_nans
+        or everywhere.debug_infs
+        or everywhere.numpy_rank_promotion != "allow"
+    )
+    State.trace = CheckedTrace(None) if process_wide else None
+
+
+config.on_change.append(_follow_configuration)
