@@ -27,7 +27,7 @@ DATA = {
     "u32": np.array([1, 2, 4000000000], np.uint32),
     "b": np.array([False, True, True]),
     "h": np.array([1.0, 2.5, -3.0], np.float16),
-    "c": np.array([1 + 1j, -2j, -0.5], np.complex64),
+    "c": np.array([1 + 1j, 0.25 - 2j, -0.5 + 0.1j], np.complex64),
     "mask": np.array([[True, False, True], [False, True, True]]),
 }
 

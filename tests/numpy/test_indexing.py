@@ -28,7 +28,7 @@ x.at[jnp.array([1, 1])].add(1)|x.at[jnp.array([1, 1])].multiply(3)|x.at[jnp.arra
 x.at[jnp.array([1, 1])].power(2.0)|x.at[1].subtract(2)|x.at[jnp.array([2, 9])].apply(jnp.square)
 x.at[0].apply(jnp.sin)|m.at[0].apply(jnp.exp)|x.at[5:].set(1)|x.at[0].set(1, mode='foo')|x.at[b].set(0)
 x.at[b].set(y[:2])|m.at[mask].multiply(2)|x.at[...].set(1)|jnp.full(2, 3).at[0].set(2)|w.at[()].add(1)
-x.at[-4].set(1, mode='drop') if lib is None else 0|x.at[jnp.array([-4])].set(1)|x.at[jnp.array(-1)].add(2)
+x.at[jnp.array([-4])].set(1)|x.at[jnp.array(-1)].add(2)
 x.at[jnp.array([-1])].set(5, wrap_negative_indices=False)|x.at[jnp.array([9])].set(5, mode='clip')
 lib.jit(lambda a, q: a[q])(x, 1)|lib.jit(lambda a, q: a[q])(x, -1)|lib.jit(lambda a, q: a[q])(x, 7)
 lib.jit(lambda a, q: a[q, 1:])(m, 1)|lib.jit(lambda a, q: a[:, q])(m, i)|lib.jit(lambda a: a[a > 1])(x)

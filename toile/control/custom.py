@@ -302,6 +302,12 @@ class CustomLinear(Operation):
         self.bwd, self.residuals, self.mask, self.args, self.outs = bwd, residuals, mask, args, outs
         self.label, self.symbolic_zeros = label, symbolic_zeros
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(self.outs)
 

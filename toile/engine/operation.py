@@ -29,7 +29,7 @@ _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Operation:
-    """One primitive. Subclasses are frozen dataclasses; families supply most rules."""
+    """One primitive. Those with parameters are frozen dataclasses; families supply most rules."""
 
     # Results come as a list, not one value; `eager` then returns a sequence.
     multiple: ClassVar[bool] = False
@@ -94,6 +94,16 @@ class Operation:
     def flops(self, *avals: Aval) -> int:
         """Floating-point operations of one call, for cost analysis."""
         return 0
+
+    # Operations without fields are equal when they are of one class; dataclasses bring their own.
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def __str__(self) -> str:
         return self.name

@@ -385,6 +385,12 @@ class Captured(Operation):
     def __init__(self, value: Any):
         self.value = value
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     def __call__(self) -> Any:  # type: ignore[override]
         return self.value
 

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from toile import lax
-from toile.numpy import indexing, ufuncs
+from toile.numpy import indexing, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import (
     Array,
     arr,
@@ -332,7 +332,7 @@ class IndexUpdateRef:
     def power(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
               out_sharding=None, wrap_negative_indices=True):
         """Pure equivalent of `x[idx] **= values`."""
-        return ufuncs.power(self.array, self._factors(
+        return ufuncs_numeric.power(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
 
     def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None,
@@ -373,7 +373,7 @@ def put(a, ind, v, mode=None, *, inplace=True):
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}")
     if mode == "wrap":
-        ind = ufuncs.remainder(ind, a.size)
+        ind = ufuncs_numeric.remainder(ind, a.size)
     elif mode == "clip":
         ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
     flat = lax.reshape(a, (a.size,))

@@ -13,7 +13,6 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
 
 
-@dataclass(frozen=True)
 class StopGradient(Operation):
     """The operand, as a constant to differentiation."""
 

@@ -47,7 +47,6 @@ def half_like(x: Any) -> Any:
     return full_like(x, 0.5)
 
 
-@dataclass(frozen=True)
 class Div(Elementwise):
     """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
 
@@ -72,7 +71,6 @@ class Div(Elementwise):
         return unbroadcast(div(ct, y), x), None
 
 
-@dataclass(frozen=True)
 class Rem(Elementwise):
     """Remainder with the sign of the dividend (of a zero divisor: the dividend, or NaN)."""
 
@@ -101,7 +99,6 @@ def _divide_integers(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return q, xp.where(zero, x, r).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class Pow(Elementwise):
     """x raised to y; y may be an integer array with a floating x."""
 
@@ -207,7 +204,6 @@ def integer_pow(x: Any, y: int) -> Any:
     return x if y == 1 else IntegerPow(y)(x)
 
 
-@dataclass(frozen=True)
 class Abs(Elementwise):
     """Absolute value; of a complex number, its modulus, which is real."""
 
@@ -229,7 +225,6 @@ class Abs(Elementwise):
         return out, mul(dx, sign(x))
 
 
-@dataclass(frozen=True)
 class Sign(Elementwise):
     """-1, 0 or 1; of a complex number, x/|x|."""
 
@@ -264,7 +259,6 @@ class _Step(Elementwise):
         return (None,) * len(xs)
 
 
-@dataclass(frozen=True)
 class Floor(_Step):
     """Largest integer not above x."""
 
@@ -272,7 +266,6 @@ class Floor(_Step):
         return xp.floor(x)
 
 
-@dataclass(frozen=True)
 class Ceil(_Step):
     """Smallest integer not below x."""
 
@@ -294,7 +287,6 @@ class Round(_Step):
         return (whole + xp.where(away, xp.sign(x), xp.zeros((), x.dtype))).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class IsFinite(Elementwise):
     """Whether x is neither infinite nor NaN."""
 
@@ -320,7 +312,6 @@ def _balanced(x: Any, out: Any, y: Any) -> Any:
     return mul(hit, select(eq(y, out), fill_shape(half, out.shape), fill_shape(one, out.shape)))
 
 
-@dataclass(frozen=True)
 class Max(_Extremum):
     """The larger operand; NaN if either is."""
 
@@ -328,7 +319,6 @@ class Max(_Extremum):
         return xp.maximum(x, y)
 
 
-@dataclass(frozen=True)
 class Min(_Extremum):
     """The smaller operand; NaN if either is."""
 
@@ -336,7 +326,6 @@ class Min(_Extremum):
         return xp.minimum(x, y)
 
 
-@dataclass(frozen=True)
 class Nextafter(_Step):
     """The next representable number after x in the direction of y."""
 
@@ -347,7 +336,6 @@ class Nextafter(_Step):
 # -------------------------------------------------------------------------------- complex numbers
 
 
-@dataclass(frozen=True)
 class Complex(Linear):
     """A complex number from its real and imaginary parts."""
 
@@ -384,7 +372,6 @@ class _Part(Linear):
         return self(xs[0]), dims[0]
 
 
-@dataclass(frozen=True)
 class Real(_Part):
     """Real part of a complex number."""
 
@@ -395,7 +382,6 @@ class Real(_Part):
         return complex_(ct, _like(ct, 0))
 
 
-@dataclass(frozen=True)
 class Imag(_Part):
     """Imaginary part of a complex number."""
 
@@ -445,7 +431,7 @@ def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
         return getattr(xp, function)(x, y)
 
     body = {"__doc__": text, "eager": eager, "accepts": kinds, "__module__": __name__}
-    return dataclass(frozen=True)(type(name, (_Comparison,), body))
+    return type(name, (_Comparison,), body)
 
 
 Eq = _comparison("Eq", "x == y.", "equal")
@@ -471,7 +457,7 @@ def _bitwise(name: str, text: str, function: str) -> Any:
         return getattr(xp, function)(*xs)
 
     body = {"__doc__": text, "eager": eager, "__module__": __name__}
-    return dataclass(frozen=True)(type(name, (_Bits,), body))
+    return type(name, (_Bits,), body)
 
 
 And = _bitwise("And", "Bitwise and.", "bitwise_and")
@@ -496,7 +482,6 @@ def _unsigned(dtype: Any) -> Any:
     return np.dtype(f"u{dtype.itemsize}")
 
 
-@dataclass(frozen=True)
 class ShiftLeft(_Shift):
     """x shifted left by y bits; zero when y is the width or more."""
 
@@ -505,7 +490,6 @@ class ShiftLeft(_Shift):
         return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
 
 
-@dataclass(frozen=True)
 class ShiftRightLogical(_Shift):
     """x shifted right by y bits, zeros coming in."""
 
@@ -517,17 +501,17 @@ class ShiftRightLogical(_Shift):
         return out.view(x.dtype)
 
 
-@dataclass(frozen=True)
 class ShiftRightArithmetic(_Shift):
-    """x shifted right by y bits, copies of the sign bit coming in."""
+    """x shifted right by y bits, copies of its highest bit coming in (of unsigned numbers too)."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
-        fill = xp.where(x < 0, xp.asarray(-1).astype(x.dtype), xp.zeros((), x.dtype))
-        return xp.where(inside, xp.right_shift(x, y.astype(x.dtype)), fill)
+        signed = xp.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
+        fill = xp.where(signed < 0, xp.asarray(-1).astype(signed.dtype), xp.zeros((), signed.dtype))
+        out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
+        return out.view(x.dtype)
 
 
-@dataclass(frozen=True)
 class PopulationCount(_Bits):
     """How many bits of x are set."""
 
@@ -538,7 +522,6 @@ class PopulationCount(_Bits):
         return xp.bitwise_count(bits).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class Clz(_Bits):
     """How many leading bits of x are zero."""
 
@@ -557,7 +540,6 @@ class Clz(_Bits):
 # -------------------------------------------------------------------------------- choice and type
 
 
-@dataclass(frozen=True)
 class SelectN(Operation):
     """cases[which] elementwise; `which` is bool or int32, of the cases' shape or rank 0."""
 
@@ -631,7 +613,6 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
     return select_n(pred, on_false, on_true)
 
 
-@dataclass(frozen=True)
 class Clamp(Elementwise):
     """x kept within [low, high], bounds of rank 0 or of x's shape."""
 
@@ -728,7 +709,6 @@ shift_right_arithmetic = ShiftRightArithmetic()
 population_count, clz, select_n = PopulationCount(), Clz(), SelectN()
 
 
-@dataclass(frozen=True)
 class Log(Elementwise):
     """Natural logarithm."""
 

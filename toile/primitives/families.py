@@ -142,7 +142,6 @@ def unbroadcast(ct: Any, aval: Any) -> Any:
     return reduce_sum(ct, tuple(range(len(ct.shape))))
 
 
-@dataclass(frozen=True)
 class Add(Elementwise):
     """Sum of two numbers; of booleans, their disjunction."""
 
@@ -159,7 +158,6 @@ class Add(Elementwise):
         )
 
 
-@dataclass(frozen=True)
 class Sub(Elementwise):
     """Difference of two numbers."""
 
@@ -178,7 +176,6 @@ class Sub(Elementwise):
         )
 
 
-@dataclass(frozen=True)
 class Neg(Elementwise):
     """The number with its sign changed."""
 
@@ -194,7 +191,6 @@ class Neg(Elementwise):
         return neg(ct)
 
 
-@dataclass(frozen=True)
 class Mul(Elementwise):
     """Product of two numbers; of booleans, their conjunction."""
 

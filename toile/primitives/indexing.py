@@ -386,7 +386,6 @@ class DynamicSlice(Linear):
         return _WithKeyAxis(DynamicSlice((*self.sizes, dtypes.key_words(x.dtype))))
 
 
-@dataclass(frozen=True)
 class DynamicUpdateSlice(Linear):
     """The operand with the block at given starts replaced; it is moved to lie inside."""
 

@@ -206,7 +206,6 @@ class Schur(MatrixOperation):
         return lapack.schur(self.compute_schur_vectors, *xs)
 
 
-@dataclass(frozen=True)
 class Hessenberg(MatrixOperation):
     """The upper Hessenberg form over the reflectors that make it, and their factors."""
 

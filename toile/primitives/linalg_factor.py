@@ -35,7 +35,6 @@ Specs = Sequence[tuple[Shape, Any]]
 _INT = np.dtype(np.int32)
 
 
-@dataclass(frozen=True)
 class Cholesky(MatrixOperation):
     """The lower triangular L with A = L Lᴴ; only the lower triangle of A is read."""
 
@@ -60,7 +59,6 @@ def _complex(x: Any) -> bool:
     return x.dtype.kind == "c"
 
 
-@dataclass(frozen=True)
 class CholeskyUpdate(MatrixOperation):
     """The upper triangular factor of RᵀR + wwᵀ."""
 
@@ -83,7 +81,6 @@ class CholeskyUpdate(MatrixOperation):
 # --------------------------------------------------------------------------------------------- LU
 
 
-@dataclass(frozen=True)
 class Lu(MatrixOperation):
     """Packed factors of P A = L U, the row swaps, and P as an order of rows."""
 
@@ -151,7 +148,6 @@ class LuPivotsToPermutation(MatrixOperation):
 # --------------------------------------------------------------------------------------------- QR
 
 
-@dataclass(frozen=True)
 class Geqrf(MatrixOperation):
     """R in the upper triangle, Householder vectors below it, and the reflectors' factors."""
 
@@ -164,7 +160,6 @@ class Geqrf(MatrixOperation):
         return lapack.geqrf(*xs)
 
 
-@dataclass(frozen=True)
 class HouseholderProduct(MatrixOperation):
     """The first columns of the product of Householder reflectors."""
 

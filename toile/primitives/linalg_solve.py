@@ -172,7 +172,6 @@ def tridiagonal_product(dl: Any, d: Any, du: Any, x: Any) -> Any:
 # ------------------------------------------------------------------------------- general systems
 
 
-@dataclass(frozen=True)
 class LuFactors(MatrixOperation):
     """Packed LU factors and row swaps that count as constants: `FactoredSolve` derives by A."""
 

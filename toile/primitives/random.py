@@ -77,7 +77,6 @@ class RandomSplit(_Random):
         return self(move_axis(xs[0], dims[0], 0)), 0
 
 
-@dataclass(frozen=True)
 class RandomFoldIn(_Random):
     """A new key from each key and a uint32; shapes are equal."""
 
@@ -134,7 +133,6 @@ class RandomWrap(_Random):
         return self(move_axis(xs[0], dims[0], 0)), 0
 
 
-@dataclass(frozen=True)
 class RandomUnwrap(_Random):
     """The words of keys, as a new last axis."""
 

@@ -353,7 +353,6 @@ def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> 
     return xp.where(xp.isfinite(wide), rounded, wide).astype(x.dtype)
 
 
-@dataclass(frozen=True)
 class OptimizationBarrier(Operation):
     """Its operands; the compiler moves nothing across."""
 
@@ -382,7 +381,6 @@ class OptimizationBarrier(Operation):
         return self
 
 
-@dataclass(frozen=True)
 class Copy(Linear):
     """The operand in a buffer of its own."""
 

@@ -49,7 +49,6 @@ class _Special(Elementwise):
 # -------------------------------------------------------------------------------- error functions
 
 
-@dataclass(frozen=True)
 class Erf(_Special):
     """The error function."""
 
@@ -60,7 +59,6 @@ class Erf(_Special):
         return (mul(full_like(x, 2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
 
 
-@dataclass(frozen=True)
 class Erfc(_Special):
     """1 - erf(x), accurate for large x."""
 
@@ -71,7 +69,6 @@ class Erfc(_Special):
         return (mul(full_like(x, -2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
 
 
-@dataclass(frozen=True)
 class ErfInv(_Special):
     """The inverse of the error function."""
 
@@ -85,7 +82,6 @@ class ErfInv(_Special):
 # --------------------------------------------------------------------------------- gamma functions
 
 
-@dataclass(frozen=True)
 class Lgamma(_Special):
     """log |Γ(x)|."""
 
@@ -96,7 +92,6 @@ class Lgamma(_Special):
         return (digamma(x),)
 
 
-@dataclass(frozen=True)
 class Digamma(_Special):
     """The derivative of log Γ."""
 
@@ -107,7 +102,6 @@ class Digamma(_Special):
         return (polygamma(full_like(x, 1), x),)
 
 
-@dataclass(frozen=True)
 class Polygamma(_Special):
     """The m-th derivative of digamma."""
 
@@ -118,7 +112,6 @@ class Polygamma(_Special):
         return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
 
 
-@dataclass(frozen=True)
 class Zeta(_Special):
     """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
 
@@ -132,7 +125,6 @@ def _gamma_density(a: Any, x: Any) -> Any:
     return exp(sub(sub(power, x), lgamma(a)))
 
 
-@dataclass(frozen=True)
 class Igamma(_Special):
     """The regularized lower incomplete gamma function P(a, x)."""
 
@@ -143,7 +135,6 @@ class Igamma(_Special):
         return (lambda: igamma_grad_a(a, x)), (lambda: _gamma_density(a, x))
 
 
-@dataclass(frozen=True)
 class Igammac(_Special):
     """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 
@@ -154,7 +145,6 @@ class Igammac(_Special):
         return (lambda: neg(igamma_grad_a(a, x))), (lambda: neg(_gamma_density(a, x)))
 
 
-@dataclass(frozen=True)
 class IgammaGradA(_Special):
     """∂P(a, x)/∂a."""
 
@@ -162,7 +152,6 @@ class IgammaGradA(_Special):
         return raw.igamma_grad_a(xp, a, x)
 
 
-@dataclass(frozen=True)
 class RandomGammaGrad(_Special):
     """dx/da of a Gamma(a) sample x at a fixed quantile."""
 
@@ -170,7 +159,6 @@ class RandomGammaGrad(_Special):
         return raw.random_gamma_grad(xp, a, x)
 
 
-@dataclass(frozen=True)
 class RegularizedIncompleteBeta(_Special):
     """The regularized incomplete beta function Iₓ(a, b)."""
 
@@ -190,7 +178,6 @@ class RegularizedIncompleteBeta(_Special):
 # -------------------------------------------------------------------------------- Bessel functions
 
 
-@dataclass(frozen=True)
 class BesselI0e(_Special):
     """exp(-|x|) I₀(x)."""
 
@@ -201,7 +188,6 @@ class BesselI0e(_Special):
         return (sub(bessel_i1e(x), mul(sign(x), y)),)
 
 
-@dataclass(frozen=True)
 class BesselI1e(_Special):
     """exp(-|x|) I₁(x)."""
 

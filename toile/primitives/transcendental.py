@@ -59,7 +59,6 @@ class _Quotient(Elementwise):
 # ------------------------------------------------------------------- exponentials and logarithms
 
 
-@dataclass(frozen=True)
 class Exp(Elementwise):
     """e to the power x."""
 
@@ -72,7 +71,6 @@ class Exp(Elementwise):
         return (y,)
 
 
-@dataclass(frozen=True)
 class Exp2(Elementwise):
     """2 to the power x."""
 
@@ -87,7 +85,6 @@ class Exp2(Elementwise):
         return (mul(full_like(y, math.log(2)), y),)
 
 
-@dataclass(frozen=True)
 class Expm1(Elementwise):
     """exp(x) - 1, accurate for small x."""
 
@@ -100,7 +97,6 @@ class Expm1(Elementwise):
         return (add(y, full_like(y, 1)),)
 
 
-@dataclass(frozen=True)
 class Log1p(_Quotient):
     """log(1 + x), accurate for small x."""
 
@@ -111,7 +107,6 @@ class Log1p(_Quotient):
         return add(x, full_like(x, 1))
 
 
-@dataclass(frozen=True)
 class Logistic(Elementwise):
     """1 / (1 + exp(-x))."""
 
@@ -127,7 +122,6 @@ class Logistic(Elementwise):
 # ------------------------------------------------------------------------------------------ roots
 
 
-@dataclass(frozen=True)
 class Sqrt(Elementwise):
     """The principal square root."""
 
@@ -140,7 +134,6 @@ class Sqrt(Elementwise):
         return (div(full_like(y, 0.5), y),)
 
 
-@dataclass(frozen=True)
 class Rsqrt(Elementwise):
     """1 / sqrt(x)."""
 
@@ -153,7 +146,6 @@ class Rsqrt(Elementwise):
         return (mul(full_like(y, -0.5), div(y, x)),)
 
 
-@dataclass(frozen=True)
 class Cbrt(Elementwise):
     """The real cube root."""
 
@@ -169,7 +161,6 @@ class Cbrt(Elementwise):
 # ----------------------------------------------------------------------------------- trigonometry
 
 
-@dataclass(frozen=True)
 class Sin(Elementwise):
     """Sine."""
 
@@ -182,7 +173,6 @@ class Sin(Elementwise):
         return (cos(x),)
 
 
-@dataclass(frozen=True)
 class Cos(Elementwise):
     """Cosine."""
 
@@ -195,7 +185,6 @@ class Cos(Elementwise):
         return (neg(sin(x)),)
 
 
-@dataclass(frozen=True)
 class Tan(Elementwise):
     """Tangent."""
 
@@ -208,7 +197,6 @@ class Tan(Elementwise):
         return (_one_plus_square(y),)
 
 
-@dataclass(frozen=True)
 class Asin(Elementwise):
     """Inverse sine."""
 
@@ -221,7 +209,6 @@ class Asin(Elementwise):
         return (rsqrt(_one_minus_square(x)),)
 
 
-@dataclass(frozen=True)
 class Acos(Elementwise):
     """Inverse cosine."""
 
@@ -234,7 +221,6 @@ class Acos(Elementwise):
         return (neg(rsqrt(_one_minus_square(x))),)
 
 
-@dataclass(frozen=True)
 class Atan(_Quotient):
     """Inverse tangent."""
 
@@ -245,7 +231,6 @@ class Atan(_Quotient):
         return _one_plus_square(x)
 
 
-@dataclass(frozen=True)
 class Atan2(Elementwise):
     """The angle of the point with ordinate x and abscissa y."""
 
@@ -267,7 +252,6 @@ class Atan2(Elementwise):
 # ----------------------------------------------------------------------------- hyperbolic functions
 
 
-@dataclass(frozen=True)
 class Sinh(Elementwise):
     """Hyperbolic sine."""
 
@@ -280,7 +264,6 @@ class Sinh(Elementwise):
         return (cosh(x),)
 
 
-@dataclass(frozen=True)
 class Cosh(Elementwise):
     """Hyperbolic cosine."""
 
@@ -293,7 +276,6 @@ class Cosh(Elementwise):
         return (sinh(x),)
 
 
-@dataclass(frozen=True)
 class Tanh(Elementwise):
     """Hyperbolic tangent."""
 
@@ -307,7 +289,6 @@ class Tanh(Elementwise):
         return (mul(add(one, y), sub(one, y)),)  # 1 - y² would lose all digits near |y| = 1
 
 
-@dataclass(frozen=True)
 class Asinh(Elementwise):
     """Inverse hyperbolic sine."""
 
@@ -320,7 +301,6 @@ class Asinh(Elementwise):
         return (rsqrt(_one_plus_square(x)),)
 
 
-@dataclass(frozen=True)
 class Acosh(Elementwise):
     """Inverse hyperbolic cosine."""
 
@@ -336,7 +316,6 @@ class Acosh(Elementwise):
         return (rsqrt(sub(mul(x, x), one)),)
 
 
-@dataclass(frozen=True)
 class Atanh(Elementwise):
     """Inverse hyperbolic tangent."""
 

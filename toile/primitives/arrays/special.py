@@ -263,8 +263,8 @@ def erfc(xp: ModuleType, x: Array) -> Array:
 
 
 def lgamma(xp: ModuleType, x: Array) -> Array:
-    """log |Γ(x)|."""
-    return _in_double(xp, "gammaln", x)
+    """log |Γ(x)|, infinite at both infinities."""
+    return xp.where(xp.isinf(x), x.dtype.type(np.inf), _in_double(xp, "gammaln", x))
 
 
 def digamma(xp: ModuleType, x: Array) -> Array:
