@@ -26,6 +26,10 @@ def resolve(root, path):
     return getattr(importlib.import_module(f"{root}.{module}"), name)
 
 
+def _brief(x):
+    return str(x.shape) if isinstance(x, np.ndarray) else str(x)
+
+
 @dataclass(frozen=True)
 class Case:
     """One call: arguments, keywords, and the arguments to differentiate."""
@@ -41,8 +45,8 @@ class Case:
     x64: tuple = (False, True)
 
     def __str__(self):
-        shapes = "-".join(str(np.shape(a)) if np.shape(a) else repr(a) for a in self.args)
-        options = ",".join(f"{k}={v}" for k, v in self.kwargs.items())
+        shapes = "-".join(map(_brief, self.args))
+        options = ",".join(f"{k}={_brief(v)}" for k, v in self.kwargs.items())
         return f"{self.path}({shapes}){options}".replace(" ", "")
 
 

@@ -30,8 +30,8 @@ PAIRS = [("x", "y"), ("z", "v"), ("x", "m"), ("m", "x[:, None][:2]"), ("i", "j")
          ("x", "np.int32(2)"), ("x", "i"), ("DATA['x']", "y"), ("x", "jnp.ones(2)"), ("x", "None"),
          ("x", "[1, 2, 3]"), ("x", "'a'"), ("t", "jnp.ones((3, 1))")]
 # Values are compared for these operands; for the others dtypes, weak types, shapes and errors.
-VALUED = ("x", "z", "j", "c", "u", "0.5")
-VALUED_PAIRS = (("x", "y"), ("z", "v"), ("x", "m"), ("j", "i"), ("u", "3"), ("c", "x"), ("i", "2.5"))
+VALUED = ("x", "z", "c")
+VALUED_PAIRS = (("x", "y"), ("z", "v"), ("j", "i"), ("c", "x"))
 # XLA flushes subnormal numbers, which changes these at zero and below the normal range.
 FLUSHED = {"spacing", "frexp"}
 CASES = """

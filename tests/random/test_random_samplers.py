@@ -89,7 +89,8 @@ def test_transformed(case):
 
 @pytest.mark.parametrize("case", REJECTION, ids=identifier)
 def test_rejection(case):
-    check_close(case[0], *case[1], seed=4, share=0.999)
+    # A last bit of log u / a, which XLA rounds differently by context, is many after exp.
+    check_close(case[0], *case[1], seed=4, share=0.99 if case[0] == "dirichlet" else 0.999)
 
 
 @pytest.mark.parametrize("mode", ["low", "high", "highest"])

@@ -142,17 +142,17 @@ def _mapped_size(
             "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
             f"axis_size, for {name_of(fun)}"
         )
-    paths = [keystr(p) for p, _ in flatten_with_path((args, kwargs))[0]]
+    paths = ["args" + keystr(p) for p, _ in flatten_with_path(args)[0]]
+    paths += ["kwargs" + keystr(p) for p, _ in flatten_with_path(kwargs)[0]]
     lines = [
-        f"  {p.replace('[0]', 'args', 1).replace('[1]', 'kwargs', 1)} has shape {x.shape} and "
-        f"axis {d} of size {x.shape[d]}"
+        f"  {p} has shape {x.shape} and axis {d} of size {x.shape[d]}"
         for p, x, d in zip(paths, leaves, dims, strict=True)
         if d is not None
     ]
     given = f" (axis_size={axis_size})" if axis_size is not None else ""
     raise ValueError(
         "vmap got inconsistent sizes for array axes to be mapped:" + given + "\n"
-        + "\n".join(lines[:10])
+        + "\n".join(lines[:10]) + where()
     )
 
 

@@ -26,6 +26,7 @@ class Carrier(Operation):
 
     multiple = True
     handles_zeros = True
+    interned = False
 
     def programs(self) -> Sequence[Program]:
         """The Programs it carries."""

@@ -23,6 +23,7 @@ class Callback(Operation):
 
     multiple = True
     handles_zeros = True
+    interned = False
 
     def __init__(self, function: Callable[..., Sequence[Any]], avals: Sequence[Aval],
                  vmap_method: str | None = None, label: str = "callback"):

@@ -296,6 +296,7 @@ class CustomLinear(Operation):
 
     name = "custom_lin"
     multiple = True
+    interned = False
 
     def __init__(self, bwd: Any, residuals: int, mask: tuple[bool, ...], args: tuple[Aval, ...],
                  outs: tuple[Aval, ...], label: str, symbolic_zeros: bool):

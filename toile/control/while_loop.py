@@ -177,6 +177,7 @@ class LinearWhile(Operation):
     loop: While
     keep: tuple[bool, ...]
     multiple = True
+    interned = False
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return pick(self.loop.infer(*avals), self.keep)

@@ -9,6 +9,7 @@ May import engine.dtypes, avals, tracing, devices.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -131,7 +132,11 @@ class ConcreteArray(Array):
     def on_device_size_in_bytes(self) -> int:
         return self.nbytes
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"unhashable type: needed a hashable value, got an array {self.aval.str_short()} (arrays "
+            "are compared elementwise; key by id(x), by x.item() or by x.tobytes() instead)" + where()
+        )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -160,21 +165,11 @@ class DeviceArray(ConcreteArray):
         self._data = data
         self.weak_type = weak_type
 
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self._data.shape
-
-    @property
-    def dtype(self) -> Any:  # type: ignore[override]
-        return self._data.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self._data.ndim
-
-    @property
-    def size(self) -> int:
-        return self._data.size
+    # Read by every function of the faces: getters in C.
+    shape = property(operator.attrgetter("_data.shape"))  # type: ignore[assignment]
+    dtype = property(operator.attrgetter("_data.dtype"))
+    ndim = property(operator.attrgetter("_data.ndim"))  # type: ignore[assignment]
+    size = property(operator.attrgetter("_data.size"))  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         data = self._data

@@ -28,7 +28,31 @@ Dim = int | None
 _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-class Operation:
+class OperationType(type):
+    """Makes operations; equal parameters give the same object, which is quicker than a new one."""
+
+    instances: dict[tuple[Any, ...], Any]
+    interned: bool
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or not cls.interned:
+            return super().__call__(*args, **kwargs)
+        try:
+            found = cls.instances.get(args)
+        except TypeError:  # a list where a tuple belongs: the class will say
+            return super().__call__(*args)
+        if found is None:
+            found = super().__call__(*args)
+            if len(cls.instances) >= MOST_INSTANCES:
+                cls.instances.clear()
+            cls.instances[args] = found
+        return found
+
+
+MOST_INSTANCES = 4096  # of one class, kept for reuse
+
+
+class Operation(metaclass=OperationType):
     """One primitive. Those with parameters are frozen dataclasses; families supply most rules."""
 
     # Results come as a list, not one value; `eager` then returns a sequence.
@@ -42,8 +66,13 @@ class Operation:
 
     name: ClassVar[str] = "operation"
 
+    # Instances with equal parameters are one object; not for those that hold Programs or functions.
+    interned: ClassVar[bool] = True
+    instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.instances = {}
         if "name" not in cls.__dict__:
             cls.name = _SNAKE.sub("_", cls.__name__).lower()
 

@@ -381,6 +381,7 @@ class Captured(Operation):
     Calling it gives the value, so that whatever stages next captures it again."""
 
     name = "captured"
+    interned = False
 
     def __init__(self, value: Any):
         self.value = value

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from toile.engine import errors
 from toile.engine.avals import Aval
 from toile.engine.floating import quiet_runner
-from toile.engine.source import Source, user_source
+from toile.engine.source import Source, user_source, where
 
 if TYPE_CHECKING:
     from toile.engine.operation import Operation
@@ -212,7 +212,11 @@ class Tracer(Array):
     def tolist(self) -> Any:
         return self._value("tolist").tolist()
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        raise TypeError(
+            f"unhashable type: needed a hashable value, got a traced array {self.aval.str_short()} "
+            "(traced values cannot be keys of dicts or static arguments)" + where()
+        )
 
     def __len__(self) -> int:
         shape = self.shape

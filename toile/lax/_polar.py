@@ -78,7 +78,7 @@ def qdwh(
         u, not_done = _tested(u, (3.0, 1.0, 3.0), size, tolerance)
         return add(k, full_like(k, 1)), u, not_done
 
-    done = scalar(len(by_qr) + len(by_cholesky), np.int32)
+    done = len(by_qr) + len(by_cholesky)
     count, u, moving = while_loop(going, halley, (done, u, moving))
     # One Newton-Schulz step takes u to full accuracy.
     cubic = matmul(u, matmul(adjoint(u), u))

@@ -53,7 +53,6 @@ def _convert_element_type(
         elif isinstance(x, _NUMBERS):
             return _from_number(x, new_dtype, weak_type)
         else:
-            dtypes.dtype(x)  # lists and strings have none
             x = as_array(x)
     old = x.dtype
     new = old if new_dtype is None else new_dtype

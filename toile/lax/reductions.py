@@ -91,7 +91,9 @@ def reduce(
     shape = without(xs[0].shape, axes)
     starts = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
     folded = _folded(combine, [_rows(x, axes) for x in xs])
-    return unflatten(tree, starts if folded is None else combine(starts, folded))
+    if folded is None:
+        return unflatten(tree, [settle_weak(s, x) for s, x in zip(starts, xs, strict=True)])
+    return unflatten(tree, combine(starts, folded))
 
 
 def _rows(x: Any, axes: tuple[int, ...]) -> Any:

@@ -279,7 +279,8 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """An array with the shape and dtype of `a` and `fill_value` everywhere."""
     fill = as_array("full_like", fill_value, 1)

@@ -132,9 +132,9 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     x = h.arr(arr)
     axis = canonical_axis(axis, x.ndim)
     func = lambda v: func1d(v, *args, **kwargs)
-    # axes after it first: each vmap takes the last remaining axis, results keep their places
+    # each vmap over the axes after it takes the last one left and puts it last again
     for _ in range(axis + 1, x.ndim):
-        func = vmap(func, in_axes=1, out_axes=-1)
+        func = vmap(func, in_axes=-1, out_axes=-1)
     for _ in range(axis):
         func = vmap(func, in_axes=0, out_axes=0)
     return func(x)

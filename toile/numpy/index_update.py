@@ -367,14 +367,15 @@ def put(a, ind, v, mode=None, *, inplace=True):
         raise ValueError("put: arrays are immutable, needed inplace=False, got inplace=True "
                          "(the result is a new array)")
     check("put", a, ind, v)
-    a, ind, v = arr(a), lax.reshape(arr(ind), (-1,)), lax.reshape(arr(v), (-1,))
+    a, ind, v = arr(a), arr(ind), arr(v)
+    ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
     if not a.size or not ind.size or not v.size:
         return a
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}")
     if mode == "wrap":
         ind = ufuncs_numeric.remainder(ind, a.size)
-    elif mode == "clip":
+    else:
         ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:

@@ -263,8 +263,7 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
         return _rows(a, rows.astype(np.int32), axis)
     if total_repeat_length is None:
         h.concrete(repeats, "repeats in jnp.repeat (pass total_repeat_length to allow it)")
-    counts = h.broadcast_to(lax.reshape(arr(repeats), (-1,)) if arr(repeats).ndim == 0 else
-                            arr(repeats), (n,))
+    counts = h.broadcast_to(arr(repeats), (n,))
     counts = lax.convert_element_type(counts, np.int32)
     if total_repeat_length == 0:
         return lax.slice_in_dim(a, 0, 0, axis=axis)

@@ -36,7 +36,7 @@ def _coefficients(name, *ps):
 def polyval(p, x, *, unroll=16):
     """The value of the polynomial `p` at `x`, by Horner's rule."""
     check("polyval", p, x)
-    p, x = promote_inexact(p, x)
+    p, x = promote(p, x)
     shape = manipulation.broadcast_shapes(p.shape[1:], x.shape)
     y = lax.full(shape, 0, p.dtype)
     if p.shape[0] <= max(unroll, 16):

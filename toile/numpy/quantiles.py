@@ -196,6 +196,7 @@ def _fraction(name: str, q: Any) -> Any:
 def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """`quantile` with `q` in percent."""
     a = as_array("percentile", a)

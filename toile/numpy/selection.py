@@ -266,7 +266,10 @@ def nonzero(a, *, size=None, fill_value=None):
     >>> nonzero(array([0, 7, 0, 2]))[0]
     Array([1, 3], dtype=int32)
     """
-    a = manipulation.atleast_1d(one("nonzero", a))
+    a = one("nonzero", a)
+    if a.ndim == 0:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
+                         "jnp.atleast_1d(scalar).nonzero() instead.")
     dtype = h.index_dtype()
     if size is None:
         found = np.nonzero(h.concrete(
@@ -305,7 +308,7 @@ def argwhere(a, *, size=None, fill_value=None):
     """Indices of nonzero elements, one row each."""
     a = one("argwhere", a)
     if a.ndim == 0:
-        found = nonzero(a, size=size, fill_value=fill_value)[0]
+        found = nonzero(lax.reshape(a, (1,)), size=size, fill_value=fill_value)[0]
         return lax.full((found.shape[0], 0), 0, found.dtype)
     columns = nonzero(a, size=size, fill_value=fill_value)
     return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)

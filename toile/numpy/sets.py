@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-class UniqueAllResult(NamedTuple):
+class _UniqueAllResult(NamedTuple):
     """Result of unique_all."""
 
     values: Any
@@ -28,14 +28,14 @@ class UniqueAllResult(NamedTuple):
     counts: Any
 
 
-class UniqueCountsResult(NamedTuple):
+class _UniqueCountsResult(NamedTuple):
     """Result of unique_counts."""
 
     values: Any
     counts: Any
 
 
-class UniqueInverseResult(NamedTuple):
+class _UniqueInverseResult(NamedTuple):
     """Result of unique_inverse."""
 
     values: Any
@@ -119,21 +119,21 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
 def unique_all(x, /, *, size=None, fill_value=None):
     """Distinct values, their first indices, inverse indices and counts."""
     check("unique_all", x)
-    return UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size,
+    return _UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size,
                                    fill_value=fill_value))
 
 
 def unique_counts(x, /, *, size=None, fill_value=None):
     """Distinct values and their counts."""
     check("unique_counts", x)
-    return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
+    return _UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
                                       fill_value=fill_value))
 
 
 def unique_inverse(x, /, *, size=None, fill_value=None):
     """Distinct values and the indices that rebuild `x` from them."""
     check("unique_inverse", x)
-    return UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
+    return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
                                        fill_value=fill_value))
 
 

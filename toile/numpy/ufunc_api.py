@@ -215,7 +215,8 @@ class ufunc(metaclass=_UfuncMeta):
 
     def __init__(
         self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
-        nargs: int | None = None, identity: Any = None,
+        nargs: int | None = None, identity: Any = None, call: Any = None, reduce: Any = None,
+        accumulate: Any = None, at: Any = None, reduceat: Any = None,
     ) -> None:
         self._func = func
         self.__name__ = name or getattr(func, "__name__", "ufunc")
@@ -224,8 +225,10 @@ class ufunc(metaclass=_UfuncMeta):
         self.nargs = self.nin if nargs is None else operator.index(nargs)
         self.identity = identity
         self._methods = _Methods(self, self.__name__, self.nin, identity)
+        given = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
         for method in _METHOD_NAMES:
-            setattr(self, method, getattr(self._methods, method))
+            setattr(self, method, given.get(method) or getattr(self._methods, method))
+        self._whole = call  # the same function of whole arrays, where the user has one
 
     def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
         if out is not None:
@@ -234,6 +237,8 @@ class ufunc(metaclass=_UfuncMeta):
             raise NotImplementedError(f"where argument of {self}")
         check_arraylike(self.__name__, *args)
         arrays = [as_array(self.__name__, x) for x in args]
+        if self._whole is not None:
+            return self._whole(*arrays)
         shape = broadcast_shapes(*(x.shape for x in arrays))
         if not shape:
             return self._func(*arrays)

@@ -127,7 +127,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
     return _float_divmod(x1, x2)
 
 
-def gcd(x1: Any, x2: Any, /) -> Any:
+def gcd(x1: Any, x2: Any) -> Any:
     """The greatest common divisor."""
     x1, x2 = pair("gcd", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -149,7 +149,7 @@ def gcd(x1: Any, x2: Any, /) -> Any:
     return _settled(lax.while_loop(unfinished, step, (x1, x2))[0])
 
 
-def lcm(x1: Any, x2: Any, /) -> Any:
+def lcm(x1: Any, x2: Any) -> Any:
     """The least common multiple."""
     x1, x2 = pair("lcm", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -347,7 +347,7 @@ def _i0_jvp(primals: Any, tangents: Any) -> Any:
     return _i0(x), lax.mul(t, slope)
 
 
-def i0(x: Any, /) -> Any:
+def i0(x: Any) -> Any:
     """The modified Bessel function of the first kind and order 0."""
     x = inexact("i0", x)
     if x.dtype in COMPLEX:
@@ -358,13 +358,13 @@ def i0(x: Any, /) -> Any:
 # Steps and bounds.
 
 
-def fmax(x1: Any, x2: Any, /) -> Any:
+def fmax(x1: Any, x2: Any) -> Any:
     """The greater of x1 and x2; of a number and NaN, the number."""
     x1, x2 = same_shape(*pair("fmax", x1, x2))
     return select(lax.bitwise_or(greater(x1, x2), isnan(x2)), x1, x2)
 
 
-def fmin(x1: Any, x2: Any, /) -> Any:
+def fmin(x1: Any, x2: Any) -> Any:
     """The lesser of x1 and x2; of a number and NaN, the number."""
     x1, x2 = same_shape(*pair("fmin", x1, x2))
     return select(lax.bitwise_or(less(x1, x2), isnan(x2)), x1, x2)

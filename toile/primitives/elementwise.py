@@ -7,6 +7,7 @@ May import the engine and primitives.families.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -682,14 +683,28 @@ def convert_raw(xp: Any, x: Any, dtype: Any) -> Any:
         x = (x != 0) if new == "b" else x.real
         old = dtypes.kind(x.dtype)
     if old == "f" and new in "iu":
-        info = dtypes.iinfo(dtype)
-        wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
-        safe = xp.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        top = safe >= float(info.max)
-        out = xp.where(top | (safe < float(info.min)), 0, safe).astype(dtype)
-        out = xp.where(top, np.asarray(info.max).astype(dtype), out)
-        return xp.where(safe < float(info.min), np.asarray(info.min).astype(dtype), out)
+        return _saturated(xp, x, dtype)
     return x.astype(dtype)
+
+
+def _saturated(xp: Any, x: Any, dtype: Any) -> Any:
+    """Floats as integers: truncated, NaN as 0, what is out of range as the nearest bound."""
+    wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
+    low, high, least, most = _bounds(dtype)
+    if wide.size == 0 or (wide.min() >= low and wide.max() < high):  # NaN fails both
+        return wide.astype(dtype)
+    safe = xp.where(xp.isnan(wide), wide.dtype.type(0), wide)
+    above, below = safe >= high, safe < low
+    out = xp.where(above | below, wide.dtype.type(0), safe).astype(dtype)
+    return xp.where(above, most, xp.where(below, least, out))
+
+
+@functools.cache
+def _bounds(dtype: Any) -> tuple[float, float, Any, Any]:
+    """The least and the first too large float for an integer dtype, and its extreme values."""
+    info = dtypes.iinfo(dtype)
+    low, high = int(info.min), int(info.max)
+    return float(low), float(high + 1), np.asarray(low).astype(dtype), np.asarray(high, dtype)
 
 
 def convert(x: Any, dtype: Any, weak: bool = False) -> Any:

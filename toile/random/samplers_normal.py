@@ -64,7 +64,10 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
     root = np.array(np.sqrt(2), dtype)[()]
     lower, upper = convert(lower, dtype), convert(upper, dtype)
-    u = uniform_between(key, shape, dtype, lax.erf(lower / root), lax.erf(upper / root))
+    # XLA divides arrays by a scalar through its reciprocal; the last bit of the bounds matters,
+    # since u is a small difference where the result is near zero.
+    low, high = (lax.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
+    u = uniform_between(key, shape, dtype, low, high)
     # Rounding may reach the bounds, which are outside the open interval.
     least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
     most = lax.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))
@@ -160,8 +163,10 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     parameters = lax.broadcast_shapes(np.shape(loc), np.shape(scale))
     shape = (shape or parameters) + parameters
     length_key, sign_key = args.split_key(key)
-    length = _maxwell(length_key, shape, dtype)
-    return signs(sign_key, shape, dtype) * length * scale + loc
+    x = signs(sign_key, shape, dtype) * _maxwell(length_key, shape, dtype)
+    if dtypes.result_type(x, scale, loc) != dtype:
+        return x * scale + loc
+    return args.fused(x, jnp.asarray(scale, dtype), jnp.asarray(loc, dtype))
 
 
 def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):

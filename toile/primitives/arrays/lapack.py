@@ -88,12 +88,12 @@ def _usable(a: Any) -> bool:
 # -------------------------------------------------------------------------------- factorizations
 
 
-def cholesky(a: Any) -> tuple[Any, ...] | None:
-    """The lower factor of a Hermitian matrix given by its lower triangle."""
+def cholesky(a: Any) -> tuple[Any, ...]:
+    """The lower factor of a Hermitian matrix given by its lower triangle; NaN if it has none."""
     if not a.size:
         return (a,)
     c, info = _routine("potrf", a.dtype)(_fortran(a), lower=1, clean=1, overwrite_a=1)
-    return None if info else (c,)
+    return (np.tril(_failed(c)),) if info else (c,)
 
 
 def cholesky_update(r: Any, w: Any) -> tuple[Any, ...]:
