@@ -18,7 +18,8 @@ UNARY = [
     *(f"lax.{n}({a})" for n in REAL.split() for a in "fw"),
     *(f"lax.{n}({a})" for n in POSITIVE.split() for a in ("p", "1.5")),
     *(f"lax.{n}({a} / 3)" for n in UNIT.split() for a in "gp"),
-    "lax.acosh(p + 1)", "lax.is_finite(f)", "lax.neg(np.arange(3))", "lax.neg(i)", "lax.abs(-1)", "lax.sign(i)",
+    "lax.acosh(p + 1)", "lax.is_finite(f)", "lax.neg(np.arange(3))", "lax.neg(i)", "lax.abs(-1)",
+    "lax.sign(i)",
     "lax.abs(c)", "lax.exp(c)", "lax.log(c)", "lax.sqrt(c)", "lax.tanh(c)", "lax.sign(c)",
     "lax.exp(1.)", "lax.exp(h)", "lax.tanh(h)", "lax.square(2)", "lax.square(i)", "lax.square(c)",
     "lax.real(c)", "lax.imag(1j)", "lax.conj(c)", "lax.conj(f)", "lax.conj(1j)", "lax.real(1j)",
@@ -43,7 +44,8 @@ BINARY = [
     "lax.mulhi(jnp.uint32(2**31 + 5), jnp.uint32(2**31 + 9))",
     "lax.mulhi(jnp.int32(-2**31 + 5), jnp.int32(2**31 - 9))",
     "lax.mulhi(jnp.int32(-7), jnp.int32(-2**31))",
-    "lax.clamp(0., f, 1.)", "lax.clamp(j, i, j + 3)", "lax.clamp(g - 1, f, g)", "lax.clamp(0., w, 1.)",
+    "lax.clamp(0., f, 1.)", "lax.clamp(j, i, j + 3)", "lax.clamp(g - 1, f, g)",
+    "lax.clamp(0., w, 1.)",
     "lax.select(True, f, g)", "lax.select(b, f, g)", "lax.select(b, i, i)",
     "lax.select(True, w, 2.0)", "lax.select_n(i > 0, f, g)", "lax.select_n(b, f)",
     "lax.select_n(jnp.array([0, 2, 1], jnp.int32), f, g, p)", "lax.select(jnp.bool_(False), m, m)",
@@ -60,7 +62,7 @@ GRADS = [
     ("lax.mul(m, m[:, :1])", "m"), ("lax.add(m[:1], m)", "m"), ("lax.complex(f, g)", "f"),
     ("lax.clamp(g, f, g + 1)", "f"), ("lax.clamp(-0.3, f, 0.3)", "f"),
     ("lax.select(b, f * f, g)", "f"), ("lax.integer_pow(f, 3)", "f"), ("lax.pow(f, 3)", "f"),
-    
+
 ]  # fmt: skip
 TABLE = UNARY + BINARY + GRADS
 ERRORS = [

@@ -25,16 +25,21 @@ REDUCTIONS = [
       for a, d, r in (("m", 0, False), ("m", 1, True), ("i", 0, False))),
     "lax.cumlogsumexp(m, 1)", "lax.cumlogsumexp(m, axis=0, reverse=True)",
     "lax.reduce(m, 0., lax.add, (0,))", "lax.reduce(m, 1., lax.add, (0,))",
-    "lax.reduce(m, 0., lambda a, b: a + b, (0,))", "lax.reduce(m, np.float32(0) + m[0, 0], lax.max, (0, 1))",
+    "lax.reduce(m, 0., lambda a, b: a + b, (0,))",
+    "lax.reduce(m, np.float32(0) + m[0, 0], lax.max, (0, 1))",
     "lax.reduce(m, 1., jnp.multiply, (1,))", "lax.reduce(m, -jnp.inf, jnp.maximum, (1,))",
     "lax.reduce(1.0, 0., lax.add, ())", f"lax.reduce((m, m), (0., 1.), {PAIR}, (1,))",
     "lax.reduce([m, m], [0., 1.], lambda a, b: [a[0] + b[0], a[1] * b[1]], (1,))",
-    f"lax.reduce((m, lax.broadcasted_iota(np.int32, (3, 4), 1)), (m[0, 0] - 9, np.int32(0)), {ARGMAX}, (1,))",
-    "lax.reduce(x, 0., lambda a, b: a * 0.5 + b + 0.5 * a, (0, 2))", "lax.reduce(b, False, lax.bitwise_or, (0,))",
-    "lax.reduce(a3, np.int32(-1), lax.bitwise_and, (0,))", "lax.reduce(e, 0., lambda a, b: a + b * 2, (0,))",
+    "lax.reduce((m, lax.broadcasted_iota(np.int32, (3, 4), 1)), (m[0, 0] - 9, np.int32(0)), "
+    f"{ARGMAX}, (1,))",
+    "lax.reduce(x, 0., lambda a, b: a * 0.5 + b + 0.5 * a, (0, 2))",
+    "lax.reduce(b, False, lax.bitwise_or, (0,))",
+    "lax.reduce(a3, np.int32(-1), lax.bitwise_and, (0,))",
+    "lax.reduce(e, 0., lambda a, b: a + b * 2, (0,))",
 ]  # fmt: skip
 SORTS = [
-    "lax.sort(m)", "lax.sort(m, dimension=0)", "lax.sort((a3, m), num_keys=1)", "lax.sort(np.array([3, 1]))",
+    "lax.sort(m)", "lax.sort(m, dimension=0)", "lax.sort((a3, m), num_keys=1)",
+    "lax.sort(np.array([3, 1]))",
     "lax.sort([a3, a3 * -1], num_keys=2, dimension=0)", "lax.sort(c)", "lax.sort(h)",
     "lax.sort(jnp.array([3., jnp.nan, -0., 0., -jnp.inf]))", "lax.sort_key_val(a3, m)",
     "lax.top_k(m, 2)", "lax.top_k(m, 2, axis=0)", "lax.top_k(a3, 3)", "lax.top_k(b, 2)",
@@ -44,18 +49,22 @@ SORTS = [
 PRODUCTS = [
     "lax.dot(f, g)", "lax.dot(m, n)", "lax.dot(f, m)", "lax.dot(n.T, m.T)", "lax.dot(i, f)",
     "lax.dot(m, m, dimension_numbers=(((1,), (1,)), ((), ())))", "lax.dot(u, i)", "lax.dot(h, f)",
-    "lax.dot(h, h, preferred_element_type=jnp.float32)", "lax.dot(u, u, preferred_element_type=jnp.uint32)",
+    "lax.dot(h, h, preferred_element_type=jnp.float32)",
+    "lax.dot(u, u, preferred_element_type=jnp.uint32)",
     "lax.dot(i, i, preferred_element_type=jnp.float32)", "lax.dot(c, f)", "lax.dot(b, b)",
     f"lax.dot_general(x, y, {NUMBERS})", "lax.dot_general(x, y, (([2], [1]), ([0], [0])))",
-    "lax.dot_general(x, y, (((2,), (1,)), ((), ())))", "lax.dot_general(x, x, (((1,), (1,)), ((), ())))",
-    "lax.dot_general(x, x, (((), ()), ((2, 0), (2, 0))))", "lax.dot_general(w, w, (((), ()), ((), ())))",
+    "lax.dot_general(x, y, (((2,), (1,)), ((), ())))",
+    "lax.dot_general(x, x, (((1,), (1,)), ((), ())))",
+    "lax.dot_general(x, x, (((), ()), ((2, 0), (2, 0))))",
+    "lax.dot_general(w, w, (((), ()), ((), ())))",
     "lax.dot_general(m, n, (((1,), (0,)), ((), ())), precision='highest')",
     "lax.dot_general(m, n, (((1,), (0,)), ((), ())), precision=('highest', 'default'))",
     "lax.dot_general(m, n, (((1,), (0,)), ((), ())), precision=lax.Precision.HIGH)",
     "lax.dot_general(m, n, (((1,), (0,)), ((), ())), preferred_element_type=jnp.bfloat16)",
     "lax.batch_matmul(x, y)", "lax.batch_matmul(m, n)",
     f"lax.ragged_dot(m, jnp.stack([n, n * 2, n * 3]), {GROUPS})",
-    f"lax.ragged_dot(m, jnp.stack([n, n * 2, n * 3]), {GROUPS}, preferred_element_type=jnp.float32)",
+    f"lax.ragged_dot(m, jnp.stack([n, n * 2, n * 3]), {GROUPS}, "
+    "preferred_element_type=jnp.float32)",
     f"lax.ragged_dot_general(m, m, {GROUPS}, {RAGGED}((((0,), (0,)), ((), ())), [0], []))",
     f"lax.ragged_dot_general(x, y, jnp.array([1, 1], jnp.int32), {RAGGED}({NUMBERS}, [0], []))",
     "lax.scaled_dot(x, y, lhs_scale=x[..., :2] * 0 + 2, rhs_scale=y[:, :1] * 0 + 3)",
@@ -80,10 +89,13 @@ ERRORS = [
     "lax.cumsum(1.0)", "lax.reduce(m, i[0], lax.max, (0, 1))", "lax.reduce(m, 0., lax.add, (-1,))",
     "lax.reduce(m, f, lax.add, (1,))", "lax.reduce(f, 0., lambda a, b: a > b, (0,))",
     "lax.reduce(f, 0., lambda a, b: (a, b), (0,))", "lax.reduce((f, f), 0., lax.add, (0,))",
-    "lax.dot(m, m)", "lax.dot(x, y)", "lax.dot(w, f)", "lax.dot_general(x, y, (((-1,), (1,)), ((0,), (0,))))",
-    "lax.dot_general(x, y, (((2,), (0,)), ((0,), (0,))))", "lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))",
+    "lax.dot(m, m)", "lax.dot(x, y)", "lax.dot(w, f)",
+    "lax.dot_general(x, y, (((-1,), (1,)), ((0,), (0,))))",
+    "lax.dot_general(x, y, (((2,), (0,)), ((0,), (0,))))",
+    "lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))",
     "lax.dot(i, i, preferred_element_type=jnp.int8)", "lax.dot(m, n, precision='foo')",
-    "lax.batch_matmul(f, f)", "lax.batch_matmul(x, y[0])", "lax.sort(())", "lax.sort(m, dimension=2)",
+    "lax.batch_matmul(f, f)", "lax.batch_matmul(x, y[0])", "lax.sort(())",
+    "lax.sort(m, dimension=2)",
     "lax.sort((m, f))", "lax.sort((m, m), num_keys=3)", "lax.top_k(m, 7)", "lax.top_k(1.0, 1)",
     "lax.top_k(m, -1)", "lax.approx_max_k(i, 2)", "lax.approx_max_k(m, 9)",
 ]  # fmt: skip
@@ -117,6 +129,6 @@ def test_reduce_under_transformations():
 
 
 def test_plain_computations_are_recognised():
-    f = lambda x: toile.lax.reduce(x, 0.0, lambda a, b: b + a, (0,))  # noqa: E731
+    f = lambda x: toile.lax.reduce(x, 0.0, lambda a, b: b + a, (0,))
     assert "reduce_sum" in str(toile.make_jaxpr(f)(np.ones(3, np.float32)))
     assert float(f(np.ones(3, np.float32))) == 3.0

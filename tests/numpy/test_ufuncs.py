@@ -9,17 +9,21 @@ import pytest
 import toile
 from tests.numpy.compare import check
 
-UNARY = """abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh asin asinh
-atan atanh bitwise_count bitwise_invert bitwise_not cbrt ceil conj conjugate cos cosh deg2rad degrees
-exp exp2 expm1 fabs floor frexp i0 imag invert iscomplex iscomplexobj isfinite isinf isnan isneginf
-isposinf isreal isrealobj isscalar log log10 log1p log2 logical_not modf nan_to_num negative positive
-rad2deg radians real reciprocal rint sign signbit sin sinc sinh spacing sqrt square tan tanh trunc
+UNARY = """
+abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh
+bitwise_count bitwise_invert bitwise_not cbrt ceil conj conjugate cos cosh deg2rad degrees exp
+exp2 expm1 fabs floor frexp i0 imag invert iscomplex iscomplexobj isfinite isinf isnan isneginf
+isposinf isreal isrealobj isscalar log log10 log1p log2 logical_not modf nan_to_num negative
+positive rad2deg radians real reciprocal rint sign signbit sin sinc sinh spacing sqrt square tan
+tanh trunc
 """.split()
-BINARY = """add arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
+BINARY = """
+add arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
 copysign divide divmod equal float_power floor_divide fmax fmin fmod gcd greater greater_equal
 heaviside hypot isclose lcm ldexp left_shift less less_equal logaddexp logaddexp2 logical_and
 logical_or logical_xor maximum minimum mod multiply nextafter not_equal pow power remainder
-right_shift subtract true_divide array_equal allclose""".split()
+right_shift subtract true_divide array_equal allclose
+""".split()
 OPERANDS = ("x", "z", "i", "j", "i8", "u", "b", "h", "bf", "c", "w", "k", "2", "0.5", "True", "1j",
             "np.float64(0.25)", "DATA['m']")
 PAIRS = [("x", "y"), ("z", "v"), ("x", "m"), ("m", "x[:, None][:2]"), ("i", "j"), ("j", "i"),
@@ -37,31 +41,32 @@ FLUSHED = {"spacing", "frexp"}
 CASES = """
 jnp.clip(x, 1.5, 2.5)|jnp.clip(x)|jnp.clip(x, 2)|jnp.clip(x, max=2)|jnp.clip(i, 0, 1.5)
 jnp.clip(i8, 0, 50)|jnp.clip(c, 0, 1)|jnp.clip()|jnp.clip(m, x, None)|jnp.clip(w, 0, 1)
-jnp.round(y, 1)|jnp.round(h, 2)|jnp.round(c, 1)|jnp.round(i, 2)|jnp.round(i, -1)|jnp.round(1.255, 2)
-jnp.around(t * 1.2345, 2)|jnp.round(x, out=1)|jnp.nan_to_num(z)|jnp.nan_to_num(z, nan=1, posinf=2)
-jnp.nan_to_num(c)|jnp.nan_to_num(i)|jnp.angle(c, deg=True)|jnp.angle(y)|jnp.angle(1 + 1j, deg=True)
-jnp.isclose(x, x + 1e-6)|jnp.isclose(z, z)|jnp.isclose(z, z, equal_nan=True)|jnp.isclose(c, c)
-jnp.allclose(x, m, atol=5)|jnp.array_equal([1, 2], [1, 2])|jnp.array_equal(z, z, equal_nan=True)
-jnp.array_equiv(m, 1.0)|jnp.array_equiv(jnp.ones((2, 3)), 1)|jnp.isscalar('a')|jnp.isscalar([1])
-jnp.power(2, -1)|jnp.power(i, -1)|jnp.power(2.0, -1)|jnp.power(x, -2)|jnp.power(u, 300)
-jnp.power(b, 2)|jnp.power(c, 2)|jnp.power(x, True)|jnp.power(j, jnp.asarray([3, 5, 7]))
-jnp.add.reduce(m)|jnp.add.reduce(m, axis=None)|jnp.add.reduce(m, axis=1, keepdims=True)
-jnp.add.accumulate(m, axis=1)|jnp.add.outer(x, y)|jnp.add.reduceat(x, jnp.asarray([0, 2]))
-jnp.multiply.reduce(m)|jnp.multiply.accumulate(m)|jnp.maximum.reduce(m)|jnp.minimum.reduce(m, axis=1)
-jnp.subtract.reduce(x)|jnp.subtract.accumulate(x)|jnp.subtract.outer(i, x)|jnp.maximum.accumulate(y)
-jnp.logical_and.reduce(b)|jnp.logical_or.reduce(mask, axis=1)|jnp.bitwise_and.reduce(u)
-jnp.bitwise_xor.reduce(i)|jnp.logaddexp.reduce(x)|jnp.add.nin|jnp.add.nout|jnp.add.nargs
-jnp.add.identity|jnp.maximum.identity|jnp.bitwise_and.identity|jnp.add.__name__
-isinstance(jnp.add, jnp.ufunc)|isinstance(jnp.sin, jnp.ufunc)
+jnp.round(y, 1)|jnp.round(h, 2)|jnp.round(c, 1)|jnp.round(i, 2)|jnp.round(i, -1)
+jnp.round(1.255, 2)|jnp.around(t * 1.2345, 2)|jnp.round(x, out=1)|jnp.nan_to_num(z)
+jnp.nan_to_num(z, nan=1, posinf=2)|jnp.nan_to_num(c)|jnp.nan_to_num(i)|jnp.angle(c, deg=True)
+jnp.angle(y)|jnp.angle(1 + 1j, deg=True)|jnp.isclose(x, x + 1e-6)|jnp.isclose(z, z)
+jnp.isclose(z, z, equal_nan=True)|jnp.isclose(c, c)|jnp.allclose(x, m, atol=5)
+jnp.array_equal([1, 2], [1, 2])|jnp.array_equal(z, z, equal_nan=True)|jnp.array_equiv(m, 1.0)
+jnp.array_equiv(jnp.ones((2, 3)), 1)|jnp.isscalar('a')|jnp.isscalar([1])|jnp.power(2, -1)
+jnp.power(i, -1)|jnp.power(2.0, -1)|jnp.power(x, -2)|jnp.power(u, 300)|jnp.power(b, 2)
+jnp.power(c, 2)|jnp.power(x, True)|jnp.power(j, jnp.asarray([3, 5, 7]))|jnp.add.reduce(m)
+jnp.add.reduce(m, axis=None)|jnp.add.reduce(m, axis=1, keepdims=True)|jnp.add.accumulate(m, axis=1)
+jnp.add.outer(x, y)|jnp.add.reduceat(x, jnp.asarray([0, 2]))|jnp.multiply.reduce(m)
+jnp.multiply.accumulate(m)|jnp.maximum.reduce(m)|jnp.minimum.reduce(m, axis=1)
+jnp.subtract.reduce(x)|jnp.subtract.accumulate(x)|jnp.subtract.outer(i, x)
+jnp.maximum.accumulate(y)|jnp.logical_and.reduce(b)|jnp.logical_or.reduce(mask, axis=1)
+jnp.bitwise_and.reduce(u)|jnp.bitwise_xor.reduce(i)|jnp.logaddexp.reduce(x)|jnp.add.nin
+jnp.add.nout|jnp.add.nargs|jnp.add.identity|jnp.maximum.identity|jnp.bitwise_and.identity
+jnp.add.__name__|isinstance(jnp.add, jnp.ufunc)|isinstance(jnp.sin, jnp.ufunc)
 jnp.add.reduceat(m, jnp.asarray([0, 2, 1]), axis=1)
 jnp.frompyfunc(lambda a, b: a + 2 * b, 2, 1)(x, m)
 jnp.frompyfunc(lambda a, b: a + 2 * b, 2, 1).accumulate(x)
 jnp.frompyfunc(lambda a, b: a + 2 * b, 2, 1, identity=0).reduce(m)
 jnp.frompyfunc(lambda a, b: a * b, 2, 1).outer(x, y)
-jnp.frompyfunc(lambda a, b: (a, b), 2, 2)(x, y)
-jnp.add.at(x, 0, 5.0)|jnp.add.at(x, 0, 5.0, inplace=False)
-jnp.add.at(x, jnp.asarray([0, 0, 1]), 5.0, inplace=False)|jnp.negative.at(x, 0, inplace=False)
-jnp.gcd(jnp.asarray([12, 0, -4]), jnp.asarray([18, 0, 6]))|jnp.lcm(jnp.asarray([4, 0, -6]), 4)
+jnp.frompyfunc(lambda a, b: (a, b), 2, 2)(x, y)|jnp.add.at(x, 0, 5.0)
+jnp.add.at(x, 0, 5.0, inplace=False)|jnp.add.at(x, jnp.asarray([0, 0, 1]), 5.0, inplace=False)
+jnp.negative.at(x, 0, inplace=False)|jnp.gcd(jnp.asarray([12, 0, -4]), jnp.asarray([18, 0, 6]))
+jnp.lcm(jnp.asarray([4, 0, -6]), 4)
 """.replace("\n", "|").split("|")
 
 
@@ -120,7 +125,10 @@ def test_binary_gradient(name):
     np.testing.assert_allclose(got, wanted, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("modes", list(itertools.product(("warn", "raise"), ("add", "maximum"))))
+MODES = list(itertools.product(("warn", "raise"), ("add", "maximum")))
+
+
+@pytest.mark.parametrize("modes", MODES)
 def test_rank_promotion(modes):
     mode, name = modes
     f = getattr(toile.numpy, name)

@@ -16,7 +16,7 @@ from toile.engine.arrays import ConcreteArray, SingleDeviceSharding, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.devices import Device
 from toile.engine.tracing import Array, Tracer
-from toile.engine.trees import flatten, tree_map
+from toile.engine.trees import broadcast_prefix, flatten, tree_map
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -75,8 +75,10 @@ def device_put(
 ) -> Any:
     """The leaves of a tree as arrays on a device (or under a sharding)."""
     del src, may_alias
-    for d in flatten(device)[0] if device is not None else []:
-        _check_device(d)
+    if device is not None:
+        for d, leaf in zip(broadcast_prefix(device, x, is_leaf=_is_none), flatten(x)[0],
+                           strict=False):
+            _check_device(d, leaf)
 
     def one(v: Any) -> Any:
         return v if isinstance(v, Array) else as_array(v)
@@ -84,7 +86,21 @@ def device_put(
     return tree_map(one, x)
 
 
-def _check_device(d: Any) -> None:
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _check_device(d: Any, leaf: Any) -> None:
+    """Refuse devices that are not there and shardings that the leaf does not fit."""
+    check = getattr(d, "check_compatible_aval", None)
+    if check is not None:
+        try:
+            check(np.shape(leaf))
+            d.shard_shape(np.shape(leaf))
+        except ValueError as e:
+            raise ValueError(
+                f"One of device_put args is incompatible with its sharding annotation {d}: {e}"
+            ) from e
     found = getattr(d, "device_set", None)
     targets = list(found) if found is not None else [d]
     for t in targets:

@@ -3,7 +3,7 @@
 `DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly when
 nothing traces and the dtypes agree, and fall back to the operators that `toile` installs on
 `Array`. `KeyArray` holds random keys: a uint32 buffer with one more axis than its shape.
-May import engine.dtypes, avals, tracing, devices.
+May import engine.dtypes, avals, tracing, devices, shardings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
+from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import where
 from toile.engine.tracing import Array, Tracer, check_alive, state
 
@@ -322,48 +323,6 @@ class KeyArray(ConcreteArray):
 
     def __bool__(self) -> bool:
         raise TypeError(f"needed a number for a condition, got an array of {self._dtype}")
-
-
-class SingleDeviceSharding:
-    """All of an array on one device."""
-
-    __slots__ = ("_device",)
-    memory_kind = None
-    is_fully_replicated = True
-    is_fully_addressable = True
-
-    def __init__(self, device: Any, memory_kind: Any = None):
-        self._device = device
-
-    @property
-    def device_set(self) -> set[Any]:
-        return {self._device}
-
-    addressable_devices = device_set
-
-    @property
-    def num_devices(self) -> int:
-        return 1
-
-    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape
-
-    def devices_indices_map(self, shape: tuple[int, ...]) -> dict[Any, Any]:
-        return {self._device: (slice(None),) * len(shape)}
-
-    addressable_devices_indices_map = devices_indices_map
-
-    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        return self == other
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SingleDeviceSharding) and self._device is other._device
-
-    def __hash__(self) -> int:
-        return hash(self._device)
-
-    def __repr__(self) -> str:
-        return f"SingleDeviceSharding(device={self._device!r})"
 
 
 class Shard:

@@ -42,6 +42,7 @@ class _Flags(threading.local):
     enable_checks: bool
     explicit_x64_dtypes: str
     context: tuple[object, tuple[Any, ...]] = (None, ())  # what trace_context last found
+    contexts: tuple[Any, ...] = ()  # (context, value) pairs, see engine.contexts
 
 
 flags = _Flags()
@@ -229,7 +230,7 @@ TRACE_FLAGS = (
     *("softmax_custom_jvp", "enable_custom_prng", "allow_f16_reductions"),
     *("disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_static_indices"),
     *("error_checking_behavior_nan", "error_checking_behavior_divide"),
-    *("error_checking_behavior_oob", "disable_most_optimizations"),
+    *("error_checking_behavior_oob", "disable_most_optimizations", "contexts"),
 )
 _read_trace_flags = operator.attrgetter(*TRACE_FLAGS)
 
@@ -246,6 +247,12 @@ def trace_context() -> tuple[Any, ...]:
         values = _read_trace_flags(flags)
         flags.context = (generation, values)
     return values
+
+
+def set_contexts(pairs: tuple[Any, ...]) -> None:
+    """Replace this thread's (context, value) pairs."""
+    flags.contexts = pairs
+    _changed("contexts")
 
 
 def x64_enabled() -> bool:

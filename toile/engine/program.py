@@ -212,35 +212,35 @@ class ClosedProgram:
 class ProgramTracer(Tracer):
     """A variable of the Program being made."""
 
-    __slots__ = ("var",)
+    __slots__ = ("_var",)  # `var` is a method of arrays
 
     def __init__(self, trace: ProgramTrace, var: Var):
-        self._trace, self.var = trace, var
+        self._trace, self._var = trace, var
 
     @property
     def aval(self) -> Aval:
-        return self.var.aval
+        return self._var.aval
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.var.aval.shape
+        return self._var.aval.shape
 
     @property
     def dtype(self) -> Any:
-        return self.var.aval.dtype
+        return self._var.aval.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.var.aval.shape)
+        return len(self._var.aval.shape)
 
     def describe(self) -> str:
         trace = self._trace
         assert isinstance(trace, ProgramTrace)
         for label, var in trace.labels:
-            if var is self.var:
+            if var is self._var:
                 return f"\n  it is the argument {label} of {trace.name}"
         for e in trace.equations:
-            if any(o is self.var for o in e.outs):
+            if any(o is self._var for o in e.outs):
                 return f"\n  it is a result of {e.op.name} at {e.source}" if e.source else ""
         return ""
 
@@ -271,7 +271,7 @@ class ProgramTrace(Trace):
     def atom(self, x: Any) -> Atom:
         """The variable or literal for any operand."""
         if x.__class__ is ProgramTracer and x._trace is self:
-            return x.var
+            return x._var
         found = self.by_id.get(id(x))
         if found is not None:
             return found

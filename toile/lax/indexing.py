@@ -55,7 +55,8 @@ def gather(
 ) -> Any:  # fmt: skip
     """Windows of the operand at index vectors, which lie along the last axis of the indices."""
     x, index = _operand("gather", operand), _operand("gather", start_indices, 1)
-    mode = GatherScatterMode.from_any(mode)
+    promised = GatherScatterMode.PROMISE_IN_BOUNDS
+    mode = promised if mode is None else GatherScatterMode.from_any(mode)
     fields = (
         GatherDimensionNumbers(*map(ints, dimension_numbers)), sizes("gather", slice_sizes),
         bool(indices_are_sorted), bool(unique_indices), mode,

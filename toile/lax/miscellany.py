@@ -41,9 +41,9 @@ def stop_gradient(x: Any) -> Any:
 
 def _stopped(x: Any) -> Any:
     a = x if isinstance(x, Array) else operand("stop_gradient", x)
-    if not dtypes.is_inexact(a.dtype) or state.trace is None:
+    if not dtypes.is_inexact(a.dtype):
         return x
-    return _stop_gradient(a)
+    return a if state.trace is None else _stop_gradient(a)
 
 
 def optimization_barrier(operand: Any, /) -> Any:
@@ -144,7 +144,7 @@ def _uint(value: int) -> Any:
 def rng_bit_generator(
     key: Any, shape: Any, dtype: Any = np.uint32,
     algorithm: Any = RandomAlgorithm.RNG_DEFAULT, *, out_sharding: Any = None,
-) -> list[Any]:  # fmt: skip
+) -> tuple[Any, Any]:  # fmt: skip
     """The next state of a counter-based generator, and bits of an unsigned integer dtype.
 
     The state is a 64-bit key and a 64-bit counter, as uint32[4] or uint64[2]."""
@@ -167,14 +167,14 @@ def rng_bit_generator(
     rows = _threefry(k0, k1, *counter) if threefry else _philox(
         [*counter, *(shapes.broadcast_in_dim(k, (blocks,), ()) for k in (k0, k1))], k0, k1
     )
-    bits = shapes.slice_in_dim(shapes.reshape(shapes.stack(rows, 1), (-(-size // len(rows)) * len(
-        rows),)), 0, size)
+    bits = shapes.reshape(shapes.stack(rows, 1), (blocks * len(rows),))
+    bits = shapes.slice_in_dim(bits, 0, size)
     if new.itemsize == 8:
         bits = bitcast_convert_type(shapes.reshape(bits, (size // 2, 2)), new)
     after = shapes.stack([k0, k1, *_advanced(low, high, _uint(blocks))])
     if state.dtype != np.uint32:
         after = bitcast_convert_type(shapes.reshape(after, (2, 2)), state.dtype)
-    return [after, convert_element_type(shapes.reshape(bits, shape), new)]
+    return after, convert_element_type(shapes.reshape(bits, shape), new)
 
 
 def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:

@@ -1,7 +1,8 @@
 """Reductions over sliding windows, and the padding that windows take.
 
-Windows lie `window_strides` apart on an operand that is dilated and padded with the initial value.
-The common computations are operations of their own; any other folds each window in row-major order.
+Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding count for
+nothing. The common computations are operations of their own; any other folds each window in
+row-major order.
 May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
 
@@ -24,6 +25,7 @@ from toile.lax._computations import (
     settle_weak,
 )
 from toile.lax._operands import ints, prepared
+from toile.lax.elementwise import select
 from toile.primitives import arrays, windows
 from toile.primitives.windows import dilated
 
@@ -90,24 +92,36 @@ def reduce_window(
     whole = prepared(windows.ReduceWindowSum, fields, xs[0].shape, _FLOAT)
     shape = whole.infer(Aval(xs[0].shape, _FLOAT)).shape
     kind = combine.kind if combine.kind in _WINDOWS else None
-    if kind is not None and is_identity(kind, inits[0]):
-        out = prepared(_WINDOWS[kind], fields, xs[0].shape, xs[0].dtype)(xs[0])
-        return unflatten(tree, [settle_weak(out, inits[0])])
-    window, strides, pads, base, dilation = fields
-    config = tuple((low, high, b - 1) for (low, high), b in zip(pads, base, strict=True))
-    xs = [shapes.pad(x, i, config) for x, i in zip(xs, inits, strict=True)]
-    ones = (1,) * len(window)
     if kind is not None:
-        plain = (window, strides, ((0, 0),) * len(window), ones, dilation)
-        out = prepared(_WINDOWS[kind], plain, xs[0].shape, xs[0].dtype)(xs[0])
-        return unflatten(tree, [COMBINE[kind](out, inits[0])])
+        (x,), (init,) = xs, inits
+        out = prepared(_WINDOWS[kind], fields, x.shape, x.dtype)(x)
+        out = settle_weak(out, init) if is_identity(kind, init) else COMBINE[kind](out, init)
+        return unflatten(tree, [out])
+    return unflatten(tree, _folded(combine, xs, inits, fields, shape))
+
+
+def _folded(
+    combine: Computation, xs: list[Any], inits: list[Any], fields: Any, shape: tuple[int, ...]
+) -> list[Any]:
+    """Fold each window in row-major order; places outside of the operand are left out."""
+    window, strides, pads, base, dilation = fields
     out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
-    if 0 not in shape:
-        for taps in product(*map(range, window)):
-            starts = [t * d for t, d in zip(taps, dilation, strict=True)]
-            limits = [a + (n - 1) * s + 1 for a, n, s in zip(starts, shape, strides, strict=True)]
-            out = combine(out, [shapes.slice(x, starts, limits, strides) for x in xs])
-    return unflatten(tree, out)
+    if 0 in shape:
+        return out
+    config = tuple((low, high, b - 1) for (low, high), b in zip(pads, base, strict=True))
+    inside = None
+    if any(c != (0, 0, 0) for c in config):
+        inside = shapes.pad(shapes.full(xs[0].shape, True), False, config)
+        xs = [shapes.pad(x, i, config) for x, i in zip(xs, inits, strict=True)]
+    for taps in product(*map(range, window)):
+        starts = [t * d for t, d in zip(taps, dilation, strict=True)]
+        limits = [a + (n - 1) * s + 1 for a, n, s in zip(starts, shape, strides, strict=True)]
+        found = combine(out, [shapes.slice(x, starts, limits, strides) for x in xs])
+        if inside is not None:
+            valid = shapes.slice(inside, starts, limits, strides)
+            found = [select(valid, a, b) for a, b in zip(found, out, strict=True)]
+        out = found
+    return out
 
 
 def reduce_window_shape_tuple(

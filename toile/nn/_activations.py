@@ -72,7 +72,7 @@ def sigmoid(x):
 
 def sparse_sigmoid(x):
     """0 below -1, 1 above 1, linear between: the derivative of `sparse_plus`."""
-    return 0.5 * jnp.clip(x + 1.0, 0.0, 2.0)
+    return 0.5 * jnp.clip(array("sparse_sigmoid", x) + 1.0, 0.0, 2.0)
 
 
 def silu(x):
@@ -127,7 +127,7 @@ def hard_tanh(x):
 
 def hard_sigmoid(x):
     """relu6(x + 3) / 6."""
-    return relu6(x + 3.0) / 6.0
+    return relu6(array("hard_sigmoid", x) + 3.0) / 6.0
 
 
 def hard_silu(x):

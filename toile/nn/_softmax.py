@@ -71,7 +71,7 @@ def log_softmax(x, axis=-1, where=None):
 
 def softmax(x, axis=-1, where=None):
     """exp(x) normalised to sum 1 along `axis`; excluded elements are 0."""
-    return _softmax(x, axis, where)
+    return _softmax(array("softmax", x), axis, where)
 
 
 @functools.partial(custom_jvp, nondiff_argnums=(1,))

@@ -3,6 +3,7 @@
 Names, signatures, defaults, dtypes and results are those of `jax.numpy`. Each module below holds
 one family and lists its public names in `__all__`.
 """
+# ruff: noqa: F403 -- every module says what is public in its __all__
 
 from toile.numpy import fft as fft
 from toile.numpy import linalg as linalg

@@ -22,6 +22,7 @@ from toile.engine.config import flags
 from toile.engine.promotion import (
     COMPLEXES,
     FLOATS,
+    NARROWED,
     SIGNED,
     UNSIGNED,
     narrowed,
@@ -29,6 +30,7 @@ from toile.engine.promotion import (
     promote_pair,
     user_stack_level,
 )
+from toile.engine.tracing import state
 
 BOOL = np.dtype(bool)
 INEXACT = frozenset((*FLOATS, *COMPLEXES))
@@ -40,6 +42,7 @@ SIGNED_INTEGERS = frozenset(SIGNED)
 HALVES = frozenset(d for d in FLOATS if d.itemsize <= 2)
 _NUMBERS = (bool, int, float, complex)
 _NUMBER_SET = frozenset(_NUMBERS)
+_PLAIN_NUMBERS = frozenset((int, float))
 _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 
 
@@ -117,14 +120,30 @@ def pair_of(x: Any) -> tuple[Any, bool]:
     return x.dtype, x.weak_type
 
 
+# Rank-0 operands made from numbers, by (type, value, dtype, weak). They are never results, so
+# nobody can delete one; 0.0 and NaN stay out, which equal -0.0 and nothing.
+_literals: dict[tuple[Any, ...], Any] = {}
+
+
 def literal(value: Any, dtype: Any, weak_type: bool = False) -> Any:
-    """The Python number `value` as a rank-0 array of the given dtype."""
+    """The Python number `value` as a rank-0 operand of the given dtype."""
+    key = (value.__class__, value, dtype, weak_type)
+    found = _literals.get(key)
+    if found is not None:
+        return found
+    made = value
     if dtype in INTEGERS:
         # Out of range wraps, as it does for arrays: -1 is 255 among uint8.
-        value = np.array(value, dtypes.scalar_dtype(value)).astype(dtype)
+        made = np.array(value, dtypes.scalar_dtype(value)).astype(dtype)
     elif type(value) is complex and dtype not in COMPLEX:
-        value = value.real
-    return DeviceArray(np.array(value, dtype), weak_type)
+        made = value.real
+    made = DeviceArray(np.array(made, dtype), weak_type)
+    kind = type(value)
+    if kind is int or kind is bool or (kind is float and value and value == value):
+        if len(_literals) >= 4096:
+            _literals.clear()
+        _literals[key] = made
+    return made
 
 
 def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
@@ -144,7 +163,22 @@ def strengthen(x: Any) -> Any:
 # The dtypes users name.
 
 
-user_dtype = dtypes.check_user_dtype_supported
+_known_dtypes: dict[Any, Any] = {}
+
+
+def user_dtype(dtype: Any, name: str = "") -> Any:
+    """A dtype the user named: canonical, with a warning where 64 bits are cut to 32."""
+    try:
+        return _known_dtypes[dtype]
+    except (KeyError, TypeError):  # TypeError: unhashable, and certainly no dtype
+        pass
+    found = dtypes.check_user_dtype_supported(dtype, name)
+    # Remembered unless the answer depends on x64.
+    if not (isinstance(dtype, type) and dtype in _NUMBER_SET):
+        if dtypes.is_extended(found) or np.dtype(dtype) not in NARROWED:
+            _known_dtypes[dtype] = found
+    return found
+
 
 
 default_float = dtypes.default_float_dtype
@@ -249,6 +283,8 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     have = x.shape
     if have == shape:
         return x
+    if state.trace is None and type(x) is DeviceArray and type(x._data) is np.ndarray:
+        return DeviceArray(np.broadcast_to(x._data, shape), x.weak_type)
     skip = len(shape) - len(have)
     kept = [i for i, n in enumerate(have) if n == shape[skip + i]]
     if len(kept) != len(have):  # sizes of one that grow are dropped first
@@ -295,11 +331,23 @@ def _operands(name: str, args: Any) -> list[Any]:
 
 def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     """Two operands ready for a binary `lax` function: the path of every eager binary ufunc."""
-    if type(x) is DeviceArray and type(y) is DeviceArray:
-        if x.dtype is y.dtype:
-            if x.shape == y.shape:
-                return x, y
-            return tuple(promote_shapes(name, x, y))  # type: ignore[return-value]
+    if x.__class__ is DeviceArray:
+        kind = y.__class__
+        if kind is DeviceArray:
+            if x.dtype is y.dtype:
+                if x.shape == y.shape:
+                    return x, y
+                return tuple(promote_shapes(name, x, y))  # type: ignore[return-value]
+        elif (kind is int or kind is float) and not x.weak_type:
+            dtype = x.dtype
+            if dtype in INEXACT or (kind is int and dtype in INTEGERS):
+                return x, literal(y, dtype)
+            y = as_operand(name, y, 1)
+        else:
+            y = as_operand(name, y, 1)
+    elif y.__class__ is DeviceArray and x.__class__ in _PLAIN_NUMBERS and not y.weak_type:
+        y, x = pair(name, y, x)
+        return x, y
     else:
         x, y = as_operand(name, x), as_operand(name, y, 1)
     dtype, weak = promote_pair(*pair_of(x), *pair_of(y))
@@ -309,9 +357,15 @@ def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 def inexact_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     """`pair`, with integers and booleans turned into floats."""
-    if type(x) is DeviceArray and type(y) is DeviceArray:
-        if x.dtype is y.dtype and x.shape == y.shape and x.dtype in INEXACT:
-            return x, y
+    if x.__class__ is DeviceArray:
+        dtype, kind = x.dtype, y.__class__
+        if kind is DeviceArray:
+            if dtype is y.dtype and x.shape == y.shape and dtype in INEXACT:
+                return x, y
+        elif (kind is int or kind is float) and dtype in INEXACT and not x.weak_type:
+            return x, literal(y, dtype)
+        else:
+            y = as_operand(name, y, 1)
     else:
         x, y = as_operand(name, x), as_operand(name, y, 1)
     dtype, weak = promote_pair(*pair_of(x), *pair_of(y))
@@ -359,10 +413,13 @@ def canonicalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
 
 
+_ALL_AXES = tuple(tuple(range(n)) for n in range(9))
+
+
 def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes from None (all of them), a number or a sequence of numbers."""
     if axis is None:
-        return tuple(range(ndim))
+        return _ALL_AXES[ndim] if ndim < 9 else tuple(range(ndim))
     if type(axis) is int or hasattr(axis, "__index__"):
         return (canonicalize_axis(axis, ndim),)
     axes = tuple(canonicalize_axis(a, ndim) for a in axis)
@@ -373,17 +430,22 @@ def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 def canonicalize_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """A shape as a tuple of Python ints, from an int, a sequence or a concrete array."""
-    if type(shape) is tuple and all(type(n) is int for n in shape):
-        sizes = shape
-    else:
-        items = shape if np.iterable(shape) and np.ndim(shape) == 1 else (shape,)
-        try:
-            sizes = tuple(operator.index(n) for n in items)
-        except TypeError:
-            raise TypeError(
-                "Shapes must be 1D sequences of concrete values of integer type, got "
-                f"{tuple(items)}."
-            ) from None
+    if type(shape) is int:
+        shape = (shape,)
+    if type(shape) is tuple:
+        for n in shape:
+            if type(n) is not int or n < 0:
+                break
+        else:
+            return shape
+    items = shape if np.iterable(shape) and np.ndim(shape) == 1 else (shape,)
+    try:
+        sizes = tuple(operator.index(n) for n in items)
+    except TypeError:
+        raise TypeError(
+            "Shapes must be 1D sequences of concrete values of integer type, got "
+            f"{tuple(items)}."
+        ) from None
     if sizes and min(sizes) < 0:
         raise TypeError(f"{name}: needed a shape of non-negative sizes, got {sizes}.")
     return sizes

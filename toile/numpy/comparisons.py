@@ -72,7 +72,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """Whether two arrays have one shape and equal elements."""
     a1, a2 = asarray(a1), asarray(a2)
     if a1.shape != a2.shape:
-        return literal(False, BOOL)
+        return lax.full((), False, BOOL)
     a1, a2 = promote_args("array_equal", a1, a2)
     same = lax.eq(a1, a2)
     if equal_nan and a1.dtype in INEXACT:
@@ -86,7 +86,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     try:
         broadcast_shapes(a1.shape, a2.shape)
     except ValueError:
-        return literal(False, BOOL)
+        return lax.full((), False, BOOL)
     return _all(lax.eq(*promote_args("array_equiv", a1, a2)))
 
 

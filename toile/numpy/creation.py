@@ -2,7 +2,7 @@
 
 Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and their kin go
 through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
-`lax` and `_promotion`.
+`lax`, `api.devices` and `_promotion`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.api.devices import device_put
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy, wrap
+from toile.engine.config import flags
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.tracing import Tracer, state
 from toile.numpy._promotion import (
@@ -39,11 +41,12 @@ from toile.numpy._promotion import (
 
 __all__ = [
     "arange", "array", "asarray", "astype", "copy", "empty", "empty_like", "eye", "full",
-    "full_like", "geomspace", "identity", "linspace", "logspace", "ones", "ones_like", "tri",
+    "full_like", "identity", "linspace", "ones", "ones_like", "tri",
     "tril", "triu", "zeros", "zeros_like",
 ]
 
 _NUMBERS = frozenset((bool, int, float, complex))
+_KeyDType = dtypes.KeyDType
 
 
 # From data.
@@ -78,11 +81,7 @@ def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any
         result = _from_object(a, dtype, copied)
     if result.ndim < ndmin:
         result = lax.reshape(result, (1,) * (ndmin - result.ndim) + result.shape)
-    return result if device is None else _on_device(result, device)
-
-
-def _on_device(x: Any, device: Any) -> Any:
-    return lax.device_put(x, device) if hasattr(lax, "device_put") else x
+    return result if device is None else device_put(result, device)
 
 
 def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
@@ -223,23 +222,39 @@ def full(
         if broadcast_shapes(fill.shape, shape) != shape:
             raise ValueError(f"full: needed a fill value that reaches {shape}, got {fill.shape}")
         result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
+    elif device is None and type(fill) is DeviceArray and _eager_on_host():
+        weak = dtype is None and fill.weak_type
+        fill = fill if dtype is None else convert(fill, dtype)
+        made = np.empty(shape, fill.dtype)
+        made.fill(fill._data)
+        return DeviceArray(made, weak)
     else:
         result = lax.full(shape, fill, dtype)
-    return result if device is None else _on_device(result, device)
+    return result if device is None else device_put(result, device)
+
+
+def _eager_on_host() -> bool:
+    """Whether a new array may be made by NumPy at once."""
+    return state.trace is None and flags.default_device is None
+
+
+def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any:
+    dtype = default_float() if dtype is None else user_dtype(dtype, name)
+    shape = canonicalize_shape(shape, name)
+    if device is None and _eager_on_host() and dtype.__class__ is not _KeyDType:
+        return DeviceArray(np.ones(shape, dtype) if value else np.zeros(shape, dtype))
+    result = lax.full(shape, value, dtype)
+    return result if device is None else device_put(result, device)
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of zeros."""
-    dtype = default_float() if dtype is None else user_dtype(dtype, "zeros")
-    result = lax.full(canonicalize_shape(shape, "zeros"), 0, dtype)
-    return result if device is None else _on_device(result, device)
+    return _constant("zeros", shape, 0, dtype, device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of ones."""
-    dtype = default_float() if dtype is None else user_dtype(dtype, "ones")
-    result = lax.full(canonicalize_shape(shape, "ones"), 1, dtype)
-    return result if device is None else _on_device(result, device)
+    return _constant("ones", shape, 1, dtype, device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
@@ -249,6 +264,12 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
     """What the *_like functions share; `a` may be anything with a shape and a dtype."""
+    if (
+        type(a) is DeviceArray and dtype is None and shape is None and device is None
+        and type(value) is int and state.trace is None and type(a._data) is np.ndarray
+    ):
+        made = np.ones(a.shape, a.dtype) if value else np.zeros(a.shape, a.dtype)
+        return DeviceArray(made, a.weak_type)
     if type(a) is not DeviceArray and not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
     weak = dtype is None and getattr(a, "weak_type", False)
@@ -256,7 +277,7 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
     result = lax.full(a.shape if shape is None else canonicalize_shape(shape, name), value, dtype)
     if weak:
         result = convert(result, dtype, True)
-    return result if device is None else _on_device(result, device)
+    return result if device is None else device_put(result, device)
 
 
 def zeros_like(
@@ -322,12 +343,15 @@ def arange(
         size = max(0, -((first - last) // stride))
     else:
         size = max(0, math.ceil((last - first) / stride))
+    if device is None and dtype in INTEGERS and _eager_on_host():
+        if type(first) is int and type(stride) is int:
+            return wrap(np.arange(first, first + size * stride, stride).astype(dtype, copy=False))
     result = lax.iota(dtype, size)
     if stride != 1:
         result = lax.mul(_wrapped(stride, dtype), result)
     if first != 0 or (stride != 1 and dtype not in INTEGERS):
         result = lax.add(_wrapped(first, dtype), result)
-    return result if device is None else _on_device(result, device)
+    return result if device is None else device_put(result, device)
 
 
 def _wrapped(value: Any, dtype: Any) -> Any:
@@ -364,7 +388,7 @@ def linspace(
         out = lax.full((0, *shape), 0, work)
     if dtype in INTEGERS and count:
         out = lax.floor(out)
-    out = convert(_first_axis_to(out, axis), dtype)
+    out = convert(first_axis_to(out, axis), dtype)
     return (out, step) if retstep else out
 
 
@@ -379,53 +403,13 @@ def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
     )
 
 
-def _first_axis_to(x: Any, axis: int) -> Any:
+def first_axis_to(x: Any, axis: int) -> Any:
+    """`x` with its first axis moved to position `axis`."""
     axis = canonicalize_axis(axis, x.ndim)
     if axis == 0:
         return x
     order = (*range(1, axis + 1), 0, *range(axis + 1, x.ndim))
     return lax.transpose(x, order)
-
-
-def logspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
-    dtype: Any = None, axis: int = 0,
-) -> Any:
-    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
-    start, stop = as_array("logspace", start), as_array("logspace", stop, 1)
-    if dtype is None:
-        dtype = to_inexact(dtypes.result_type(start, stop))
-    else:
-        dtype = user_dtype(dtype, "logspace")
-    work = to_inexact(dtype)
-    start, stop = convert(start, work), convert(stop, work)
-    base = convert(as_array("logspace", base, 2), work)
-    exponents = linspace(start, stop, num, endpoint, False, work, axis)
-    if base.shape:
-        shape = broadcast_shapes(base.shape, exponents.shape)
-        base, exponents = broadcast_to(base, shape), broadcast_to(exponents, shape)
-    return convert(lax.pow(base, exponents), dtype)
-
-
-def geomspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
-    """`num` numbers in geometric progression from `start` to `stop`."""
-    start, stop = as_array("geomspace", start), as_array("geomspace", stop, 1)
-    if dtype is None:
-        dtype = to_inexact(dtypes.result_type(start, stop))
-    else:
-        dtype = user_dtype(dtype, "geomspace")
-    work = to_inexact(dtype)
-    shape = broadcast_shapes(start.shape, stop.shape)
-    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
-    # With the sign (the phase, for complex numbers) taken out, logarithms exist.
-    sign = lax.sign(start)
-    per_decade = _wrapped(1 / math.log(10), work)
-    ends = [lax.mul(lax.log(lax.div(x, sign)), per_decade) for x in (start, stop)]
-    powers = logspace(*ends, num, endpoint, 10.0, work, 0)
-    result = lax.mul(broadcast_to(sign, powers.shape), powers)
-    return convert(_first_axis_to(result, axis), dtype)
 
 
 # Matrices of zeros and ones.
@@ -442,7 +426,7 @@ def eye(
     dtype = default_float() if dtype is None else user_dtype(dtype, "eye")
     row, column = _row_and_column((rows, columns), k)
     result = lax.convert_element_type(lax.eq(row, column), dtype)
-    return result if device is None else _on_device(result, device)
+    return result if device is None else device_put(result, device)
 
 
 def _row_and_column(shape: tuple[int, int], k: Any) -> tuple[Any, Any]:
@@ -462,7 +446,7 @@ def identity(n: Any, dtype: Any = None) -> Any:
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
     """An N by M matrix with ones on and below diagonal `k`."""
     shape = operator.index(N), operator.index(N if M is None else M)
-    dtype = default_float() if dtype is None else user_dtype(dtype, "tri")
+    dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
     return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
 
 

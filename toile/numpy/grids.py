@@ -1,31 +1,36 @@
-"""Coordinate grids and the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
+"""Numbers spaced by powers, coordinate grids, the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
 
 May import the engine, `lax`, `api`, `creation` and the ufuncs.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine import dtypes
 from toile.numpy._promotion import (
     as_array,
+    broadcast_shapes,
     broadcast_to,
     canonicalize_shape,
     convert,
     default_int,
+    literal,
     promote_dtypes,
+    to_inexact,
     user_dtype,
 )
-from toile.numpy.creation import arange, array, asarray, linspace
+from toile.numpy.creation import arange, array, asarray, first_axis_to, linspace
 from toile.numpy.ufuncs_numeric import power
 
 __all__ = [
-    "c_", "fromfunction", "index_exp", "indices", "meshgrid", "mgrid", "ogrid", "r_", "s_",
-    "vander",
+    "c_", "fromfunction", "geomspace", "index_exp", "indices", "logspace", "meshgrid", "mgrid",
+    "ogrid", "r_", "s_", "vander",
 ]
 
 index_exp = np.index_exp
@@ -102,6 +107,47 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     shape = (x.shape[0], n)
     bases = lax.broadcast_in_dim(x, shape, (0,))
     return power(bases, broadcast_to(convert(exponents, x.dtype), shape))
+
+
+def logspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
+    dtype: Any = None, axis: int = 0,
+) -> Any:
+    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+    start, stop = as_array("logspace", start), as_array("logspace", stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, "logspace")
+    work = to_inexact(dtype)
+    start, stop = convert(start, work), convert(stop, work)
+    base = convert(as_array("logspace", base, 2), work)
+    exponents = linspace(start, stop, num, endpoint, False, work, axis)
+    if base.shape:
+        shape = broadcast_shapes(base.shape, exponents.shape)
+        base, exponents = broadcast_to(base, shape), broadcast_to(exponents, shape)
+    return convert(lax.pow(base, exponents), dtype)
+
+
+def geomspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`num` numbers in geometric progression from `start` to `stop`."""
+    start, stop = as_array("geomspace", start), as_array("geomspace", stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, "geomspace")
+    work = to_inexact(dtype)
+    shape = broadcast_shapes(start.shape, stop.shape)
+    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    # With the sign (the phase, for complex numbers) taken out, logarithms exist.
+    sign = lax.sign(start)
+    per_decade = literal(1 / math.log(10), work)
+    ends = [lax.mul(lax.log(lax.div(x, sign)), per_decade) for x in (start, stop)]
+    powers = logspace(*ends, num, endpoint, 10.0, work, 0)
+    result = lax.mul(broadcast_to(sign, powers.shape), powers)
+    return convert(first_axis_to(result, axis), dtype)
 
 
 # Slices as ranges.

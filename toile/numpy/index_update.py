@@ -227,16 +227,18 @@ def raw_update(x, idx, y, op):
         return None
     basic = type(key) in indexing._BASIC or (
         type(key) is tuple and all(type(k) in indexing._BASIC for k in key))
-    # duplicate indices accumulate, which plain NumPy assignment does not do
-    if (not basic and op != "set") or (op != "set" and data.dtype.kind == "b"):
+    if op != "set" and data.dtype.kind not in "fiuc":
         return None
     rank = value.ndim if type(value) is np.ndarray else 0
-    if rank and not basic:
-        return None
     try:
         out = data.copy()
         if not basic:
-            out[key] = value
+            if rank and rank > data[key].ndim:
+                return None
+            if op == "set":
+                out[key] = value
+            else:
+                _RAW_OPS[op].at(out, key, value)     # repeated indices accumulate
         else:
             target = out[(*key, Ellipsis) if type(key) is tuple and Ellipsis not in key else
                          key if type(key) is tuple or key is Ellipsis else (key, Ellipsis)]

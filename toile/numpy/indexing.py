@@ -301,14 +301,16 @@ def _gather(x, arrays, tokens, options):
     parts = [(index_array(i, x.shape[axis], wrap),
               tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i in arrays]
     indices = join_indices(parts, batch)
-    offset, position = [], 0
+    axes = tuple(a for a, _ in arrays)
+    offset, shape = [], []
     for t in tokens:
         if t == "arrays":
-            position += len(batch)
+            shape.extend(batch)
         elif t != "new":
-            offset.append(position)
-            position += 1
-    axes = tuple(a for a, _ in arrays)
+            offset.append(len(shape))
+            shape.append(x.shape[t])
+    if 0 in batch and any(x.shape[a] == 0 for a in axes):
+        return lax.full(shape, 0, x.dtype), len(batch)     # nothing read from nothing
     numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(offset), collapsed_slice_dims=tuple(sorted(axes)), start_index_map=axes)
     sizes = tuple(1 if a in axes else n for a, n in enumerate(x.shape))

@@ -41,8 +41,26 @@ def _joined(xs, dtype):
     return [lax.convert_element_type(arr(x), dtype) for x in xs]
 
 
+def _raw_join(join, arrays, axis):
+    """`join` of concrete buffers of one dtype by NumPy, or None where it takes the long way."""
+    if type(arrays) not in (list, tuple) or not arrays or type(axis) is not int:
+        return None
+    parts = [h.raw_buffer(x) for x in arrays]
+    if any(p is None or p.dtype is not parts[0].dtype for p in parts):
+        return None
+    try:
+        out = join(parts, axis)
+    except ValueError:
+        return None                       # the long way reports the error
+    return h.arrays.wrap(out, all(x.weak_type for x in arrays))
+
+
 def concatenate(arrays, axis=0, dtype=None):
     """The arrays one after the other along `axis`; with axis None, their flattened elements."""
+    if dtype is None:
+        out = _raw_join(np.concatenate, arrays, axis)
+        if out is not None:
+            return out
     xs = _operands("concatenate", arrays)
     if not xs:
         raise ValueError("Need at least one array to concatenate.")
@@ -69,6 +87,10 @@ def stack(arrays, axis=0, out=None, dtype=None):
     """The arrays, all of one shape, along a new axis."""
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.stack is not supported.")
+    if dtype is None:
+        joined = _raw_join(np.stack, arrays, axis)
+        if joined is not None:
+            return joined
     if isinstance(arrays, (Array, np.ndarray)):
         whole = one("stack", arrays)
         whole = whole if dtype is None else lax.convert_element_type(
@@ -318,7 +340,7 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     n = a.shape[axis]
     if isinstance(obj, slice):
         obj = np.arange(n)[obj]
-    elif not h.is_concrete(obj):
+    elif not h.is_concrete(obj) and obj.dtype != np.bool_:
         if obj.ndim == 0:
             obj, assume_unique_indices = lax.reshape(obj, (1,)), True
         return _delete_traced(a, obj, axis, assume_unique_indices)

@@ -74,6 +74,22 @@ def _new_shape(have, count, wanted):
     return dims
 
 
+def _reshaped(a, dims):
+    """`a` with the shape `dims`; a view of the buffer when it is concrete."""
+    data = h.raw_buffer(a)
+    if data is not None:
+        return h.wrap_raw(data.reshape(dims), a)
+    return lax.reshape(a, dims)
+
+
+def _permuted(a, perm):
+    """`a` with its axes in the order `perm`; a view of the buffer when it is concrete."""
+    data = h.raw_buffer(a)
+    if data is not None:
+        return h.wrap_raw(data.transpose(perm), a)
+    return lax.transpose(a, perm)
+
+
 def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """`a` with a new shape of the same size; one size may be -1."""
     a = one("reshape", a)
@@ -81,7 +97,7 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
         raise ValueError("reshape: needed copy None or True, got False (results are new arrays)")
     dims = _new_shape(a.shape, a.size, shape)
     if order == "C":
-        return a if dims == a.shape else lax.reshape(a, dims)
+        return a if dims == a.shape else _reshaped(a, dims)
     if order == "F":
         flipped = lax.reshape(transpose(a), dims[::-1])
         return transpose(flipped)
@@ -109,7 +125,7 @@ def transpose(a, axes=None):
     if sorted(full) != list(range(n)):
         raise TypeError("transpose permutation isn't a permutation of operand dimensions, got "
                         f"permutation {perm} for operand shape {a.shape}.")
-    return a if full == tuple(range(n)) else lax.transpose(a, full)
+    return a if full == tuple(range(n)) else _permuted(a, full)
 
 
 def permute_dims(a, /, axes):
@@ -123,7 +139,7 @@ def matrix_transpose(x, /):
     if x.ndim < 2:
         raise ValueError("x must be at least two-dimensional for matrix_transpose; "
                          f"got ndim={x.ndim}")
-    return lax.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return _permuted(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def swapaxes(a, axis1, axis2):
@@ -134,7 +150,7 @@ def swapaxes(a, axis1, axis2):
         return a
     perm = list(range(a.ndim))
     perm[i], perm[j] = j, i
-    return lax.transpose(a, perm)
+    return _permuted(a, perm)
 
 
 def moveaxis(a, source, destination):
@@ -148,7 +164,7 @@ def moveaxis(a, source, destination):
     perm = [i for i in range(a.ndim) if i not in src]
     for d, s in sorted(zip(dst, src)):
         perm.insert(d, s)
-    return a if perm == list(range(a.ndim)) else lax.transpose(a, perm)
+    return a if perm == list(range(a.ndim)) else _permuted(a, perm)
 
 
 def rollaxis(a, axis, start=0):
@@ -174,7 +190,10 @@ def squeeze(a, axis=None):
         if any(a.shape[i] != 1 for i in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to "
                              f"one, got shape={a.shape} and dimensions={axes}")
-    return lax.squeeze(a, axes) if axes else a
+    if not axes:
+        return a
+    data = h.raw_buffer(a)
+    return lax.squeeze(a, axes) if data is None else h.wrap_raw(data.squeeze(axes), a)
 
 
 def expand_dims(a, axis):
@@ -184,7 +203,8 @@ def expand_dims(a, axis):
     axes = canonical_axes(axis, a.ndim + count)
     if len(set(axes)) != len(axes):
         raise ValueError(f"repeated axis in expand_dims: {axis}")
-    return lax.expand_dims(a, axes)
+    data = h.raw_buffer(a)
+    return lax.expand_dims(a, axes) if data is None else h.wrap_raw(np.expand_dims(data, axes), a)
 
 
 def broadcast_shapes(*shapes):

@@ -14,6 +14,7 @@ import numpy as np
 from toile import lax
 from toile.numpy._promotion import (
     COMPLEX,
+    HALVES,
     as_array,
     as_operand,
     broadcast_to,
@@ -21,8 +22,9 @@ from toile.numpy._promotion import (
     convert,
     inexact,
     literal,
-    promote_dtypes_inexact,
+    promote_dtypes,
     select,
+    strengthen,
 )
 from toile.numpy.reductions import no_out, sum
 from toile.numpy.ufuncs import isnan
@@ -72,8 +74,8 @@ def _sorted_columns(x: Any, weights: Any, skip_nan: bool) -> tuple[Any, Any]:
 
 
 def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
-    """Quantiles `q` (k,) of sorted columns `x` (n, m)."""
-    dtype = x.dtype
+    """Quantiles `q` (k,) of sorted columns `x` (n, m), which may have another dtype."""
+    dtype = q.dtype
     if skip_nan:
         count = sum(lax.bitwise_not(isnan(x)), 0, dtype, keepdims=True)
     else:
@@ -84,7 +86,6 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
     place = lax.mul(lax.broadcast_in_dim(q, shape, (0,)), last)
     low, high = lax.floor(place), lax.ceil(place)
     high_weight = lax.sub(place, low)
-    low_weight = lax.sub(literal(1, dtype), high_weight)
     zero = literal(0, dtype)
     rows = [convert(lax.max(zero, lax.min(p, last)), _INT32) for p in (low, high)]
     below, above = _look_up(x, rows[0]), _look_up(x, rows[1])
@@ -93,18 +94,19 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
     if method == "higher":
         return above
     if method == "midpoint":
-        return lax.mul(lax.add(below, above), literal(0.5, dtype))
-    high_weight, low_weight = (broadcast_to(w, below.shape) for w in (high_weight, low_weight))
+        return lax.mul(lax.add(below, above), literal(0.5, x.dtype))
+    weight = broadcast_to(high_weight, below.shape)
     if method == "nearest":
-        return select(lax.le(high_weight, literal(0.5, dtype)), below, above)
-    return lax.add(lax.mul(below, low_weight), lax.mul(above, high_weight))
+        return select(lax.le(weight, literal(0.5, dtype)), below, above)
+    below, above, weight = promote_dtypes(below, above, weight)
+    rest = lax.sub(literal(1, weight.dtype), weight)
+    return lax.add(lax.mul(below, rest), lax.mul(above, weight))
 
 
 def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
     """The least element whose share of the weight at or below it reaches `q`."""
-    dtype = x.dtype
     if weights is None:
-        weights = lax.full(x.shape, 1, dtype)
+        weights = lax.full(x.shape, 1, q.dtype)
     if skip_nan:
         weights = select(isnan(x), 0, weights)
     cdf = lax.cumsum(weights, axis=0)
@@ -131,8 +133,10 @@ def _quantile(
         raise NotImplementedError(
             f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights."
         )
-    a, q = promote_dtypes_inexact(as_operand(name, a), as_operand(name, q, 1))
-    a, q = convert(a, a.dtype), convert(q, q.dtype)
+    as_operand(name, q, 1)
+    a, q = strengthen(inexact(name, a)), strengthen(inexact(name, q))
+    if q.dtype in HALVES:
+        q = convert(q, np.dtype("float32"))  # positions in long arrays need more digits
     if a.dtype in COMPLEX:
         raise ValueError(
             f"{name} does not support complex input, as the operation is poorly defined."
@@ -142,7 +146,7 @@ def _quantile(
     axes = canonicalize_axes(axis, a.ndim)
     kept = tuple(n for i, n in enumerate(a.shape) if i not in axes)
     if weights is not None:
-        weights = _aligned(convert(as_array(name, weights), a.dtype), a.shape, axes)
+        weights = _aligned(convert(as_array(name, weights), q.dtype), a.shape, axes)
         weights = _columns(weights, axes)
     x, weights = _sorted_columns(_columns(a, axes), weights, skip_nan)
     points = lax.reshape(q, (q.size,))
@@ -150,7 +154,7 @@ def _quantile(
         result = _inverted_cdf(x, weights, points, skip_nan)
     else:
         result = _interpolated(x, points, method, skip_nan)
-    result = lax.reshape(result, (*q.shape, *kept))
+    result = convert(lax.reshape(result, (*q.shape, *kept)), a.dtype)
     return lax.expand_dims(result, tuple(q.ndim + a for a in axes)) if keepdims else result
 
 

@@ -195,6 +195,11 @@ def max(
     where: Any = None,
 ) -> Any:
     """The greatest element over `axis`; NaN if there is one."""
+    if (
+        type(a) is DeviceArray and not keepdims and initial is None and where is None
+        and out is None and not a.weak_type and a.size
+    ):
+        return lax.reduce_max(a, canonicalize_axes(axis, a.ndim))
     return _reduce(_MAX, a, axis, None, out, keepdims, initial, where)
 
 
@@ -203,6 +208,11 @@ def min(
     where: Any = None,
 ) -> Any:
     """The least element over `axis`; NaN if there is one."""
+    if (
+        type(a) is DeviceArray and not keepdims and initial is None and where is None
+        and out is None and not a.weak_type and a.size
+    ):
+        return lax.reduce_min(a, canonicalize_axes(axis, a.ndim))
     return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
 
 
@@ -210,14 +220,20 @@ def all(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
     """Whether every element over `axis` differs from zero."""
-    return _reduce(_ALL, truth(as_array("all", a)), axis, None, out, keepdims, None, where)
+    a = truth(as_array("all", a))
+    if type(a) is DeviceArray and not keepdims and where is None and out is None:
+        return lax.reduce_and(a, canonicalize_axes(axis, a.ndim))
+    return _reduce(_ALL, a, axis, None, out, keepdims, None, where)
 
 
 def any(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
     """Whether some element over `axis` differs from zero."""
-    return _reduce(_ANY, truth(as_array("any", a)), axis, None, out, keepdims, None, where)
+    a = truth(as_array("any", a))
+    if type(a) is DeviceArray and not keepdims and where is None and out is None:
+        return lax.reduce_or(a, canonicalize_axes(axis, a.ndim))
+    return _reduce(_ANY, a, axis, None, out, keepdims, None, where)
 
 
 amax, amin = max, min

@@ -117,11 +117,26 @@ def choose(a, choices, out=None, mode="raise"):
 
 # Taking by index.
 
+def _raw_take(a, indices, axis):
+    """NumPy's take on concrete buffers with indices in bounds, or None."""
+    x, i = raw_buffer(a), raw_buffer(indices)
+    if x is None or i is None or i.dtype.kind not in "iu" or not i.size or not x.ndim:
+        return None
+    try:
+        return h.wrap_raw(np.asarray(x.take(i, axis)), a)      # NumPy raises when out of bounds
+    except (IndexError, ValueError, TypeError):
+        return None
+
+
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
     """Elements of `a` at `indices` along `axis`; out of bounds gives NaN (or the least integer)."""
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.take is not supported.")
+    if mode is None:
+        taken = _raw_take(a, indices, axis)
+        if taken is not None:
+            return taken
     check("take", a, indices)
     a, indices = arr(a), indices if isinstance(indices, np.ndarray) else arr(indices)
     if axis is None:

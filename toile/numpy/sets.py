@@ -194,7 +194,8 @@ def _picked(values, mask, size, fill_value, default):
     fill = default if fill_value is None else fill_value
     out = indexing.get(values, (rows,))
     if fill is None:
-        return out
+        # the least element found, or zero when there is none
+        fill = selection.where(reductions.any(mask), out[0], 0) if size else 0
     real = lax.lt(rows, lax.full_like(rows, n))
     return selection.where(real, out, lax.convert_element_type(arr(fill), out.dtype))
 

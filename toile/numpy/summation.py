@@ -106,6 +106,29 @@ def _plan(subscripts, shapes, optimize):
     return terms, out, order
 
 
+@functools.lru_cache(maxsize=4096)
+def _simple(subscripts, shapes):
+    """(dimension numbers, permutation or None) when two operands need one dot_general and no more.
+
+    That is so when no label repeats within an operand, none is summed alone, and sizes agree.
+    """
+    (xs, ys), out, _ = _plan(subscripts, shapes, "auto")
+    sizes = _sizes((xs, ys), shapes, subscripts)
+    if len(set(xs)) != len(xs) or len(set(ys)) != len(ys):
+        return None
+    if any(sizes[c] != n for t, s in zip((xs, ys), shapes) for c, n in zip(t, s)):
+        return None
+    if any(c not in out for c in set(xs) ^ set(ys)):
+        return None
+    batch = [c for c in xs if c in ys and c in out]
+    summed = [c for c in xs if c in ys and c not in out]
+    places = lambda labels, t: tuple(t.index(c) for c in labels)
+    numbers = ((places(summed, xs), places(summed, ys)), (places(batch, xs), places(batch, ys)))
+    made = "".join(batch) + "".join(c for c in xs + ys if c not in batch and c not in summed)
+    perm = tuple(made.index(c) for c in out)
+    return numbers, None if perm == tuple(range(len(perm))) else perm
+
+
 def _simplify(x, labels, keep, sizes):
     """Take diagonals of repeated labels; sum out labels nobody else needs; drop broadcast axes."""
     for c in dict.fromkeys(labels):
@@ -158,6 +181,14 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     arrays = promote(*operands)
     weak = all(x.weak_type for x in arrays)
     shapes = tuple(x.shape for x in arrays)
+    if len(arrays) == 2:
+        simple = _simple(subscripts, shapes)
+        if simple is not None:
+            numbers, perm = simple
+            x = (_dot_general or lax.dot_general)(*arrays, numbers, precision=precision,
+                                                  preferred_element_type=preferred)
+            x = lax.transpose(x, perm) if perm else x
+            return x if x.weak_type == weak else h.with_dtype(x, x.dtype, weak)
     if isinstance(optimize, list):
         optimize = tuple(tuple(p) if isinstance(p, list) else p for p in optimize)
     terms, target, order = _plan(subscripts, shapes, optimize)

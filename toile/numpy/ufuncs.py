@@ -19,13 +19,13 @@ from toile.numpy._promotion import (
     UNSIGNED_INTEGERS,
     as_array,
     convert,
+    default_float,
     inexact,
     inexact_pair,
     literal,
     numeric_pair,
     pair,
     select,
-    to_inexact,
 )
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 def add(x: Any, y: Any, /) -> Any:
     """x + y; logical or for booleans."""
     x, y = pair("add", x, y)
-    return lax.bitwise_or(x, y) if x.dtype == BOOL else lax.add(x, y)
+    return lax.bitwise_or(x, y) if x.dtype is BOOL else lax.add(x, y)
 
 
 def subtract(x: Any, y: Any, /) -> Any:
@@ -59,7 +59,7 @@ def subtract(x: Any, y: Any, /) -> Any:
 def multiply(x: Any, y: Any, /) -> Any:
     """x * y; logical and for booleans."""
     x, y = pair("multiply", x, y)
-    return lax.bitwise_and(x, y) if x.dtype == BOOL else lax.mul(x, y)
+    return lax.bitwise_and(x, y) if x.dtype is BOOL else lax.mul(x, y)
 
 
 def true_divide(x1: Any, x2: Any, /) -> Any:
@@ -96,7 +96,7 @@ def absolute(x: Any, /) -> Any:
     """The magnitude of x."""
     x = as_array("absolute", x)
     dtype = x.dtype
-    return x if dtype == BOOL or dtype in UNSIGNED_INTEGERS else lax.abs(x)
+    return x if dtype is BOOL or dtype in UNSIGNED_INTEGERS else lax.abs(x)
 
 
 def abs(x: Any, /) -> Any:
@@ -120,7 +120,7 @@ def sign(x: Any, /) -> Any:
 def square(x: Any, /) -> Any:
     """x * x."""
     x = as_array("square", x)
-    return lax.square(convert(x, np.dtype("int32")) if x.dtype == BOOL else x)
+    return lax.square(convert(x, np.dtype("int32")) if x.dtype is BOOL else x)
 
 
 def reciprocal(x: Any, /) -> Any:
@@ -307,7 +307,7 @@ def rint(x: Any, /) -> Any:
     """The nearest whole number; halves go to the even one."""
     x = as_array("rint", x)
     if _whole(x):
-        return convert(x, to_inexact(x.dtype))
+        return convert(x, default_float())
     if x.dtype in COMPLEX:
         return lax.complex(rint(lax.real(x)), rint(lax.imag(x)))
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
@@ -411,7 +411,7 @@ def isfinite(x: Any, /) -> Any:
 
 def truth(x: Any) -> Any:
     """Whether each element of an array differs from zero."""
-    return x if x.dtype == BOOL else lax.ne(x, literal(0, x.dtype))
+    return x if x.dtype is BOOL else lax.ne(x, literal(0, x.dtype))
 
 
 def logical_and(x: Any, y: Any, /) -> Any:

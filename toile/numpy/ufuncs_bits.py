@@ -24,8 +24,8 @@ from toile.numpy._promotion import (
     inexact_pair,
     literal,
     pair,
-    promote_args_inexact,
     select,
+    to_inexact,
 )
 from toile.numpy.ufuncs import isinf, isnan
 
@@ -121,7 +121,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     x1, x2 = as_array("ldexp", x1), as_array("ldexp", x2, 1)
     if x2.dtype in INEXACT or x1.dtype in COMPLEX:
         raise ValueError(f"ldexp not supported for input types {(x1.dtype, x2.dtype)}")
-    dtype = promote_args_inexact("ldexp", x1, x2)[0].dtype
+    dtype = to_inexact(x1.dtype)
     x1, x2 = pair("ldexp", convert(x1, dtype), convert(x2, dtype))
     x1, x2 = full_pair("ldexp", x1, x2)
     mantissa, exponent = _frexp(x1)

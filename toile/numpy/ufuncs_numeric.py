@@ -28,6 +28,7 @@ from toile.numpy._promotion import (
     as_array,
     as_operand,
     convert,
+    default_float,
     full_pair,
     inexact,
     inexact_pair,
@@ -166,10 +167,13 @@ def lcm(x1: Any, x2: Any) -> Any:
 
 def power(x1: Any, x2: Any, /) -> Any:
     """x1 to the power x2; a whole-number constant x2 is done by multiplication."""
+    if type(x2) is int and type(x1) is DeviceArray and not x1.weak_type:
+        if x1.dtype is not BOOL:
+            return lax.integer_pow(x1, x2)
     if not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_)):
         x1 = as_operand("power", x1)
         dtype, weak = promote_pair(*pair_of(x1), *pair_of(as_operand("power", x2, 1)))
-        if dtype == BOOL:
+        if pair_of(x1)[0] == BOOL:
             dtype = _INT32
         return lax.integer_pow(convert(x1, dtype, weak and pair_of(x1)[1]), int(x2))
     exponent = as_operand("power", x2, 1)
@@ -272,10 +276,12 @@ def _share(exp: Any, x: Any, out: Any) -> Any:
     return exp(lax.sub(_no_infinity(x), _no_infinity(out)))
 
 
-@custom_jvp
-def _logaddexp_e(x1: Any, x2: Any) -> Any:
+def _plain_logaddexp(x1: Any, x2: Any) -> Any:
     form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
     return form(lax.exp, 1, x1, x2)
+
+
+_logaddexp_e = custom_jvp(_plain_logaddexp)
 
 
 @_logaddexp_e.defjvp
@@ -286,10 +292,13 @@ def _logaddexp_e_jvp(primals: Any, tangents: Any) -> Any:
     return out, lax.add(*shares)
 
 
-@custom_jvp
-def _logaddexp_2(x1: Any, x2: Any) -> Any:
+def _plain_logaddexp2(x1: Any, x2: Any) -> Any:
     form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
-    return form(lax.exp2, 1 / np.log(2), x1, x2)
+    return form(lax.exp2, _PER_OCTAVE, x1, x2)
+
+
+_PER_OCTAVE = float(1 / np.log(2))
+_logaddexp_2 = custom_jvp(_plain_logaddexp2)
 
 
 @_logaddexp_2.defjvp
@@ -302,12 +311,14 @@ def _logaddexp_2_jvp(primals: Any, tangents: Any) -> Any:
 
 def logaddexp(x1: Any, x2: Any, /) -> Any:
     """log(exp(x1) + exp(x2)) without overflow on the way."""
-    return _logaddexp_e(*full_pair("logaddexp", x1, x2))
+    function = _plain_logaddexp if state.trace is None else _logaddexp_e
+    return function(*full_pair("logaddexp", x1, x2))
 
 
 def logaddexp2(x1: Any, x2: Any, /) -> Any:
     """log2(2**x1 + 2**x2) without overflow on the way."""
-    return _settled(_logaddexp_2(*full_pair("logaddexp2", x1, x2)))
+    function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
+    return _settled(function(*full_pair("logaddexp2", x1, x2)))
 
 
 # Special functions.
@@ -385,15 +396,25 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
     if arr is None:
         raise ValueError("No input was provided to the clip function.")
     arr = as_array("clip", arr)
-    if any(np.iscomplexobj(v) or getattr(v, "dtype", None) in COMPLEX for v in (arr, min, max)):
+    if min is not None:
+        arr, low = pair("clip", arr, min)
+        _refuse_complex(arr)
+        arr = lax.max(low, arr)
+    if max is not None:
+        arr, high = pair("clip", arr, max)
+        _refuse_complex(arr)
+        arr = lax.min(high, arr)
+    _refuse_complex(arr)
+    return arr
+
+
+def _refuse_complex(x: Any) -> None:
+    if x.dtype in COMPLEX:
         raise ValueError(
             "Clip received a complex value either through the input or the min/max keywords. "
             "Complex values have no ordering and cannot be clipped (take the real or imaginary "
             "part first)."
         )
-    if min is not None:
-        arr = lax.max(*pair("clip", min, arr))
-    return arr if max is None else lax.min(*pair("clip", max, arr))
 
 
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
@@ -450,7 +471,9 @@ def nan_to_num(
 
 def angle(z: Any, deg: bool = False) -> Any:
     """The argument of complex numbers, in radians or degrees."""
-    z = inexact("angle", z)
+    z = as_array("angle", z)
+    if z.dtype not in INEXACT:
+        z = convert(z, default_float(), z.weak_type)
     complex_valued = z.dtype in COMPLEX
     re, im = (lax.real(z), lax.imag(z)) if complex_valued else (z, lax.full(z.shape, 0, z.dtype))
     result = lax.atan2(im, re)

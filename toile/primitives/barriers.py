@@ -6,7 +6,6 @@ May import the engine only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval, Zero

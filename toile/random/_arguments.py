@@ -11,7 +11,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes, tracing
-from toile.engine.arrays import Array, DeviceArray, wrap
+from toile.engine.arrays import Array, DeviceArray, KeyArray, wrap
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.primitives.arrays import special
 from toile.primitives.random import random_split, random_wrap
@@ -193,6 +193,13 @@ def _halves(x):
     t = x * x.dtype.type(2**bits + 1)
     high = t - (t - x)
     return high, x - high
+
+
+def concrete_words(key):
+    """The NumPy words of typed keys when nothing is being traced, else None."""
+    if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
+        return key._data
+    return None
 
 
 def log(x):

@@ -11,7 +11,8 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import Array
+from toile.engine.arrays import Array, wrap
+from toile.primitives.arrays.threefry import float_layout, unit_floats
 from toile.primitives.random import random_bits
 from toile.random import _arguments as args
 from toile.random._arguments import convert
@@ -46,29 +47,15 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=N
 
 def unit(key, shape, dtype):
     """Uniform floats in [0, 1) for a typed key or, elementwise, an array of keys."""
-    width, mantissa, ones, one = _layout(dtype)
-    drawn = 8 if mantissa < 8 else width
+    words = args.concrete_words(key)
+    if words is not None:
+        return wrap(unit_floats(np, words, shape, dtype))
+    width, drawn, shift, one = float_layout(dtype)
     words = random_bits(key, drawn, shape)
     if drawn != width:
         words = convert(words, UNSIGNED[width])
-    # Random mantissa bits under the exponent of 1 make a float in [1, 2).
-    words = lax.shift_right_logical(words, words.dtype.type(drawn - mantissa))
-    words = lax.bitwise_or(words, ones)
+    words = lax.bitwise_or(lax.shift_right_logical(words, shift), one.view(UNSIGNED[width]))
     return lax.bitcast_convert_type(words, dtype) - one
-
-
-_layouts = {}
-
-
-def _layout(dtype):
-    """Bit width, mantissa bits, the bits of 1 and 1 itself, for a floating dtype."""
-    if dtype not in _layouts:
-        info = dtypes.finfo(dtype)
-        if info.bits not in UNSIGNED:
-            raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
-        one = np.ones((), dtype)
-        _layouts[dtype] = info.bits, info.nmant, one.view(UNSIGNED[info.bits])[()], one[()]
-    return _layouts[dtype]
 
 
 def uniform_between(key, shape, dtype, minval, maxval):

@@ -10,6 +10,9 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.arrays import wrap
+from toile.primitives.arrays import special
+from toile.primitives.arrays.threefry import unit_floats
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import uniform_between, unit
@@ -34,7 +37,7 @@ def _bounds_of(dtype):
     """The float next to -1, and sqrt(2), in `dtype`."""
     if dtype not in _bounds:
         low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
-        _bounds[dtype] = low, np.array(np.sqrt(2), dtype)[()]
+        _bounds[dtype] = low[()], np.array(np.sqrt(2), dtype)[()]
     return _bounds[dtype]
 
 
@@ -45,13 +48,16 @@ def standard_normal(key, shape, dtype):
         re, im = (standard_normal(k, shape, real).astype(dtype) for k in args.split_key(key))
         return (re + 1j * im) / np.array(np.sqrt(2), dtype)
     low, root = _bounds_of(dtype)
-    return lax.erf_inv(_symmetric(key, shape, dtype, low)) * root
-
-
-def _symmetric(key, shape, dtype, low):
-    """Uniform floats in (-1, 1); 2 u + low rounds once since 2 u is exact."""
-    low = low[()]
-    return lax.max(low, unit(key, shape, dtype) * dtype.type(2) + low)
+    two = dtype.type(2)  # 2 u is exact, so 2 u + low rounds once
+    words = args.concrete_words(key)
+    if words is None:
+        return lax.erf_inv(lax.max(low, unit(key, shape, dtype) * two + low)) * root
+    x = unit_floats(np, words, shape, dtype)
+    x *= two
+    x += low
+    x = special.erf_inv(np, np.maximum(x, low))
+    x *= root
+    return wrap(x)
 
 
 def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
@@ -164,9 +170,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     shape = (shape or parameters) + parameters
     length_key, sign_key = args.split_key(key)
     x = signs(sign_key, shape, dtype) * _maxwell(length_key, shape, dtype)
-    if dtypes.result_type(x, scale, loc) != dtype:
-        return x * scale + loc
-    return args.fused(x, jnp.asarray(scale, dtype), jnp.asarray(loc, dtype))
+    return x * scale + loc
 
 
 def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):

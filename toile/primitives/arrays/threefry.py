@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 Array = Any  # numpy.ndarray or cupy.ndarray
@@ -60,6 +61,28 @@ def random_bits(xp: ModuleType, keys: Array, bit_width: int, shape: Shape) -> Ar
         return bits
     x0 ^= x1  # in place, and an array also at rank 0
     return x0 if bit_width == 32 else x0.astype(UNSIGNED[bit_width])
+
+
+def unit_floats(xp: ModuleType, keys: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Uniform floats in [0, 1): random mantissa bits under the exponent of 1, less 1."""
+    width, drawn, shift, one = float_layout(dtype)
+    words = random_bits(xp, keys, drawn, shape).astype(UNSIGNED[width], copy=False)
+    words >>= shift
+    words |= one.view(UNSIGNED[width])
+    floats = words.view(dtype)
+    floats -= one
+    return floats
+
+
+@cache
+def float_layout(dtype: np.dtype) -> tuple[int, int, Array, Array]:
+    """Bits of a float, bits drawn for it, how far they are shifted down, and the number 1."""
+    info = ml_dtypes.finfo(dtype)
+    if info.bits not in UNSIGNED:
+        raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
+    drawn = 8 if info.nmant < 8 else info.bits
+    unsigned = UNSIGNED[info.bits]
+    return info.bits, drawn, unsigned(drawn - info.nmant), np.ones((), dtype)[()]
 
 
 def split(xp: ModuleType, keys: Array, shape: Shape) -> Array:

@@ -1,0 +1,136 @@
+"""Where the parts of an array are: the abstract Sharding, and all of it on one device.
+
+A sharding says which devices hold an array and which indices each one has; shardings over a mesh
+are in `toile.parallel`. May import nothing of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Shape = tuple[int, ...]
+Index = tuple[slice, ...]
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+def checked_memory_kind(kind: str | None) -> str:
+    """The kind of memory asked for, or the usual one."""
+    if kind is None:
+        return "device"
+    if kind not in MEMORY_KINDS:
+        raise ValueError(f"memory_kind: needed one of {', '.join(MEMORY_KINDS)}, got {kind!r}")
+    return kind
+
+
+class Sharding:
+    """How an array is laid out over devices."""
+
+    __slots__ = ()
+
+    @property
+    def device_set(self) -> set[Any]:
+        """The devices that hold a part."""
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds all of the array."""
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can read every part."""
+        return all(d.process_index == 0 for d in self.device_set)
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.device_set)
+
+    @property
+    def memory_kind(self) -> str | None:
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
+        """Which indices each device has of an array of this shape."""
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    def shard_shape(self, global_shape: Shape) -> Shape:
+        """The shape of one device's part."""
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether both place arrays of rank `ndim` alike."""
+        raise NotImplementedError("Subclasses should implement this method.")
+
+    @property
+    def addressable_devices(self) -> set[Any]:
+        """The devices of this process among them."""
+        return {d for d in self.device_set if d.process_index == 0}
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        return bool(self.addressable_devices)
+
+    def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
+        """Which indices each device of this process has."""
+        own = self.addressable_devices
+        return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in own}
+
+
+class SingleDeviceSharding(Sharding):
+    """All of an array on one device."""
+
+    __slots__ = ("_device", "_memory_kind")
+    is_fully_replicated = True
+    is_fully_addressable = True
+    num_devices = 1
+
+    def __init__(self, device: Any, *, memory_kind: str | None = None):
+        self._device, self._memory_kind = device, checked_memory_kind(memory_kind)
+
+    @property
+    def memory_kind(self) -> str:
+        return self._memory_kind
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self._device, memory_kind=kind)
+
+    @property
+    def device_set(self) -> set[Any]:
+        return {self._device}
+
+    def shard_shape(self, global_shape: Shape) -> Shape:
+        return tuple(global_shape)
+
+    def devices_indices_map(self, global_shape: Shape) -> dict[Any, Index]:
+        return {self._device: (slice(None),) * len(global_shape)}
+
+    def check_compatible_aval(self, aval_shape: Shape) -> None:
+        """Nothing: every shape fits on one device."""
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        if not isinstance(other, Sharding) or other.num_devices != 1:
+            return False
+        return other.device_set == {self._device} and other.memory_kind == self._memory_kind
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SingleDeviceSharding):
+            return NotImplemented
+        return self._device is other._device and self._memory_kind == other._memory_kind
+
+    def __hash__(self) -> int:
+        return hash((self._device, self._memory_kind))
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self._memory_kind})"
+
+    def __reduce__(self) -> Any:
+        return _single, (self._device, self._memory_kind)
+
+
+def _single(device: Any, kind: str) -> SingleDeviceSharding:
+    return SingleDeviceSharding(device, memory_kind=kind)

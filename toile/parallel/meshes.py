@@ -1,0 +1,387 @@
+"""Meshes: devices arranged along named axes, with or without the devices themselves.
+
+`Mesh` holds devices, `AbstractMesh` sizes only. The mesh in force (`set_mesh`) is a context, so
+jitted functions are traced again when it changes. Equal meshes are one object.
+May import the engine.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine import devices as engine_devices
+from toile.engine.contexts import Context
+from toile.engine.tracing import state
+
+
+class AxisType(enum.Enum):
+    """Who decides about shardings along an axis: the compiler, the types, or the user."""
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """What is known of a device that need not exist."""
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+    def __repr__(self) -> str:
+        return (f"device_kind={self.device_kind}, num_cores={self.num_cores}, "
+                f"platform={self.platform}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManualAxisType:
+    """How a value inside shard_map depends on the manual axes."""
+
+    varying: frozenset[Any] = frozenset()
+    unreduced: frozenset[Any] = frozenset()
+    reduced: frozenset[Any] = frozenset()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.varying or self.unreduced or self.reduced)
+
+
+def _types_of(axis_types: Any, names: Sequence[Any], default: AxisType) -> tuple[AxisType, ...]:
+    """One type per axis."""
+    if axis_types is None:
+        return (default,) * len(names)
+    found = (axis_types,) * len(names) if isinstance(axis_types, AxisType) else tuple(axis_types)
+    if any(not isinstance(t, AxisType) for t in found):
+        raise TypeError(f"mesh: needed axis_types of type AxisType, got {axis_types!r}")
+    if len(found) != len(names):
+        raise ValueError(
+            "Number of axis names should match the number of axis_types. Got "
+            f"axis_names={tuple(names)} and axis_types={found}"
+        )
+    return found
+
+
+class _Named:
+    """What meshes with and without devices share: sizes by axis name."""
+
+    axis_names: tuple[Any, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    @property
+    def shape(self) -> OrderedDict[Any, int]:
+        return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    def _of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is kind)
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Manual)
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        return all(t is AxisType.Auto for t in self.axis_types)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        return all(t is AxisType.Explicit for t in self.axis_types)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        return all(t is AxisType.Manual for t in self.axis_types)
+
+    def _sizes_text(self) -> str:
+        return ", ".join(f"{n!r}: {s}" for n, s in self.shape_tuple)
+
+
+_meshes: dict[Any, Mesh] = {}
+_lock = threading.Lock()
+
+
+class Mesh(_Named):
+    """An array of devices whose axes have names."""
+
+    devices: np.ndarray
+
+    def __new__(
+        cls, devices: Any, axis_names: Any, axis_types: Any = None
+    ) -> Mesh:
+        grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        if any(n is None for n in names):
+            raise ValueError(f"Mesh axis names cannot be None. Got: {names}")
+        if grid.ndim != len(names):
+            raise ValueError(
+                "Mesh requires the ndim of its first argument (`devices`) to equal the length of "
+                f"its second argument (`axis_names`), but got devices.ndim == {grid.ndim} and "
+                f"len(axis_names) == {len(names)}."
+            )
+        types = _types_of(axis_types, names, AxisType.Auto)
+        key = (tuple(grid.flat), grid.shape, names, types)
+        with _lock:
+            found = _meshes.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                found.devices = grid.copy()
+                found.devices.flags.writeable = False
+                found.axis_names, found.axis_sizes, found.axis_types = names, grid.shape, types
+                _meshes[key] = found
+        return found
+
+    def __reduce__(self) -> Any:
+        return Mesh, (self.devices, self.axis_names, self.axis_types)
+
+    @property
+    def size(self) -> int:
+        return self.devices.size if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        return self.size == 0
+
+    @property
+    def is_scalar(self) -> bool:
+        return False
+
+    @property
+    def is_multi_process(self) -> bool:
+        return len({d.process_index for d in self.devices.flat}) > 1
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        return np.vectorize(lambda d: d.id, otypes=[int])(self.devices)
+
+    @property
+    def local_devices(self) -> list[Any]:
+        return [d for d in self.devices.flat if d.process_index == 0]
+
+    @property
+    def local_mesh(self) -> Mesh:
+        return self
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        first = self.devices.flat[0] if self.size else None
+        device = None if first is None else AbstractDevice(first.device_kind, None, first.platform)
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types,
+                            abstract_device=device)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """A mesh with some of its parts replaced."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    def __enter__(self) -> Mesh:
+        entered.stack.append(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        entered.stack.pop()
+
+    def __str__(self) -> str:
+        if not self.axis_names:
+            return "Mesh()"
+        return f"Mesh({self._sizes_text()}, axis_types={self.axis_types})"
+
+    def __repr__(self) -> str:
+        types = f", axis_types={self.axis_types}" if self.axis_names else ""
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}{types})"
+
+
+class AbstractMesh(_Named):
+    """Names and sizes of axes, without devices: enough to trace for a machine one lacks."""
+
+    def __init__(
+        self, axis_sizes: Sequence[int], axis_names: Sequence[Any], axis_types: Any = None, *,
+        abstract_device: Any = None,
+    ):
+        self.axis_sizes, self.axis_names = tuple(axis_sizes), tuple(axis_names)
+        if len(self.axis_sizes) != len(self.axis_names):
+            raise ValueError(
+                f"AbstractMesh: needed one size per axis name, got sizes {self.axis_sizes} and "
+                f"names {self.axis_names}"
+            )
+        self.axis_types = _types_of(axis_types, self.axis_names, AxisType.Auto)
+        self.abstract_device = abstract_device
+
+    @property
+    def empty(self) -> bool:
+        return self.size == 0
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def _lacks(self, what: str) -> Any:
+        raise ValueError(f"AbstractMesh does not implement {what}")
+
+    devices = property(lambda self: self._lacks("devices"))
+    device_ids = property(lambda self: self._lacks("device_ids"))
+    is_multi_process = property(lambda self: self._lacks("is_multi_process"))
+    local_devices = property(lambda self: self._lacks("local_devices"))
+    local_mesh = property(lambda self: self._lacks("local_mesh"))
+
+    def update(
+        self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None,
+        **kwargs: Any,
+    ) -> AbstractMesh:
+        """A mesh with some of its parts replaced."""
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            abstract_device=kwargs.get("abstract_device", self.abstract_device),
+        )
+
+    def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
+        """A mesh with other types for some axes."""
+        types = [name_to_type.get(n, t)
+                 for n, t in zip(self.axis_names, self.axis_types, strict=True)]
+        return self.update(axis_types=tuple(types))
+
+    def _key(self) -> Any:
+        return self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractMesh) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        sizes = self._sizes_text() or "()"
+        device = f", {self.abstract_device}" if self.abstract_device is not None else ""
+        return f"AbstractMesh({sizes}, axis_types={self.axis_types}{device})"
+
+
+EMPTY = Mesh(np.empty((), dtype=object), ())
+EMPTY_ABSTRACT = AbstractMesh((), ())
+
+
+# -------------------------------------------------------------------------- the mesh in force
+
+
+class _Entered(threading.local):
+    """Meshes entered by `with mesh:`, innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Mesh] = []
+
+
+entered = _Entered()
+_concrete = Context(EMPTY)
+_abstract = Context(EMPTY_ABSTRACT)
+
+
+def get_mesh() -> Mesh:
+    """The mesh that `set_mesh` put in force; an empty one if none."""
+    if state.trace is not None and state.trace.staging:
+        raise ValueError(
+            "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
+            "`toile.sharding.get_abstract_mesh()`?"
+        )
+    return _concrete.value
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """Axis names and sizes of the mesh in force."""
+    return _abstract.value
+
+
+def mesh_in_force() -> Any:
+    """The mesh of `set_mesh`, of `use_abstract_mesh` or of `with mesh:`, or an empty one."""
+    if not _concrete.value.empty:
+        return _concrete.value
+    if not _abstract.value.empty:
+        return _abstract.value
+    return entered.stack[-1] if entered.stack else EMPTY
+
+
+class set_mesh:
+    """Put a mesh in force: at once, and as a context manager until the end of its block."""
+
+    def __init__(self, mesh: Mesh | None):
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise ValueError(f"Expected mesh of type `toile.sharding.Mesh`. Got {type(mesh)}")
+        if state.trace is not None and state.trace.staging:
+            raise ValueError("`set_mesh` can only be used outside of `toile.jit`.")
+        self.prev_mesh, self.prev_abstract_mesh = _concrete.value, _abstract.value
+        _concrete.set(EMPTY if mesh is None else mesh)
+        _abstract.set(EMPTY_ABSTRACT if mesh is None else mesh.abstract_mesh)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        _concrete.set(self.prev_mesh)
+        _abstract.set(self.prev_abstract_mesh)
+
+
+class use_abstract_mesh:
+    """Put the names and sizes of a mesh in force for a block."""
+
+    def __init__(self, mesh: AbstractMesh):
+        if not isinstance(mesh, AbstractMesh):
+            raise ValueError(
+                f"Expected mesh of type `toile.sharding.AbstractMesh`. Got {type(mesh)}"
+            )
+        self.mesh = mesh
+        self.prev: list[AbstractMesh] = []
+
+    def __enter__(self) -> None:
+        self.prev.append(_abstract.value)
+        _abstract.set(self.mesh)
+
+    def __exit__(self, *_: Any) -> None:
+        _abstract.set(self.prev.pop())
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *,
+    devices: Sequence[Any] | None = None,
+) -> Mesh:
+    """A mesh of the first devices (or of those given) with axes of these sizes."""
+    shape, names = tuple(axis_shapes), tuple(axis_names)
+    available = engine_devices.cpu_devices() if devices is None else list(devices)
+    needed = math.prod(shape)
+    if needed > len(available):
+        raise ValueError(
+            f"make_mesh: Number of devices {len(available)} must be >= the product of mesh_shape "
+            f"{shape} (start with TOILE_CPU_DEVICES={needed} for more CPU devices)"
+        )
+    grid = np.array(available[:needed], dtype=object).reshape(shape)
+    types = _types_of(axis_types, names, AxisType.Explicit) if len(names) == grid.ndim else None
+    return Mesh(grid, names, types)

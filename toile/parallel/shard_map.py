@@ -1,0 +1,230 @@
+"""shard_map: a function of the devices' parts of arrays, over the named axes of a mesh.
+
+Arguments are cut along mesh axes as `in_specs` says, results joined as `out_specs` says; inside,
+collectives see the mesh's axis names. Each mesh axis becomes a vmapped axis, so the meaning does
+not depend on how many devices there are. May import staging and below.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine.arrays import as_array
+from toile.engine.source import where
+from toile.engine.tracing import Array
+from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
+from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
+from toile.parallel.specs import P, axes_of
+from toile.primitives.families import bdim_at, move_axis, reshape
+from toile.primitives.shapes import slice_axis
+from toile.staging.flattening import name_of
+from toile.transforms.vmap import vmap_flat
+
+
+class _Infer:
+    """In place of in_specs or in_axes: take the arguments' own shardings."""
+
+    def __repr__(self) -> str:
+        return "toile.sharding.Infer"
+
+
+Infer = _Infer()
+
+
+def shard_map(
+    f: Any = None, /, *, out_specs: Any, in_specs: Any = Infer, mesh: Any = None,
+    axis_names: Any = frozenset(), check_vma: bool = True,
+) -> Any:
+    """`f` on each device's parts of the arguments; decorates when `f` is not given."""
+    if f is None:
+        return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
+                                   axis_names=axis_names, check_vma=check_vma)
+    if not callable(f):
+        raise TypeError(f"shard_map: needed a callable, got {f!r}")
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(f"shard_map: needed a Mesh or an AbstractMesh, got {mesh!r}")
+
+    @functools.wraps(f)
+    def mapped(*args: Any) -> Any:
+        used = mesh_in_force() if mesh is None else mesh
+        if used.empty:
+            raise ValueError(
+                "shard_map: the context mesh cannot be empty (pass mesh=, or use "
+                "`toile.set_mesh(mesh)` to enter into a mesh context)"
+            )
+        return _Sharded(f, used, axis_names, in_specs, out_specs, check_vma).run(args)
+
+    return mapped
+
+
+def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Any:
+    """`f` on each device's parts along one mesh axis; the mesh is the one in force."""
+    if f is None:
+        return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+
+    def spec(axis: int | None) -> Any:
+        return P() if axis is None else P(*(None,) * axis, axis_name)
+
+    def specs(axes: Any) -> Any:
+        leaves, tree = flatten(axes, is_leaf=lambda x: x is None)
+        return unflatten(tree, [spec(a) for a in leaves])
+
+    in_specs = Infer if in_axes is Infer else specs(in_axes)
+    return shard_map(f, in_specs=in_specs, out_specs=specs(out_axes), axis_names={axis_name})
+
+
+class _Sharded:
+    """One call: arguments are cut, the function is mapped, results are joined."""
+
+    def __init__(self, f: Callable[..., Any], mesh: Any, names: Any, in_specs: Any, out_specs: Any,
+                 check: bool):
+        self.f, self.in_specs, self.out_specs, self.check = f, in_specs, out_specs, check
+        manual = set(names) or set(mesh.axis_names)
+        if not manual <= set(mesh.axis_names):
+            raise ValueError(
+                f"shard_map: needed axis_names among the mesh axes {mesh.axis_names}, got "
+                f"{sorted(manual - set(mesh.axis_names))}"
+            )
+        self.axes = [(n, s) for n, s in mesh.shape_tuple if n in manual]
+        self.sizes = dict(self.axes)
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        leaves, tree = flatten(args)
+        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        specs = self._specs(self.in_specs, args, "in_specs")
+        cut = [self._cut(x, s, i) for i, (x, s) in enumerate(zip(leaves, specs, strict=True))]
+        out_tree: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            outs, found = flatten(self.f(*unflatten(tree, xs)))
+            out_tree.append(found)
+            return [o if isinstance(o, Array) else as_array(o) for o in outs]
+
+        mapped = [axes for _, axes in cut]
+        outs, varying = self._map(flat, [x for x, _ in cut], mapped, 0)
+        dummy = unflatten(out_tree[0], [object()] * len(outs))
+        wanted = self._specs(self.out_specs, dummy, "out_specs")
+        joined = [self._join(o, v, s) for o, v, s in zip(outs, varying, wanted, strict=True)]
+        return unflatten(out_tree[0], joined)
+
+    def _specs(self, given: Any, tree: Any, what: str) -> list[P]:
+        """One spec per leaf; all names are axes of the mesh."""
+        if given is Infer:
+            return [P()] * len(flatten(tree)[0])
+        try:
+            found = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
+        except ValueError as e:
+            raise ValueError(
+                f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: {e}"
+            ) from e
+        specs = [P() if s is None else s for s in found]
+        for s in specs:
+            if not isinstance(s, P):
+                raise TypeError(f"shard_map {what}: needed PartitionSpecs, got {s!r}")
+            unknown = [n for e in s for n in axes_of(e) if n not in self.sizes]
+            if unknown:
+                raise ValueError(
+                    f"shard_map {what} argument must refer to an axis marked as manual "
+                    f"({sorted(self.sizes, key=str)}), but {what} refers to {unknown[0]!r}{where()}"
+                )
+        return specs
+
+    def _cut(self, x: Any, spec: P, number: int) -> tuple[Any, list[Any]]:
+        """The array with one leading axis for each mesh axis it is cut along, in mesh order."""
+        if len(spec) > x.ndim:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed an in_specs entry no longer than "
+                f"the rank of argument leaf {number}, got {spec} for shape {x.shape}"
+            )
+        shape: list[int] = []
+        found: dict[Any, int] = {}
+        rest: list[int] = []
+        entries = [axes_of(e) for e in spec] + [()] * (x.ndim - len(spec))
+        for i, (size, names) in enumerate(zip(x.shape, entries, strict=True)):
+            parts = math.prod(self.sizes[n] for n in names)
+            if size % parts:
+                raise ValueError(
+                    f"shard_map applied to {name_of(self.f)}: needed axis {i} of argument leaf "
+                    f"{number} to be divisible by {parts} (the mesh axes {names}), got shape "
+                    f"{x.shape}"
+                )
+            for n in names:
+                found[n] = len(shape)
+                shape.append(self.sizes[n])
+            rest.append(len(shape))
+            shape.append(size // parts)
+        order = [n for n, _ in self.axes if n in found]
+        if order:
+            x = _transposed(reshape(x, tuple(shape)), [*(found[n] for n in order), *rest])
+        return x, order
+
+    def _map(
+        self, flat: Callable[..., Any], xs: Sequence[Any], mapped: Sequence[Sequence[Any]],
+        level: int,
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """Map over the mesh axes from `level` on; results with their varying axes in front."""
+        if level == len(self.axes):
+            outs = list(flat(*xs))
+            return outs, [[] for _ in outs]
+        name, size = self.axes[level]
+        dims = [0 if name in m else None for m in mapped]
+        inner: list[list[Any]] = []
+
+        def one(*parts: Any) -> list[Any]:
+            outs, varying = self._map(flat, parts, mapped, level + 1)
+            inner[:] = varying
+            return outs
+
+        outs, found = vmap_flat(one, (name, size), xs, dims)
+        results, names = [], []
+        for o, d, v in zip(outs, found, inner, strict=True):
+            results.append(o if d is None else bdim_at(o, d, size, 0))
+            names.append(list(v) if d is None else [name, *v])
+        return results, names
+
+    def _join(self, out: Any, varying: Sequence[Any], spec: P) -> Any:
+        """A result's parts put together along the axes of its spec."""
+        wanted = [n for e in spec for n in axes_of(e)]
+        rank = out.ndim - len(varying)
+        if len(spec) > rank:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed an out_specs entry no longer than "
+                f"the rank of the result, got {spec} for a result of rank {rank}"
+            )
+        names = list(varying)
+        for n in [n for n in varying if n not in wanted]:
+            if self.check:
+                raise ValueError(
+                    f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
+                    f"result that is replicated over mesh axis {n!r}, got one that may vary over it "
+                    "(mention the axis in out_specs, reduce over it with psum or pmean, or pass "
+                    f"check_vma=False){where()}"
+                )
+            out = slice_axis(move_axis(out, names.index(n), 0), 0, 1, 0)
+            out = reshape(out, out.shape[1:])
+            names.remove(n)
+        for n in reversed([n for n in wanted if n not in names]):
+            out = bdim_at(out, None, self.sizes[n], 0)
+            names.insert(0, n)
+        entries = [axes_of(e) for e in spec] + [()] * (rank - len(spec))
+        order: list[int] = []
+        shape: list[int] = []
+        for i, axes in enumerate(entries):
+            order += [names.index(n) for n in axes] + [len(names) + i]
+            size = out.shape[len(names) + i]
+            shape.append(size * math.prod(self.sizes[n] for n in axes))
+        return reshape(_transposed(out, order), tuple(shape)) if names else out
+
+
+def _transposed(x: Any, order: Sequence[int]) -> Any:
+    """The axes of `x` in another order."""
+    names = list(range(x.ndim))
+    for to, n in enumerate(order):
+        at = names.index(n)
+        if at != to:
+            x = move_axis(x, at, to)
+            names.insert(to, names.pop(at))
+    return x

@@ -1,0 +1,192 @@
+"""Shardings, meshes and arrays made of parts, after jax.sharding.
+
+All of an array is on one device so far, whatever sharding it is asked for: the bookkeeping is
+complete, and asking for more devices than there are is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import Array, ConcreteArray, as_array
+from toile.engine.shardings import Sharding, SingleDeviceSharding
+from toile.engine.trees import broadcast_prefix, flatten, unflatten
+from toile.parallel.meshes import (
+    AbstractDevice,
+    AbstractMesh,
+    AxisType,
+    ManualAxisType,
+    Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    make_mesh,
+    mesh_in_force,
+    set_mesh,
+    use_abstract_mesh,
+)
+from toile.parallel.specs import NamedSharding, P, PartitionSpec
+
+__all__ = [
+    "AbstractDevice",
+    "AbstractMesh",
+    "AxisType",
+    "ManualAxisType",
+    "Mesh",
+    "NamedSharding",
+    "P",
+    "PartitionSpec",
+    "Sharding",
+    "SingleDeviceSharding",
+    "auto_axes",
+    "explicit_axes",
+    "get_abstract_mesh",
+    "get_mesh",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
+    "make_mesh",
+    "make_single_device_sharding",
+    "reshard",
+    "set_mesh",
+    "use_abstract_mesh",
+    "use_mesh",
+]
+
+use_mesh = set_mesh
+
+
+def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> Any:
+    """All of an array on one device."""
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
+def _concrete(sharding: Any, what: str) -> Any:
+    """A PartitionSpec on the mesh in force, any other sharding as it is."""
+    if isinstance(sharding, PartitionSpec):
+        mesh = mesh_in_force()
+        if mesh.empty:
+            raise ValueError(
+                f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
+                "pass a NamedSharding)"
+            )
+        return NamedSharding(mesh, sharding)
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}")
+    return sharding
+
+
+def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
+    wanted = sharding.shard_shape(shape)
+    if part.shape != wanted:
+        raise ValueError(
+            f"Expected shard shape {wanted} doesn't match the single device array shape "
+            f"{part.shape}. Shape of Array is {shape} with sharding {sharding}"
+        )
+    return part
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any],
+    dtype: Any = None,
+) -> Any:
+    """An array whose parts `data_callback(index)` gives, one call per device."""
+    shape = tuple(shape)
+    indices = _concrete(sharding, "make_array_from_callback").devices_indices_map(shape)
+    parts = [as_array(data_callback(index)) for index in indices.values()]
+    part = _checked_part(parts[0], shape, sharding)
+    if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
+        raise ValueError(
+            f"make_array_from_callback: needed parts of dtype {dtype}, got {part.dtype}"
+        )
+    return part
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
+    """Arrays from what each process has; one process has all."""
+    leaves, tree = flatten(local_data)
+    shardings = broadcast_prefix(sharding, local_data)
+    if global_shape is not None:
+        for leaf in leaves:
+            if tuple(global_shape) != np.shape(leaf):
+                raise ValueError(
+                    "When calling `make_array_from_process_local_data` on a single process, "
+                    "global_shape should be None or equal to local_data.shape. Got global_shape="
+                    f"{global_shape} and local_data.shape={np.shape(leaf)}."
+                )
+    outs = []
+    for leaf, one in zip(leaves, shardings, strict=True):
+        _concrete(one, "make_array_from_process_local_data").shard_shape(np.shape(leaf))
+        outs.append(as_array(leaf))
+    return unflatten(tree, outs)
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
+) -> Any:
+    """An array of parts that are on their devices already."""
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(
+            "make_array_from_single_device_arrays: needed a list or tuple of arrays, got "
+            f"{type(arrays).__name__}"
+        )
+    if not arrays:
+        raise ValueError(
+            "make_array_from_single_device_arrays: needed one array per device of this process, "
+            "got none"
+        )
+    for a in arrays:
+        if not isinstance(a, ConcreteArray):
+            raise TypeError(
+                f"make_array_from_single_device_arrays: needed arrays, got {type(a).__name__}"
+            )
+    wanted = len(sharding.addressable_devices)
+    if len(arrays) != wanted:
+        raise ValueError(
+            f"make_array_from_single_device_arrays: needed {wanted} arrays, one per device of this "
+            f"process, got {len(arrays)}"
+        )
+    return _checked_part(arrays[0], tuple(shape), sharding)
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """The arrays of a tree under other shardings."""
+    leaves, tree = flatten(xs)
+    shardings = broadcast_prefix(out_shardings, xs)
+    outs = []
+    for x, sharding in zip(leaves, shardings, strict=True):
+        x = x if isinstance(x, Array) else as_array(x)
+        found = _concrete(sharding, "reshard")
+        if isinstance(found, NamedSharding):
+            found.check_compatible_aval(x.shape)
+        found.shard_shape(x.shape)
+        outs.append(x)
+    return unflatten(tree, outs)
+
+
+def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
+    """`f` with shardings along `axes` left to the compiler; on one device, `f` itself."""
+    return _axes_typed(f, "out_sharding")
+
+
+def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = None) -> Any:
+    """`f` with shardings along `axes` in its types; on one device, `f` itself."""
+    return _axes_typed(f, "in_sharding")
+
+
+def _axes_typed(f: Any, option: str) -> Any:
+    if f is None:
+        return lambda g: _axes_typed(g, option)
+
+    @functools.wraps(f)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop(option, None)
+        return f(*args, **kwargs)
+
+    return called
