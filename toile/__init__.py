@@ -6,7 +6,7 @@ Names, signatures, defaults and results are those of JAX and Flax wherever they 
 import importlib
 from typing import Any
 
-from toile import lax, numpy, tree, tree_util
+from toile import _absent, lax, numpy, tree, tree_util
 from toile.api import (
     closure_convert,
     custom_gradient,
@@ -58,6 +58,7 @@ from toile.engine.arrays import Shard
 from toile.engine.config import (
     allow_f16_reductions,
     array_garbage_collection_guard,
+    auto_pcast,
     check_tracer_leaks,
     checking_leaks,
     config,
@@ -74,9 +75,13 @@ from toile.engine.config import (
     explain_cache_misses,
     legacy_prng_key,
     log_compiles,
+    no_execution,
+    no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
+    remove_size_one_mesh_axis_from_type,
     softmax_custom_jvp,
+    thread_guard,
     threefry_partitionable,
     transfer_guard,
     transfer_guard_device_to_device,
@@ -89,41 +94,42 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Array, Tracer as _Tracer
 from toile.numpy.array_methods import install as _install
 from toile.staging.jit import clear_caches
-
-__version__ = "0.1.0"
-__version_info__ = (0, 1, 0)
+from toile.version import __version__ as __version__
+from toile.version import __version_info__ as __version_info__
 
 _install(Array, _Tracer)
+_absent.install()
 
 _LAZY = (
     *("ad_checkpoint", "core", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes"),
     *("errors", "experimental", "flatten_util", "image", "monitoring", "nn", "ops", "profiler"),
-    *("random", "scipy", "sharding", "stages", "test_util", "typing", "parallel"),
+    *("random", "scipy", "sharding", "stages", "test_util", "typing", "parallel", "distributed"),
+    *("ref", "version"),
 )
 _FROM = {
-    "NamedSharding": "sharding",
-    "P": "sharding",
-    "make_mesh": "sharding",
-    "set_mesh": "sharding",
-    "reshard": "sharding",
-    "make_array_from_callback": "sharding",
-    "make_array_from_process_local_data": "sharding",
-    "make_array_from_single_device_arrays": "sharding",
-    "pmap": "parallel",
-    "shard_map": "parallel",
+    "sharding": (
+        *("NamedSharding", "P", "make_mesh", "set_mesh", "reshard", "make_array_from_callback"),
+        *("make_array_from_process_local_data", "make_array_from_single_device_arrays"),
+    ),
+    "parallel": ("pmap", "shard_map", "smap"),
+    "ref": ("Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref"),
+    "api.environment": ("print_environment_info",),
+    "api.pairs": ("fwd_and_bwd",),
+    "engine.contexts": ("make_user_context",),
 }
+_HOME = {name: module for module, names in _FROM.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Faces that are loaded when they are first used."""
     if name in _LAZY:
         return importlib.import_module(f"toile.{name}")
-    if name in _FROM:
-        value = getattr(importlib.import_module(f"toile.{_FROM[name]}"), name)
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"toile.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'toile' has no attribute {name!r}")
+    raise _absent.missing_attribute("toile", name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_FROM})
+    return sorted({*globals(), *_LAZY, *_HOME})

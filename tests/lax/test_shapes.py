@@ -105,7 +105,8 @@ STATIC = [
     "*lax.RoundingMethod)]",
     "[np.dtype(p.accumulation_type or bool).name for p in lax.DotAlgorithmPreset]",
     "["
-    "str(p.supported_lhs_types and np.dtype(p.supported_lhs_types[0])) for p in lax.DotAlgorithmPreset]",
+    "str(p.supported_lhs_types and np.dtype(p.supported_lhs_types[0])) "
+    "for p in lax.DotAlgorithmPreset]",
 ]  # fmt: skip
 
 

@@ -103,7 +103,7 @@ INDEXING = [
 BITS = [
     f"lax.rng_bit_generator(jnp.array([1, 2, {c}, 4], jnp.uint32), {shape}, {dtype}, {algorithm})"
     for c in (3, 2**32 - 1)
-    for shape, dtype in (("(5,)", "jnp.uint32"), ("(2, 3)", "jnp.uint8"))
+    for shape, dtype in (("(5,)", "jnp.uint32"), ("(3, 5)", "jnp.uint8"), ("(3, 4)", "jnp.uint16"))
     for algorithm in (0, 1, 2)
 ]
 TABLE = WINDOWS + CONVOLUTIONS + INDEXING + BITS

@@ -103,3 +103,16 @@ def test_gradient_of_quantile():
     wanted = jax.grad(lambda x: jax.numpy.quantile(x, 0.3))(x)
     got = toile.grad(lambda x: tnp.quantile(x, 0.3))(x)
     np.testing.assert_allclose(np.asarray(got), wanted, 1e-5)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_transformed(name):
+    """Under jit and vmap the same values come out as eagerly."""
+    x = tnp.asarray(DATA["t"])
+
+    def f(x):
+        return getattr(tnp, name)(x, axis=-1)
+
+    wanted = np.asarray(f(x))
+    for g in (toile.jit(f), toile.vmap(f), toile.vmap(f, in_axes=1, out_axes=1)):
+        np.testing.assert_allclose(np.asarray(g(x)), wanted, 1e-5, 1e-6)

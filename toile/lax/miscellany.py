@@ -159,22 +159,44 @@ def rng_bit_generator(
     if state.dtype != np.uint32:
         words = shapes.reshape(bitcast_convert_type(state, np.uint32), (4,))
     k0, k1, low, high = shapes.unstack(words)
-    threefry = RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_THREE_FRY
-    size = math.prod(shape) * (2 if new.itemsize == 8 else 1)
-    blocks = -(-size // (2 if threefry else 4))
-    step = shapes.iota(np.uint32, blocks)
-    counter = _advanced(low, high, step)
-    rows = _threefry(k0, k1, *counter) if threefry else _philox(
-        [*counter, *(shapes.broadcast_in_dim(k, (blocks,), ()) for k in (k0, k1))], k0, k1
-    )
-    bits = shapes.reshape(shapes.stack(rows, 1), (blocks * len(rows),))
-    bits = shapes.slice_in_dim(bits, 0, size)
-    if new.itemsize == 8:
-        bits = bitcast_convert_type(shapes.reshape(bits, (size // 2, 2)), new)
-    after = shapes.stack([k0, k1, *_advanced(low, high, _uint(blocks))])
+    wide = new.itemsize == 8
+    draw = _threefry_bits if RandomAlgorithm(algorithm) == 1 else _philox_bits
+    bits, used = draw((k0, k1, low, high), shape, wide)
+    after = shapes.stack([k0, k1, *_advanced(low, high, _uint(used))])
     if state.dtype != np.uint32:
         after = bitcast_convert_type(shapes.reshape(after, (2, 2)), state.dtype)
-    return after, convert_element_type(shapes.reshape(bits, shape), new)
+    return after, bitcast_convert_type(bits, new) if wide else convert_element_type(bits, new)
+
+
+def _philox_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
+    """Blocks of four words one after the other, two words to an element if it is wide."""
+    k0, k1, low, high = words
+    full = (*shape, 2) if wide else shape
+    size = math.prod(full)
+    blocks = -(-size // 4)
+    counter = _advanced(low, high, shapes.iota(np.uint32, blocks))
+    keys = [shapes.broadcast_in_dim(k, (blocks,), ()) for k in (k0, k1)]
+    rows = shapes.stack(_philox([*counter, *keys], k0, k1), 1)
+    bits = shapes.slice_in_dim(shapes.reshape(rows, (4 * blocks,)), 0, size)
+    return shapes.reshape(bits, full), blocks
+
+
+def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
+    """Blocks of two words: neighbours along the first even axis, or else the longest one."""
+    k0, k1, low, high = words
+    if not shape:
+        bits, blocks = _threefry_bits(words, (1,), wide)
+        return shapes.squeeze(bits, (0,)), blocks
+    even = [d for d, n in enumerate(shape) if n % 2 == 0]
+    axis = even[0] if even else max(range(len(shape)), key=shape.__getitem__)
+    half = shape if wide else (*shape[:axis], -(-shape[axis] // 2), *shape[axis + 1 :])
+    blocks = math.prod(half)
+    counter = _advanced(low, high, shapes.iota(np.uint32, blocks))
+    rows = [shapes.reshape(r, half) for r in _threefry(k0, k1, *counter)]
+    if wide:
+        return shapes.stack(rows, len(shape)), blocks
+    both = shapes.collapse(shapes.stack(rows, axis + 1), axis, axis + 2)
+    return shapes.slice_in_dim(both, 0, shape[axis], 1, axis), blocks
 
 
 def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:

@@ -17,7 +17,6 @@ from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
-from toile.engine.promotion import promote_pair
 from toile.engine.tracing import state
 from toile.numpy._promotion import (
     BOOL,
@@ -167,15 +166,11 @@ def lcm(x1: Any, x2: Any) -> Any:
 
 def power(x1: Any, x2: Any, /) -> Any:
     """x1 to the power x2; a whole-number constant x2 is done by multiplication."""
-    if type(x2) is int and type(x1) is DeviceArray and not x1.weak_type:
-        if x1.dtype is not BOOL:
-            return lax.integer_pow(x1, x2)
-    if not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_)):
-        x1 = as_operand("power", x1)
-        dtype, weak = promote_pair(*pair_of(x1), *pair_of(as_operand("power", x2, 1)))
-        if pair_of(x1)[0] == BOOL:
-            dtype = _INT32
-        return lax.integer_pow(convert(x1, dtype, weak and pair_of(x1)[1]), int(x2))
+    if type(x2) is int or (
+        not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
+    ):
+        x1 = as_array("power", x1)
+        return lax.integer_pow(convert(x1, _INT32) if x1.dtype is BOOL else x1, int(x2))
     exponent = as_operand("power", x2, 1)
     strong = not pair_of(exponent)[1] and pair_of(exponent)[0] not in INEXACT
     x1, x2 = numeric_pair("power", x1, exponent)

@@ -12,6 +12,9 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, wrap
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.primitives.arrays import threefry
+from toile.primitives.arrays.special import fused_multiply_add
 from toile.primitives.arrays.threefry import float_layout, unit_floats
 from toile.primitives.random import random_bits
 from toile.random import _arguments as args
@@ -63,17 +66,21 @@ def uniform_between(key, shape, dtype, minval, maxval):
     fixed = type(minval) in (float, int, np.ndarray) and type(maxval) in (float, int, np.ndarray)
     if not fixed or np.ndim(minval) or np.ndim(maxval):
         return _uniform_between_arrays(key, shape, dtype, minval, maxval)
-    floats = unit(key, shape, dtype)
     if minval == 0 and maxval == 1:
-        return floats
+        return unit(key, shape, dtype)
     low, high = np.array(minval, dtype)[()], np.array(maxval, dtype)[()]
     with np.errstate(all="ignore"):
         span = high - low
-    if math.frexp(float(span))[0] == 0.5:  # a power of two: the product is exact
-        scaled = floats * span + low
-    else:
-        scaled = args.fused(floats, jnp.asarray(span), jnp.asarray(low))
-    return lax.max(low, scaled)
+    exact = math.frexp(float(span))[0] == 0.5  # a power of two: the product does not round
+    words = args.concrete_words(key)
+    if words is not None:
+        floats = unit_floats(np, words, shape, dtype)
+        scaled = floats * span + low if exact else fused_multiply_add(np, floats, span, low)
+        return wrap(np.maximum(low, scaled))
+    floats = unit(key, shape, dtype)
+    if exact:
+        return lax.max(low, floats * span + low)
+    return lax.max(low, args.fused(floats, jnp.asarray(span), jnp.asarray(low)))
 
 
 def _uniform_between_arrays(key, shape, dtype, minval, maxval):
@@ -150,8 +157,12 @@ def _randint_between(key, shape, minval, maxval, dtype):
     first, last = min(max(minval, low), top), min(max(maxval, low), top)
     span = 1 if last <= first else (last - first + (maxval > top)) % 2**width
     multiplier = span and (2 ** (width // 2) % span) ** 2 % 2**width % span
-    upper, lower = args.split_key(key)
     unsigned = UNSIGNED[width].type
+    words = args.concrete_words(key)
+    if words is not None:
+        numbers = (unsigned(n % 2**width) for n in (span, multiplier, first))
+        return wrap(_offsets(words, width, shape, *numbers).astype(dtype))
+    upper, lower = args.split_key(key)
     offset = random_bits(lower, width, shape)
     if span:  # 0 stands for 2**width: all bits serve
         offset = lax.rem(offset, unsigned(span)) if span > 1 else offset * unsigned(0)
@@ -159,6 +170,26 @@ def _randint_between(key, shape, minval, maxval, dtype):
         high = lax.rem(random_bits(upper, width, shape), unsigned(span))
         offset = lax.rem(high * unsigned(multiplier) + offset, unsigned(span))
     return convert(offset, dtype) + dtype.type(first)
+
+
+def _offsets(words, width, shape, span, multiplier, first):
+    """first + (random number mod span), on NumPy arrays; integers wrap around."""
+    upper, lower = threefry.split(np, words, (2,))
+    token = ignore_errors()
+    try:
+        offset = threefry.random_bits(np, lower, width, shape)
+        if span:
+            offset %= span
+        if multiplier:
+            high = threefry.random_bits(np, upper, width, shape)
+            high %= span
+            high *= multiplier
+            offset += high
+            offset %= span
+        offset += first
+        return offset
+    finally:
+        restore_errors(token)
 
 
 def _randint_between_arrays(key, shape, minval, maxval, dtype):

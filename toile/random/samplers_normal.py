@@ -10,7 +10,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import wrap
+from toile.engine.arrays import DeviceArray, wrap
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats
 from toile.random import _arguments as args
@@ -73,6 +73,8 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     # XLA divides arrays by a scalar through its reciprocal; the last bit of the bounds matters,
     # since u is a small difference where the result is near zero.
     low, high = (lax.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
+    if type(low) is type(high) is DeviceArray and not (low.ndim or high.ndim):
+        low, high = np.asarray(low), np.asarray(high)
     u = uniform_between(key, shape, dtype, low, high)
     # Rounding may reach the bounds, which are outside the open interval.
     least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))

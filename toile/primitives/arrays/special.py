@@ -404,6 +404,29 @@ def betainc(xp: ModuleType, a: Array, b: Array, x: Array) -> Array:
     return _in_double(xp, "betainc", a, b, x)
 
 
+def fused_multiply_add(xp: ModuleType, a: Array, b: Array, c: Array) -> Array:
+    """a * b + c with a single rounding, up to a double rounding far below the last place."""
+    wider = {2: np.float32, 4: np.float64}.get(a.dtype.itemsize)
+    if wider is not None and a.dtype.kind == "f":  # products are exact in the wider type
+        return (a.astype(wider) * b + c).astype(a.dtype)
+    p = a * b
+    s = p + c
+    if a.dtype != np.float64:
+        return s
+    # Dekker: the rounding error of the product, from halves of 26 bits; Knuth: that of the sum.
+    (ah, al), (bh, bl) = _halves(a), _halves(b)
+    product_error = ((ah * bh - p) + ah * bl + al * bh) + al * bl
+    rest = s - p
+    sum_error = (p - (s - rest)) + (c - rest)
+    return s + (sum_error + product_error)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    t = x * 134217729.0  # 2**27 + 1
+    high = t - (t - x)
+    return high, x - high
+
+
 # Small helpers without a NumPy function of the same meaning.
 
 

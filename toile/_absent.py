@@ -1,0 +1,79 @@
+"""Parts of JAX that toile has not, and what to use instead.
+
+A finder that is asked last tells this when one of them is imported, instead of a bare "No module
+named". It knows names under `toile.` only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+# What each part of JAX is for, in toile's terms; a name stands for everything below it.
+_INSTEAD = {
+    "api_util": "it is JAX's own machinery; toile.core has Programs and avals",
+    "cloud_tpu_init": "toile runs on CPUs and NVIDIA GPUs; nothing needs to be set up",
+    "collect_profile": "use toile.profiler.trace, which writes a Chrome trace",
+    "example_libraries": "use toile.linen for layers and toile.optim for optimizers",
+    "experimental.array_serialization": "use toile.training.checkpoints, or toile.numpy.save",
+    "experimental.buffer_callback": "use toile.pure_callback or toile.experimental.io_callback",
+    "experimental.colocated_python": "use toile.pure_callback or toile.experimental.io_callback",
+    "experimental.compute_on": "use toile.device_put to place values",
+    "experimental.custom_partitioning": "use toile.shard_map to say what each device does",
+    "experimental.hijax": "use toile.custom_jvp, toile.custom_vjp and toile.tree_util classes",
+    "experimental.jax2tf": "toile.jit(f).lower(*args) gives the Program to look at",
+    "experimental.jet": "nest toile.jvp for higher derivatives",
+    "experimental.mosaic": "toile fuses kernels in toile.jit; write the function with toile.lax",
+    "experimental.pallas": "toile fuses kernels in toile.jit; write the function with toile.lax",
+    "experimental.rnn": "use toile.linen.OptimizedLSTMCell with toile.linen.RNN",
+    "experimental.roofline": "toile.jit(f).lower(*args).cost_analysis() counts operations and bytes",
+    "experimental.serialize_executable": "compiled kernels are kept on disk by themselves",
+    "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
+    "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
+    "experimental.topologies": "use toile.sharding.AbstractMesh to trace for devices one lacks",
+    "experimental.transfer": "use toile.device_put and toile.device_get",
+    "export": "toile.jit(f).lower(*args) gives the Program to look at",
+    "extend": "it is JAX's own machinery; toile.core has Programs and avals",
+    "ffi": "use toile.pure_callback, or numpy with ctypes outside of traced code",
+    "interpreters": "it is JAX's own machinery; toile.core has Programs and avals",
+    "lib": "it is JAX's own machinery; toile has neither jaxlib nor XLA",
+    "linear_util": "it is JAX's own machinery; toile.core has Programs and avals",
+    "tools": "toile.make_jaxpr(f)(*args) shows the Program",
+}
+
+
+def explanation(name: str) -> str | None:
+    """Why `name` (a module under `toile.`) cannot be imported, if it is a part of JAX."""
+    parts = name.split(".")
+    if parts[0] != "toile":
+        return None
+    for cut in range(2, len(parts) + 1):
+        part = ".".join(parts[1:cut])
+        if part in _INSTEAD:
+            return f"toile has no counterpart of jax.{part}: {_INSTEAD[part]}"
+    return None
+
+
+class _Finder:
+    """Raises an ImportError that says what to use instead."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
+        if name.startswith("toile."):
+            why = explanation(name)
+            if why is not None:
+                raise ModuleNotFoundError(why, name=name)
+
+
+def missing_attribute(module: str, name: str) -> AttributeError:
+    """The error for an attribute that a module has not."""
+    why = explanation(f"{module}.{name}")
+    text = f"module {module!r} has no attribute {name!r}"
+    return AttributeError(f"{text} ({why})" if why else text)
+
+
+def install() -> None:
+    """Be asked last about modules, once."""
+    if _Finder not in sys.meta_path:
+        sys.meta_path.append(_Finder)  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Functions with a vmap rule of the user's own: custom_vmap and sequential_vmap.
+
+The rule is `rule(axis_size, in_batched, *args) -> (out, out_batched)`; mapped arguments have their
+axis in front. Derivatives differentiate the function and, under vmap, the rule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.api.autodiff import jvp
+from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
+from toile.control.scan import Scan
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import aval_of
+from toile.engine.operation import Axis, Dim
+from toile.engine.program import trace_program
+from toile.engine.tracing import state
+from toile.engine.trees import flatten, structure, unflatten
+from toile.primitives.families import bdim_at
+from toile.staging.flattening import FlatFunction, name_of
+from toile.transforms.jvp import jvp_program
+
+__all__ = ["custom_vmap", "sequential_vmap"]
+
+# A rule on flat values: (size, which are mapped, values) -> (results, which are mapped).
+FlatRule = Callable[[int, Sequence[bool], Sequence[Any]], tuple[list[Any], list[bool]]]
+
+
+@dataclass(frozen=True)
+class CustomVmapCall(Call):
+    """A call with a vmap rule; its first `consts` operands are values the function closed over."""
+
+    rule: FlatRule | None = None
+    consts: int = 0
+
+    name = "custom_vmap_call"
+
+    def with_program(self, program: Any) -> Call:
+        return Call(program, self.label)  # what is derived otherwise has no rule
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        size, k = axis[1], self.consts
+        assert self.rule is not None
+        if any(d is not None for d in dims[:k]):
+            raise ValueError(
+                f"custom_vmap: needed the mapped values of {self.label} as arguments, got one that "
+                "it closes over"
+            )
+        mapped = [d is not None for d in dims[k:]]
+        outs, found = self.rule(size, mapped, move_mapped(xs, dims, size)[k:])
+        return outs, [0 if m else None for m in found]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        nonzero = nonzero_mask(tangents)
+        program, moving = jvp_program(self.program, nonzero)
+        outs = self._moved(program, nonzero, moving)(*primals, *pick(tangents, nonzero))
+        n = len(moving)
+        return outs[:n], spread(outs[n:], moving, outs[:n])
+
+    def _moved(self, program: Any, nonzero: Sequence[bool], moving: Sequence[bool]) -> Call:
+        """The derivative, with the derivative of the rule; none if a closed-over value moves."""
+        k, rule = self.consts, self.rule
+        assert rule is not None
+        if any(nonzero[:k]):
+            return Call(program, self.label)
+        mask = nonzero[k:]
+
+        def moved(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+            n = len(mask)
+            both = list(mapped[:n])
+            rest = iter(mapped[n:])
+            for i, m in enumerate(mask):  # a value and its tangent are mapped together
+                both[i] = (next(rest) or both[i]) if m else both[i]
+            arriving = iter(zip(xs[n:], mapped[n:], strict=True))
+            values = [bdim_at(x, 0 if m else None, size) if b else x
+                      for x, m, b in zip(xs[:n], mapped[:n], both, strict=True)]
+            dxs = [bdim_at(*_placed(next(arriving)), size) if b else next(arriving)[0]
+                   for b, m in zip(both, mask, strict=True) if m]
+            found: list[bool] = []
+
+            def run(*chosen: Any) -> list[Any]:
+                given = iter(chosen)
+                full = [next(given) if m else v for v, m in zip(values, mask, strict=True)]
+                outs, out_mapped = rule(size, both, full)
+                found[:] = out_mapped
+                return outs
+
+            outs, douts = jvp(run, tuple(pick(values, mask)), tuple(dxs))
+            return [*outs, *pick(douts, moving)], [*found, *pick(found, moving)]
+
+        return CustomVmapCall(program, self.label, moved, k)
+
+
+def _placed(pair: tuple[Any, bool]) -> tuple[Any, Dim]:
+    return pair[0], 0 if pair[1] else None
+
+
+class custom_vmap:
+    """A function whose vmap is what `def_vmap` says; a decorator."""
+
+    def __init__(self, fun: Callable[..., Any]):
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.vmap_rule: Callable[..., Any] | None = None
+
+    def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the rule `(axis_size, in_batched, *args) -> (out, out_batched)`."""
+        self.vmap_rule = vmap_rule
+        return vmap_rule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            raise TypeError(
+                f"custom_vmap: needed positional arguments for {name_of(self.fun)}, got "
+                f"{sorted(kwargs)} by name"
+            )
+        if state.trace is None:
+            return self.fun(*args)
+        leaves, tree = flatten(args)
+        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        flat = FlatFunction(self.fun, structure((args, {})))
+        program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(self.fun))
+        rule = functools.partial(self._flat_rule, tree, flat.out_tree)
+        op = CustomVmapCall(program, name_of(self.fun), rule, len(consts))
+        return unflatten(flat.out_tree, op(*consts, *leaves))
+
+    def _flat_rule(
+        self, in_tree: Any, out_tree: Any, size: int, mapped: Sequence[bool], xs: Sequence[Any]
+    ) -> tuple[list[Any], list[bool]]:
+        if self.vmap_rule is None:
+            raise AttributeError(
+                f"No batching rule defined for custom_vmap function {name_of(self.fun)} using "
+                "def_vmap."
+            )
+        label = name_of(self.vmap_rule)
+        args, in_batched = unflatten(in_tree, xs), unflatten(in_tree, mapped)
+        result = self.vmap_rule(size, list(in_batched), *args)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise ValueError(
+                f"custom_vmap: needed (out, out_batched) from the rule {label}, got {result!r}"
+            )
+        outs, tree = flatten(result[0])
+        found, spec = flatten(result[1])
+        if tree != spec:
+            raise ValueError(
+                "structure of output value and output batching specification returned by custom "
+                f"vmap rule ({label}) do not match.\nOutput values: {tree}\nBatching spec: {spec}"
+            )
+        if tree != out_tree:
+            raise ValueError(
+                f"structure of output returned by custom vmap rule ({label}) does not match that of "
+                f"original custom-vmapped function.\nOriginal output: {out_tree}\n"
+                f"Rule output: {tree}"
+            )
+        return [o if isinstance(o, Array) else as_array(o) for o in outs], [bool(b) for b in found]
+
+
+def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
+    """A function that vmap calls once per example, in a loop."""
+    made = custom_vmap(f)
+
+    def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+        mapped = [bool(b) for b in flatten(in_batched)[0]]
+        leaves, tree = flatten(args)
+        flat = FlatFunction(made, structure((args, {})))
+        avals = [_row(aval_of(x)) if m else aval_of(x) for x, m in zip(leaves, mapped, strict=True)]
+        order = [i for i, m in enumerate(mapped) if not m] + [i for i, m in enumerate(mapped) if m]
+
+        def body(*xs: Any) -> list[Any]:
+            full = dict(zip(order, xs, strict=True))
+            return flat(*[full[i] for i in range(len(leaves))])
+
+        program, consts = trace_program(body, [avals[i] for i in order], name_of(f))
+        fixed = len(consts) + mapped.count(False)
+        outs = Scan(program, fixed, 0, axis_size)(*consts, *[leaves[i] for i in order])
+        return unflatten(flat.out_tree, outs), unflatten(flat.out_tree, [True] * len(outs))
+
+    made.def_vmap(rule)
+    return made
+
+
+def _row(aval: Any) -> Any:
+    return aval.with_shape(aval.shape[1:])

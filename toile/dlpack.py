@@ -1,0 +1,46 @@
+"""Arrays shared with other libraries through DLPack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import ConcreteArray, from_numpy
+
+__all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
+
+_KINDS = frozenset("biufc")
+
+
+def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
+    """An array with the data of any object that supports DLPack."""
+    if isinstance(external_array, ConcreteArray):
+        return external_array
+    if not hasattr(external_array, "__dlpack__"):
+        raise TypeError(
+            f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
+            "(a capsule has lost its device; pass the array itself)"
+        )
+    values = np.from_dlpack(external_array)
+    if values.dtype != dtypes.canonicalize_dtype(values.dtype):
+        raise ValueError(
+            f"from_dlpack: needed a dtype that is enabled, got {values.dtype} (set "
+            "toile.config.update('jax_enable_x64', True))"
+        )
+    return from_numpy(values)
+
+
+def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None,
+              max_version: Any = None, copy: bool | None = None) -> Any:
+    """A DLPack capsule of an array, for libraries that take nothing else."""
+    if not isinstance(x, ConcreteArray):
+        raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}")
+    return x.__dlpack__()  # type: ignore[attr-defined]
+
+
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of a dtype can be shared through DLPack."""
+    found = np.dtype(dtype)
+    return found.kind in _KINDS or found == dtypes.bfloat16

@@ -1,0 +1,195 @@
+"""Profiles: annotated spans of a program, written as a Chrome trace.
+
+Between `start_trace` and `stop_trace` every annotation becomes a span with its thread, start and
+length; the file opens in chrome://tracing and ui.perfetto.dev. Outside, annotations cost one test.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import gzip
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from toile.engine.arrays import ConcreteArray
+
+__all__ = [
+    "ProfileOptions",
+    "StepTraceAnnotation",
+    "TraceAnnotation",
+    "annotate_function",
+    "device_memory_profile",
+    "save_device_memory_profile",
+    "start_server",
+    "start_trace",
+    "stop_server",
+    "stop_trace",
+    "trace",
+]
+
+
+class ProfileOptions:
+    """What to record; spans are all that there is, so the levels only are remembered."""
+
+    def __init__(self) -> None:
+        self.python_tracer_level = 0
+        self.host_tracer_level = 2
+        self.device_tracer_level = 1
+        self.advanced_configuration: dict[str, Any] = {}
+
+
+class _Session:
+    """One profile being recorded."""
+
+    def __init__(self, folder: Path, perfetto: bool):
+        self.folder, self.perfetto = folder, perfetto
+        self.started = time.perf_counter_ns()
+        self.events: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+
+    def add(self, name: str, start: int, end: int, details: dict[str, Any]) -> None:
+        event = {
+            "name": name, "ph": "X", "pid": os.getpid(), "tid": threading.get_native_id(),
+            "ts": (start - self.started) / 1000, "dur": (end - start) / 1000,
+        }
+        if details:
+            event["args"] = {k: v if isinstance(v, (int, float, str)) else str(v)
+                             for k, v in details.items()}
+        with self.lock:
+            self.events.append(event)
+
+    def write(self) -> Path:
+        stamp = time.strftime("%Y_%m_%d_%H_%M_%S")
+        folder = self.folder / "plugins" / "profile" / stamp
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps({"displayTimeUnit": "ns", "traceEvents": self.events}).encode()
+        file = folder / f"{socket.gethostname()}.trace.json.gz"
+        file.write_bytes(gzip.compress(content))
+        if self.perfetto:
+            (folder / "perfetto_trace.json.gz").write_bytes(gzip.compress(content))
+        return file
+
+
+class _State:
+    session: _Session | None = None
+    lock = threading.Lock()
+
+
+def start_trace(
+    log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
+) -> None:
+    """Begin to record spans; `stop_trace` writes them under `log_dir`."""
+    with _State.lock:
+        if _State.session is not None:
+            raise RuntimeError("Profile has already been started. Only one profile may be run at a "
+                               "time.")
+        perfetto = create_perfetto_trace or create_perfetto_link
+        _State.session = _Session(Path(log_dir), perfetto)
+
+
+def stop_trace() -> None:
+    """Write the profile that `start_trace` began."""
+    with _State.lock:
+        session, _State.session = _State.session, None
+    if session is None:
+        raise RuntimeError("No profile started")
+    session.write()
+
+
+@contextmanager
+def trace(
+    log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
+) -> Iterator[None]:
+    """Record the spans of a block."""
+    start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+class TraceAnnotation:
+    """A block that appears in profiles under a name."""
+
+    def __init__(self, name: str, **kwargs: Any):
+        self.name, self.details = name, kwargs
+        self._started = 0
+
+    def __enter__(self) -> TraceAnnotation:
+        self._started = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        session = _State.session
+        if session is not None and self._started >= session.started:
+            session.add(self.name, self._started, time.perf_counter_ns(), self.details)
+
+    def set_metadata(self, **kwargs: Any) -> None:
+        """Add details to the span."""
+        self.details.update(kwargs)
+
+    @staticmethod
+    def is_enabled() -> bool:
+        return _State.session is not None
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """One step of training in a profile: pass `step_num`."""
+
+    def __init__(self, name: str, **kwargs: Any):
+        super().__init__(name, _r=1, **kwargs)
+
+
+def annotate_function(
+    func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any
+) -> Callable[..., Any]:
+    """`func` with each call a span."""
+    label = name or getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+
+    @functools.wraps(func)
+    def annotated(*args: Any, **kwargs: Any) -> Any:
+        with TraceAnnotation(label, **decorator_kwargs):
+            return func(*args, **kwargs)
+
+    return annotated
+
+
+def device_memory_profile(backend: str | None = None) -> bytes:
+    """The arrays that are alive, largest first, as JSON."""
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for o in gc.get_objects():
+        if isinstance(o, ConcreteArray) and not o.is_deleted():
+            entry = found.setdefault((str(o.dtype), o.shape), [0, 0])
+            entry[0] += 1
+            entry[1] += o.nbytes
+    rows = [{"dtype": d, "shape": list(s), "count": n, "bytes": b}
+            for (d, s), (n, b) in sorted(found.items(), key=lambda item: -item[1][1])]
+    total = sum(r["bytes"] for r in rows)  # type: ignore[misc]
+    return json.dumps({"total_bytes": total, "arrays": rows}).encode()
+
+
+def save_device_memory_profile(filename: Any, backend: str | None = None) -> None:
+    """Write `device_memory_profile` to a file."""
+    Path(filename).write_bytes(device_memory_profile(backend))
+
+
+def start_server(port: int, requires_backend: bool = True) -> Any:
+    """Not available: profiles are written to files."""
+    raise NotImplementedError(
+        "profiler.start_server: needed a file, got a port (use toile.profiler.trace(log_dir))"
+    )
+
+
+def stop_server() -> None:
+    """Not available: there is no server to stop."""
+    raise ValueError("No active profiler server.")
