@@ -33,7 +33,7 @@ class Carrier(Operation):
         raise NotImplementedError
 
     @property
-    def effects(self) -> frozenset[str]:  # type: ignore[override]
+    def effects(self) -> frozenset[str]:
         return frozenset().union(*(p.effects for p in self.programs()))
 
     @property

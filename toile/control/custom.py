@@ -96,7 +96,7 @@ def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, found: l
     """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place."""
     n = len(results) // 2
     outs, douts = list(results[:n]), list(results[n:])
-    dims = []
+    dims: list[Dim] = []
     for i in range(n):
         d_out, d_tan = out_dims[i], out_dims[n + i]
         if d_out is None and d_tan is None:

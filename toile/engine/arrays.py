@@ -167,10 +167,10 @@ class DeviceArray(ConcreteArray):
         self.weak_type = weak_type
 
     # Read by every function of the faces: getters in C.
-    shape = property(operator.attrgetter("_data.shape"))  # type: ignore[assignment]
+    shape = property(operator.attrgetter("_data.shape"))
     dtype = property(operator.attrgetter("_data.dtype"))
-    ndim = property(operator.attrgetter("_data.ndim"))  # type: ignore[assignment]
-    size = property(operator.attrgetter("_data.size"))  # type: ignore[assignment]
+    ndim = property(operator.attrgetter("_data.ndim"))
+    size = property(operator.attrgetter("_data.size"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         data = self._data
@@ -295,11 +295,11 @@ class KeyArray(ConcreteArray):
         self._dtype = dtype
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         return self._data.shape[:-1]
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         return self._dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

@@ -166,7 +166,7 @@ def aval_of(x: Any) -> Aval:
     if hasattr(x, "__jax_array__"):
         return aval_of(x.__jax_array__())
     if isinstance(x, _SCALARS):
-        base = next(t for t in _SCALARS if isinstance(x, t))
+        base: Any = next(t for t in _SCALARS if isinstance(x, t))
         return Aval((), dtypes.scalar_dtype(base(x)), base is not bool)
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return Aval(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True),

@@ -70,11 +70,11 @@ class KeyDType(ExtendedDType):
         return self.impl
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         return f"key<{self.impl.tag}>"
 
     @property
-    def itemsize(self) -> int:  # type: ignore[override]
+    def itemsize(self) -> int:
         return 4 * math.prod(self.impl.key_shape)
 
     @property

@@ -72,4 +72,4 @@ def _parameters(e: Equation) -> tuple[str, list[tuple[str, Program]]]:
     return (f"[{' '.join(shown)}]" if shown else ""), carried
 
 
-hooks.show = show  # type: ignore[method-assign]
+hooks.show = show

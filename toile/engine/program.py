@@ -340,7 +340,7 @@ def used_vars(program: Program) -> set[Var]:
     """Variables that some equation or output reads."""
     used = {a for e in program.equations for a in e.ins if a.__class__ is Var}
     used.update(o for o in program.outputs if o.__class__ is Var)
-    return used  # type: ignore[return-value]
+    return used
 
 
 def without_dead_code(program: Program, keep: Sequence[bool] | None = None) -> Program:
@@ -392,13 +392,13 @@ class Captured(Operation):
     def __hash__(self) -> int:
         return id(self)
 
-    def __call__(self) -> Any:  # type: ignore[override]
+    def __call__(self) -> Any:
         return self.value
 
-    def infer(self) -> Aval:  # type: ignore[override]
+    def infer(self) -> Aval:
         return aval_of(self.value)
 
-    def eager(self, xp: Any) -> Any:  # type: ignore[override]
+    def eager(self, xp: Any) -> Any:
         return raw_operand(self.value)
 
 

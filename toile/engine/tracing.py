@@ -46,6 +46,7 @@ class Trace:
     """An interpreter of operations; `parent` interprets what its rules do."""
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
+    staging: bool
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -68,9 +69,15 @@ class Trace:
 
 
 class Array:
-    """The root of everything that is an array to users: concrete arrays and tracers."""
+    """The root of everything that is an array to users: concrete arrays and tracers.
+
+    Methods and operators are installed by `toile`, from `toile.numpy.array_methods`."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: Any) -> Any: ...
 
 
 @contextmanager

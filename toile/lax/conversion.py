@@ -20,7 +20,7 @@ from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import where
 from toile.engine.tracing import state
-from toile.lax._operands import checked, operand, user_dtype
+from toile.lax._operands import checked, dtypes_of, operand, user_dtype
 from toile.primitives.elementwise import ConvertElementType, convert_raw
 from toile.primitives.families import broadcast_in_dim, scalar
 from toile.primitives.shapes import BitcastConvertType, ReducePrecision
@@ -28,6 +28,7 @@ from toile.primitives.shapes import BitcastConvertType, ReducePrecision
 __all__ = ["bitcast_convert_type", "convert_element_type", "dtype", "reduce_precision"]
 
 _conversion = lru_cache(maxsize=1024)(ConvertElementType)
+_FLOATS = dtypes_of("fc")
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -90,6 +91,8 @@ def _warn_of_lost_part() -> None:
 
 def _from_number(x: Any, new: Any, weak: bool) -> Any:
     """A rank-0 array with the value of a Python or NumPy number."""
+    if type(x) is float and new in _FLOATS:
+        return DeviceArray(np.asarray(x, new), weak)
     if new is None:
         new = dtypes.dtype(x)
     if new == dtypes.float0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -127,8 +128,8 @@ def broadcast_in_dim(
     have = x.shape
     if have == shape and dims == tuple(range(len(shape))):
         return x
-    order = sorted(range(len(dims)), key=dims.__getitem__)
-    if len(dims) == x.ndim > 1 and order != list(range(len(dims))):
+    if len(dims) == len(have) > 1 and any(a > b for a, b in itertools.pairwise(dims)):
+        order = sorted(range(len(dims)), key=dims.__getitem__)
         x = transpose(x, tuple(order))
         have, dims = x.shape, tuple(dims[i] for i in order)
     return prepared(BroadcastInDim, (shape, dims), have, x.dtype)(x)
@@ -311,13 +312,16 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
 # ----------------------------------------------------------------------------------- filled arrays
 
 
+def _check_scalar(value: Any) -> None:
+    shape = () if type(value) in (int, float, bool) else np.shape(value)
+    if shape:
+        raise TypeError(f"full: needed a scalar fill_value, got one of shape {shape}{where()}")
+
+
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
     """An array with one value everywhere; without a dtype it has the value's, weak bit and all."""
     shape = sizes("full", shape)
-    if np.shape(fill_value):
-        raise TypeError(
-            f"full: needed a scalar fill_value, got one of shape {np.shape(fill_value)}{where()}"
-        )
+    _check_scalar(fill_value)
     if dtype is None:
         value = _operand("full", fill_value, 1)
     else:
@@ -339,10 +343,7 @@ def full_like(
     else:
         new = user_dtype(dtype, "full_like")
     shape = like.shape if shape is None else shape
-    if np.shape(fill_value):
-        raise TypeError(
-            f"full: needed a scalar fill_value, got one of shape {np.shape(fill_value)}{where()}"
-        )
+    _check_scalar(fill_value)
     return broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
 
 

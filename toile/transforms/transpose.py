@@ -22,10 +22,10 @@ def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
     """Cotangents of the tape's inputs from those of its outputs; symbolic zeros in and out."""
     env: list[Any] = [None] * tape.slots
     trace = tape.inputs[0]._trace if tape.inputs else None
-    for o, ct in zip(tape.outputs, cts, strict=True):
-        if o.__class__ is LinearTracer and o._trace is trace and ct.__class__ is not Zero:
+    for o, given in zip(tape.outputs, cts, strict=True):
+        if o.__class__ is LinearTracer and o._trace is trace and given.__class__ is not Zero:
             have = env[o.slot]
-            env[o.slot] = ct if have is None else add(have, ct)
+            env[o.slot] = given if have is None else add(have, given)
     previous_source, previous_scope = state.source, state.scope
     try:
         for e in reversed(tape.entries):

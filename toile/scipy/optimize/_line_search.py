@@ -127,7 +127,7 @@ def _zoom(problem, low, high, gradient, needed):
     )
 
     def body(s):
-        width = s.high.a - s.low.a
+        width = jnp.abs(s.high.a - s.low.a)  # the better end may lie on either side
         left, right = jnp.minimum(s.high.a, s.low.a), jnp.maximum(s.high.a, s.low.a)
         failed = s.failed | (width <= threshold)
         cubic = _cubic_minimum(s.low, s.high, s.a_recent, s.phi_recent)
