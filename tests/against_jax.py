@@ -20,6 +20,9 @@ import toile
 COMPILED = os.environ.get("TOILE_TEST_COMPILED", "0") not in ("", "0")
 
 
+QUICK = {"xla_backend_optimization_level": 0}  # most of the time goes into compiling the oracle
+
+
 def resolve(root, path):
     """The function named by a dotted path below the package `root`."""
     module, name = path.rsplit(".", 1)
@@ -124,7 +127,10 @@ def _run(package, f, args, grad, jit):
         slopes = package.grad(_total(package, f), grad)(*full) if grad else ()
         return _plain(f(*full)), slopes
 
-    return (package.jit(both) if jit else both)([args[i] for i in where])
+    run = both
+    if jit:
+        run = jax.jit(both, compiler_options=QUICK) if package is jax else package.jit(both)
+    return run([args[i] for i in where])
 
 
 def check(this: Case, x64: bool):

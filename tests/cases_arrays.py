@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import ml_dtypes
@@ -52,7 +53,7 @@ SHAPES = [
           lambda k=k: np.broadcast_to(np.arange(3), (2, 3)).astype(dtype_of(k)), label=k,
           dtypes=("float32",)) for k in ("float32", "int32", "bfloat16", "uint8")),
     *(Row(s.BitcastConvertType, s.BitcastConvertType(np.dtype(k)), (X(2, 3, low=-9, high=9),),
-          lambda x, k=k: x.reshape(2, 3, 1).view(k).reshape((2, 3) if k[-2:] == "32" else (2, 3, 2)),
+          lambda x, k=k: x.reshape(2, 3, 1).view(k).reshape((2, 3) if "32" in k else (2, 3, 2)),
           label=k, dtypes=("float32", "int32"), moving=()) for k in ("uint32", "int32", "uint16")),
     Row(s.BitcastConvertType, s.BitcastConvertType(np.dtype("uint32")), (I(3, 4, dtype="uint8"),),
         lambda x: x.view(np.uint32)[:, 0], label="wider", dtypes=("float32",), moving=()),
@@ -180,8 +181,8 @@ DOTS = [
     *(Row(c.DotGeneral, c.dot_operation(a, b, out), (X(*(size[k] for k in a)),
                                                      X(*(size[k] for k in b))),
           lambda x, y, a=a, b=b, out=out: np.einsum(f"{a},{b}->{out}", x, y), linear=(0,),
-          dtypes=MATRICES if a == "bik" else ("float32", "float64", "int32"), label=f"{a},{b}->{out}")
-      for size in [dict(b=2, i=3, j=4, k=5)]
+          dtypes=MATRICES if a == "bik" else (*REALS, "int32"), label=f"{a},{b}->{out}")
+      for size in [{"b": 2, "i": 3, "j": 4, "k": 5}]
       for a, b, out in [("bik", "bkj", "bij"), ("ik", "kj", "ji"), ("k", "k", ""), ("i", "j", "ij"),
                         ("kbi", "bk", "bi"), ("i", "i", "i")]),
     Row(c.DotGeneral, c.dot_operation("ik", "kj", "ij", np.dtype("float32")), (X(3, 5), X(5, 2)),
@@ -206,14 +207,11 @@ DOTS = [
 BOOLS = ("bool", "int32", "uint8")
 
 
-def cumulated(function, **options):
+def cumulated(function, reverse, x):
     """A cumulative NumPy function along axis 1, from either end."""
-    def oracle(x, reverse=False):
-        x = x[:, ::-1] if reverse else x
-        y = function(x, axis=1, **options).astype(x.dtype)
-        return y[:, ::-1] if reverse else y
-
-    return oracle
+    x = x[:, ::-1] if reverse else x
+    y = function(x, axis=1).astype(x.dtype)
+    return y[:, ::-1] if reverse else y
 
 
 def logcumsumexp(x, axis):
@@ -232,7 +230,7 @@ REDUCTIONS = [
     Row(r.ReduceAnd, r.ReduceAnd((1,)), (A,), lambda x: np.bitwise_and.reduce(x, 1), dtypes=BOOLS),
     Row(r.ReduceOr, r.ReduceOr((1,)), (A,), lambda x: np.bitwise_or.reduce(x, 1), dtypes=BOOLS),
     Row(r.ReduceXor, r.ReduceXor((1,)), (A,), lambda x: np.bitwise_xor.reduce(x, 1), dtypes=BOOLS),
-    *(Row(op, op(1, reverse), (operand,), lambda x, g=cumulated(function), k=reverse: g(x, k),
+    *(Row(op, op(1, reverse), (operand,), functools.partial(cumulated, function, reverse),
           dtypes=dtypes, label="reverse" if reverse else "", linear=linear)
       for op, function, operand, dtypes, linear in [
           (u.Cumsum, np.cumsum, A, (*REALS, "int32", *COMPLEX), (0,)),

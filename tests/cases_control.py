@@ -11,7 +11,7 @@ from tests.cases import COMPLEX, REALS, I, Row, X
 from toile import lax
 from toile.api.callbacks import debug_callback, io_callback
 from toile.api.checkpoint import Name, checkpoint_name
-from toile.control import callbacks, call, cond, custom, linear_solve, remat, scan, while_loop
+from toile.control import call, callbacks, cond, custom, linear_solve, remat, scan, while_loop
 
 V = X(4)
 

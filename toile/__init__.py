@@ -2,6 +2,7 @@
 
 Names, signatures, defaults and results are those of JAX and Flax wherever they have them.
 """
+# ruff: noqa: F401
 
 import importlib
 from typing import Any
@@ -91,20 +92,20 @@ from toile.engine.config import (
 from toile.engine.devices import Device
 from toile.engine.dtypes import float0
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Array, Tracer as _Tracer
+from toile.engine.tracing import Array
+from toile.engine.tracing import Tracer as _Tracer
 from toile.numpy.array_methods import install as _install
 from toile.staging.jit import clear_caches
-from toile.version import __version__ as __version__
-from toile.version import __version_info__ as __version_info__
+from toile.version import __version__, __version_info__
 
 _install(Array, _Tracer)
 _absent.install()
 
 _LAZY = (
-    *("ad_checkpoint", "core", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes"),
-    *("errors", "experimental", "flatten_util", "image", "monitoring", "nn", "ops", "profiler"),
-    *("random", "scipy", "sharding", "stages", "test_util", "typing", "parallel", "distributed"),
-    *("ref", "version"),
+    *("ad_checkpoint", "core", "custom_batching", "custom_derivatives", "debug", "dlpack"),
+    *("distributed", "dtypes", "errors", "experimental", "flatten_util", "image", "monitoring"),
+    *("nn", "ops", "parallel", "profiler", "random", "ref", "scipy", "sharding", "stages"),
+    *("test_util", "typing", "version"),
 )
 _FROM = {
     "sharding": (
@@ -116,6 +117,7 @@ _FROM = {
     "api.environment": ("print_environment_info",),
     "api.pairs": ("fwd_and_bwd",),
     "engine.contexts": ("make_user_context",),
+    "engine.shardings": ("memory",),
 }
 _HOME = {name: module for module, names in _FROM.items() for name in names}
 

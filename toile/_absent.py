@@ -25,9 +25,10 @@ _INSTEAD = {
     "experimental.jax2tf": "toile.jit(f).lower(*args) gives the Program to look at",
     "experimental.jet": "nest toile.jvp for higher derivatives",
     "experimental.mosaic": "toile fuses kernels in toile.jit; write the function with toile.lax",
+    "experimental.ode": "write the steps with toile.lax.scan or toile.lax.while_loop",
     "experimental.pallas": "toile fuses kernels in toile.jit; write the function with toile.lax",
     "experimental.rnn": "use toile.linen.OptimizedLSTMCell with toile.linen.RNN",
-    "experimental.roofline": "toile.jit(f).lower(*args).cost_analysis() counts operations and bytes",
+    "experimental.roofline": "toile.jit(f).lower(*args).cost_analysis() counts flops and bytes",
     "experimental.serialize_executable": "compiled kernels are kept on disk by themselves",
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
     "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
@@ -63,7 +64,8 @@ class _Finder:
         if name.startswith("toile."):
             why = explanation(name)
             if why is not None:
-                raise ModuleNotFoundError(why, name=name)
+                # Without a name: `from package import part` hides errors that name the part.
+                raise ModuleNotFoundError(why)
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:

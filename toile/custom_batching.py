@@ -118,10 +118,11 @@ class custom_vmap:
                 f"custom_vmap: needed positional arguments for {name_of(self.fun)}, got "
                 f"{sorted(kwargs)} by name"
             )
-        if state.trace is None:
-            return self.fun(*args)
         leaves, tree = flatten(args)
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        leaves = _arrays(leaves)
+        if state.trace is None:
+            outs, out_tree = flatten(self.fun(*unflatten(tree, leaves)))
+            return unflatten(out_tree, _arrays(outs))
         flat = FlatFunction(self.fun, structure((args, {})))
         program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(self.fun))
         rule = functools.partial(self._flat_rule, tree, flat.out_tree)
@@ -152,11 +153,15 @@ class custom_vmap:
             )
         if tree != out_tree:
             raise ValueError(
-                f"structure of output returned by custom vmap rule ({label}) does not match that of "
-                f"original custom-vmapped function.\nOriginal output: {out_tree}\n"
+                f"structure of output returned by custom vmap rule ({label}) does not match that "
+                f"of original custom-vmapped function.\nOriginal output: {out_tree}\n"
                 f"Rule output: {tree}"
             )
-        return [o if isinstance(o, Array) else as_array(o) for o in outs], [bool(b) for b in found]
+        return _arrays(outs), [bool(b) for b in found]
+
+
+def _arrays(xs: Sequence[Any]) -> list[Any]:
+    return [x if isinstance(x, Array) else as_array(x) for x in xs]
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:

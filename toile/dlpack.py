@@ -23,13 +23,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
             "(a capsule has lost its device; pass the array itself)"
         )
-    values = np.from_dlpack(external_array)
-    if values.dtype != dtypes.canonicalize_dtype(values.dtype):
-        raise ValueError(
-            f"from_dlpack: needed a dtype that is enabled, got {values.dtype} (set "
-            "toile.config.update('jax_enable_x64', True))"
-        )
-    return from_numpy(values)
+    return from_numpy(np.from_dlpack(external_array))
 
 
 def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None,

@@ -69,8 +69,8 @@ class Ref:
             raise ValueError(f"Invalid dtype for `{what}`. Ref dtype: {old.dtype}. Value dtype: "
                              f"{new.dtype}.")
         if new.shape != old.shape and new.shape != ():
-            raise ValueError(f"Invalid shape for `{what}`. Ref shape: {self.shape}. Expected shape: "
-                             f"{old.shape}. Value shape: {new.shape}.")
+            raise ValueError(f"Invalid shape for `{what}`. Ref shape: {self.shape}. Expected "
+                             f"shape: {old.shape}. Value shape: {new.shape}.")
         return new.astype(old.dtype)
 
     def __getitem__(self, index: Any) -> Any:

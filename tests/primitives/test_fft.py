@@ -1,5 +1,7 @@
 """Fourier transforms: values and every rule against jax.lax.fft."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from jax import lax
 
 from tests.primitives.rules import check
 from toile.engine.arrays import as_array
+from toile.engine.config import enable_x64
 from toile.lax.fft import FftType, fft
 
 SHAPES = {
@@ -34,21 +37,17 @@ def test_rules(kind, axes):
     for shape in SHAPES[kind]:
         if len(shape) < axes:
             continue
-        lengths = shape[-axes:]
-        x = signal(kind, shape)
-        check(lambda x: fft(x, kind, lengths), lambda x: lax.fft(x, kind, lengths), x,
-              rtol=1e-4, atol=1e-4)
+        options = {"fft_type": kind, "fft_lengths": shape[-axes:]}
+        check(functools.partial(fft, **options), lambda x, o=options: lax.fft(x, *o.values()),
+              signal(kind, shape), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_double_precision(kind):
-    with jax.enable_x64(True):
-        from toile.engine.config import enable_x64
-
-        with enable_x64(True):
-            x = signal(kind, (3, 6), wide=True)
-            check(lambda x: fft(x, kind, (6,)), lambda x: lax.fft(x, kind, (6,)), x, rtol=1e-12,
-                  atol=1e-12)
+    with jax.enable_x64(True), enable_x64(True):
+        x = signal(kind, (3, 6), wide=True)
+        check(lambda x: fft(x, kind, (6,)), lambda x: lax.fft(x, kind, (6,)), x, rtol=1e-12,
+              atol=1e-12)
 
 
 def test_kinds_and_promotion():

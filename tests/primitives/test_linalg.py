@@ -83,7 +83,7 @@ def compare_functions(mine, reference, arrays, tol, derivative=True, second=Fals
 
 
 def compare_derivatives(run, ref, xs, arrays, tol):
-    """One compilation of JAX gives result, tangent and cotangents; then operands move one by one."""
+    """One compilation of JAX gives everything; then operands move one at a time."""
     rng = np.random.default_rng(1)
     dots = [random_like(rng, a) for a in arrays]
     cts = [random_like(rng, np.zeros(o.shape, o.dtype)) if o.dtype.kind in "fc"
@@ -167,7 +167,7 @@ def test_cholesky_update():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 3, 4), (2, 3, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (2, 3, 4)])
 def test_lu(shape, dtype):
     compare("lu", general(shape, dtype), second=shape == (4, 4))
 
@@ -184,18 +184,18 @@ def test_lu_pivots_to_permutation():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 4, 2)])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 3, 5)])
 def test_qr(shape, full, dtype):
     a = general(shape, dtype)
-    compare("qr", a, full_matrices=full, second=shape == (5, 3))
-    if len(shape) == 2:  # JAX indexes with the whole batch of permutations
+    compare("qr", a, full_matrices=full, second=full and shape == (5, 3))
+    if len(shape) == 2 and not full:  # JAX indexes with the whole batch of permutations
         compare("qr", a, full_matrices=full, pivoting=True, derivative=shape[0] >= shape[1])
 
 
 def test_pivoted_qr_of_a_wide_matrix():
     # Numerical derivative: JAX pairs the pivoted factors with columns in their old order.
     a, da, h = general((3, 5)), general((3, 5), seed=1), 1e-6
-    run = lambda x: list(ours.qr(x, pivoting=True))  # noqa: E731
+    run = lambda x: list(ours.qr(x, pivoting=True))
     _, douts = jvp_flat(run, [as_array(a)], [as_array(da)])
     plus, minus = run(a + h * da), run(a - h * da)
     for d, p, m in zip(douts[:2], plus, minus):
@@ -244,18 +244,18 @@ def test_part_of_the_spectrum():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (2, 3, 3)])
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 3)])
 def test_eig(shape, dtype):
     a = general(shape, dtype)
     for left, right in itertools.product([True, False], repeat=2):
         sides = {"compute_left_eigenvectors": left, "compute_right_eigenvectors": right}
-        compare("eig", a, **sides, enable_eigvec_derivs=True)
+        compare("eig", a, **sides, enable_eigvec_derivs=True, derivative=left == right)
     with pytest.raises(NotImplementedError, match="enable_eigvec_derivs=True"):
         jvp_flat(lambda x: ours.eig(x), [as_array(a)], [as_array(a)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 3), (3, 5), (2, 4, 2)])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 3, 4)])
 def test_svd(shape, dtype):
     a = general(shape, dtype)
     compare("svd", a, full_matrices=False, second=shape == (5, 3) and dtype is REAL)

@@ -258,7 +258,8 @@ class DeviceArray(ConcreteArray):
             return f"Array([], shape={data.shape}{end}"
         plain = data.astype(np.float32) if data.dtype.kind == "V" else data
         body = np.array2string(plain, separator=", ", prefix="Array(", suffix=end)
-        if "\n" in body or len(body) + len(end) + 6 > np.get_printoptions()["linewidth"]:
+        last = len(body) - (body.rfind("\n") + 1) + (0 if "\n" in body else 6)
+        if last + len(end) > np.get_printoptions()["linewidth"]:
             return f"Array({body}{end[0]}\n      {end[2:]}"
         return f"Array({body}{end}"
 
@@ -413,7 +414,7 @@ _FAST_REAL = frozenset("fdeihlqbBHILQ?")
 
 
 def _binary(
-    name: str, ufunc: Any, chars: frozenset[str], compare: bool = False, swap: bool = False
+    name: str, ufunc: Any, chars: frozenset[str], swap: bool = False
 ) -> Callable[..., Any]:
     """An operator that goes straight to NumPy when it can; every attribute it reads counts."""
 
@@ -438,7 +439,7 @@ def _binary(
                     out = np.asarray(out)
                 result = new(array)
                 result._data = out
-                result.weak_type = False if compare else self.weak_type and other.weak_type
+                result.weak_type = self.weak_type and other.weak_type
                 return result
         return rest(self, other)
 
@@ -450,7 +451,7 @@ def _binary(
         if a.dtype.char not in _FAST_FLOAT:
             return slow(self, other)
         pair = (other, a) if swap else (a, other)
-        return wrap(state.quiet(ufunc, *pair), self.weak_type and not compare)
+        return wrap(state.quiet(ufunc, *pair), self.weak_type)
 
     def slow(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
@@ -480,7 +481,7 @@ def _install_fast_operators() -> None:
     setattr(DeviceArray, divide, _binary(divide, np.true_divide, _FAST_FLOAT))
     setattr(DeviceArray, divided, _binary(divided, np.true_divide, _FAST_FLOAT, swap=True))
     for name, ufunc in _COMPARE.items():
-        setattr(DeviceArray, f"__{name}__", _binary(f"__{name}__", ufunc, _FAST_REAL, True))
+        setattr(DeviceArray, f"__{name}__", _binary(f"__{name}__", ufunc, _FAST_REAL))
 
 
 _install_fast_operators()

@@ -6,12 +6,28 @@ are in `toile.parallel`. May import nothing of the engine.
 
 from __future__ import annotations
 
+import enum
+import types
 from collections.abc import Mapping
 from typing import Any
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+class MemorySpace(enum.Enum):
+    """Which memory values are in: a device's own, the host's, or either."""
+
+    Device = enum.auto()
+    Host = enum.auto()
+    Any = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
+
+
+memory = types.SimpleNamespace(Space=MemorySpace)
 
 
 def checked_memory_kind(kind: str | None) -> str:

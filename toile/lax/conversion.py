@@ -28,7 +28,7 @@ from toile.primitives.shapes import BitcastConvertType, ReducePrecision
 __all__ = ["bitcast_convert_type", "convert_element_type", "dtype", "reduce_precision"]
 
 _conversion = lru_cache(maxsize=1024)(ConvertElementType)
-_FLOATS = dtypes_of("fc")
+_FLOATS = frozenset(d for d in dtypes_of("fc") if d.itemsize > 1)  # all hold 6e4
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
@@ -91,7 +91,7 @@ def _warn_of_lost_part() -> None:
 
 def _from_number(x: Any, new: Any, weak: bool) -> Any:
     """A rank-0 array with the value of a Python or NumPy number."""
-    if type(x) is float and new in _FLOATS:
+    if type(x) is float and new in _FLOATS and -6e4 < x < 6e4:
         return DeviceArray(np.asarray(x, new), weak)
     if new is None:
         new = dtypes.dtype(x)

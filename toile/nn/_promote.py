@@ -106,6 +106,11 @@ def inexact_broadcast(name, *xs):
     return [jnp.broadcast_to(x, shape) for x in xs]
 
 
+def clamp(low, x, high):
+    """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
+    return lax.clamp(jnp.array(low, x.dtype), x, jnp.array(high, x.dtype))
+
+
 def canonical_axis(axis, ndim):
     """`axis` as a non-negative int, checked against `ndim`."""
     if not -ndim <= axis < ndim:

@@ -291,7 +291,9 @@ def _scalar_get(x, arrays, wrap):
     dtype = np.result_type(*(s.dtype for s in starts if not isinstance(s, int)))
     starts = [lax.convert_element_type(s, dtype) if not isinstance(s, int)
               else np.asarray(s, dtype) for s in starts]
-    return lax.squeeze(lax.dynamic_slice(x, starts, sizes), tuple(a for a, _ in arrays))
+    # Negative positions are wrapped once already; what is still negative is clamped to 0.
+    window = lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+    return lax.squeeze(window, tuple(a for a, _ in arrays))
 
 
 def _gather(x, arrays, tokens, options):

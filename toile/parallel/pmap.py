@@ -127,8 +127,8 @@ class _Mapping:
         for d in found:
             if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
                 raise TypeError(
-                    "pmap in_axes must be an int, None, or a (nested) container with those types as "
-                    f"leaves, but got {self.in_axes!r}"
+                    "pmap in_axes must be an int, None, or a (nested) container with those types "
+                    f"as leaves, but got {self.in_axes!r}"
                 )
         return found + [0] * len(flatten(kwargs)[0])
 

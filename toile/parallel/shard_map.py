@@ -199,8 +199,8 @@ class _Sharded:
             if self.check:
                 raise ValueError(
                     f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
-                    f"result that is replicated over mesh axis {n!r}, got one that may vary over it "
-                    "(mention the axis in out_specs, reduce over it with psum or pmean, or pass "
+                    f"result that is replicated over mesh axis {n!r}, got one that may vary over "
+                    "it (mention the axis in out_specs, reduce over it with psum or pmean, or pass "
                     f"check_vma=False){where()}"
                 )
             out = slice_axis(move_axis(out, names.index(n), 0), 0, 1, 0)

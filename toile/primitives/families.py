@@ -70,7 +70,7 @@ class Elementwise(Operation):
 
     def result_aval(self, shape: tuple[int, ...], dtype: Any, weak: bool) -> Aval:
         if self.result is not None:
-            return Aval(shape, self.result, False)
+            return Aval(shape, self.result, weak)
         return Aval(shape, dtype, weak)
 
     def partials(self, y: Any, *xs: Any) -> Sequence[Any]:

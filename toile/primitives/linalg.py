@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.avals import Aval, Zero
+from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, infer_list
 from toile.engine.source import where
@@ -196,8 +196,3 @@ def inverse_gaps(w: Any, shape: Shape) -> Any:
     unit = eye(shape, w.dtype)
     gaps = sub(add(unit, along_rows(w, shape)), along_columns(w, shape))
     return sub(div(full_like(gaps, 1), gaps), unit)
-
-
-def not_moving(outs: Sequence[Any]) -> list[Any]:
-    """Symbolic zeros for results that have no tangent."""
-    return [Zero(o) for o in outs]

@@ -137,7 +137,8 @@ class TridiagonalSolve(MatrixOperation):
         *dmatrix, db = tangents
         x = self(*primals)
         if any(t.__class__ is not Zero for t in dmatrix):
-            moved = neg(tridiagonal_product(*map(instantiate, dmatrix), x))
+            dl, d, du = map(instantiate, dmatrix)
+            moved = neg(tridiagonal_product(dl, d, du, x))
             db = sum_cotangents(moved, db)
         return x, self(*matrix, db)
 

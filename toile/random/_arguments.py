@@ -202,6 +202,11 @@ def concrete_words(key):
     return None
 
 
+def is_concrete(key):
+    """Whether the words of `key` are NumPy's and nothing is being traced."""
+    return concrete_words(key) is not None
+
+
 def log(x):
     """The natural logarithm as samplers need it: float32 in the steps of XLA's.
 

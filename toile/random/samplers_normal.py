@@ -3,6 +3,7 @@
 A standard normal number is sqrt(2) erf_inv(u) with u uniform in (-1, 1).
 """
 
+import functools
 import operator
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import DeviceArray, wrap
+from toile.engine.arrays import wrap
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats
 from toile.random import _arguments as args
@@ -69,17 +70,31 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     dtype = args.float_dtype("truncated_normal", dtype)
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
     root = np.array(np.sqrt(2), dtype)[()]
+    if type(lower) in (int, float) and type(upper) in (int, float) and args.is_concrete(key):
+        low, high, least, most = _truncation(lower, upper, dtype)
+        u = uniform_between(key, shape, dtype, low, high)
+        x = special.erf_inv(np, np.asarray(u))
+        x *= root
+        return wrap(np.minimum(np.maximum(x, least), most))
     lower, upper = convert(lower, dtype), convert(upper, dtype)
     # XLA divides arrays by a scalar through its reciprocal; the last bit of the bounds matters,
     # since u is a small difference where the result is near zero.
     low, high = (lax.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
-    if type(low) is type(high) is DeviceArray and not (low.ndim or high.ndim):
-        low, high = np.asarray(low), np.asarray(high)
     u = uniform_between(key, shape, dtype, low, high)
     # Rounding may reach the bounds, which are outside the open interval.
     least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
     most = lax.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))
     return jnp.clip(lax.erf_inv(u) * root, least, most)
+
+
+@functools.lru_cache(maxsize=256)
+def _truncation(lower, upper, dtype):
+    """erf of the bounds over sqrt(2), and the least and greatest number between the bounds."""
+    root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
+    with np.errstate(all="ignore"):
+        lower, upper = np.array(lower, dtype), np.array(upper, dtype)
+        low, high = (special.erf(np, np.asarray(x / root)) for x in (lower, upper))
+        return low, high, np.nextafter(lower, infinity), np.nextafter(upper, -infinity)
 
 
 UNIT_SCALE = np.float32(1)

@@ -349,7 +349,7 @@ def tridiagonal_solve(
 def _away_from_zero(pivots: Any, largest: Any) -> ndarray:
     """Pivots that are tiny beside the largest element of U, moved away from zero."""
     info = np.finfo(pivots.dtype)
-    least = max(info.eps * largest, info.tiny / info.eps)
+    least = max(info.eps * largest, info.tiny)
     size = np.abs(pivots)
     direction = np.where(size == 0, 1, pivots / np.where(size == 0, 1, size))
     return np.where(size < least, direction * least, pivots).astype(pivots.dtype)

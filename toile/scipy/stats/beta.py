@@ -4,7 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.nn._promote import inexact
+from toile.nn._promote import clamp, inexact
 from toile.scipy.special import betainc, betaln, xlog1py, xlogy
 
 
@@ -24,7 +24,7 @@ def pdf(x, a, b, loc=0, scale=1):
 
 def _standard(name, x, a, b, loc, scale):
     x, a, b, loc, scale = inexact(name, x, a, b, loc, scale)
-    return jnp.clip((x - loc) / scale, 0, 1), a, b
+    return clamp(0, (x - loc) / scale, 1), a, b
 
 
 def cdf(x, a, b, loc=0, scale=1):

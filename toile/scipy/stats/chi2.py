@@ -4,7 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.nn._promote import inexact
+from toile.nn._promote import clamp, inexact
 from toile.scipy.special import gammainc, gammaincc
 
 
@@ -25,7 +25,7 @@ def pdf(x, df, loc=0, scale=1):
 
 def _gamma_arguments(name, x, df, loc, scale):
     x, df, loc, scale = inexact(name, x, df, loc, scale)
-    return df / 2, jnp.clip((x - loc) / (scale * 2), 0, np.inf)
+    return df / 2, clamp(0, (x - loc) / (scale * 2), np.inf)
 
 
 def cdf(x, df, loc=0, scale=1):

@@ -4,7 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.nn._promote import inexact
+from toile.nn._promote import clamp, inexact
 from toile.scipy.special import gammainc, gammaincc, gammaln, xlogy
 
 
@@ -25,7 +25,7 @@ def pdf(x, a, loc=0, scale=1):
 def cdf(x, a, loc=0, scale=1):
     """Distribution function."""
     x, a, loc, scale = inexact("gamma.cdf", x, a, loc, scale)
-    return gammainc(a, jnp.clip((x - loc) / scale, 0, np.inf))
+    return gammainc(a, clamp(0, (x - loc) / scale, np.inf))
 
 
 def logcdf(x, a, loc=0, scale=1):

@@ -1,0 +1,214 @@
+"""Meshes, partition specs and shardings: bookkeeping as in JAX, on the devices there are."""
+
+import pickle
+
+import jax
+import jax.sharding as theirs
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+import toile.sharding as ours
+from toile.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+P = PartitionSpec
+
+
+def both(build):
+    """The same expression in both libraries."""
+    return build(ours, toile.devices()), build(theirs, jax.devices())
+
+
+def mesh_of(lib, devices, names=("x",)):
+    return lib.Mesh(np.array(devices[:1]).reshape((1,) * len(names)), names)
+
+
+SPECS = [
+    (), (None,), ("x",), ("x", None), (("x", "y"),), (("x",),), ((),), (None, "y", "x"),
+]
+
+
+@pytest.mark.parametrize("entries", SPECS, ids=repr)
+def test_partition_spec_prints_and_compares_as_in_jax(entries):
+    mine, other = P(*entries), theirs.PartitionSpec(*entries)
+    assert repr(mine) == repr(other) and len(mine) == len(other)
+    assert list(mine) == list(other)
+    for more in SPECS:
+        assert (mine == P(*more)) == (other == theirs.PartitionSpec(*more)), more
+        if mine == P(*more):
+            assert hash(mine) == hash(P(*more))
+
+
+def test_partition_spec_is_a_leaf_and_pickles():
+    spec = P("x", P.UNCONSTRAINED)
+    assert toile.tree.leaves(spec) == [spec]
+    assert repr(spec) == repr(theirs.PartitionSpec("x", theirs.PartitionSpec.UNCONSTRAINED))
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert P("x") + P("y") == P("x", "y") == P("x") + ("y",) == ("x",) + P("y")
+    assert repr(P("x", unreduced={"y"})) == "P('x', unreduced={'y'})"
+
+
+def test_mesh_bookkeeping():
+    for names in (("x",), ("a", "b")):
+        mine, other = both(lambda lib, d, names=names: mesh_of(lib, d, names))
+        assert repr(mine) == repr(other) and str(mine) == str(other)
+        assert mine.shape == other.shape and mine.size == other.size == 1
+        assert mine.axis_names == other.axis_names and mine.axis_sizes == other.axis_sizes
+        assert str(mine.abstract_mesh) == str(other.abstract_mesh)
+        assert mine.device_ids.tolist() == other.device_ids.tolist()
+    mesh = mesh_of(ours, toile.devices())
+    assert mesh is mesh_of(ours, toile.devices()) and mesh != toile.make_mesh((1,), ("x",))
+    assert toile.make_mesh((1,), ("x",)).axis_types == (AxisType.Explicit,)
+    assert pickle.loads(pickle.dumps(mesh)) is mesh
+
+
+@pytest.mark.parametrize("build", [
+    lambda lib, d: lib.Mesh(np.array(d[:1]), ("x", "y")),
+    lambda lib, d: lib.Mesh(np.array(d[:1]), ("x",), (lib.AxisType.Auto,) * 2),
+    lambda lib, d: lib.NamedSharding(mesh_of(lib, d), lib.PartitionSpec("z")),
+    lambda lib, d: lib.NamedSharding(mesh_of(lib, d), lib.PartitionSpec("x", "x")),
+    lambda lib, d: lib.NamedSharding(lib.AbstractMesh((4,), ("x",)),
+                                     lib.PartitionSpec("x")).shard_shape((6,)),
+    lambda lib, d: lib.set_mesh(3),
+    lambda lib, d: lib.NamedSharding(lib.AbstractMesh((4,), ("x",)),
+                                     lib.PartitionSpec()).device_set,
+])
+def test_errors_are_value_errors_with_jaxs_text(build):
+    with pytest.raises(Exception) as other:  # one of JAX's is not a ValueError
+        build(theirs, jax.devices())
+    with pytest.raises(ValueError) as mine:
+        build(ours, toile.devices())
+    assert str(mine.value) == str(other.value).replace("jax.sharding", "toile.sharding")
+
+
+def test_a_mesh_larger_than_the_devices_is_an_error():
+    n = len(toile.devices()) + 1
+    with pytest.raises(ValueError, match=rf"must be >= the product of mesh_shape \({n},\)"):
+        toile.make_mesh((n,), ("x",))
+
+
+def test_named_sharding_agrees_with_jax():
+    def facts(lib, devices):
+        mesh = mesh_of(lib, devices, ("x", "y"))
+        s = lib.NamedSharding(mesh, lib.PartitionSpec("x", None))
+        return (repr(s), s.shard_shape((4, 3)), s.is_fully_replicated, s.is_fully_addressable,
+                s.num_devices, list(s.devices_indices_map((4, 3)).values()), s.memory_kind,
+                s.is_equivalent_to(lib.NamedSharding(mesh, lib.PartitionSpec()), 2),
+                s.is_equivalent_to(lib.SingleDeviceSharding(devices[0]), 2),
+                s == lib.NamedSharding(mesh, lib.PartitionSpec("x", None)),
+                s == lib.NamedSharding(mesh, lib.PartitionSpec("x")),
+                repr(s.update(spec=lib.PartitionSpec())), s.replicated_axes)
+
+    mine, other = both(facts)
+    assert mine == other
+
+
+@pytest.mark.parametrize("entries", [("x",), (("x", "y"), None), (None, "y"), (), ("y", "x")])
+def test_abstract_shard_shapes(entries):
+    def shape(lib, _):
+        mesh = lib.AbstractMesh((4, 2), ("x", "y"))
+        s = lib.NamedSharding(mesh, lib.PartitionSpec(*entries))
+        return repr(s), s.shard_shape((16, 8)), s.num_devices, s.is_fully_replicated
+
+    mine, other = both(shape)
+    assert mine == other
+
+
+class Fake:
+    """A device that is not there, to try the index arithmetic on."""
+
+    platform, device_kind, process_index = "cpu", "fake", 0
+
+    def __init__(self, id):
+        self.id = id
+
+
+def test_index_arithmetic_over_several_devices():
+    grid = np.array([Fake(i) for i in range(8)]).reshape(4, 2)
+    mesh = Mesh(grid, ("x", "y"))
+    x = np.arange(16 * 4).reshape(16, 4)
+    found = NamedSharding(mesh, P(("y", "x"), None)).devices_indices_map(x.shape)
+    for (i, j), device in np.ndenumerate(grid):
+        k = j * 4 + i  # the first name varies slowest
+        np.testing.assert_array_equal(x[found[device]], x[2 * k : 2 * k + 2])
+    replicated = NamedSharding(mesh, P(None, None))
+    assert replicated.is_fully_replicated and replicated.shard_shape((3, 3)) == (3, 3)
+    assert not NamedSharding(mesh, P("x")).is_equivalent_to(NamedSharding(mesh, P("y")), 1)
+    assert NamedSharding(mesh, P("x")).is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
+
+
+def test_mesh_contexts():
+    mesh = mesh_of(ours, toile.devices())
+    assert ours.get_mesh().empty and ours.get_abstract_mesh().empty
+    with toile.set_mesh(mesh):
+        assert ours.get_mesh() is mesh and ours.get_abstract_mesh() == mesh.abstract_mesh
+    assert ours.get_mesh().empty
+    with mesh:
+        assert ours.get_mesh().empty  # as in JAX: the older context is another one
+    other = AbstractMesh((4,), ("q",))
+    with ours.use_abstract_mesh(other):
+        assert ours.get_abstract_mesh() == other
+    setter = toile.set_mesh(mesh)  # works at once, too
+    assert ours.get_mesh() is mesh
+    setter.__exit__(None, None, None)
+    assert ours.get_mesh().empty
+    with pytest.raises(ValueError, match="outside of"):
+        toile.jit(lambda x: (toile.set_mesh(mesh), x)[1])(1.0)
+
+
+def test_a_jitted_function_is_traced_again_under_another_mesh():
+    seen = []
+
+    @toile.jit
+    def f(x):
+        seen.append(ours.get_abstract_mesh().axis_names)
+        return x
+
+    f(1.0)
+    with toile.set_mesh(mesh_of(ours, toile.devices())):
+        f(1.0)
+        f(2.0)
+    f(3.0)
+    assert seen == [(), ("x",)]
+
+
+def test_user_contexts_are_part_of_the_jit_key():
+    context, traces = toile.make_user_context(default_value=0), []
+
+    @toile.jit
+    def f(x):
+        traces.append(context.value)
+        return x
+
+    f(1.0)
+    with context(1):
+        f(1.0)
+        with context(2):
+            f(1.0)
+        f(1.0)
+    f(1.0)
+    assert traces == [0, 1, 2]
+
+
+def test_arrays_and_placement():
+    mesh = mesh_of(ours, toile.devices())
+    sharding = NamedSharding(mesh, P("x"))
+    x = toile.device_put(np.arange(4.0), sharding)
+    assert isinstance(x.sharding, ours.Sharding) and sharding.is_equivalent_to(x.sharding, 1)
+    with pytest.raises(ValueError, match="rank at least 1"):
+        toile.device_put(np.ones(()), sharding)
+    made = toile.make_array_from_callback((4,), sharding, lambda i: np.arange(4.0)[i])
+    np.testing.assert_array_equal(made, np.arange(4.0))
+    with pytest.raises(ValueError, match="Expected shard shape"):
+        toile.make_array_from_callback((4,), sharding, lambda i: np.arange(3.0))
+    parts = toile.make_array_from_single_device_arrays((4,), sharding, [jnp.arange(4)])
+    np.testing.assert_array_equal(parts, np.arange(4))
+    local = toile.make_array_from_process_local_data(sharding, np.arange(4))
+    np.testing.assert_array_equal(local, np.arange(4))
+    with pytest.raises(ValueError, match="single process"):
+        toile.make_array_from_process_local_data(sharding, np.arange(4), (8,))
+    with toile.set_mesh(mesh):
+        np.testing.assert_array_equal(toile.reshard(x, P("x")), x)
+    with pytest.raises(ValueError, match="mesh in force"):
+        toile.reshard(x, P("x"))

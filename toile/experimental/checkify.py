@@ -1,0 +1,207 @@
+"""checkify: run-time checks as values, so that they work in jitted and mapped functions.
+
+`checkify(f)` traces `f` and evaluates its Program with a ledger of errors threaded through: which
+check failed first and what it wanted to tell. Operations that carry Programs get Programs that
+return their own ledger. Checks are the user's (`check`), and on request NaNs, divisions by zero
+and indices out of bounds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import Array, as_array
+from toile.engine.avals import aval_of
+from toile.engine.program import trace_program
+from toile.engine.trees import flatten, register, unflatten
+from toile.errors import JaxRuntimeError
+from toile.experimental._checks import (
+    Check,
+    DivisionByZeroError,
+    FailedCheckError,
+    JaxException,
+    NaNError,
+    OOBError,
+    Resumed,
+    UserSite,
+)
+from toile.experimental._ledger import Ledger, evaluate_checked
+from toile.staging.flattening import FlatFunction, name_of
+
+__all__ = [
+    "Error",
+    "ErrorCategory",
+    "JaxRuntimeError",
+    "all_checks",
+    "automatic_checks",
+    "check",
+    "check_error",
+    "checkify",
+    "debug_check",
+    "div_checks",
+    "float_checks",
+    "index_checks",
+    "init_error",
+    "nan_checks",
+    "user_checks",
+]
+
+ErrorCategory = type[JaxException]
+
+user_checks: frozenset[Any] = frozenset({FailedCheckError})
+nan_checks: frozenset[Any] = frozenset({NaNError})
+index_checks: frozenset[Any] = frozenset({OOBError})
+div_checks: frozenset[Any] = frozenset({DivisionByZeroError})
+float_checks = nan_checks | div_checks
+automatic_checks = float_checks | index_checks
+all_checks = automatic_checks | user_checks
+
+
+class Error:
+    """The first failed check of a call, if any; a pytree of arrays.
+
+    `codes` has for each kind of payload the number of the first site that failed, or -1."""
+
+    def __init__(self, sites: Sequence[Any] = (), codes: Sequence[Any] = (),
+                 payloads: Sequence[Sequence[Any]] = ()):
+        self.sites, self.codes = tuple(sites), list(codes)
+        self.payloads = [list(p) for p in payloads]
+
+    def _first(self, index: tuple[int, ...]) -> JaxException | None:
+        best: tuple[int, int] | None = None
+        for i, code in enumerate(self.codes):
+            k = int(np.asarray(code)[index])
+            if k >= 0 and (best is None or k < best[0]):
+                best = (k, i)
+        if best is None:
+            return None
+        site, payload = self.sites[best[0]], self.payloads[best[1]]
+        return site.exception([as_array(np.asarray(p)[index]) for p in payload])
+
+    def get_exception(self) -> JaxException | None:
+        """The failed check as an exception; the first one of a batch."""
+        shape = self.codes[0].shape if self.codes else ()
+        for index in np.ndindex(*shape):
+            found = self._first(index)
+            if found is not None:
+                return found
+        return None
+
+    def get(self) -> str | None:
+        """What failed, in words, or None; one line per failed example of a batch."""
+        shape = self.codes[0].shape if self.codes else ()
+        if not shape:
+            found = self._first(())
+            return None if found is None else str(found)
+        lines = []
+        for index in np.ndindex(*shape):
+            found = self._first(index)
+            if found is not None:
+                at = ", ".join(map(str, index))
+                lines.append(f"at mapped index {at}: {found}")
+        return "\n".join(lines) or None
+
+    def throw(self) -> None:
+        """Raise a JaxRuntimeError if a check failed."""
+        check_error(self)
+
+    def __str__(self) -> str:
+        return f"Error({self.get()})"
+
+    def __repr__(self) -> str:
+        return f"Error(sites={len(self.sites)}, codes={self.codes})"
+
+
+def _flatten_error(error: Error) -> tuple[list[Any], Any]:
+    counts = tuple(len(p) for p in error.payloads)
+    return [*error.codes, *(x for p in error.payloads for x in p)], (error.sites, counts)
+
+
+def _unflatten_error(aux: Any, leaves: Sequence[Any]) -> Error:
+    sites, counts = aux
+    rest = iter(leaves)
+    codes = [next(rest) for _ in counts]
+    return Error(sites, codes, [[next(rest) for _ in range(n)] for n in counts])
+
+
+register(Error, _flatten_error, _unflatten_error)
+init_error = Error()
+
+
+def checkify(
+    f: Callable[..., Any], errors: frozenset[Any] = user_checks
+) -> Callable[..., tuple[Error, Any]]:
+    """`f` returning (error, result); the error tells which check failed first.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.experimental import checkify
+    >>> def f(x):
+    ...     checkify.check(x > 0, "needed x > 0, got {x}", x=x)
+    ...     return jnp.log(x)
+    >>> checkify.checkify(f)(-1.0)[0].get()
+    'needed x > 0, got -1.0 (`check` failed)'
+    """
+    if not callable(f):
+        raise TypeError(f"checkify: needed a callable, got {f!r}")
+    enabled = frozenset(errors)
+
+    @functools.wraps(f)
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        leaves, in_tree = flatten((args, kwargs))
+        flat = FlatFunction(f, in_tree)
+        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(f))
+        ledger = Ledger()
+        outs = evaluate_checked(program, [*consts, *leaves], ledger, enabled)
+        groups = list(ledger.groups.values())
+        error = Error(ledger.sites, [g.code for g in groups], [g.payload for g in groups])
+        return error, unflatten(flat.out_tree, outs)
+
+    return checked
+
+
+def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
+    """Fail unless `pred`: at once outside of traced code, as an error value under checkify."""
+    shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
+                                           if not isinstance(pred, Array) else None)
+    if shape != () or dtype != np.bool_:
+        raise TypeError(f"check takes a scalar pred as argument, got {pred}")
+    leaves, tree = flatten((fmt_args, fmt_kwargs))
+    payload = []
+    for x in leaves:
+        if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)):
+            raise TypeError(
+                "Formatting arguments to checkify.check need to be PyTrees of arrays, but got "
+                f"{x!r} of type {type(x)}."
+            )
+        payload.append(x if isinstance(x, Array) else as_array(x))
+    for x in payload:
+        if dtypes.is_extended(x.dtype):
+            raise TypeError(f"check: needed numbers to format, got an array of {x.dtype}")
+    ok = pred if isinstance(pred, Array) else as_array(pred)
+    Check(UserSite(msg, tree), debug)(ok, *payload)
+
+
+def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """A check that counts under checkify only, and is nothing elsewhere."""
+    check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
+
+
+def check_error(error: Error) -> None:
+    """Raise what an error holds, or pass it on to the checkify around."""
+    if not isinstance(error, Error):
+        raise TypeError(f"check_error: needed an Error, got {type(error).__name__}")
+    for code, payload in zip(error.codes, error.payloads, strict=True):
+        code = code if isinstance(code, Array) else as_array(code)
+        if code.ndim:  # the errors of a batch: take the first
+            bad = (code >= 0).reshape(-1)
+            at = bad.argmax()
+            rank = code.ndim
+            payload = [p.reshape((-1, *p.shape[rank:]))[at] for p in payload]
+            code = code.reshape(-1)[at]
+        Check(Resumed(error.sites))(code < 0, code, *payload)

@@ -1,0 +1,59 @@
+"""Arrays of devices for meshes, after jax.experimental.mesh_utils."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.api.devices import devices as all_devices
+
+__all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
+
+
+def create_device_mesh(
+    mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
+    contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False,
+) -> np.ndarray:
+    """All devices (or those given) in an array of a shape, in their order."""
+    found = list(all_devices() if devices is None else devices)
+    shape = tuple(int(n) for n in mesh_shape)
+    if math.prod(shape) != len(found):
+        raise ValueError(
+            f"Number of devices {len(found)} must equal the product of mesh_shape {shape}"
+        )
+    return np.array(found, dtype=object).reshape(shape)
+
+
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Any] | None = None, *, process_is_granule: bool = False,
+    should_sort_granules_by_key: bool = True, allow_split_physical_axes: bool = False,
+) -> np.ndarray:
+    """Devices of several processes: `dcn_mesh_shape` arranges processes, `mesh_shape` their own."""
+    found = list(all_devices() if devices is None else devices)
+    name = "process_index" if process_is_granule else "slice_index"
+    if not hasattr(found[0], name):
+        raise ValueError(
+            f"Device {found[0]} does not have attribute {name}. See `process_is_granule` option."
+        )
+    if len(mesh_shape) != len(dcn_mesh_shape):
+        raise ValueError(
+            f"create_hybrid_device_mesh: needed shapes of one length, got {tuple(mesh_shape)} and "
+            f"{tuple(dcn_mesh_shape)}"
+        )
+    granules: dict[int, list[Any]] = {}
+    for d in found:
+        granules.setdefault(getattr(d, name), []).append(d)
+    keys = sorted(granules) if should_sort_granules_by_key else list(granules)
+    if math.prod(dcn_mesh_shape) != len(keys):
+        raise ValueError(
+            f"Number of slices {len(keys)} must equal the product of dcn_mesh_shape "
+            f"{tuple(dcn_mesh_shape)}"
+        )
+    blocks = np.empty(tuple(dcn_mesh_shape), dtype=object)
+    for place, key in zip(np.ndindex(*dcn_mesh_shape), keys, strict=True):
+        blocks[place] = create_device_mesh(mesh_shape, granules[key])
+    return np.block(blocks.tolist())
