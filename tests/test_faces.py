@@ -31,16 +31,16 @@ def scaled(lib, calls):
 
 
 def test_custom_vmap_uses_the_rule():
-    found = []
-    for lib in (toile, jax):
-        calls = []
+    def results(lib, calls):
         f, a = scaled(lib, calls), lib.numpy.asarray(A)
         outs = [lib.vmap(f)(a, a), lib.vmap(f, in_axes=(0, None))(a, a[1]), f(a, a),
                 lib.jit(f)(a, a), lib.jit(lib.vmap(f))(a, a),
                 lib.vmap(lib.vmap(f))(a.reshape(3, 1), a.reshape(3, 1)),
                 lib.vmap(lambda x: lib.jvp(f, (x, x), (x, x))[1])(a),
                 lib.grad(lambda x: lib.vmap(f)(x, x).sum())(a)]
-        found.append(([np.asarray(o) for o in outs], calls))
+        return [np.asarray(o) for o in outs], calls
+
+    found = [results(lib, []) for lib in (toile, jax)]
     for mine, other in zip(*(o for o, _ in found), strict=True):
         np.testing.assert_allclose(mine, other)
     assert found[0][1][:2] == found[1][1][:2]

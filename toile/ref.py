@@ -122,7 +122,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     """A mutable array that starts with a value."""
     if isinstance(init_val, Ref):
         raise ValueError("new_ref: needed an array, got a Ref")
-    value = init_val if isinstance(init_val, Array) else as_array(init_val)
+    value: Any = init_val if isinstance(init_val, Array) else as_array(init_val)
     return Ref(value.astype(value.dtype) if value.weak_type else value)
 
 

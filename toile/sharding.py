@@ -160,8 +160,8 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     leaves, tree = flatten(xs)
     shardings = broadcast_prefix(out_shardings, xs)
     outs = []
-    for x, sharding in zip(leaves, shardings, strict=True):
-        x = x if isinstance(x, Array) else as_array(x)
+    for leaf, sharding in zip(leaves, shardings, strict=True):
+        x: Any = leaf if isinstance(leaf, Array) else as_array(leaf)
         found = _concrete(sharding, "reshard")
         if isinstance(found, NamedSharding):
             found.check_compatible_aval(x.shape)

@@ -254,10 +254,9 @@ class DeviceArray(ConcreteArray):
         data = self._data
         weak = ", weak_type=True" if self.weak_type else ""
         end = f", dtype={dtypes.name_of(data.dtype)}{weak})"
-        if data.size == 0 and data.shape != (0,):
+        if data.size == 0:
             return f"Array([], shape={data.shape}{end}"
-        plain = data.astype(np.float32) if data.dtype.kind == "V" else data
-        body = np.array2string(plain, separator=", ", prefix="Array(", suffix=end)
+        body = np.array2string(data, separator=", ", prefix="Array(", suffix=",")
         last = len(body) - (body.rfind("\n") + 1) + (0 if "\n" in body else 6)
         if last + len(end) > np.get_printoptions()["linewidth"]:
             return f"Array({body}{end[0]}\n      {end[2:]}"

@@ -251,7 +251,10 @@ def trace_context() -> tuple[Any, ...]:
 
 def set_contexts(pairs: tuple[Any, ...]) -> None:
     """Replace this thread's (context, value) pairs."""
-    flags.contexts = pairs
+    if pairs:
+        flags.contexts = pairs
+    else:
+        flags.__dict__.pop("contexts", None)
     _changed("contexts")
 
 

@@ -39,7 +39,8 @@ class Context:
     def set(self, new_val: Any) -> None:
         """Put a value in force on this thread until it is set again."""
         kept = [pair for pair in config.flags.contexts if pair[0] is not self]
-        kept.append((self, new_val))
+        if new_val is not self.default:  # what is as ever leaves no trace in cache keys
+            kept.append((self, new_val))
         kept.sort(key=lambda pair: pair[0].number)
         config.set_contexts(tuple(kept))
 

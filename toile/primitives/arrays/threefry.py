@@ -95,7 +95,8 @@ def split(xp: ModuleType, keys: Array, shape: Shape) -> Array:
 def fold_in(xp: ModuleType, keys: Array, data: Array) -> Array:
     """Keys derived from `keys` and 32-bit words `data`; both broadcast over leading axes."""
     if xp is np and keys.ndim == 1 and np.ndim(data) == 0:
-        return np.array(_hash_lanes(1, *keys.tolist(), 0, int(data)), np.uint32)
+        k0, k1 = keys.tolist()
+        return np.array(_hash_lanes(1, k0, k1, 0, int(data)), np.uint32)
     data = xp.asarray(data).astype(np.uint32, copy=False)
     high = xp.zeros((), np.uint32)
     return xp.stack(threefry2x32(xp, keys[..., 0], keys[..., 1], high, data), axis=-1)
@@ -119,7 +120,8 @@ def _hash_counters(xp: ModuleType, keys: Array, shape: Shape) -> tuple[Array, Ar
             y = _hash_few(keys, size)
             return y[0].reshape(shape), y[1].reshape(shape)
         high, low = _counters(np, size)
-        _hash_in_place(*keys.tolist(), high, low)
+        k0, k1 = keys.tolist()
+        _hash_in_place(k0, k1, high, low)
         return high.reshape(shape), low.reshape(shape)
     high, low = _counters(xp, size)
     k0, k1 = keys[..., 0:1], keys[..., 1:2]
