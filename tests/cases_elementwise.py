@@ -6,6 +6,7 @@ import numpy as np
 import scipy.special as sp
 
 from tests.cases import COMPLEX, FLOATS, INEXACT, INTS, MATRICES, NUMBERS, REALS, B, I, Row, X
+from toile.primitives import bits, complexes
 from toile.primitives import elementwise as e
 from toile.primitives import families as f
 from toile.primitives import special as s
@@ -91,8 +92,8 @@ COMPARISONS = [
     Row(op, op(), (X(2, 3, low=-2, high=2), X(2, 3, low=-2, high=2)), function,
         dtypes=("float32", "float64", "bfloat16", "int32", "uint8"), moving=())
     for op, function in [
-        (e.Eq, np.equal), (e.Ne, np.not_equal), (e.Lt, np.less), (e.Le, np.less_equal),
-        (e.Gt, np.greater), (e.Ge, np.greater_equal),
+        (bits.Eq, np.equal), (bits.Ne, np.not_equal), (bits.Lt, np.less), (bits.Le, np.less_equal),
+        (bits.Gt, np.greater), (bits.Ge, np.greater_equal),
     ]
 ]  # fmt: skip
 
@@ -123,23 +124,23 @@ def ones_count(x):
 WORDS = X(3, 4, low=-100, high=100)
 COUNT = X(3, 4, low=0, high=6)
 BITWISE = [
-    Row(e.And, e.And(), (WORDS, WORDS), np.bitwise_and, dtypes=BITS),
-    Row(e.Or, e.Or(), (WORDS, WORDS), np.bitwise_or, dtypes=BITS),
-    Row(e.Xor, e.Xor(), (WORDS, WORDS), np.bitwise_xor, dtypes=BITS),
-    Row(e.Not, e.Not(), (WORDS,), np.invert, dtypes=BITS),
-    Row(e.ShiftLeft, e.ShiftLeft(), (WORDS, COUNT), np.left_shift, dtypes=SHIFTS),
-    Row(e.ShiftRightLogical, e.ShiftRightLogical(), (WORDS, COUNT), logical_shift, dtypes=SHIFTS),
-    Row(e.ShiftRightArithmetic, e.ShiftRightArithmetic(), (WORDS, COUNT), arithmetic_shift,
+    Row(bits.And, bits.And(), (WORDS, WORDS), np.bitwise_and, dtypes=BITS),
+    Row(bits.Or, bits.Or(), (WORDS, WORDS), np.bitwise_or, dtypes=BITS),
+    Row(bits.Xor, bits.Xor(), (WORDS, WORDS), np.bitwise_xor, dtypes=BITS),
+    Row(bits.Not, bits.Not(), (WORDS,), np.invert, dtypes=BITS),
+    Row(bits.ShiftLeft, bits.ShiftLeft(), (WORDS, COUNT), np.left_shift, dtypes=SHIFTS),
+    Row(bits.ShiftRightLogical, bits.ShiftRightLogical(), (WORDS, COUNT), logical_shift, dtypes=SHIFTS),
+    Row(bits.ShiftRightArithmetic, bits.ShiftRightArithmetic(), (WORDS, COUNT), arithmetic_shift,
         dtypes=SHIFTS),
-    Row(e.PopulationCount, e.PopulationCount(), (WORDS,), ones_count, dtypes=SHIFTS),
-    Row(e.Clz, e.Clz(), (WORDS,), leading_zeros, dtypes=SHIFTS),
+    Row(bits.PopulationCount, bits.PopulationCount(), (WORDS,), ones_count, dtypes=SHIFTS),
+    Row(bits.Clz, bits.Clz(), (WORDS,), leading_zeros, dtypes=SHIFTS),
 ]
 PARTS = [
-    Row(e.Complex, e.Complex(), (A, A), lambda x, y: x + np.complex64(1j) * y, linear=(0, 1)),
-    Row(e.Real, e.Real(), (A,), np.real, dtypes=COMPLEX, linear=(0,)),
-    Row(e.Imag, e.Imag(), (A,), np.imag, dtypes=COMPLEX, linear=(0,)),
-    Row(e.Conj, e.Conj(), (A,), np.conj, dtypes=COMPLEX, linear=(0,)),
-    Row(e.Conj, e.Conj(True), (A,), lambda x: x + np.zeros((), np.result_type(x, np.complex64)),
+    Row(complexes.Complex, complexes.Complex(), (A, A), lambda x, y: x + np.complex64(1j) * y, linear=(0, 1)),
+    Row(complexes.Real, complexes.Real(), (A,), np.real, dtypes=COMPLEX, linear=(0,)),
+    Row(complexes.Imag, complexes.Imag(), (A,), np.imag, dtypes=COMPLEX, linear=(0,)),
+    Row(complexes.Conj, complexes.Conj(), (A,), np.conj, dtypes=COMPLEX, linear=(0,)),
+    Row(complexes.Conj, complexes.Conj(True), (A,), lambda x: x + np.zeros((), np.result_type(x, np.complex64)),
         linear=(0,), label="real"),
     Row(e.SelectN, e.SelectN(), (B(2, 3), A, A), lambda w, x, y: np.where(w, y, x),
         dtypes=(*NUMBERS, "bool"), linear=(1, 2)),

@@ -26,7 +26,8 @@ from toile.engine.trees import (
     tree_map,
     unflatten,
 )
-from toile.primitives.elementwise import convert, eq
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import convert
 from toile.primitives.families import bdim_at, broadcast_in_dim, reshape, scalar, sub
 from toile.primitives.shapes import iota, slice_axis
 from toile.staging.flattening import argnums_of, name_of
@@ -199,7 +200,7 @@ def jacfwd(
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacfwd")
         _check_kinds("jacfwd", chosen, holomorphic, "inputs")
-        pushed = lambda t: jvp(partial, chosen, t, has_aux=has_aux)  # noqa: E731
+        pushed = lambda t: jvp(partial, chosen, t, has_aux=has_aux)
         basis = _standard_basis(chosen)
         if has_aux:
             y, jac, aux = vmap(pushed, out_axes=(None, -1, None))(basis)

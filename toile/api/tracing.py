@@ -18,6 +18,7 @@ from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.staging.flattening import FlatFunction, name_of
 from toile.staging.jit import JitFunction
 
+
 def jit(fun: Any = None, /, **options: Any) -> Any:
     """Trace `fun` once per kind of arguments and run its Program from then on.
 

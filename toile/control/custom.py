@@ -155,7 +155,7 @@ class CustomJVPCall(CustomCall):
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
             return self.rule(primals[k:], tangents[k:])
 
-        fun = lambda *xs: evaluate(self.program, xs)  # noqa: E731
+        fun = lambda *xs: evaluate(self.program, xs)
         return CustomJVP(fun, rule, self.symbolic_zeros, self.label)
 
     def __call__(self, *args: Any) -> Any:
@@ -281,7 +281,7 @@ class CustomVJPCall(CustomCall):
             head = [Zero(a) for a in self.program.in_avals[:k]]
             return [*head, *original.bwd(residuals, cts)]
 
-        fun = lambda *xs: evaluate(self.program, xs)  # noqa: E731
+        fun = lambda *xs: evaluate(self.program, xs)
         return CustomVJP(fun, fwd, bwd, original.label, original.symbolic_zeros)
 
     def __call__(self, *args: Any) -> Any:

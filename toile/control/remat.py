@@ -13,7 +13,15 @@ from typing import Any
 from toile.control.call import Call, Carrier, nonzero_mask, pick, program_flops, pruned
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
-from toile.engine.program import Equation, Program, Var, derive, evaluate, execute, without_dead_code
+from toile.engine.program import (
+    Equation,
+    Program,
+    Var,
+    derive,
+    evaluate,
+    execute,
+    without_dead_code,
+)
 from toile.primitives.shapes import optimization_barrier
 from toile.transforms.linearize import split_program
 from toile.transforms.transpose import transpose_program

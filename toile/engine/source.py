@@ -2,7 +2,8 @@
 
 A location is captured only while something stages (or fails), as a code object and an instruction
 offset; the text is made when somebody reads it. Frames inside toile are skipped, so the innermost
-frame that remains is the user's. May import nothing but the standard library.
+frame that remains is the user's; the frame that it called is the function of toile it used, whose
+arguments an error shows by shape and dtype. May import nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARY_FILES = (os.sep + "contextlib.py", os.sep + "functools.py")
+_NUMPY = os.path.join("", "site-packages", "numpy", "")
 _excluded: list[str] = [_PACKAGE]
 _internal: dict[CodeType, bool] = {}
 
@@ -29,8 +33,7 @@ def is_internal(code: CodeType) -> bool:
     if known is None:
         name = code.co_filename
         known = name.startswith(tuple(_excluded)) or name.startswith("<frozen")
-        known = known or name.endswith(os.sep + "contextlib.py")
-        known = known or name.endswith(os.sep + "functools.py")
+        known = known or name.endswith(_LIBRARY_FILES) or _NUMPY in name
         _internal[code] = known
     return known
 
@@ -77,9 +80,101 @@ def user_source(depth: int = 1) -> Source | None:
 
 
 def where() -> str:
-    """` (at file:line)` of the user's frame, with the line's text, for error messages."""
-    found = user_source(2)
-    if found is None:
-        return ""
+    """For error messages: the call of toile with its operands, and the user's line with its text."""
+    frame: FrameType | None = sys._getframe(1)
+    inside: list[FrameType] = []
+    while frame is not None and is_internal(frame.f_code):
+        inside.append(frame)
+        frame = frame.f_back
+    call = _call(inside)
+    if frame is None:
+        return call
+    found = Source(frame.f_code, frame.f_lasti)
     text = found.text()
-    return f"\n  at {found.file}:{found.line} in {found.function}" + (f"\n    {text}" if text else "")
+    line = f"\n  at {found.file}:{found.line} in {found.function}"
+    return call + line + (f"\n    {text}" if text else "")
+
+
+# ------------------------------------------------------------------------- the call that went wrong
+
+_describing = False  # reading the shape of a deleted array raises, which must not describe it again
+
+
+def _call(frames: list[FrameType]) -> str:
+    """The outermost call of a public function among toile's frames (innermost first)."""
+    global _describing
+    if _describing:
+        return ""
+    _describing = True
+    try:
+        for frame in reversed(frames):
+            name = _public_name(frame)
+            if name:
+                return f"\n  in {name}({_arguments(frame)})"
+    finally:
+        _describing = False
+    return ""
+
+
+def _public_name(frame: FrameType) -> str:
+    """`toile.numpy.matmul` for a frame of that function or of what it returned; else nothing."""
+    root, _, inner = frame.f_code.co_qualname.partition(".<locals>.")
+    if root.startswith("_") or "." in root or "<lambda>" in root:
+        return ""
+    path = str(frame.f_globals.get("__name__", "")).split(".")
+    for i in range(1, len(path) + 1):
+        module = sys.modules.get(".".join(path[:i]))
+        if path[i - 1] in _LAYERS or path[i - 1].startswith("_"):
+            return ""
+        if hasattr(module, "__path__") and root in vars(module):
+            return ".".join(path[:i]) + "." + root + ("(...)" if inner else "")
+    module = frame.f_globals
+    return f"{module['__name__']}.{root}" if root in module.get("__all__", ()) else ""
+
+
+_LAYERS = {"engine", "primitives", "transforms", "control", "staging", "backends"}
+
+
+def _arguments(frame: FrameType) -> str:
+    """The arguments of a call that say something about the error: arrays, sizes and names."""
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount + code.co_kwonlyargcount
+    shown = []
+    for i, name in enumerate(code.co_varnames[: count + bool(code.co_flags & 0x04)]):
+        value = values.get(name)
+        if i == count:
+            shown += [describe(v) for v in value or ()]
+        elif value is not None and not isinstance(value, bool):
+            shown.append(f"{name}: {describe(value)}")
+    text = ", ".join(shown)
+    return text if len(text) <= _MOST else text[:_MOST] + " ..."
+
+
+_MOST = 240  # characters of one call
+
+
+def describe(value: Any, depth: int = 0) -> str:
+    """A value in an error message: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
+    try:
+        shape, dtype = value.shape, value.dtype
+        return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
+    except Exception:
+        pass
+    if isinstance(value, dict) and depth < 3:
+        return _listed("{}", [f"{k!r}: {describe(v, depth + 1)}" for k, v in value.items()])
+    if isinstance(value, (list, tuple)) and depth < 3:
+        brackets = "[]" if isinstance(value, list) else "()"
+        return _listed(brackets, [describe(v, depth + 1) for v in value])
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    try:
+        text = repr(value)
+    except Exception:
+        text = type(value).__name__
+    return text if len(text) <= 60 and "\n" not in text else f"{text.split(chr(10))[0][:50]}..."
+
+
+def _listed(brackets: str, items: list[str]) -> str:
+    if len(items) > 8:
+        items = [*items[:7], f"... {len(items) - 7} more"]
+    return brackets[0] + ", ".join(items) + brackets[1]

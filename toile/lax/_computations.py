@@ -23,6 +23,7 @@ from toile.engine.trees import flatten, structure, unflatten
 from toile.lax import elementwise
 from toile.lax._operands import operand, operands
 from toile.lax._staging import stage
+from toile.primitives import bits
 from toile.primitives import elementwise as ops
 from toile.primitives.elementwise import convert
 from toile.primitives.families import add, bdim_at, mul, reshape
@@ -30,8 +31,8 @@ from toile.primitives.reductions import highest, lowest
 from toile.transforms.vmap import vmap_flat
 
 _MONOIDS: dict[Any, str] = {
-    add: "add", mul: "mul", ops.max_: "max", ops.min_: "min", ops.and_: "and", ops.or_: "or",
-    ops.xor: "xor",
+    add: "add", mul: "mul", ops.max_: "max", ops.min_: "min", bits.and_: "and", bits.or_: "or",
+    bits.xor: "xor",
 }  # fmt: skip
 _FUNCTIONS: dict[Any, str] = {
     elementwise.add: "add", elementwise.mul: "mul", elementwise.max: "max",

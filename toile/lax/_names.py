@@ -8,7 +8,9 @@ from __future__ import annotations
 from toile.control import cond, linear_solve, scan, while_loop
 from toile.primitives import (
     barriers,
+    bits,
     collectives,
+    complexes,
     contractions,
     conv,
     cumulative,
@@ -67,15 +69,15 @@ div_p, rem_p, pow_p = elementwise.div, elementwise.rem, elementwise.pow_
 max_p, min_p, nextafter_p = elementwise.max_, elementwise.min_, elementwise.nextafter
 floor_p, ceil_p, is_finite_p = elementwise.floor, elementwise.ceil, elementwise.is_finite
 clamp_p, select_n_p = elementwise.clamp, elementwise.select_n
-complex_p, real_p = elementwise.complex_, elementwise.real
-imag_p, conj_p = elementwise.imag, elementwise.conj
-eq_p, ne_p, lt_p = elementwise.eq, elementwise.ne, elementwise.lt
-le_p, gt_p, ge_p = elementwise.le, elementwise.gt, elementwise.ge
-and_p, or_p, xor_p, not_p = elementwise.and_, elementwise.or_, elementwise.xor, elementwise.not_
-shift_left_p = elementwise.shift_left
-shift_right_logical_p = elementwise.shift_right_logical
-shift_right_arithmetic_p = elementwise.shift_right_arithmetic
-population_count_p, clz_p = elementwise.population_count, elementwise.clz
+complex_p, real_p = complexes.complex_, complexes.real
+imag_p, conj_p = complexes.imag, complexes.conj
+eq_p, ne_p, lt_p = bits.eq, bits.ne, bits.lt
+le_p, gt_p, ge_p = bits.le, bits.gt, bits.ge
+and_p, or_p, xor_p, not_p = bits.and_, bits.or_, bits.xor, bits.not_
+shift_left_p = bits.shift_left
+shift_right_logical_p = bits.shift_right_logical
+shift_right_arithmetic_p = bits.shift_right_arithmetic
+population_count_p, clz_p = bits.population_count, bits.clz
 exp_p, exp2_p, expm1_p = curves.exp, curves.exp2, curves.expm1
 log_p, log1p_p, logistic_p = elementwise.log, curves.log1p, curves.logistic
 sqrt_p, rsqrt_p, cbrt_p = curves.sqrt, curves.rsqrt, curves.cbrt

@@ -15,7 +15,8 @@ from toile.engine import dtypes
 from toile.engine.arrays import as_array
 from toile.engine.avals import Aval
 from toile.lax.loops import while_loop
-from toile.primitives.elementwise import abs_, and_, convert, eq, gt, lt, not_, select
+from toile.primitives.bits import and_, eq, gt, lt, not_
+from toile.primitives.elementwise import abs_, convert, select
 from toile.primitives.families import (
     add,
     broadcast_in_dim,

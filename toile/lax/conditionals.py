@@ -25,7 +25,8 @@ from toile.lax._staging import (
     stage,
     strengthened,
 )
-from toile.primitives.elementwise import clamp, convert, ne
+from toile.primitives.bits import ne
+from toile.primitives.elementwise import clamp, convert
 from toile.primitives.families import full_like, scalar
 
 _UNSET = object()

@@ -20,8 +20,8 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.source import where
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
+from toile.primitives import bits, complexes, families, special
 from toile.primitives import elementwise as ops
-from toile.primitives import families, special
 from toile.primitives import transcendental as curves
 from toile.primitives.families import ANY, FLOATING, NUMERIC, accepts_text
 
@@ -237,15 +237,15 @@ def mulhi(x: Any, y: Any, /) -> Any:
 
 # --------------------------------------------------------------------------------- complex numbers
 
-real = _unary("real", ops.real, "c")
-imag = _unary("imag", ops.imag, "c")
-conj = _unary("conj", ops.conj, FLOATING)
+real = _unary("real", complexes.real, "c")
+imag = _unary("imag", complexes.imag, "c")
+conj = _unary("conj", complexes.conj, FLOATING)
 
 
 def complex(x: Any, y: Any) -> Any:
     """A complex number from its real and imaginary parts."""
     x, y = operands("complex", (x, y))
-    return checked(ops.complex_, stretched((x, y), scalars=True))
+    return checked(complexes.complex_, stretched((x, y), scalars=True))
 
 
 # ---------------------------------------------------------------------------- comparison and bits
@@ -263,21 +263,21 @@ def _equality(name: str, op: Any) -> Any:
     return _named(fun, name, op)
 
 
-eq = _equality("eq", ops.eq)
-ne = _equality("ne", ops.ne)
-lt = _binary("lt", ops.lt, _ORDERED)
-le = _binary("le", ops.le, _ORDERED)
-gt = _binary("gt", ops.gt, _ORDERED)
-ge = _binary("ge", ops.ge, _ORDERED)
-bitwise_not = _unary("bitwise_not", ops.not_)
-bitwise_and = _binary("bitwise_and", ops.and_)
-bitwise_or = _binary("bitwise_or", ops.or_)
-bitwise_xor = _binary("bitwise_xor", ops.xor)
-shift_left = _binary("shift_left", ops.shift_left)
-shift_right_logical = _binary("shift_right_logical", ops.shift_right_logical)
-shift_right_arithmetic = _binary("shift_right_arithmetic", ops.shift_right_arithmetic)
-population_count = _unary("population_count", ops.population_count)
-clz = _unary("clz", ops.clz)
+eq = _equality("eq", bits.eq)
+ne = _equality("ne", bits.ne)
+lt = _binary("lt", bits.lt, _ORDERED)
+le = _binary("le", bits.le, _ORDERED)
+gt = _binary("gt", bits.gt, _ORDERED)
+ge = _binary("ge", bits.ge, _ORDERED)
+bitwise_not = _unary("bitwise_not", bits.not_)
+bitwise_and = _binary("bitwise_and", bits.and_)
+bitwise_or = _binary("bitwise_or", bits.or_)
+bitwise_xor = _binary("bitwise_xor", bits.xor)
+shift_left = _binary("shift_left", bits.shift_left)
+shift_right_logical = _binary("shift_right_logical", bits.shift_right_logical)
+shift_right_arithmetic = _binary("shift_right_arithmetic", bits.shift_right_arithmetic)
+population_count = _unary("population_count", bits.population_count)
+clz = _unary("clz", bits.clz)
 
 
 def _compare_keys(name: str, x: Any, y: Any) -> Any:
@@ -291,7 +291,7 @@ def _compare_keys(name: str, x: Any, y: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _KeyComparison(ops.Eq):  # type: ignore[misc]
+class _KeyComparison(bits.Eq):  # type: ignore[misc]
     """x == y (or x != y) for random keys."""
 
     equal: bool = True

@@ -31,7 +31,8 @@ from toile.lax._staging import (
     strengthened,
     with_avals,
 )
-from toile.primitives.elementwise import convert, lt
+from toile.primitives.bits import lt
+from toile.primitives.elementwise import convert
 from toile.primitives.families import add, full_like, reshape
 from toile.primitives.shapes import Concatenate, Rev, pad, slice_axis
 from toile.staging.flattening import name_of

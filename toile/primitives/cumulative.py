@@ -17,7 +17,9 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.primitives import arrays
-from toile.primitives.elementwise import abs_, eq, log, max_, min_, ne, real, select
+from toile.primitives.bits import eq, ne
+from toile.primitives.complexes import real
+from toile.primitives.elementwise import abs_, log, max_, min_, select
 from toile.primitives.families import (
     FLOATING,
     NUMERIC,

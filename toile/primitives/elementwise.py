@@ -1,4 +1,4 @@
-"""Elementwise arithmetic, powers, rounding, comparison and bit operations.
+"""Elementwise arithmetic, powers, rounding, choice and conversion.
 
 Each class is one operation: its meaning in NumPy and its partial derivatives. Transcendental
 functions are in `primitives.transcendental`, special functions in `primitives.special`.
@@ -18,17 +18,15 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.primitives.bits import and_, eq, gt, lt
+from toile.primitives.complexes import complex_, conj, imag, real
 from toile.primitives.families import (
     ANY,
-
     FLOAT,
     FLOATING,
-    INTEGER,
-    INTEGRAL,
     NUMERIC,
     REAL,
     Elementwise,
-    Linear,
     add,
     align_mapped,
     bdim_at,
@@ -334,210 +332,6 @@ class Nextafter(_Step):
         return xp.nextafter(x, y)
 
 
-# -------------------------------------------------------------------------------- complex numbers
-
-
-class Complex(Linear):
-    """A complex number from its real and imaginary parts."""
-
-    def infer(self, x: Aval, y: Aval) -> Aval:
-        ok = x.shape == y.shape and x.dtype == y.dtype
-        if not ok or x.dtype not in (np.float32, np.float64):
-            raise shape_error(self.name, "two float32 or two float64 operands of one shape", [x, y])
-        return Aval(x.shape, dtypes.to_complex_dtype(x.dtype), x.weak_type and y.weak_type)
-
-    def eager(self, xp: Any, x: Any, y: Any) -> Any:
-        out = xp.empty(x.shape, np.complex64 if x.dtype == np.float32 else np.complex128)
-        out.real, out.imag = x, y
-        return out
-
-    def transpose(self, ct: Any, x: Any, y: Any) -> Any:
-        # The pairing is (a, b) -> Re(a b): i y pairs with ct as -Im(ct).
-        return (
-            real(ct) if type(x) is Aval else None,
-            neg(imag(ct)) if type(y) is Aval else None,
-        )
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        x, y = (bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True))
-        return complex_(x, y), 0
-
-
-class _Part(Linear):
-    def infer(self, x: Aval) -> Aval:
-        if dtypes.kind(x.dtype) != "c":
-            raise shape_error(self.name, "a complex operand", [x])
-        return Aval(x.shape, dtypes.dtype_to_real(x.dtype), x.weak_type)
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-
-class Real(_Part):
-    """Real part of a complex number."""
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return x.real.copy()
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        return complex_(ct, _like(ct, 0))
-
-
-class Imag(_Part):
-    """Imaginary part of a complex number."""
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return x.imag.copy()
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        return complex_(_like(ct, 0), neg(ct))
-
-
-@dataclass(frozen=True)
-class Conj(Linear):
-    """Complex conjugate, of a complex number or of a real one made complex (`from_real`)."""
-
-    from_real: bool = False
-
-    def infer(self, x: Aval) -> Aval:
-        if dtypes.kind(x.dtype) not in "fc":
-            raise shape_error(self.name, "a float or complex operand", [x])
-        return Aval(x.shape, dtypes.to_complex_dtype(x.dtype), x.weak_type)
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        if dtypes.kind(x.dtype) == "f":
-            return x.astype(np.complex64 if x.dtype == np.float32 else np.complex128)
-        return xp.conjugate(x)
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        if dtypes.kind(x.dtype) == "f":
-            return real(Conj()(ct))
-        return Conj()(ct)
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-
-# ------------------------------------------------------------------------------------- comparison
-
-
-class _Comparison(Elementwise):
-    result = _BOOL
-
-
-def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
-    """A comparison operation class; the five differ in one NumPy call."""
-
-    def eager(self: Any, xp: Any, x: Any, y: Any) -> Any:
-        return getattr(xp, function)(x, y)
-
-    body = {"__doc__": text, "eager": eager, "accepts": kinds, "__module__": __name__}
-    return type(name, (_Comparison,), body)
-
-
-Eq = _comparison("Eq", "x == y.", "equal")
-Ne = _comparison("Ne", "x != y.", "not_equal")
-Lt = _comparison("Lt", "x < y.", "less")
-Le = _comparison("Le", "x <= y.", "less_equal")
-Gt = _comparison("Gt", "x > y.", "greater")
-Ge = _comparison("Ge", "x >= y.", "greater_equal")
-
-
-# ------------------------------------------------------------------------------------------- bits
-
-
-class _Bits(Elementwise):
-    accepts = INTEGRAL
-
-    def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
-        return (None,) * len(xs)
-
-
-def _bitwise(name: str, text: str, function: str) -> Any:
-    def eager(self: Any, xp: Any, *xs: Any) -> Any:
-        return getattr(xp, function)(*xs)
-
-    body = {"__doc__": text, "eager": eager, "__module__": __name__}
-    return type(name, (_Bits,), body)
-
-
-And = _bitwise("And", "Bitwise and.", "bitwise_and")
-Or = _bitwise("Or", "Bitwise or.", "bitwise_or")
-Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor")
-Not = _bitwise("Not", "Bitwise complement.", "invert")
-
-
-class _Shift(_Bits):
-    accepts = INTEGER
-
-    @staticmethod
-    def bounded(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        """The shift count as unsigned, and whether it is within the width."""
-        width = x.dtype.itemsize * 8
-        count = y.view(_unsigned(y.dtype)) if y.dtype.kind == "i" else y
-        inside = count < width
-        return xp.where(inside, count, xp.zeros((), count.dtype)), inside
-
-
-def _unsigned(dtype: Any) -> Any:
-    return np.dtype(f"u{dtype.itemsize}")
-
-
-class ShiftLeft(_Shift):
-    """x shifted left by y bits; zero when y is the width or more."""
-
-    def eager(self, xp: Any, x: Any, y: Any) -> Any:
-        y, inside = self.bounded(xp, x, y)
-        return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
-
-
-class ShiftRightLogical(_Shift):
-    """x shifted right by y bits, zeros coming in."""
-
-    def eager(self, xp: Any, x: Any, y: Any) -> Any:
-        y, inside = self.bounded(xp, x, y)
-        u = _unsigned(x.dtype)
-        bits = xp.asarray(x).view(u)
-        out = xp.where(inside, xp.right_shift(bits, y.astype(u)), xp.zeros((), u))
-        return out.view(x.dtype)
-
-
-class ShiftRightArithmetic(_Shift):
-    """x shifted right by y bits, copies of its highest bit coming in (of unsigned numbers too)."""
-
-    def eager(self, xp: Any, x: Any, y: Any) -> Any:
-        y, inside = self.bounded(xp, x, y)
-        signed = xp.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
-        fill = xp.where(signed < 0, xp.asarray(-1).astype(signed.dtype), xp.zeros((), signed.dtype))
-        out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
-        return out.view(x.dtype)
-
-
-class PopulationCount(_Bits):
-    """How many bits of x are set."""
-
-    accepts = INTEGER
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
-        return xp.bitwise_count(bits).astype(x.dtype)
-
-
-class Clz(_Bits):
-    """How many leading bits of x are zero."""
-
-    accepts = INTEGER
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        width = x.dtype.itemsize * 8
-        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
-        shift = 1
-        while shift < width:  # smear the highest set bit downwards
-            bits = bits | (bits >> bits.dtype.type(shift))
-            shift *= 2
-        return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
-
-
 # -------------------------------------------------------------------------------- choice and type
 
 
@@ -716,12 +510,7 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
 div, rem, pow_, abs_, sign = Div(), Rem(), Pow(), Abs(), Sign()
 floor, ceil, is_finite = Floor(), Ceil(), IsFinite()
 max_, min_, nextafter, clamp = Max(), Min(), Nextafter(), Clamp()
-complex_, real, imag, conj = Complex(), Real(), Imag(), Conj()
-eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
-and_, or_, xor, not_ = And(), Or(), Xor(), Not()
-shift_left, shift_right_logical = ShiftLeft(), ShiftRightLogical()
-shift_right_arithmetic = ShiftRightArithmetic()
-population_count, clz, select_n = PopulationCount(), Clz(), SelectN()
+select_n = SelectN()
 
 
 class Log(Elementwise):

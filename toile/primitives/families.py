@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from toile.engine import dtypes, operation
-from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 

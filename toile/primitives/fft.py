@@ -19,7 +19,9 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
 from toile.engine.source import where
-from toile.primitives.elementwise import conj, convert, div, eq, or_, select
+from toile.primitives.bits import eq, or_
+from toile.primitives.complexes import conj
+from toile.primitives.elementwise import convert, div, select
 from toile.primitives.families import (
     Linear,
     broadcast_in_dim,

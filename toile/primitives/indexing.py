@@ -29,7 +29,8 @@ from toile.primitives.addressing import (
     index_problem,
 )
 from toile.primitives.addressing import fill_text as fill_text
-from toile.primitives.elementwise import div, eq, max_, select
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import div, max_, select
 from toile.primitives.families import (
     Linear,
     add,

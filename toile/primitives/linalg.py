@@ -19,8 +19,10 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, infer_list
 from toile.engine.source import where
 from toile.primitives.arrays import lapack
+from toile.primitives.bits import eq, ge
+from toile.primitives.complexes import conj
 from toile.primitives.contractions import contract_labels
-from toile.primitives.elementwise import conj, convert, div, eq, ge, select
+from toile.primitives.elementwise import convert, div, select
 from toile.primitives.families import (
     add,
     bdim_at,

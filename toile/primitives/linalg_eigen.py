@@ -16,16 +16,9 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.primitives.arrays import lapack
-from toile.primitives.elementwise import (
-    abs_,
-    complex_,
-    convert,
-    div,
-    eq,
-    imag,
-    real,
-    select,
-)
+from toile.primitives.bits import eq
+from toile.primitives.complexes import complex_, imag, real
+from toile.primitives.elementwise import abs_, convert, div, select
 from toile.primitives.families import add, full_like, mul, neg, reduce_sum, sub, zeros
 from toile.primitives.linalg import (
     MatrixOperation,

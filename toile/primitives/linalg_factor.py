@@ -16,7 +16,8 @@ import numpy as np
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.primitives.arrays import lapack
-from toile.primitives.elementwise import convert, div, real
+from toile.primitives.complexes import real
+from toile.primitives.elementwise import convert, div
 from toile.primitives.families import add, full_like, mul, sub, zeros
 from toile.primitives.linalg import (
     MatrixOperation,

@@ -18,7 +18,8 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, instantiate
 from toile.primitives.arrays import lapack
-from toile.primitives.elementwise import eq, select
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import select
 from toile.primitives.families import (
     add,
     broadcast_in_dim,

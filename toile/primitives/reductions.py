@@ -17,7 +17,8 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
-from toile.primitives.elementwise import convert, div, eq
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import convert, div
 from toile.primitives.families import (
     ANY,
     INTEGRAL,

@@ -61,7 +61,7 @@ class Slice(Linear):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         (x,), (d,) = xs, dims
         assert d is not None
-        insert = lambda t, v: (*t[:d], v, *t[d:])  # noqa: E731
+        insert = lambda t, v: (*t[:d], v, *t[d:])
         op = Slice(insert(self.starts, 0), insert(self.limits, x.shape[d]),
                    insert(self.strides, 1))
         return op(x), d

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.engine import dtypes
 from toile.engine.source import where
 from toile.primitives.arrays import special as raw
-from toile.primitives.elementwise import abs_, div, gt, log, select, sign
+from toile.primitives.bits import gt
+from toile.primitives.elementwise import abs_, div, log, select, sign
 from toile.primitives.families import (
     FLOAT,
     Elementwise,

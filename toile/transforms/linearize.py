@@ -19,8 +19,8 @@ from toile.engine.program import (
     Literal,
     Program,
     Var,
-    evaluate,
     derive,
+    evaluate,
 )
 from toile.engine.source import Source
 from toile.engine.tracing import Trace, Tracer, current_source, opened, state

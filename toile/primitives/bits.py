@@ -1,0 +1,136 @@
+"""Comparisons and operations on bits: results are booleans or integers, so derivatives are zero.
+
+May import the engine and primitives.families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.primitives.families import ANY, INTEGER, INTEGRAL, Elementwise
+
+_BOOL = np.dtype(bool)
+
+
+class _Comparison(Elementwise):
+    result = _BOOL
+
+
+def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
+    """A comparison operation class; the five differ in one NumPy call."""
+
+    def eager(self: Any, xp: Any, x: Any, y: Any) -> Any:
+        return getattr(xp, function)(x, y)
+
+    body = {"__doc__": text, "eager": eager, "accepts": kinds, "__module__": __name__}
+    return type(name, (_Comparison,), body)
+
+
+Eq = _comparison("Eq", "x == y.", "equal")
+Ne = _comparison("Ne", "x != y.", "not_equal")
+Lt = _comparison("Lt", "x < y.", "less")
+Le = _comparison("Le", "x <= y.", "less_equal")
+Gt = _comparison("Gt", "x > y.", "greater")
+Ge = _comparison("Ge", "x >= y.", "greater_equal")
+
+
+class _Bits(Elementwise):
+    accepts = INTEGRAL
+
+    def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+
+def _bitwise(name: str, text: str, function: str) -> Any:
+    def eager(self: Any, xp: Any, *xs: Any) -> Any:
+        return getattr(xp, function)(*xs)
+
+    body = {"__doc__": text, "eager": eager, "__module__": __name__}
+    return type(name, (_Bits,), body)
+
+
+And = _bitwise("And", "Bitwise and.", "bitwise_and")
+Or = _bitwise("Or", "Bitwise or.", "bitwise_or")
+Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor")
+Not = _bitwise("Not", "Bitwise complement.", "invert")
+
+
+class _Shift(_Bits):
+    accepts = INTEGER
+
+    @staticmethod
+    def bounded(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        """The shift count as unsigned, and whether it is within the width."""
+        width = x.dtype.itemsize * 8
+        count = y.view(_unsigned(y.dtype)) if y.dtype.kind == "i" else y
+        inside = count < width
+        return xp.where(inside, count, xp.zeros((), count.dtype)), inside
+
+
+def _unsigned(dtype: Any) -> Any:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+class ShiftLeft(_Shift):
+    """x shifted left by y bits; zero when y is the width or more."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
+
+
+class ShiftRightLogical(_Shift):
+    """x shifted right by y bits, zeros coming in."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        u = _unsigned(x.dtype)
+        bits = xp.asarray(x).view(u)
+        out = xp.where(inside, xp.right_shift(bits, y.astype(u)), xp.zeros((), u))
+        return out.view(x.dtype)
+
+
+class ShiftRightArithmetic(_Shift):
+    """x shifted right by y bits, copies of its highest bit coming in (of unsigned numbers too)."""
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        y, inside = self.bounded(xp, x, y)
+        signed = xp.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
+        fill = xp.where(signed < 0, xp.asarray(-1).astype(signed.dtype), xp.zeros((), signed.dtype))
+        out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
+        return out.view(x.dtype)
+
+
+class PopulationCount(_Bits):
+    """How many bits of x are set."""
+
+    accepts = INTEGER
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        return xp.bitwise_count(bits).astype(x.dtype)
+
+
+class Clz(_Bits):
+    """How many leading bits of x are zero."""
+
+    accepts = INTEGER
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        width = x.dtype.itemsize * 8
+        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        shift = 1
+        while shift < width:  # smear the highest set bit downwards
+            bits = bits | (bits >> bits.dtype.type(shift))
+            shift *= 2
+        return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
+
+
+eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
+and_, or_, xor, not_ = And(), Or(), Xor(), Not()
+shift_left, shift_right_logical = ShiftLeft(), ShiftRightLogical()
+shift_right_arithmetic = ShiftRightArithmetic()
+population_count, clz = PopulationCount(), Clz()
