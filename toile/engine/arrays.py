@@ -114,7 +114,8 @@ class ConcreteArray(Array):
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
-        self._data.dtype  # raises when deleted
+        if self._data is _DELETED:
+            return self._data.shape  # raises, saying why
         return self
 
     def copy_to_host_async(self) -> None:
@@ -135,8 +136,9 @@ class ConcreteArray(Array):
 
     def __hash__(self) -> int:
         raise TypeError(
-            f"unhashable type: needed a hashable value, got an array {self.aval.str_short()} (arrays "
-            "are compared elementwise; key by id(x), by x.item() or by x.tobytes() instead)" + where()
+            f"unhashable type: needed a hashable value, got an array {self.aval.str_short()} "
+            "(arrays are compared elementwise; key by id(x), x.item() or x.tobytes() instead)"
+            + where()
         )
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -1,8 +1,8 @@
 """Eager evaluation that checks its results: debug_nans, debug_infs, strict rank promotion.
 
-A `CheckedTrace` takes the place of "nothing traces" while such a flag is on, so that unchecked eager
-pays nothing for the possibility. When a Program's result is bad, the Program is replayed operation
-by operation to find the first that is. May import the engine below it.
+A `CheckedTrace` takes the place of "nothing traces" while such a flag is on, so that unchecked
+eager pays nothing for the possibility. When a Program's result is bad, the Program is replayed
+operation by operation to find the first that is. May import the engine below it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The contract of an operation: fields are static parameters, methods are rules.
 
-`op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces. Rules
-are named after who calls them: `infer` (avals), `eager` (numpy or cupy arrays), `jvp`, `transpose`
-and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are operands.
+`op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces.
+Rules are named after who calls them: `infer` (avals), `eager` (numpy or cupy arrays), `jvp`,
+`transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
+operands.
 May import the engine below it.
 """
 

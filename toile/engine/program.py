@@ -1,8 +1,8 @@
 """The Program: typed equations over operations, in order, with no free variables.
 
-Values that a traced function closes over become leading inputs (`trace_program` returns them), never
-baked constants; rank-0 constants are literals. Programs are compared by identity. Here too: the
-trace that stages, the evaluator that replays a Program through whatever traces, and dead code.
+Values that a traced function closes over become leading inputs (`trace_program` returns them),
+never baked constants; rank-0 constants are literals. Programs are compared by identity. Here too:
+the trace that stages, the evaluator that replays a Program through whatever traces, dead code.
 May import the engine below it.
 """
 

@@ -1,9 +1,9 @@
 """The current-trace model: one thread-local slot, the Trace contract and Tracer.
 
-Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees its
-own tracers and takes everything else as constants; `process` runs with the slot set to the trace
-itself and sets it to `parent` while it uses the operation's rules. A trace that has ended is not
-alive, and its tracers are refused everywhere. May import engine.avals, engine.errors.
+Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees
+its own tracers and takes everything else as constants; `process` runs with the slot set to the
+trace itself and sets it to `parent` while it uses the operation's rules. A trace that has ended is
+not alive, and its tracers are refused everywhere. May import engine.avals, engine.errors.
 """
 
 from __future__ import annotations

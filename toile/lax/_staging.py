@@ -1,7 +1,7 @@
 """Staging of the functions that control flow carries, and the checks on their results.
 
-A function is traced once per kind of arguments and kept while it lives, unless it closes over values of
-an outer trace. Mismatched structures and types are reported with the paths of all differences.
+A function is traced once per kind of arguments and kept while it lives, unless it closes over
+values of an outer trace. Mismatched structures and types are reported with the paths of all differences.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def with_avals(xs: Sequence[Any], avals: Sequence[Aval]) -> list[Any]:
 
 def strengthened(program: Program, avals: Sequence[Aval]) -> Program:
     """The Program with its outputs converted to the dtypes and weak types of `avals`."""
-    if [(o.dtype, o.weak_type) for o in program.out_avals] == [(a.dtype, a.weak_type) for a in avals]:
+    pairs = zip(program.out_avals, avals, strict=True)
+    if all(o.dtype == a.dtype and o.weak_type == a.weak_type for o, a in pairs):
         return program
 
     def run(*xs: Any) -> list[Any]:

@@ -256,7 +256,7 @@ def without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BroadcastInDim(Linear):
-    """Repeat along new axes; operand axis i becomes axis dims[i] of `shape`, size-1 axes stretch."""
+    """Repeat along new axes: operand axis i becomes axis dims[i] of `shape`; size 1 stretches."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]

@@ -1,7 +1,7 @@
 """jit: trace a function once per kind of arguments, then run its Program.
 
-The cache key is the tree of the arguments, each leaf's shape, dtype and weak bit, the static values and
-the configuration that tracing depends on. Values that the function closes over are hidden
+The cache key is the tree of the arguments, each leaf's shape, dtype and weak bit, the static values
+and the configuration that tracing depends on. Values that the function closes over are hidden
 arguments. Every miss is kept with its cause (`f.why()`). May import the engine, control, backends.
 """
 
