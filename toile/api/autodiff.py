@@ -17,7 +17,7 @@ from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
 from toile.primitives.elementwise import convert
@@ -123,7 +123,7 @@ def _pair(out: Any, fun: Callable[..., Any]) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise TypeError(
             f"expected function with aux output to return a two-element tuple, but got {out!r}: "
-            f"needed {name_of(fun)} to return (value, aux) because has_aux=True"
+            f"needed {name_of(fun)} to return (value, aux) because has_aux=True{here()}"
         )
     return out
 
@@ -136,13 +136,15 @@ def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
     raise TypeError(
         f"Gradient only defined for scalar-output functions. Output was {out!r}: needed "
         f"{name_of(fun)} to return one array of shape (), got a tree {tree} (return the loss alone, "
-        f"or (loss, aux) with has_aux=True){where()}"
+        f"or (loss, aux) with has_aux=True){here()}"
     )
 
 
 def _check_callable(what: str, fun: Any) -> None:
     if not callable(fun):
-        raise TypeError(f"{what}: needed a callable, got {fun!r} of type {type(fun).__name__}")
+        raise TypeError(
+            f"{what}: needed a callable, got {fun!r} of type {type(fun).__name__}{here()}"
+        )
 
 
 def _check_inputs(
@@ -157,21 +159,14 @@ def _check_inputs(
         if holomorphic and kind != "c":
             raise TypeError(
                 f"{what} with holomorphic=True requires inputs with complex dtype: needed a complex "
-                f"argument, got {name} of {dtypes.name_of(dtype)}"
-            )
-        if kind == "c" and not holomorphic:
-            raise TypeError(
-                f"{what} requires real-valued inputs (input dtype that is a sub-dtype of "
-                f"np.floating), but got {dtypes.name_of(dtype)} for {name}. For holomorphic "
-                "differentiation, pass holomorphic=True. For non-holomorphic functions of complex "
-                "inputs, use toile.vjp directly"
+                f"argument, got {name} of {dtypes.name_of(dtype)}{here()}"
             )
         if kind in "biu" and not allow_int:
             raise TypeError(
                 f"{what} requires real- or complex-valued inputs (input dtype that is a sub-dtype "
                 f"of np.inexact), but got {dtypes.name_of(dtype)} for {name}. If you want integer "
                 "inputs with float0 gradients, pass allow_int=True; else convert it with "
-                f".astype(float){where()}"
+                f".astype(float){here()}"
             )
 
 
@@ -181,7 +176,7 @@ def _leaf_dtype(what: str, fun: Any, x: Any) -> Any:
     except TypeError as e:
         raise TypeError(
             f"{what}: needed arrays or numbers to differentiate {name_of(fun)} by, got {x!r} of "
-            f"type {type(x).__name__} (choose other argnums)"
+            f"type {type(x).__name__} (choose other argnums){here()}"
         ) from e
 
 
@@ -197,18 +192,18 @@ def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
         raise TypeError(
             f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}: "
             f"needed {name_of(fun)} to return an array of shape (), got {aval.str_short()} (reduce it "
-            f"with .sum() or .mean(), or use jacrev){where()}"
+            f"with .sum() or .mean(), or use jacrev){here()}"
         )
     if holomorphic and kind != "c":
         raise TypeError(
             f"{what} with holomorphic=True requires outputs with complex dtype, but got "
-            f"{dtypes.name_of(aval.dtype)}"
+            f"{dtypes.name_of(aval.dtype)}{here()}"
         )
     if not holomorphic and kind != "f":
         raise TypeError(
             f"{what} requires real-valued outputs (output dtype that is a sub-dtype of "
             f"np.floating), but got {dtypes.name_of(aval.dtype)}. For holomorphic differentiation, "
-            "pass holomorphic=True; for other functions of complex numbers, use toile.vjp"
+            "pass holomorphic=True; for other functions of complex numbers, use toile.vjp" + here()
         )
 
 
@@ -223,7 +218,7 @@ def jvp(
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
             "primal and tangent arguments to toile.jvp must be tuples or lists; found "
-            f"{type(primals).__name__} and {type(tangents).__name__}"
+            f"{type(primals).__name__} and {type(tangents).__name__}{here()}"
         )
     primals, tangents = tuple(primals), tuple(tangents)
     xs, in_tree = flatten(primals)
@@ -231,7 +226,7 @@ def jvp(
     if in_tree != t_tree:
         raise TypeError(
             "primal and tangent arguments to toile.jvp must have the same tree structure; primals "
-            f"have tree structure {in_tree} whereas tangents have tree structure {t_tree}"
+            f"have tree structure {in_tree} whereas tangents have tree structure {t_tree}{here()}"
         )
     ts = [_tangent_of(x, t) for x, t in zip(xs, ts, strict=True)]
     out_trees: list[Any] = []
@@ -275,12 +270,12 @@ def _tangent_of(x: Any, t: Any) -> Any:
             "case of int/bool primal dtype the tangent dtype must be float0. Got primal dtype "
             f"{dtypes.name_of(aval.dtype)} and so expected tangent dtype "
             f"{dtypes.name_of(wanted.dtype)}, but got tangent dtype {dtypes.name_of(got.dtype)} "
-            "instead"
+            "instead" + here()
         )
     if got.shape != aval.shape:
         raise ValueError(
             f"jvp called with different primal and tangent shapes;Got primal shape {aval.shape} and "
-            f"tangent shape as {got.shape}"
+            f"tangent shape as {got.shape}{here()}"
         )
     return convert(_leaf(t), wanted.dtype, got.weak_type and aval.weak_type)
 
@@ -301,7 +296,7 @@ class VJPFunction:
         if tree != self.out_tree:
             raise ValueError(
                 f"unexpected tree structure of argument to vjp function: got {tree}, but expected to "
-                f"match {self.out_tree}"
+                f"match {self.out_tree}{here()}"
             )
         cts = [_cotangent_of(c, a) for c, a in zip(cts, self.out_avals, strict=True)]
         if self.tape is not None:
@@ -353,13 +348,13 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
     if got.shape != aval.shape:
         raise ValueError(
             f"Shape of cotangent input to vjp pullback function ({got.shape}) must be the same as "
-            f"the shape of corresponding primal input ({aval.shape})"
+            f"the shape of corresponding primal input ({aval.shape}){here()}"
         )
     if got.dtype != wanted.dtype and not got.weak_type:
         raise ValueError(
             f"Type of cotangent input to vjp pullback function ({got.str_short()}) is not the "
             f"expected tangent type ({wanted.str_short()}) of corresponding primal output with type "
-            f"{aval.str_short()}"
+            f"{aval.str_short()}{here()}"
         )
     return convert(_leaf(ct), wanted.dtype)
 
@@ -413,14 +408,14 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         ts, tree = flatten(tangents)
         if tree != in_tree:
             raise TypeError(
-                f"linearized function: needed tangents of structure {in_tree}, got {tree}"
+                f"linearized function: needed tangents of structure {in_tree}, got {tree}{here()}"
             )
         for t, a in zip(ts, in_avals, strict=True):
             got, want = aval_of(t), a.to_tangent_aval()
             if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
                 raise ValueError(
                     "linearized function called on tangent values inconsistent with the original "
-                    f"primal values: got tangent {got.str_short()} for primal {a.str_short()}"
+                    f"primal values: got tangent {got.str_short()} for primal {a.str_short()}{here()}"
                 )
         live = [convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m]
         outs = iter(evaluate(program, [*residuals, *live]))
@@ -443,7 +438,7 @@ def linear_transpose(
         if not dtypes.is_inexact(a.dtype):
             raise TypeError(
                 "linear_transpose only supports [float or complex] inputs, got "
-                f"{a.str_short()} for {name_of(fun)}"
+                f"{a.str_short()} for {name_of(fun)}{here()}"
             )
     flat = FlatFunction(lambda *args: fun(*args), structure((primals, {})))
     out_avals = trace_program(flat, avals)[0].out_avals
@@ -453,14 +448,14 @@ def linear_transpose(
         cts, tree = flatten(cotangents)
         if tree != out_tree:
             raise TypeError(
-                f"cotangent tree does not match function output, expected {out_tree} but got {tree}"
+                f"cotangent tree does not match function output, expected {out_tree} but got {tree}{here()}"
             )
         for c, a in zip(cts, out_avals, strict=True):
             got = aval_of(c)
             if got.shape != a.shape or (got.dtype != a.dtype and not got.weak_type):
                 raise TypeError(
                     "cotangent type does not match function output, expected "
-                    f"{a.str_short()} but got {got.str_short()}"
+                    f"{a.str_short()} but got {got.str_short()}{here()}"
                 )
         outs, tape = record_linear(flat, [a.strip_weak_type() for a in avals])
         found = backward(tape, [convert(_leaf(c), a.dtype)

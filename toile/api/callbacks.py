@@ -20,6 +20,7 @@ from toile.control.callbacks import (
 from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import Aval
+from toile.engine.source import here
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import name_of
 
@@ -40,7 +41,7 @@ def _prepared(
         outs, tree = flatten(callback(*given, **named))
         if shapes and tree != out_tree:
             raise RuntimeError(
-                f"callback {name_of(callback)}: needed results of structure {out_tree}, got {tree}"
+                f"callback {name_of(callback)}: needed results of structure {out_tree}, got {tree}{here()}"
             )
         return outs if shapes else []
 
@@ -55,7 +56,7 @@ def pure_callback(
 ) -> Any:
     """Call a pure Python function on NumPy arrays from traced code."""
     if not callable(callback):
-        raise TypeError(f"pure_callback: needed a callable, got {callback!r}")
+        raise TypeError(f"pure_callback: needed a callable, got {callback!r}{here()}")
     if vectorized is not None and vmap_method is None:
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
@@ -69,7 +70,7 @@ def io_callback(
 ) -> Any:
     """Call a Python function with side effects from traced code, exactly once."""
     if not callable(callback):
-        raise TypeError(f"io_callback: needed a callable, got {callback!r}")
+        raise TypeError(f"io_callback: needed a callable, got {callback!r}{here()}")
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
     kind = OrderedIoCallback if ordered else IoCallback
     return unflatten(tree, kind(flat, avals, None, name_of(callback))(*operands))
@@ -81,7 +82,9 @@ def debug_callback(
 ) -> None:
     """Call a Python function to look at values in traced code."""
     if not callable(callback):
-        raise TypeError(f"first argument to debug.callback must be callable, but got {callback!r}")
+        raise TypeError(
+            f"first argument to debug.callback must be callable, but got {callback!r}{here()}"
+        )
     leaves, in_tree = flatten((args, kwargs))
     fixed = [None if _is_value(x) else x for x in leaves]
     shown = [x if isinstance(x, Array) else as_array(x) for x in leaves if _is_value(x)]
@@ -112,11 +115,11 @@ class _Checker(string.Formatter):
         unused_args = [a for i, a in enumerate(args) if i not in used]
         unused = [k for k in kwargs if k not in used]
         if unused_args:
-            raise ValueError(f"Unused positional arguments to `debug.print`: {unused_args}")
+            raise ValueError(f"Unused positional arguments to `debug.print`: {unused_args}{here()}")
         if unused:
             raise ValueError(f"Unused keyword arguments to `debug.print`: {unused}. You may be "
                              "passing an f-string (i.e, `f\"{x}\"`) into `debug.print` and instead "
-                             "should pass in a regular string.")
+                             "should pass in a regular string." + here())
 
 
 _formatter = _Checker()

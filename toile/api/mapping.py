@@ -17,7 +17,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import aval_of
 from toile.engine.keypaths import keystr
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.trees import (
     broadcast_prefix,
     flatten,
@@ -123,7 +123,7 @@ def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
         raise ValueError(
             f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
             f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
-            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped){where()}"
+            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped){here()}"
         )
     return dim % ndim
 
@@ -153,7 +153,7 @@ def _mapped_size(
     given = f" (axis_size={axis_size})" if axis_size is not None else ""
     raise ValueError(
         "vmap got inconsistent sizes for array axes to be mapped:" + given + "\n"
-        + "\n".join(lines[:10]) + where()
+        + "\n".join(lines[:10]) + here()
     )
 
 

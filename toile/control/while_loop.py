@@ -15,7 +15,7 @@ from toile.control.call import Carrier, move_mapped, nonzero_mask, pick, spread
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.primitives.elementwise import select
 from toile.primitives.families import bdim_at, broadcast_in_dim
 from toile.primitives.reductions import ReduceOr
@@ -153,7 +153,7 @@ def reverse_mode_error() -> Exception:
         "Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with "
         "dynamic start/stop values: needed a number of steps that is known while tracing, got a "
         "condition on the carry (use lax.scan, or fori_loop with Python integer bounds, or "
-        f"forward mode: jvp, jacfwd){where()}"
+        f"forward mode: jvp, jacfwd){here()}"
     )
 
 

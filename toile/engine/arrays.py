@@ -18,7 +18,7 @@ import numpy as np
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
 from toile.engine.shardings import SingleDeviceSharding
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Array, Tracer, check_alive, state
 
 ndarray = np.ndarray
@@ -32,7 +32,7 @@ class _Deleted:
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(
             "Array has been deleted: needed a live buffer, got one that was donated to a jitted "
-            "call or deleted (use the call's result instead, or drop donate_argnums)" + where()
+            "call or deleted (use the call's result instead, or drop donate_argnums)" + here()
         )
 
 
@@ -138,13 +138,13 @@ class ConcreteArray(Array):
         raise TypeError(
             f"unhashable type: needed a hashable value, got an array {self.aval.str_short()} "
             "(arrays are compared elementwise; key by id(x), x.item() or x.tobytes() instead)"
-            + where()
+            + here()
         )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
             "toile arrays are immutable: needed a new array, got an item assignment "
-            f"(write `x = x.at[{_index_text(index)}].set(value)`){where()}"
+            f"(write `x = x.at[{_index_text(index)}].set(value)`){here()}"
         )
 
     def __copy__(self) -> Any:
@@ -394,7 +394,7 @@ def as_array(x: Any) -> Any:
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())
     raise TypeError(
-        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__}" + where()
+        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__}" + here()
     )
 
 

@@ -16,7 +16,7 @@ from toile.engine import config, dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.operation import Operation, run_eager
 from toile.engine.program import Program, evaluate
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import State, Trace, state
 
 
@@ -36,7 +36,7 @@ class CheckedTrace(Trace):
             evaluate(program, args)  # raises at the operation that is to blame
         raise FloatingPointError(
             f"invalid value ({bad}) encountered in {op.name}: its operands were "
-            f"{', '.join(_summary(a) for a in args)}{where()}"
+            f"{', '.join(_summary(a) for a in args)}{here()}"
         )
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.engine.source import where
+from toile.engine.source import here
 
 
 class ToileError(Exception):
@@ -204,7 +204,7 @@ def conversion_error(tracer: Any, wanted: str) -> Exception:
     )
     return kind(
         f"needed {needed}, got a traced array {tracer.aval.str_short()}, which has no value while "
-        f"its function is traced ({fix}){tracer.describe()}{where()}"
+        f"its function is traced ({fix}){tracer.describe()}{here()}"
     )
 
 
@@ -214,7 +214,7 @@ def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
         f"a traced array {tracer.aval.str_short()} was used after the function that was being "
         "traced has returned. Needed: an array that is a result of that function; got: a tracer "
         "that leaked through a side effect (a global, a list, an attribute or a generator). "
-        f"Return the value from the function instead.{tracer.describe()}{where()}"
+        f"Return the value from the function instead.{tracer.describe()}{here()}"
     )
 
 
@@ -222,4 +222,4 @@ def shape_error(op: str, needed: str, avals: Any, hint: str = "") -> ShapeError:
     """The error for operands that do not fit: names the operation, every operand and the line."""
     got = ", ".join(a.str_short() for a in avals)
     tail = f" ({hint})" if hint else ""
-    return ShapeError(f"{op}: needed {needed}, got {got}{tail}{where()}")
+    return ShapeError(f"{op}: needed {needed}, got {got}{tail}{here()}")

@@ -19,7 +19,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray, KeyArray, as_array, raw_operand, wrap_aval
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.floating import ignore_errors, restore_errors
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import state
 
 ndarray = np.ndarray
@@ -118,7 +118,7 @@ class Operation(metaclass=OperationType):
         """The same operation on the uint32 buffers behind arrays of keys."""
         raise TypeError(
             f"{self.name}: needed numbers, got {', '.join(a.str_short() for a in avals)} "
-            f"(random keys support indexing and reshaping only; see toile.random.key_data){where()}"
+            f"(random keys support indexing and reshaping only; see toile.random.key_data){here()}"
         )
 
     def flops(self, *avals: Aval) -> int:

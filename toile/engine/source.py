@@ -79,7 +79,7 @@ def user_source(depth: int = 1) -> Source | None:
     return None
 
 
-def where() -> str:
+def here() -> str:
     """For error messages: the call of toile with its operands, and the user's line with its text."""
     frame: FrameType | None = sys._getframe(1)
     inside: list[FrameType] = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from toile.engine import errors
 from toile.engine.avals import Aval
 from toile.engine.floating import quiet_runner
-from toile.engine.source import Source, user_source, where
+from toile.engine.source import Source, user_source, here
 
 if TYPE_CHECKING:
     from toile.engine.operation import Operation
@@ -222,7 +222,7 @@ class Tracer(Array):
     def __hash__(self) -> int:
         raise TypeError(
             f"unhashable type: needed a hashable value, got a traced array {self.aval.str_short()} "
-            "(traced values cannot be keys of dicts or static arguments)" + where()
+            "(traced values cannot be keys of dicts or static arguments)" + here()
         )
 
     def __len__(self) -> int:

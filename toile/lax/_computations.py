@@ -18,7 +18,7 @@ from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.program import Program, evaluate
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.trees import flatten, structure, unflatten
 from toile.lax import elementwise
 from toile.lax._operands import operand, operands
@@ -73,7 +73,7 @@ class Computation:
                 f"{name}: needed a computation that returns what it is given, "
                 f"{', '.join(a.str_short() for a in avals)} in {tree}, got "
                 f"{', '.join(a.str_short() for a in self.program.out_avals)} in {out_tree}"
-                f"{where()}"
+                f"{here()}"
             )
         if len(avals) == 1:
             self.kind = _single_monoid(self.program)

@@ -20,7 +20,7 @@ from toile.engine.arrays import Array, DeviceArray, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.promotion import KIND_LETTERS, NARROWED
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.primitives.families import broadcast_in_dim
 
@@ -37,7 +37,7 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
     except TypeError:
         raise TypeError(
             f"{name}: needed an array or a number at position {position}, got {x!r} of type "
-            f"{type(x).__name__}{where()}"
+            f"{type(x).__name__}{here()}"
         ) from None
 
 
@@ -106,7 +106,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
             shape = tuple(map(operator.index, shape))
             break
     if shape and min(shape) < 0:
-        raise TypeError(f"{name}: needed a shape of sizes >= 0, got {shape}{where()}")
+        raise TypeError(f"{name}: needed a shape of sizes >= 0, got {shape}{here()}")
     return shape
 
 
@@ -128,10 +128,10 @@ def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
     axes = ints(axes)
     if any(not 0 <= a < x.ndim for a in axes):
         raise ValueError(
-            f"{name}: needed axes in [0, {x.ndim}), got {axes} for {x.aval.str_short()}{where()}"
+            f"{name}: needed axes in [0, {x.ndim}), got {axes} for {x.aval.str_short()}{here()}"
         )
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name}: needed distinct axes, got {axes}{where()}")
+        raise ValueError(f"{name}: needed distinct axes, got {axes}{here()}")
     return axes if len(axes) < 2 else tuple(sorted(axes))
 
 

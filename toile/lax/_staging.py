@@ -16,7 +16,7 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import TreeStructureError
 from toile.engine.keypaths import keystr
 from toile.engine.program import Program, derive, evaluate, trace_program
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
 from toile.primitives.elementwise import convert
@@ -65,7 +65,7 @@ def check_same_structure(what: str, first: Any, second: Any, names: tuple[str, s
     if first != second:
         raise TreeStructureError(
             f"{what}: {names[0]} and {names[1]} must have the same type structure (pytree), got "
-            f"{first} and {second}.{where()}"
+            f"{first} and {second}.{here()}"
         )
 
 
@@ -87,7 +87,7 @@ def check_same_types(
     hint = "convert with .astype, or start with an array of the dtype and shape that comes out"
     raise TreeStructureError(
         f"{what}: {names[0]} and {names[1]} must have equal types (shapes and dtypes), got\n"
-        + "\n".join(lines) + f"\n({hint}){where()}"
+        + "\n".join(lines) + f"\n({hint}){here()}"
     )
 
 

@@ -15,7 +15,7 @@ from toile.control.cond import Cond
 from toile.engine import config, dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, Var
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.trees import flatten, structure, unflatten
 from toile.lax._staging import (
     check_same_structure,
@@ -69,7 +69,7 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
     except TypeError as e:
         raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.") from e
     if aval.shape:
-        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.{where()}")
+        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "biuf":
         raise TypeError(
             f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}."

@@ -18,7 +18,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, as_array
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.promotion import user_stack_level
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.lax._operands import checked, dtypes_of, operand, user_dtype
 from toile.primitives.elementwise import ConvertElementType, convert_raw
@@ -61,7 +61,7 @@ def _convert_element_type(
         if old == new:
             return x
         raise ValueError(f"Cannot convert_element_type from {dtypes.name_of(old)} to "
-                         f"{dtypes.name_of(new)} (see toile.random.key_data){where()}")
+                         f"{dtypes.name_of(new)} (see toile.random.key_data){here()}")
     if old is new and x.weak_type == weak_type:
         return x
     if old == dtypes.float0:

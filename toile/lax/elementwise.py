@@ -18,7 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
 from toile.primitives import bits, complexes, families, special
 from toile.primitives import elementwise as ops
@@ -196,7 +196,7 @@ def integer_pow(x: Any, y: int) -> Any:
     if y < 0 and dtypes.kind(x.dtype) in "iu":
         raise TypeError(
             "integer_pow: needed a float or complex operand for a negative power, got "
-            f"integer_pow({x.aval.str_short()}, {y}){where()}"
+            f"integer_pow({x.aval.str_short()}, {y}){here()}"
         )
     return x if y == 1 and dtypes.kind(x.dtype) in NUMERIC else _apply(
         ops.IntegerPow(y), NUMERIC, (x,)

@@ -18,7 +18,7 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.lax._staging import (
@@ -95,7 +95,7 @@ def _check_pair(out_tree: Any, f: Any) -> None:
     ):
         raise TypeError(
             f"scan body output must be a pair, got {out_tree}: needed {name_of(f)} to return "
-            f"(carry, y){where()}"
+            f"(carry, y){here()}"
         )
 
 
@@ -105,7 +105,7 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         if not hasattr(x, "shape") or not x.shape:
             raise ValueError(
                 "scan got value with no leading axis to scan over: needed arrays of rank >= 1 in "
-                f"xs, got {aval_of(x).str_short()}{where()}"
+                f"xs, got {aval_of(x).str_short()}{here()}"
             )
     sizes = {x.shape[0] for x in rows}
     if length is not None:
@@ -119,13 +119,13 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         if any(s != length for s in sizes):
             raise ValueError(
                 f"scan got `length` argument of {length} which disagrees with leading axis sizes "
-                f"{sorted(sizes)}.{where()}"
+                f"{sorted(sizes)}.{here()}"
             )
         return length
     if len(sizes) > 1:
         raise ValueError(
             f"scan got values with different leading axis sizes: {[x.shape[0] for x in rows]} "
-            f"in xs of structure {xs_tree}{where()}"
+            f"in xs of structure {xs_tree}{here()}"
         )
     if not sizes:
         raise ValueError("scan got no values to scan over and `length` not provided.")
@@ -222,7 +222,7 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     if avals[0].shape or avals[0].dtype != np.bool_:
         raise TypeError(
             "cond_fun must return a boolean scalar, but got output type(s) "
-            f"{avals[0].str_short()} from {name_of(fun)}.{where()}"
+            f"{avals[0].str_short()} from {name_of(fun)}.{here()}"
         )
 
 

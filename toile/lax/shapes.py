@@ -18,7 +18,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.lax._operands import (
     axis_of,
     ints,
@@ -190,7 +190,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     if len(reps) != x.ndim:
         raise TypeError(
             f"tile: needed one number of repetitions for each of {x.ndim} axes, got {reps} for "
-            f"{x.aval.str_short()}{where()}"
+            f"{x.aval.str_short()}{here()}"
         )
     spread = tuple(n for pair in zip(reps, x.shape, strict=True) for n in pair)
     whole = broadcast_in_dim(x, spread, tuple(range(1, 2 * x.ndim, 2)))
@@ -211,7 +211,7 @@ def slice(
     if len(limits) != len(starts) or len(steps) != len(starts):
         raise TypeError(
             "slice: needed as many limit_indices and strides as start_indices, got "
-            f"{starts}, {limits}, {steps}{where()}"
+            f"{starts}, {limits}, {steps}{here()}"
         )
     return prepared(Slice, (starts, limits, steps), x.shape, x.dtype)(x)
 
@@ -292,7 +292,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     xs = [_operand("stack", x, i) for i, x in enumerate(operands)]
     if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
         listed = ", ".join(x.aval.str_short() for x in xs)
-        raise TypeError(f"stack: needed operands of equal shapes and dtypes, got {listed}{where()}")
+        raise TypeError(f"stack: needed operands of equal shapes and dtypes, got {listed}{here()}")
     axis = axis_of(axis, xs[0].ndim + 1)
     return concatenate([expand_dims(x, (axis,)) for x in xs], axis)
 
@@ -315,7 +315,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
 def _check_scalar(value: Any) -> None:
     shape = () if type(value) in (int, float, bool) else np.shape(value)
     if shape:
-        raise TypeError(f"full: needed a scalar fill_value, got one of shape {shape}{where()}")
+        raise TypeError(f"full: needed a scalar fill_value, got one of shape {shape}{here()}")
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:

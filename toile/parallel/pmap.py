@@ -13,7 +13,7 @@ from typing import Any
 
 from toile.engine import devices as engine_devices
 from toile.engine.arrays import as_array
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.primitives.families import bdim_at, move_axis, reshape
@@ -139,7 +139,7 @@ class _Mapping:
             raise ValueError(
                 f"pmap was requested to map its argument along axis {dim}, which implies that its "
                 f"rank should be at least {dim + 1 if dim >= 0 else -dim}, but is only {x.ndim} "
-                f"(its shape is {x.shape}; in {name_of(self.fun)}){where()}"
+                f"(its shape is {x.shape}; in {name_of(self.fun)}){here()}"
             )
         return dim % x.ndim
 
@@ -162,7 +162,7 @@ class _Mapping:
             raise ValueError(
                 f"compiling computation that requires {sizes[0]} logical devices, but only "
                 f"{available} are available (pmap of {name_of(self.fun)} maps an axis of size "
-                f"{sizes[0]}; use vmap, or start with TOILE_CPU_DEVICES={sizes[0]}){where()}"
+                f"{sizes[0]}; use vmap, or start with TOILE_CPU_DEVICES={sizes[0]}){here()}"
             )
         return sizes[0]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.arrays import as_array
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
@@ -128,7 +128,7 @@ class _Sharded:
             if unknown:
                 raise ValueError(
                     f"shard_map {what} argument must refer to an axis marked as manual "
-                    f"({sorted(self.sizes, key=str)}), but {what} refers to {unknown[0]!r}{where()}"
+                    f"({sorted(self.sizes, key=str)}), but {what} refers to {unknown[0]!r}{here()}"
                 )
         return specs
 
@@ -201,7 +201,7 @@ class _Sharded:
                     f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
                     f"result that is replicated over mesh axis {n!r}, got one that may vary over "
                     "it (mention the axis in out_specs, reduce over it with psum or pmean, or pass "
-                    f"check_vma=False){where()}"
+                    f"check_vma=False){here()}"
                 )
             out = slice_axis(move_axis(out, names.index(n), 0), 0, 1, 0)
             out = reshape(out, out.shape[1:])

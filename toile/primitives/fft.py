@@ -18,7 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.primitives.bits import eq, or_
 from toile.primitives.complexes import conj
 from toile.primitives.elementwise import convert, div, select
@@ -79,7 +79,7 @@ class Fft(Linear):
 
     def _unfit(self, needed: str, x: Aval) -> ValueError:
         return ValueError(
-            f"{self.fft_type.name.lower()}: needed {needed}, got {x.str_short()}{where()}"
+            f"{self.fft_type.name.lower()}: needed {needed}, got {x.str_short()}{here()}"
         )
 
     def eager(self, xp: Any, x: Any) -> Any:

@@ -17,7 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, infer_list
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.primitives.arrays import lapack
 from toile.primitives.bits import eq, ge
 from toile.primitives.complexes import conj
@@ -103,7 +103,7 @@ class MatrixOperation(Operation):
     def unfit(self, needed: str, *shapes: Shape) -> ValueError:
         """The error for matrices of the wrong sizes."""
         got = ", ".join(map(str, shapes))
-        return ValueError(f"{self.name}: needed {needed}, got shape {got}{where()}")
+        return ValueError(f"{self.name}: needed {needed}, got shape {got}{here()}")
 
 
 # ------------------------------------------------------------------------- algebra of traced values

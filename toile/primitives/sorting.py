@@ -17,7 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.families import ANY, accepts_text, bdim_at, reshape, without
 from toile.primitives.indexing import Gather, GatherDimensionNumbers, GatherScatterMode
@@ -55,7 +55,7 @@ class Sort(Operation):
             raise shape_error(self.name, f"operands with a dimension {self.dimension}", xs)
         if not 1 <= self.num_keys <= len(xs):
             raise ValueError(
-                f"sort: needed 1 <= num_keys <= {len(xs)} operands, got {self.num_keys}{where()}"
+                f"sort: needed 1 <= num_keys <= {len(xs)} operands, got {self.num_keys}{here()}"
             )
         return list(xs)
 
@@ -103,7 +103,7 @@ class TopK(Operation):
         if not 0 <= self.k <= x.shape[self.axis]:
             raise ValueError(
                 "k argument to top_k must be no larger than size along axis: needed 0 <= k <= "
-                f"{x.shape[self.axis]}, got {self.k}{where()}"
+                f"{x.shape[self.axis]}, got {self.k}{here()}"
             )
         shape = (*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :])
         return [x.with_shape(shape), Aval(shape, np.dtype(np.int32))]
@@ -135,12 +135,12 @@ class _ArgExtremum(Operation):
         if not 0 <= self.axis < x.ndim:
             raise ValueError(
                 f"Invalid axis {self.axis} for operand shape {x.shape}: {self.name} needed one of "
-                f"its {x.ndim} axes{where()}"
+                f"its {x.ndim} axes{here()}"
             )
         if x.shape[self.axis] < 1:
             raise ValueError(
                 f"attempt to get argmin and argmax of an empty sequence: {self.name} needed "
-                f"elements along axis {self.axis}, got shape {x.shape}{where()}"
+                f"elements along axis {self.axis}, got shape {x.shape}{here()}"
             )
         return Aval(without(x.shape, (self.axis,)), self.index_dtype)
 

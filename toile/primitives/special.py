@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import dtypes
-from toile.engine.source import where
+from toile.engine.source import here
 from toile.primitives.arrays import special as raw
 from toile.primitives.bits import gt
 from toile.primitives.elementwise import abs_, div, log, select, sign
@@ -40,7 +40,7 @@ class _Special(Elementwise):
         def refuse() -> Any:
             raise ValueError(
                 f"{self.name}: needed an operand with a known derivative, got a tangent for "
-                f"{operand}; its gradient is not supported (use stop_gradient on it){where()}"
+                f"{operand}; its gradient is not supported (use stop_gradient on it){here()}"
             )
 
         return refuse
