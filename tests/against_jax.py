@@ -19,7 +19,6 @@ import toile
 # JAX runs compiled, which is faster than its op-by-op mode; toile runs op by op unless asked.
 COMPILED = os.environ.get("TOILE_TEST_COMPILED", "0") not in ("", "0")
 
-
 QUICK = {"xla_backend_optimization_level": 0}  # most of the time goes into compiling the oracle
 
 

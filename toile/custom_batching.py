@@ -18,6 +18,7 @@ from toile.engine.arrays import Array, as_array
 from toile.engine.avals import aval_of
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import trace_program
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.engine.trees import flatten, structure, unflatten
 from toile.primitives.families import bdim_at
@@ -48,7 +49,7 @@ class CustomVmapCall(Call):
         if any(d is not None for d in dims[:k]):
             raise ValueError(
                 f"custom_vmap: needed the mapped values of {self.label} as arguments, got one that "
-                "it closes over"
+                "it closes over" + here()
             )
         mapped = [d is not None for d in dims[k:]]
         outs, found = self.rule(size, mapped, move_mapped(xs, dims, size)[k:])
@@ -116,7 +117,7 @@ class custom_vmap:
         if kwargs:
             raise TypeError(
                 f"custom_vmap: needed positional arguments for {name_of(self.fun)}, got "
-                f"{sorted(kwargs)} by name"
+                f"{sorted(kwargs)} by name{here()}"
             )
         leaves, tree = flatten(args)
         leaves = _arrays(leaves)
@@ -142,20 +143,20 @@ class custom_vmap:
         result = self.vmap_rule(size, list(in_batched), *args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise ValueError(
-                f"custom_vmap: needed (out, out_batched) from the rule {label}, got {result!r}"
+                f"custom_vmap: needed (out, out_batched) from the rule {label}, got {result!r}{here()}"
             )
         outs, tree = flatten(result[0])
         found, spec = flatten(result[1])
         if tree != spec:
             raise ValueError(
                 "structure of output value and output batching specification returned by custom "
-                f"vmap rule ({label}) do not match.\nOutput values: {tree}\nBatching spec: {spec}"
+                f"vmap rule ({label}) do not match.\nOutput values: {tree}\nBatching spec: {spec}{here()}"
             )
         if tree != out_tree:
             raise ValueError(
                 f"structure of output returned by custom vmap rule ({label}) does not match that "
                 f"of original custom-vmapped function.\nOriginal output: {out_tree}\n"
-                f"Rule output: {tree}"
+                f"Rule output: {tree}{here()}"
             )
         return _arrays(outs), [bool(b) for b in found]
 

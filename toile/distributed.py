@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from toile.engine.source import here
+
 __all__ = ["initialize", "is_initialized", "shutdown"]
 
 
@@ -30,16 +32,16 @@ def initialize(
 ) -> None:
     """Join the processes of a program; there may be one."""
     if _State.initialized:
-        raise RuntimeError("distributed.initialize should only be called once.")
+        raise RuntimeError("distributed.initialize should only be called once." + here())
     if num_processes not in (None, 1):
         raise RuntimeError(
             f"distributed.initialize: needed num_processes=1, got {num_processes} (toile runs in "
-            "one process)"
+            "one process)" + here()
         )
     if process_id not in (None, 0):
         raise RuntimeError(
             f"distributed.initialize: needed process_id=0, got {process_id} (toile runs in one "
-            "process)"
+            "process)" + here()
         )
     _State.initialized = True
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, from_numpy
+from toile.engine.source import here
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
@@ -21,7 +22,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     if not hasattr(external_array, "__dlpack__"):
         raise TypeError(
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
-            "(a capsule has lost its device; pass the array itself)"
+            "(a capsule has lost its device; pass the array itself)" + here()
         )
     return from_numpy(np.from_dlpack(external_array))
 
@@ -30,7 +31,7 @@ def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any
               max_version: Any = None, copy: bool | None = None) -> Any:
     """A DLPack capsule of an array, for libraries that take nothing else."""
     if not isinstance(x, ConcreteArray):
-        raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}")
+        raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}{here()}")
     return x.__dlpack__()  # type: ignore[attr-defined]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import toile.lax as lax
 import toile.numpy as jnp
 from toile.engine import trees
+from toile.engine.source import here
 from toile.engine.treedefs import PyTreeDef
 
 __all__ = ["ravel_pytree"]
@@ -30,12 +31,12 @@ class _Unravel:
         found = jnp.result_type(flat)
         if self.dtypes is not None and found != self.dtype:
             raise TypeError(
-                f"unravel function given array of dtype {found}, but expected dtype {self.dtype}"
+                f"unravel function given array of dtype {found}, but expected dtype {self.dtype}{here()}"
             )
         sizes = [prod(shape) for shape in self.shapes]
         if jnp.shape(flat) != (sum(sizes),):
             raise ValueError(
-                f"unravel: needed a vector of length {sum(sizes)}, got shape {jnp.shape(flat)}"
+                f"unravel: needed a vector of length {sum(sizes)}, got shape {jnp.shape(flat)}{here()}"
             )
         parts = lax.split(flat, sizes)
         out = [jnp.reshape(part, shape) for part, shape in zip(parts, self.shapes)]

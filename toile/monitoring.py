@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from toile.engine.source import here
+
 Listener = Callable[..., None]
 
 
@@ -25,7 +27,7 @@ class _Channel:
     def remove(self, callback: Listener) -> None:
         if callback not in self.listeners:
             raise ValueError(f"monitoring: needed a registered {self.what} listener, got "
-                             f"{callback!r}")
+                             f"{callback!r}{here()}")
         self.listeners.remove(callback)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
@@ -42,13 +43,13 @@ def _segment(
         num_segments = jnp.max(ids) + 1
     num_segments = operator.index(num_segments)
     if num_segments < 0:
-        raise ValueError("num_segments must be non-negative.")
+        raise ValueError("num_segments must be non-negative." + here())
     mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
     leading = (num_segments,)
     indices = ids[..., None]
     if bucket_size is not None:  # rows of one bucket are reduced together, then the buckets
         if out_sharding is not None:
-            raise NotImplementedError(f"{name}: out_sharding with bucket_size")
+            raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
         leading = (-(-ids.size // bucket_size), num_segments)
         bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
         indices = jnp.stack([bucket, ids], axis=-1)

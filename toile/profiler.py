@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from toile.engine.arrays import ConcreteArray
+from toile.engine.source import here
 
 __all__ = [
     "ProfileOptions",
@@ -91,7 +92,7 @@ def start_trace(
     with _State.lock:
         if _State.session is not None:
             raise RuntimeError("Profile has already been started. Only one profile may be run at a "
-                               "time.")
+                               "time." + here())
         perfetto = create_perfetto_trace or create_perfetto_link
         _State.session = _Session(Path(log_dir), perfetto)
 
@@ -101,7 +102,7 @@ def stop_trace() -> None:
     with _State.lock:
         session, _State.session = _State.session, None
     if session is None:
-        raise RuntimeError("No profile started")
+        raise RuntimeError("No profile started" + here())
     session.write()
 
 
@@ -187,9 +188,10 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
     """Not available: profiles are written to files."""
     raise NotImplementedError(
         "profiler.start_server: needed a file, got a port (use toile.profiler.trace(log_dir))"
+        + here()
     )
 
 
 def stop_server() -> None:
     """Not available: there is no server to stop."""
-    raise ValueError("No active profiler server.")
+    raise ValueError("No active profiler server." + here())

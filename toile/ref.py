@@ -13,6 +13,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array, from_numpy
 from toile.engine.avals import Aval
+from toile.engine.source import here
 from toile.engine.tracing import state
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "ds", "empty_ref", "free_ref", "freeze", "get",
@@ -46,12 +47,12 @@ class Ref:
     def _read(self) -> Any:
         value = self._value
         if value is None:
-            raise RuntimeError("Ref: needed a live reference, got one that was freed")
+            raise RuntimeError("Ref: needed a live reference, got one that was freed" + here())
         trace = state.trace
         if trace is not self._trace and trace is not None and trace.staging:
             raise NotImplementedError(
                 "Ref: needed a reference made in this traced function, got one from outside (pass "
-                "its value in and return the new one)"
+                "its value in and return the new one)" + here()
             )
         return value
 
@@ -59,7 +60,7 @@ class Ref:
         if state.trace is not self._trace:
             raise NotImplementedError(
                 "Ref: needed a reference made in this transformed function, got one from outside "
-                "(pass its value in and return the new one)"
+                "(pass its value in and return the new one)" + here()
             )
         self._value = value
 
@@ -67,10 +68,10 @@ class Ref:
         new = new if isinstance(new, Array) else as_array(new)
         if new.dtype != old.dtype and not new.weak_type:
             raise ValueError(f"Invalid dtype for `{what}`. Ref dtype: {old.dtype}. Value dtype: "
-                             f"{new.dtype}.")
+                             f"{new.dtype}.{here()}")
         if new.shape != old.shape and new.shape != ():
             raise ValueError(f"Invalid shape for `{what}`. Ref shape: {self.shape}. Expected "
-                             f"shape: {old.shape}. Value shape: {new.shape}.")
+                             f"shape: {old.shape}. Value shape: {new.shape}.{here()}")
         return new.astype(old.dtype)
 
     def __getitem__(self, index: Any) -> Any:
@@ -121,7 +122,7 @@ class Ref:
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
     """A mutable array that starts with a value."""
     if isinstance(init_val, Ref):
-        raise ValueError("new_ref: needed an array, got a Ref")
+        raise ValueError("new_ref: needed an array, got a Ref" + here())
     value: Any = init_val if isinstance(init_val, Array) else as_array(init_val)
     return Ref(value.astype(value.dtype) if value.weak_type else value)
 

@@ -15,6 +15,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array, ConcreteArray, as_array
 from toile.engine.shardings import Sharding, SingleDeviceSharding
+from toile.engine.source import here
 from toile.engine.trees import broadcast_prefix, flatten, unflatten
 from toile.parallel.meshes import (
     AbstractDevice,
@@ -72,11 +73,11 @@ def _concrete(sharding: Any, what: str) -> Any:
         if mesh.empty:
             raise ValueError(
                 f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
-                "pass a NamedSharding)"
+                "pass a NamedSharding)" + here()
             )
         return NamedSharding(mesh, sharding)
     if not isinstance(sharding, Sharding):
-        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}")
+        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}{here()}")
     return sharding
 
 
@@ -85,7 +86,7 @@ def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
     if part.shape != wanted:
         raise ValueError(
             f"Expected shard shape {wanted} doesn't match the single device array shape "
-            f"{part.shape}. Shape of Array is {shape} with sharding {sharding}"
+            f"{part.shape}. Shape of Array is {shape} with sharding {sharding}{here()}"
         )
     return part
 
@@ -101,7 +102,7 @@ def make_array_from_callback(
     part = _checked_part(parts[0], shape, sharding)
     if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
         raise ValueError(
-            f"make_array_from_callback: needed parts of dtype {dtype}, got {part.dtype}"
+            f"make_array_from_callback: needed parts of dtype {dtype}, got {part.dtype}{here()}"
         )
     return part
 
@@ -118,7 +119,7 @@ def make_array_from_process_local_data(
                 raise ValueError(
                     "When calling `make_array_from_process_local_data` on a single process, "
                     "global_shape should be None or equal to local_data.shape. Got global_shape="
-                    f"{global_shape} and local_data.shape={np.shape(leaf)}."
+                    f"{global_shape} and local_data.shape={np.shape(leaf)}.{here()}"
                 )
     outs = []
     for leaf, one in zip(leaves, shardings, strict=True):
@@ -134,23 +135,23 @@ def make_array_from_single_device_arrays(
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(
             "make_array_from_single_device_arrays: needed a list or tuple of arrays, got "
-            f"{type(arrays).__name__}"
+            f"{type(arrays).__name__}{here()}"
         )
     if not arrays:
         raise ValueError(
             "make_array_from_single_device_arrays: needed one array per device of this process, "
-            "got none"
+            "got none" + here()
         )
     for a in arrays:
         if not isinstance(a, ConcreteArray):
             raise TypeError(
-                f"make_array_from_single_device_arrays: needed arrays, got {type(a).__name__}"
+                f"make_array_from_single_device_arrays: needed arrays, got {type(a).__name__}{here()}"
             )
     wanted = len(sharding.addressable_devices)
     if len(arrays) != wanted:
         raise ValueError(
             f"make_array_from_single_device_arrays: needed {wanted} arrays, one per device of this "
-            f"process, got {len(arrays)}"
+            f"process, got {len(arrays)}{here()}"
         )
     return _checked_part(arrays[0], tuple(shape), sharding)
 

@@ -22,6 +22,7 @@ from toile.engine.keypaths import (
     SequenceKey,
     keystr,
 )
+from toile.engine.source import here
 from toile.engine.treedefs import TUPLE, PyTreeDef, node, node_type
 from toile.engine.treeerrors import equality_errors, prefix_errors
 from toile.engine.trees import Partial, broadcast_prefix, tree_map
@@ -117,7 +118,7 @@ def tree_transpose(
     inner, outer = inner_treedef.num_leaves, outer_treedef.num_leaves
     if treedef.num_leaves != inner * outer:
         expected = outer_treedef.compose(inner_treedef)
-        raise TypeError(f"Mismatch\n{treedef}\n != \n{expected}")
+        raise TypeError(f"Mismatch\n{treedef}\n != \n{expected}{here()}")
     return inner_treedef.unflatten([outer_treedef.unflatten(flat[i::inner]) for i in range(inner)])
 
 
@@ -161,7 +162,7 @@ def tree_reduce_associative(
     if isinstance(identity, Unspecified):
         raise TypeError(
             "tree_reduce_associative: Must specify identity for parallel reduction of empty"
-            " sequence."
+            " sequence." + here()
         )
     return identity
 
@@ -211,7 +212,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     """The immediate children of a node, and what else it consists of."""
     entry = node_type(type(tree))
     if entry is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}")
+        raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
     children, aux = entry.split(tree)
     if entry.kind == "list":
         return list(children), aux
@@ -226,7 +227,7 @@ def flatten_one_level_with_keys(
     """As flatten_one_level, each child in a pair with its path entry."""
     entry = node_type(type(tree))
     if entry is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}")
+        raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
     pairs, aux = entry.split_with_keys(tree)
     if entry.kind == "custom":
         return pairs, aux
@@ -299,12 +300,12 @@ def register_dataclass(
                 " dataclass fields with ``init=True`` and only them."
                 + (f" Missing fields: {needed - given}." if needed - given else "")
                 + (" Add them to drop_fields to suppress this error." if needed - given else "")
-                + (f" Unexpected fields: {given - needed}." if given - needed else "")
+                + (f" Unexpected fields: {given - needed}." if given - needed else "") + here()
             )
     if overlap := set(data) & set(meta):
         raise ValueError(
             "register_dataclass: data_fields and meta_fields must not overlap. Overlapping fields:"
-            f" {overlap}."
+            f" {overlap}.{here()}"
         )
 
     def flatten_func(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -323,12 +324,12 @@ def _inferred_fields(
     if (data_fields is None) != (meta_fields is None):
         raise TypeError(
             "register_dataclass: data_fields and meta_fields must both be specified when either is"
-            f" specified. Got {data_fields=} {meta_fields=}."
+            f" specified. Got {data_fields=} {meta_fields=}.{here()}"
         )
     if not dataclasses.is_dataclass(nodetype):
         raise TypeError(
             "register_dataclass: data_fields and meta_fields are required when nodetype is not a"
-            f" dataclass. Got {nodetype=}."
+            f" dataclass. Got {nodetype=}.{here()}"
         )
     data: list[str] = []
     meta: list[str] = []

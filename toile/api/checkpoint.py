@@ -16,6 +16,7 @@ from toile.engine.arrays import Array, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import trace_program
+from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
@@ -62,7 +63,7 @@ def checkpoint(
     if concrete:
         raise NotImplementedError(
             "The 'concrete' option to checkpoint is deprecated: needed static_argnums for arguments "
-            "that Python control flow depends on"
+            "that Python control flow depends on" + here()
         )
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,
@@ -75,7 +76,7 @@ def checkpoint(
             if not -len(args) <= n < len(args):
                 raise ValueError(
                     "the `static_argnums` argument to `checkpoint` can only take integer values "
-                    f"within the {len(args)} positional arguments, got {n}"
+                    f"within the {len(args)} positional arguments, got {n}{here()}"
                 )
         fixed = {n % len(args): Static(args[n], f"argument {n}", name_of(fun)).value for n in nums}
         given = tuple(None if i in fixed else a for i, a in enumerate(args))

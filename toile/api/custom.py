@@ -20,6 +20,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import instantiate
+from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
@@ -75,7 +76,7 @@ def _bound(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
         if kwargs:
             raise TypeError(
                 f"{name_of(fun)}: needed positional arguments, got keywords {sorted(kwargs)} and "
-                "no signature to resolve them with"
+                "no signature to resolve them with" + here()
             ) from None
         return tuple(args)
     if not kwargs and len(args) == len(signature.parameters):
@@ -85,7 +86,7 @@ def _bound(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
     if bound.kwargs:
         raise TypeError(
             f"keyword arguments could not be resolved to positions for {name_of(fun)}: needed "
-            f"positional parameters, got keyword-only {sorted(bound.kwargs)}"
+            f"positional parameters, got keyword-only {sorted(bound.kwargs)}{here()}"
         )
     return bound.args
 
@@ -152,7 +153,7 @@ class custom_jvp(_Custom):
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Set one rule per argument: `jvp_i(tangent_i, out, *primals) -> tangent_out`."""
         if self.nondiff_argnums:
-            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``." + here())
 
         def rule(primals: Any, tangents: Any) -> Any:
             out = self(*primals)
@@ -196,7 +197,7 @@ class custom_jvp(_Custom):
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(
                 f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair (list "
-                f"or tuple of length two) representing primal and tangent outputs, but got {pair!r}."
+                f"or tuple of length two) representing primal and tangent outputs, but got {pair!r}.{here()}"
             )
         outs, tree = flatten(pair[0])
         douts, d_tree = flatten(pair[1])
@@ -204,7 +205,7 @@ class custom_jvp(_Custom):
             raise TypeError(
                 f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce primal and "
                 f"tangent outputs with equal container (pytree) structures, but got {tree} and "
-                f"{d_tree} respectively."
+                f"{d_tree} respectively.{here()}"
             )
         if out_tree[0] is None:
             out_tree[0] = tree
@@ -225,7 +226,7 @@ class custom_jvp(_Custom):
                     f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce primal "
                     "and tangent outputs with corresponding shapes and dtypes. Expected "
                     f"{want.str_short()} (tangent type of {aval_of(o).str_short()}) but got "
-                    f"{got.str_short()}."
+                    f"{got.str_short()}.{here()}"
                 )
             found.append(convert(_leaf(d), want.dtype))
         return outs, found
@@ -287,14 +288,14 @@ class custom_vjp(_Custom):
                     f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
                     "produce a pair (list or tuple of length two) where the first element "
                     "represents the primal output and the second element represents residuals, "
-                    f"but got {pair!r}."
+                    f"but got {pair!r}.{here()}"
                 )
             outs, found = flatten(pair[0])
             if out_tree[0] is not None and found != out_tree[0]:
                 raise TypeError(
                     f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
                     "produce a primal output with the same container (pytree) structure as the "
-                    f"function itself: needed {out_tree[0]}, got {found}."
+                    f"function itself: needed {out_tree[0]}, got {found}.{here()}"
                 )
             out_tree[0] = found
             residuals, trees["residuals"] = flatten(pair[1])
@@ -317,13 +318,13 @@ class custom_vjp(_Custom):
         if not isinstance(cts, tuple):
             raise TypeError(
                 f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length equal to the primal args tuple, but got {cts!r}."
+                f"of length equal to the primal args tuple, but got {cts!r}.{here()}"
             )
         dummy = unflatten(tree, list(range(len(avals))))
         if len(cts) != len(dummy):
             raise TypeError(
                 f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length {len(dummy)}, one cotangent per argument, but got length {len(cts)}."
+                f"of length {len(dummy)}, one cotangent per argument, but got length {len(cts)}.{here()}"
             )
         found: list[Any] = [Zero(a) for a in avals]
         for given, places in zip(cts, dummy, strict=True):
@@ -342,7 +343,7 @@ def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], na
         raise TypeError(
             f"Custom VJP bwd rule for function {name} must produce an output with the same container "
             f"(pytree) structure as the args tuple of the primal function: needed {tree}, got "
-            f"{flatten(given)[1]}: {e}"
+            f"{flatten(given)[1]}: {e}{here()}"
         ) from e
     for i, ct in zip(place_leaves, parts, strict=True):
         ct = _from_symbolic(ct)
@@ -354,7 +355,7 @@ def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], na
         if got.shape != want.shape:
             raise ValueError(
                 f"Custom VJP bwd rule for function {name} must produce cotangents of the arguments' "
-                f"shapes: expected {want.str_short()} but got {got.str_short()}."
+                f"shapes: expected {want.str_short()} but got {got.str_short()}.{here()}"
             )
         found[i] = convert(_leaf(ct), want.dtype)
 

@@ -15,6 +15,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, SingleDeviceSharding, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.devices import Device
+from toile.engine.source import here
 from toile.engine.tracing import Array, Tracer
 from toile.engine.trees import broadcast_prefix, flatten, tree_map
 
@@ -25,7 +26,7 @@ def devices(backend: str | None = None) -> list[Device]:
         return engine_devices.cpu_devices()
     raise RuntimeError(
         f"Unknown backend: '{backend}' requested, but no platforms that are instances of {backend} "
-        "are present. Platforms present are: cpu"
+        "are present. Platforms present are: cpu" + here()
     )
 
 
@@ -33,7 +34,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
     """The devices of this process."""
     if process_index not in (None, 0):
-        raise ValueError(f"Unknown process_index {process_index}: there is one process, 0")
+        raise ValueError(f"Unknown process_index {process_index}: there is one process, 0{here()}")
     return devices(backend)
 
 
@@ -99,13 +100,15 @@ def _check_device(d: Any, leaf: Any) -> None:
             d.shard_shape(np.shape(leaf))
         except ValueError as e:
             raise ValueError(
-                f"One of device_put args is incompatible with its sharding annotation {d}: {e}"
+                f"One of device_put args is incompatible with its sharding annotation {d}: {e}{here()}"
             ) from e
     found = getattr(d, "device_set", None)
     targets = list(found) if found is not None else [d]
     for t in targets:
         if isinstance(t, Device) and t not in engine_devices.cpu_devices():
-            raise ValueError(f"device_put: needed one of {engine_devices.cpu_devices()}, got {t}")
+            raise ValueError(
+                f"device_put: needed one of {engine_devices.cpu_devices()}, got {t}{here()}"
+            )
 
 
 def device_get(x: Any) -> Any:

@@ -55,13 +55,13 @@ def vmap(
     if not isinstance(in_axes, (tuple, int, type(None))):
         raise TypeError(
             "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
-            f"positional arguments passed to the function, but got {in_axes!r}"
+            f"positional arguments passed to the function, but got {in_axes!r}{here()}"
         )
     for leaf in flatten(in_axes)[0]:
         if not isinstance(leaf, int) or isinstance(leaf, bool):
             raise TypeError(
                 "vmap in_axes must be an int, None, or (nested) container with those types as "
-                f"leaves, but got {in_axes!r}"
+                f"leaves, but got {in_axes!r}{here()}"
             )
 
     @functools.wraps(fun, updated=())
@@ -70,7 +70,7 @@ def vmap(
             raise ValueError(
                 "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
                 f"positional arguments passed to the function, but got len(in_axes)={len(in_axes)}, "
-                f"len(args)={len(args)}"
+                f"len(args)={len(args)}{here()}"
             )
         leaves, in_tree = flatten((args, kwargs))
         dims = _input_axes(in_axes, args, kwargs)
@@ -110,7 +110,7 @@ def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
     except ValueError as e:
         raise ValueError(
             f"vmap in_axes specification must be a tree prefix of the corresponding value: needed a "
-            f"prefix of {structure(args)}, got {in_axes!r}: {e}"
+            f"prefix of {structure(args)}, got {in_axes!r}: {e}{here()}"
         ) from e
     return found + [0] * len(flatten(kwargs)[0])
 
@@ -141,7 +141,7 @@ def _mapped_size(
     if not sizes:
         raise ValueError(
             "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
-            f"axis_size, for {name_of(fun)}"
+            f"axis_size, for {name_of(fun)}{here()}"
         )
     paths = ["args" + keystr(p) for p, _ in flatten_with_path(args)[0]]
     paths += ["kwargs" + keystr(p) for p, _ in flatten_with_path(kwargs)[0]]
@@ -166,7 +166,7 @@ def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any], fun: Any) ->
     except ValueError as e:
         raise ValueError(
             f"vmap out_axes specification must be a tree prefix of the result of {name_of(fun)}: "
-            f"needed a prefix of {out_tree}, got {out_axes!r}"
+            f"needed a prefix of {out_tree}, got {out_axes!r}{here()}"
         ) from e
 
 
@@ -175,12 +175,14 @@ def _place(out: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
         if dim is not None:
             raise ValueError(
                 f"vmap has mapped output (axis_size={size}) but out_axes is None: needed an integer "
-                f"in out_axes for a result of {name_of(fun)} that depends on mapped arguments"
+                f"in out_axes for a result of {name_of(fun)} that depends on mapped arguments{here()}"
             )
         return out
     rank = out.ndim + (dim is None)
     if not -rank <= wanted < rank:
-        raise ValueError(f"vmap: needed out_axes within the {rank} axes of the result, got {wanted}")
+        raise ValueError(
+            f"vmap: needed out_axes within the {rank} axes of the result, got {wanted}{here()}"
+        )
     return bdim_at(out, dim, size, wanted % rank)
 
 
@@ -276,13 +278,13 @@ def _check_kinds(what: str, tree: Any, holomorphic: bool, side: str, allow_int: 
         name = dtypes.name_of(aval_of(x).dtype)
         if holomorphic and kind != "c":
             raise TypeError(f"{what} with holomorphic=True requires {side} with complex dtype, but "
-                            f"got {name}")
+                            f"got {name}{here()}")
         if not holomorphic and kind == "c":
             raise TypeError(f"{what} requires real-valued {side}, but got {name}. For holomorphic "
-                            "differentiation, pass holomorphic=True")
+                            "differentiation, pass holomorphic=True" + here())
         if kind in "biu" and side == "inputs" and not allow_int:
             raise TypeError(f"{what} requires real- or complex-valued {side} (a sub-dtype of "
-                            f"np.inexact), but got {name}")
+                            f"np.inexact), but got {name}{here()}")
 
 
 def _standard_basis(tree: Any) -> Any:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.staging.flattening import name_of
 
@@ -15,7 +16,7 @@ class named_scope:
 
     def __init__(self, name: str):
         if not isinstance(name, str):
-            raise TypeError(f"named_scope name argument must be a string, got {name!r}.")
+            raise TypeError(f"named_scope name argument must be a string, got {name!r}.{here()}")
         self.name = name
         self._previous: list[tuple[str, ...]] = []
 
@@ -39,5 +40,5 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     """`fun` whose equations carry its name."""
     label = name_of(fun) if name is None else name
     if not isinstance(label, str):
-        raise ValueError(f"Expected name to be a string, got {label!r}")
+        raise ValueError(f"Expected name to be a string, got {label!r}{here()}")
     return named_scope(label)(fun)

@@ -12,6 +12,7 @@ from typing import Any
 from toile.engine import dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import ClosedProgram, evaluate, trace_program
+from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
@@ -33,7 +34,7 @@ def jit(fun: Any = None, /, **options: Any) -> Any:
     unknown = set(options) - _JIT_OPTIONS
     if unknown:
         raise TypeError(
-            f"jit: needed options among {sorted(_JIT_OPTIONS)}, got {sorted(unknown)}"
+            f"jit: needed options among {sorted(_JIT_OPTIONS)}, got {sorted(unknown)}{here()}"
         )
     if fun is None:
         return functools.partial(jit, **options)
@@ -52,7 +53,7 @@ _JIT_OPTIONS = {
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of a function's results; nothing is computed."""
     if not callable(fun):
-        raise TypeError(f"eval_shape: needed a callable, got {fun!r}")
+        raise TypeError(f"eval_shape: needed a callable, got {fun!r}{here()}")
     leaves, in_tree = flatten((args, kwargs))
     flat = FlatFunction(fun, in_tree)
     avals = _out_avals(flat, [aval_of(x) for x in leaves])
@@ -69,7 +70,7 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that gives the Program of `fun` for its arguments, to print and inspect."""
     if not callable(fun):
-        raise TypeError(f"make_jaxpr: needed a callable, got {fun!r}")
+        raise TypeError(f"make_jaxpr: needed a callable, got {fun!r}{here()}")
 
     @functools.wraps(fun, updated=())
     def jaxpr_of(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +122,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, l
         given, extra = args[: len(args) - n], iter(args[len(args) - n :])
         xs, tree = flatten(given)
         if tree != in_tree:
-            raise TypeError(f"closure_convert: needed arguments of structure {in_tree}, got {tree}")
+            raise TypeError(
+                f"closure_convert: needed arguments of structure {in_tree}, got {tree}{here()}"
+            )
         full = [next(extra) if m else c for c, m in zip(consts, moving, strict=True)]
         return unflatten(flat.out_tree, evaluate(program, [*full, *xs]))
 
@@ -147,7 +150,7 @@ class _Replay:
     def __call__(self, consts: Sequence[Any], *args: Any) -> Any:
         xs, tree = flatten(args)
         if tree != self.in_tree:
-            raise TypeError(f"needed arguments of structure {self.in_tree}, got {tree}")
+            raise TypeError(f"needed arguments of structure {self.in_tree}, got {tree}{here()}")
         return unflatten(self.out_tree, evaluate(self.program, [*consts, *xs]))
 
 

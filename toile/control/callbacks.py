@@ -14,6 +14,7 @@ import numpy as np
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
 from toile.primitives.families import bdim_at, reshape
 from toile.primitives.shapes import concatenate_all, slice_axis
 
@@ -43,7 +44,7 @@ class Callback(Operation):
         outs = self.function(*[DeviceArray(x) for x in xs])
         if len(outs) != len(self.avals):
             raise RuntimeError(
-                f"{self.name}: needed {len(self.avals)} results from {self.label}, got {len(outs)}"
+                f"{self.name}: needed {len(self.avals)} results from {self.label}, got {len(outs)}{here()}"
             )
         return [self._checked(o, a) for o, a in zip(outs, self.avals, strict=True)]
 
@@ -52,7 +53,7 @@ class Callback(Operation):
         if value.shape != aval.shape:
             raise RuntimeError(
                 f"{self.name}: Incorrect output shape: needed {aval.str_short()} from {self.label}, "
-                f"got shape {value.shape}"
+                f"got shape {value.shape}{here()}"
             )
         return value.astype(aval.dtype, copy=False)
 
@@ -72,7 +73,7 @@ class PureCallback(Callback):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         raise ValueError(
             "Pure callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks while "
-            f"taking gradients (the callback is {self.label})"
+            f"taking gradients (the callback is {self.label}){here()}"
         )
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -81,7 +82,7 @@ class PureCallback(Callback):
         if method is None:
             raise NotImplementedError(
                 "vmap is only supported for pure_callback when vmap_method is specified: one of "
-                "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all'"
+                "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all'" + here()
             )
         if method in ("sequential", "sequential_unrolled"):
             return self._one_by_one(size, xs, dims)
@@ -93,7 +94,7 @@ class PureCallback(Callback):
         elif method == "legacy_vectorized":
             moved = [x if d is None else bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
         else:
-            raise ValueError(f"vmap_method: needed a known method, got {method!r}")
+            raise ValueError(f"vmap_method: needed a known method, got {method!r}{here()}")
         return self.again(self.function, avals)(*moved), [0] * len(avals)
 
     def _one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -127,14 +128,14 @@ class IoCallback(Callback):
         if any(t.__class__ is not Zero for t in tangents):
             raise ValueError(
                 "IO callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks "
-                "while taking gradients."
+                "while taking gradients." + here()
             )
         outs = self(*primals)
         return outs, [Zero(o) for o in outs]
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         if "ordered" in self.effects:
-            raise ValueError("Cannot `vmap` ordered IO callback.")
+            raise ValueError("Cannot `vmap` ordered IO callback." + here())
         return PureCallback._one_by_one(self, axis[1], xs, dims)  # type: ignore[arg-type]
 
 
@@ -162,7 +163,7 @@ class DebugCallback(Callback):
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         if "ordered" in self.effects:
-            raise ValueError("Cannot `vmap` ordered debug callback.")
+            raise ValueError("Cannot `vmap` ordered debug callback." + here())
         for i in range(axis[1]):
             self(*[x if d is None else _row(bdim_at(x, d, axis[1]), i)
                    for x, d in zip(xs, dims, strict=True)])

@@ -14,6 +14,7 @@ from toile.control.call import Carrier, nonzero_mask, pick, spread
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, instantiate
 from toile.engine.program import Program, evaluate, execute
+from toile.engine.source import here
 from toile.primitives.families import bdim_at, neg, sub
 from toile.transforms.jvp import jvp_program
 from toile.transforms.vmap import vmap_program
@@ -62,7 +63,7 @@ class LinearSolve(Carrier):
         if self.transpose_solve is None or self.vecmat is None:
             raise TypeError(
                 "transpose_solve required for backwards mode automatic differentiation of "
-                "custom_linear_solve (pass transpose_solve=, or symmetric=True)"
+                "custom_linear_solve (pass transpose_solve=, or symmetric=True)" + here()
             )
         k, n = self.params, self.unknowns
         op = LinearSolve(self.vecmat, self.matvec, self.transpose_solve, self.solve, k, n)

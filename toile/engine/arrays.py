@@ -73,7 +73,9 @@ class ConcreteArray(Array):
     def __len__(self) -> int:
         shape = self.shape
         if not shape:
-            raise TypeError("len() of unsized object: needed an array of rank >= 1, got shape ()")
+            raise TypeError(
+                "len() of unsized object: needed an array of rank >= 1, got shape ()" + here()
+            )
         return shape[0]
 
     # Devices.
@@ -221,7 +223,7 @@ class DeviceArray(ConcreteArray):
         if data.ndim:
             raise TypeError(
                 f"Only scalar arrays can be converted to Python scalars; got arr.ndim={data.ndim}"
-                f" (needed shape () for {name}(), got {data.shape}; use .item() or index it)"
+                f" (needed shape () for {name}(), got {data.shape}; use .item() or index it){here()}"
             )
         return data
 
@@ -230,7 +232,7 @@ class DeviceArray(ConcreteArray):
         if data.size != 1:
             raise ValueError(
                 "The truth value of an array with more than one element is ambiguous. "
-                f"Use a.any() or a.all() (needed size 1, got shape {data.shape})"
+                f"Use a.any() or a.all() (needed size 1, got shape {data.shape}){here()}"
             )
         return bool(data)
 
@@ -246,7 +248,9 @@ class DeviceArray(ConcreteArray):
     def __index__(self) -> int:
         data = self._scalar("index")
         if data.dtype.kind not in "iub":
-            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+            raise TypeError(
+                "Only integer scalar arrays can be converted to a scalar index." + here()
+            )
         return int(data) if data.dtype.kind == "b" else data.__index__()
 
     def __format__(self, spec: str) -> str:
@@ -269,7 +273,7 @@ class DeviceArray(ConcreteArray):
 
     def __iter__(self) -> Iterator[Any]:
         if not self._data.ndim:
-            raise TypeError("iteration over a 0-d array")
+            raise TypeError("iteration over a 0-d array" + here())
         if state.trace is not None:
             return iter([self[i] for i in range(self._data.shape[0])])
         weak = self.weak_type
@@ -307,7 +311,7 @@ class KeyArray(ConcreteArray):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError(
             "random keys have no NumPy form: needed numbers, got an array of "
-            f"{self._dtype} (use toile.random.key_data)"
+            f"{self._dtype} (use toile.random.key_data){here()}"
         )
 
     def __repr__(self) -> str:
@@ -315,7 +319,7 @@ class KeyArray(ConcreteArray):
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
-            raise TypeError("iteration over a 0-d key array")
+            raise TypeError("iteration over a 0-d key array" + here())
         if state.trace is not None:
             return iter([self[i] for i in range(self.shape[0])])
         return iter([KeyArray(row, self._dtype) for row in self._data])
@@ -324,7 +328,7 @@ class KeyArray(ConcreteArray):
         return KeyArray, (self._data, self._dtype)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"needed a number for a condition, got an array of {self._dtype}")
+        raise TypeError(f"needed a number for a condition, got an array of {self._dtype}{here()}")
 
 
 class Shard:
@@ -404,7 +408,7 @@ def raw_operand(x: Any) -> Any:
         return x._data
     if isinstance(x, Tracer):
         check_alive(x)
-        raise RuntimeError(f"a live tracer {x!r} reached the eager evaluator")
+        raise RuntimeError(f"a live tracer {x!r} reached the eager evaluator{here()}")
     return as_array(x)._data
 
 

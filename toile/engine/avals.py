@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.source import here
 
 Shape = tuple[int, ...]
 
@@ -173,5 +174,5 @@ def aval_of(x: Any) -> Aval:
                     bool(getattr(x, "weak_type", False)))
     raise TypeError(
         f"Value {x!r} with type {type(x)} is not a valid toile type: needed an array, a NumPy "
-        "array or a number (wrap it in a pytree, or mark it static)"
+        "array or a number (wrap it in a pytree, or mark it static)" + here()
     )

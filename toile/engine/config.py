@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
+from toile.engine.source import here
+
 F = TypeVar("F", bound=Callable[..., Any])
 Parser = Callable[[str, Any], Any]
 
@@ -61,25 +63,31 @@ def _boolean(name: str, value: Any) -> bool:
         return True
     if value.lower() in _FALSE:
         return False
-    raise ValueError(f"config: {name} needed a boolean, got {value!r}")
+    raise ValueError(f"config: {name} needed a boolean, got {value!r}{here()}")
 
 
 def _integer(name: str, value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise ValueError(f"config: {name} needed an int or None, got {value!r} of {type(value)}")
+    raise ValueError(
+        f"config: {name} needed an int or None, got {value!r} of {type(value)}{here()}"
+    )
 
 
 def _real(name: str, value: Any) -> float | None:
     if value is None or isinstance(value, (int, float)):
         return value
-    raise ValueError(f"config: {name} needed a float or None, got {value!r} of {type(value)}")
+    raise ValueError(
+        f"config: {name} needed a float or None, got {value!r} of {type(value)}{here()}"
+    )
 
 
 def _text(name: str, value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise ValueError(f"config: {name} needed a string or None, got {value!r} of {type(value)}")
+    raise ValueError(
+        f"config: {name} needed a string or None, got {value!r} of {type(value)}{here()}"
+    )
 
 
 def _anything(name: str, value: Any) -> Any:
@@ -92,7 +100,7 @@ def _one_of(*allowed: str | None) -> Parser:
         word = getattr(value, "value", value)
         if any(word is option or (option is not None and word == option) for option in allowed):
             return word
-        raise ValueError(f"config: {name} must be one of {list(allowed)}, got {value!r}")
+        raise ValueError(f"config: {name} must be one of {list(allowed)}, got {value!r}{here()}")
 
     return parse
 
@@ -107,7 +115,7 @@ def _device(name: str, value: Any) -> Any:
         return value
     raise ValueError(
         f"config: {name} must be a Device (such as devices('cpu')[0]), a platform name "
-        f"like 'cpu' or 'gpu', or None, got {value!r}"
+        f"like 'cpu' or 'gpu', or None, got {value!r}{here()}"
     )
 
 
@@ -308,7 +316,9 @@ def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
                 value = None
             return parser(short, value)
         except ValueError as error:
-            raise ValueError(f"config: environment variable {variable}={text!r}: {error}") from None
+            raise ValueError(
+                f"config: environment variable {variable}={text!r}: {error}{here()}"
+            ) from None
     return default
 
 
@@ -416,13 +426,15 @@ class State:
         name, parser = self.__name__, _TABLE[self.__name__][1]
         if new_val is _REQUIRED:
             if parser is not _boolean:
-                raise TypeError(f"{name}: needed the new value of the option, got no argument")
+                raise TypeError(
+                    f"{name}: needed the new value of the option, got no argument{here()}"
+                )
             new_val = True
         value = parser(name, new_val)
         return Override(dict.fromkeys(_covered(name), value))
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"{self.__name__}: a flag has no truth value (use .value)")
+        raise TypeError(f"{self.__name__}: a flag has no truth value (use .value){here()}")
 
     def __repr__(self) -> str:
         return f"<config option {self.name}={self.value!r}>"

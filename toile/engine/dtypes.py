@@ -34,6 +34,7 @@ from toile.engine.promotion import to_complex_dtype as to_complex_dtype
 from toile.engine.promotion import to_floating_dtype as to_floating_dtype
 from toile.engine.promotion import to_inexact_dtype as to_inexact_dtype
 from toile.engine.promotion import to_numeric_dtype as to_numeric_dtype
+from toile.engine.source import here
 
 generic = np.generic
 number = np.number
@@ -81,7 +82,9 @@ class ScalarMeta(type):
 
     def __call__(cls, x: Any) -> Any:
         if scalar_factory is None:
-            raise RuntimeError(f"{cls.__name__}: needed the array layer, got none (import toile)")
+            raise RuntimeError(
+                f"{cls.__name__}: needed the array layer, got none (import toile){here()}"
+            )
         return scalar_factory(x, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -202,10 +205,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
                 if isinstance(each, str):
                     raise ValueError(
                         f"isdtype: unrecognized kind {each!r}, needed a dtype or one of "
-                        f"{list(_KINDS)}"
+                        f"{list(_KINDS)}{here()}"
                     ) from None
                 raise TypeError(
-                    f"isdtype: needed a dtype, a string or a tuple of them as kind, got {each!r}"
+                    f"isdtype: needed a dtype, a string or a tuple of them as kind, got {each!r}{here()}"
                 ) from error
         if matches:
             return True
@@ -230,7 +233,7 @@ def name_of(dtype: Any) -> str:
 def itemsize_bits(dtype: Any) -> int:
     """Number of bits of one element: 4 for int4, 8 for bool."""
     if dtype is None:
-        raise ValueError("itemsize_bits: needed a dtype, got None")
+        raise ValueError("itemsize_bits: needed a dtype, got None" + here())
     if not is_extended(dtype):
         dtype = np.dtype(dtype)
         if dtype == promotion.BOOL:
@@ -241,7 +244,7 @@ def itemsize_bits(dtype: Any) -> int:
             return finfo(dtype).bits
         if dtype in _KINDS["complex floating"]:
             return 2 * finfo(dtype).bits
-    raise ValueError(f"itemsize_bits: needed a numeric dtype, got {dtype}")
+    raise ValueError(f"itemsize_bits: needed a numeric dtype, got {dtype}{here()}")
 
 
 def supports_inf(dtype: Any) -> bool:
@@ -306,12 +309,14 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
         pass
     if isinstance(dtype, ExtendedDType):
         if not allow_extended_dtype:
-            raise ValueError(f"canonicalize_dtype: needed a NumPy dtype, got extended {dtype}")
+            raise ValueError(
+                f"canonicalize_dtype: needed a NumPy dtype, got extended {dtype}{here()}"
+            )
         return dtype
     try:
         result = np.dtype(dtype)
     except TypeError as error:
-        raise TypeError(f"dtype {dtype!r} not understood") from error
+        raise TypeError(f"dtype {dtype!r} not understood{here()}") from error
     result = promotion.narrowed(result if result.isnative else result.newbyteorder("="))
     if isinstance(dtype, (np.dtype, type)):  # a bounded set; other hashables may not be
         known[dtype] = result
@@ -325,7 +330,7 @@ _canonical: tuple[dict[Any, np.dtype], dict[Any, np.dtype]] = ({}, {})
 def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
     """The dtype meant by a user's `dtype` argument; warns where x64 being off narrows it."""
     if dtype is None:
-        raise ValueError(f"{fun_name or 'dtype'}: needed a dtype, got None")
+        raise ValueError(f"{fun_name or 'dtype'}: needed a dtype, got None{here()}")
     if isinstance(dtype, ExtendedDType):
         return dtype
     if isinstance(dtype, type) and dtype in python_scalar_dtypes:
@@ -333,12 +338,14 @@ def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
         return _SCALAR_DEFAULTS[flags.enable_x64][dtype]
     if hasattr(dtype, "weak_type"):
         raise ValueError(
-            f"{fun_name or 'dtype'}: needed a dtype, got an array (use dtype=arr.dtype)"
+            f"{fun_name or 'dtype'}: needed a dtype, got an array (use dtype=arr.dtype){here()}"
         )
     np_dtype = np.dtype(dtype)
     if np_dtype not in SUPPORTED:
         where = f" in {fun_name}" if fun_name else ""
-        raise TypeError(f"only number and bool dtypes are supported, got dtype {dtype}{where}")
+        raise TypeError(
+            f"only number and bool dtypes are supported, got dtype {dtype}{where}{here()}"
+        )
     return narrowed_on_request(np_dtype, fun_name)
 
 
@@ -348,7 +355,7 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
     if typ is int and value is not None:
         bound = 1 << (8 * dtype.itemsize - 1)
         if not -bound <= value < bound:
-            raise OverflowError(f"Python int {value} too large to convert to {dtype}")
+            raise OverflowError(f"Python int {value} too large to convert to {dtype}{here()}")
     return dtype
 
 
@@ -370,7 +377,7 @@ def coerce_to_array(x: Any, dtype: Any = None) -> np.ndarray:
 def dtype(x: Any, canonicalize: bool = False) -> Any:
     """The dtype of a value or type. Arrays of toile keep theirs; all else is narrowed under x32."""
     if x is None:
-        raise ValueError("dtype: needed a value or a type, got None")
+        raise ValueError("dtype: needed a value or a type, got None" + here())
     found = _SCALAR_DEFAULTS[flags.enable_x64].get(type(x))
     if found is not None:
         return found
@@ -390,14 +397,16 @@ def dtype(x: Any, canonicalize: bool = False) -> Any:
         try:
             result = np.result_type(x)
         except TypeError as error:
-            raise TypeError(f"Cannot determine dtype of {x}") from error
+            raise TypeError(f"Cannot determine dtype of {x}{here()}") from error
     return canonicalize_dtype(_supported(result, x), allow_extended_dtype=True)
 
 
 def _supported(dtype: Any, x: Any) -> Any:
     if dtype in SUPPORTED or isinstance(dtype, ExtendedDType):
         return dtype
-    raise TypeError(f"Value {x!r} with dtype {dtype} is not valid: arrays hold numbers or bools.")
+    raise TypeError(
+        f"Value {x!r} with dtype {dtype} is not valid: arrays hold numbers or bools.{here()}"
+    )
 
 
 def scalar_type_of(x: Any) -> type:
@@ -406,7 +415,7 @@ def scalar_type_of(x: Any) -> type:
     for kind, scalar in _SCALAR_KINDS:
         if found in _KINDS[kind]:
             return scalar
-    raise TypeError(f"scalar_type_of: needed a number or bool, got {x}")
+    raise TypeError(f"scalar_type_of: needed a number or bool, got {x}{here()}")
 
 
 # Promotion of values.
@@ -459,7 +468,7 @@ def lattice_result_type(*args: Any) -> tuple[Any, bool]:
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype that operands meet in; a weak result has the default width of its kind."""
     if not args:
-        raise ValueError("result_type: at least one array or dtype is required")
+        raise ValueError("result_type: at least one array or dtype is required" + here())
     for x in args:
         if x is None:
             args = tuple(default_float_dtype() if x is None else x for x in args)

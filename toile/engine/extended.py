@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine.config import flags
+from toile.engine.source import here
 
 
 class extended(np.generic):
@@ -99,7 +100,7 @@ def key_dtype(impl: str | None = None) -> KeyDType:
     """The key dtype of the generator named `impl`, by default the configured one."""
     name = flags.default_prng_impl if impl is None else impl
     if name not in KEY_IMPLS:
-        raise ValueError(f"key_dtype: needed one of {list(KEY_IMPLS)}, got {name!r}")
+        raise ValueError(f"key_dtype: needed one of {list(KEY_IMPLS)}, got {name!r}{here()}")
     return _key_dtypes(KEY_IMPLS[name])
 
 

@@ -91,16 +91,16 @@ class Operation(metaclass=OperationType):
     # ---- rules
     def infer(self, *avals: Aval) -> Any:
         """Avals of the results; raises the errors users see for unfit operands."""
-        raise NotImplementedError(f"{self.name}: no infer rule")
+        raise NotImplementedError(f"{self.name}: no infer rule{here()}")
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         """The meaning, in terms of an array library."""
-        raise NotImplementedError(f"{self.name}: no eager rule")
+        raise NotImplementedError(f"{self.name}: no eager rule{here()}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         """Result and tangent of the result."""
         raise NotImplementedError(
-            f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a custom_jvp)"
+            f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a custom_jvp){here()}"
         )
 
     def transpose(self, ct: Any, *xs: Any) -> Any:
@@ -108,11 +108,11 @@ class Operation(metaclass=OperationType):
 
         `ct` is one value, or a list for multiple results. Returns the cotangent of the only linear
         operand, or a tuple with one entry per operand (None for those that are not linear)."""
-        raise NotImplementedError(f"{self.name}: is not linear, so it cannot be transposed")
+        raise NotImplementedError(f"{self.name}: is not linear, so it cannot be transposed{here()}")
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         """Results and their mapped dims (None: not mapped)."""
-        raise NotImplementedError(f"{self.name}: no vmap rule")
+        raise NotImplementedError(f"{self.name}: no vmap rule{here()}")
 
     def physical(self, *avals: Aval) -> Operation:
         """The same operation on the uint32 buffers behind arrays of keys."""
@@ -204,7 +204,7 @@ def zeros_like_aval(aval: Aval) -> Any:
 
 
 def _unfilled(aval: Aval) -> Any:
-    raise RuntimeError("toile.primitives has not been imported")
+    raise RuntimeError("toile.primitives has not been imported" + here())
 
 
 # Filled by toile.primitives.shapes, which owns the broadcast operation.

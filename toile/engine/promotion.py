@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from toile.engine.config import flags
+from toile.engine.source import here
 
 Node = Any  # np.dtype, or one of WEAK
 Pair = tuple[Any, bool]  # (dtype, weakly typed)
@@ -162,7 +163,7 @@ def least_upper_bound(*nodes: Node) -> Node:
     lattice = _LATTICES[mode, flags.enable_x64]
     for node in nodes:
         if node not in lattice.above:
-            raise ValueError(f"dtype={node} is not a valid dtype for type promotion.")
+            raise ValueError(f"dtype={node} is not a valid dtype for type promotion.{here()}")
     join = lattice.join(nodes)
     if join is None:
         raise TypePromotionError(_no_path(nodes, mode))
@@ -222,7 +223,7 @@ def narrowed_on_request(dtype: np.dtype, fun_name: str = "") -> np.dtype:
         "JAX_ENABLE_X64 shell environment variable."
     )
     if flags.explicit_x64_dtypes == "error":
-        raise ValueError(f"{message}. {advice}")
+        raise ValueError(f"{message}. {advice}{here()}")
     result = NARROWED[dtype]
     warnings.warn(
         f"{message}, and will be truncated to dtype {result}. {advice}",

@@ -11,6 +11,8 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from toile.engine.source import here
+
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
@@ -35,7 +37,9 @@ def checked_memory_kind(kind: str | None) -> str:
     if kind is None:
         return "device"
     if kind not in MEMORY_KINDS:
-        raise ValueError(f"memory_kind: needed one of {', '.join(MEMORY_KINDS)}, got {kind!r}")
+        raise ValueError(
+            f"memory_kind: needed one of {', '.join(MEMORY_KINDS)}, got {kind!r}{here()}"
+        )
     return kind
 
 
@@ -47,12 +51,12 @@ class Sharding:
     @property
     def device_set(self) -> set[Any]:
         """The devices that hold a part."""
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
     def is_fully_replicated(self) -> bool:
         """Whether every device holds all of the array."""
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -65,22 +69,22 @@ class Sharding:
 
     @property
     def memory_kind(self) -> str | None:
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
         """Which indices each device has of an array of this shape."""
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:
         """The shape of one device's part."""
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
         """Whether both place arrays of rank `ndim` alike."""
-        raise NotImplementedError("Subclasses should implement this method.")
+        raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
     def addressable_devices(self) -> set[Any]:

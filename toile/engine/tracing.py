@@ -123,7 +123,7 @@ def axis_size(name: Any) -> int:
     known = [n for n, _ in state.axes]
     raise NameError(
         f"unbound axis name: {name!r}. Needed a name bound by vmap, pmap or shard_map"
-        f"(axis_name={name!r}), got {known or 'no named axis'} in scope"
+        f"(axis_name={name!r}), got {known or 'no named axis'} in scope{here()}"
     )
 
 
@@ -228,7 +228,9 @@ class Tracer(Array):
     def __len__(self) -> int:
         shape = self.shape
         if not shape:
-            raise TypeError("len() of unsized object: needed an array of rank >= 1, got shape ()")
+            raise TypeError(
+                "len() of unsized object: needed an array of rank >= 1, got shape ()" + here()
+            )
         return shape[0]
 
     def block_until_ready(self) -> Tracer:

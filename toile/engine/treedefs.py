@@ -21,6 +21,7 @@ from toile.engine.keypaths import (
     SequenceKey,
     keystr,
 )
+from toile.engine.source import here
 from toile.engine.treecode import constructor, extractor, worth_compiling
 
 Flattener = Callable[[Any], tuple[Iterable[Any], Any]]
@@ -78,7 +79,7 @@ def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
     if type(result) is not tuple or len(result) != 2:
         raise ValueError(
             f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
-            f" tuple, got {result!r}"
+            f" tuple, got {result!r}{here()}"
         )
     children, aux = result
     if type(children) is tuple:
@@ -90,7 +91,7 @@ def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
             raise  # the iterator itself failed: its own error says more
         raise ValueError(
             f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
-            f" tuple where 'children' is iterable, got {result!r}"
+            f" tuple where 'children' is iterable, got {result!r}{here()}"
         ) from None
 
 
@@ -101,7 +102,7 @@ def sorted_keys(tree: dict[Any, Any]) -> tuple[Any, ...]:
     except Exception as error:
         raise ValueError(
             "Comparator raised exception while sorting pytree dictionary keys: needed keys that"
-            f" compare with <, got {list(tree)!r} (use keys of one type, or an OrderedDict)"
+            f" compare with <, got {list(tree)!r} (use keys of one type, or an OrderedDict){here()}"
         ) from error
 
 
@@ -161,7 +162,9 @@ class PyTreeDef:
     _matches: int
 
     def __init__(self, *args: Any) -> None:
-        raise TypeError("PyTreeDef: no constructor; use tree_structure, or make_from_node_data")
+        raise TypeError(
+            "PyTreeDef: no constructor; use tree_structure, or make_from_node_data" + here()
+        )
 
     def children(self) -> list[PyTreeDef]:
         """The structures of the immediate children."""
@@ -180,10 +183,10 @@ class PyTreeDef:
         if len(leaves) != self.num_leaves:
             if len(leaves) < self.num_leaves:
                 raise ValueError(
-                    f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}"
+                    f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}{here()}"
                 )
             raise ValueError(
-                f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}."
+                f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}.{here()}"
             )
         build = self._build
         if build is not None:
@@ -291,7 +294,7 @@ class PyTreeDef:
                 try:
                     leaf = next(iterator)
                 except StopIteration:
-                    raise ValueError("Too few leaves for PyTreeDef") from None
+                    raise ValueError("Too few leaves for PyTreeDef" + here()) from None
                 return leaf if f_leaf is None else f_leaf(leaf)
             folded = tuple([fold(child) for child in treedef._children])
             data = treedef.node_data()
@@ -300,7 +303,7 @@ class PyTreeDef:
 
         result = fold(self)
         if next(iterator, self) is not self:
-            raise ValueError("Too many leaves for PyTreeDef")
+            raise ValueError("Too many leaves for PyTreeDef" + here())
         return result
 
     def from_iterable_tree(self, tree: Any, /) -> Any:
@@ -311,7 +314,7 @@ class PyTreeDef:
         if len(parts) != len(self._children):
             raise ValueError(
                 f"Arity mismatch between trees: needed {len(self._children)} parts for"
-                f" {self}, got {len(parts)}"
+                f" {self}, got {len(parts)}{here()}"
             )
         xs = tuple([c.from_iterable_tree(part) for c, part in zip(self._children, parts)])
         return self.entry.make(self.aux, xs)
@@ -416,7 +419,7 @@ def make_from_node_data(
     cls, aux = node_data
     entry = node_type(cls)
     if entry is None:
-        raise ValueError(f"PyTreeDef: needed a registered node type, got {cls}")
+        raise ValueError(f"PyTreeDef: needed a registered node type, got {cls}{here()}")
     if entry.kind == "dict":
         aux = tuple(aux)
     return node(entry, aux, children)
@@ -438,7 +441,7 @@ def equal(a: PyTreeDef, b: PyTreeDef) -> bool:
                 "Exception raised while checking equality of metadata fields of pytree. Make sure"
                 " that metadata fields are hashable and have simple equality semantics. (Note:"
                 " arrays cannot be passed as metadata fields!)"
-                f" The node: {a.entry and a.entry.cls}."
+                f" The node: {a.entry and a.entry.cls}.{here()}"
             ) from error
         if not same:
             return False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from toile.engine.keypaths import KeyPath, keystr
+from toile.engine.source import here
 from toile.engine.treedefs import node_type, short
 
 IsLeaf = Callable[[Any], bool]
@@ -20,7 +21,7 @@ def one_level(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
     """The path entries, children and auxiliary data of a node."""
     entry = node_type(type(tree))
     if entry is None:
-        raise ValueError(f"can't tree-flatten type: {type(tree)}")
+        raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
     pairs, aux = entry.split_with_keys(tree)
     return tuple([key for key, _ in pairs]), tuple([child for _, child in pairs]), aux
 

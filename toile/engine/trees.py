@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from toile.engine.keypaths import DictKey, KeyPath
+from toile.engine.source import here
 from toile.engine.treecode import extractor, worth_compiling
 from toile.engine.treedefs import (
     CACHE_LIMIT,
@@ -204,7 +205,7 @@ def _stops(answer: Any) -> bool:
     if answer is True or answer is False:
         return answer
     raise ValueError(
-        f"is_leaf predicate returned a non-boolean value {answer!r}; expected a boolean"
+        f"is_leaf predicate returned a non-boolean value {answer!r}; expected a boolean{here()}"
     )
 
 
@@ -321,7 +322,7 @@ def register(
     """Make values of exactly the type `cls` nodes of trees."""
     known = NODE_TYPES.get(cls)
     if known is not None and known.kind != "namedtuple":
-        raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.")
+        raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.{here()}")
     NODE_TYPES[cls] = NodeType(
         cls, "custom", flatten_func, unflatten_func, flatten_with_keys, fields
     )

@@ -18,6 +18,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import aval_of
 from toile.engine.program import trace_program
+from toile.engine.source import here
 from toile.engine.trees import flatten, register, unflatten
 from toile.errors import JaxRuntimeError
 from toile.experimental._checks import (
@@ -147,7 +148,7 @@ def checkify(
     'needed x > 0, got -1.0 (`check` failed)'
     """
     if not callable(f):
-        raise TypeError(f"checkify: needed a callable, got {f!r}")
+        raise TypeError(f"checkify: needed a callable, got {f!r}{here()}")
     enabled = frozenset(errors)
 
     @functools.wraps(f)
@@ -170,19 +171,19 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
                                            if not isinstance(pred, Array) else None)
     if shape != () or dtype != np.bool_:
-        raise TypeError(f"check takes a scalar pred as argument, got {pred}")
+        raise TypeError(f"check takes a scalar pred as argument, got {pred}{here()}")
     leaves, tree = flatten((fmt_args, fmt_kwargs))
     payload = []
     for x in leaves:
         if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)):
             raise TypeError(
                 "Formatting arguments to checkify.check need to be PyTrees of arrays, but got "
-                f"{x!r} of type {type(x)}."
+                f"{x!r} of type {type(x)}.{here()}"
             )
         payload.append(x if isinstance(x, Array) else as_array(x))
     for x in payload:
         if dtypes.is_extended(x.dtype):
-            raise TypeError(f"check: needed numbers to format, got an array of {x.dtype}")
+            raise TypeError(f"check: needed numbers to format, got an array of {x.dtype}{here()}")
     ok = pred if isinstance(pred, Array) else as_array(pred)
     Check(UserSite(msg, tree), debug)(ok, *payload)
 
@@ -195,7 +196,7 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 def check_error(error: Error) -> None:
     """Raise what an error holds, or pass it on to the checkify around."""
     if not isinstance(error, Error):
-        raise TypeError(f"check_error: needed an Error, got {type(error).__name__}")
+        raise TypeError(f"check_error: needed an Error, got {type(error).__name__}{here()}")
     for code, payload in zip(error.codes, error.payloads, strict=True):
         code = code if isinstance(code, Array) else as_array(code)
         if code.ndim:  # the errors of a batch: take the first

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from toile.api.devices import devices as all_devices
+from toile.engine.source import here
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
 
@@ -22,7 +23,7 @@ def create_device_mesh(
     shape = tuple(int(n) for n in mesh_shape)
     if math.prod(shape) != len(found):
         raise ValueError(
-            f"Number of devices {len(found)} must equal the product of mesh_shape {shape}"
+            f"Number of devices {len(found)} must equal the product of mesh_shape {shape}{here()}"
         )
     return np.array(found, dtype=object).reshape(shape)
 
@@ -37,12 +38,12 @@ def create_hybrid_device_mesh(
     name = "process_index" if process_is_granule else "slice_index"
     if not hasattr(found[0], name):
         raise ValueError(
-            f"Device {found[0]} does not have attribute {name}. See `process_is_granule` option."
+            f"Device {found[0]} does not have attribute {name}. See `process_is_granule` option.{here()}"
         )
     if len(mesh_shape) != len(dcn_mesh_shape):
         raise ValueError(
             f"create_hybrid_device_mesh: needed shapes of one length, got {tuple(mesh_shape)} and "
-            f"{tuple(dcn_mesh_shape)}"
+            f"{tuple(dcn_mesh_shape)}{here()}"
         )
     granules: dict[int, list[Any]] = {}
     for d in found:
@@ -51,7 +52,7 @@ def create_hybrid_device_mesh(
     if math.prod(dcn_mesh_shape) != len(keys):
         raise ValueError(
             f"Number of slices {len(keys)} must equal the product of dcn_mesh_shape "
-            f"{tuple(dcn_mesh_shape)}"
+            f"{tuple(dcn_mesh_shape)}{here()}"
         )
     blocks = np.empty(tuple(dcn_mesh_shape), dtype=object)
     for place, key in zip(np.ndindex(*dcn_mesh_shape), keys, strict=True):

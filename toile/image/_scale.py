@@ -11,6 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import canonical_axis, inexact
 
 # Sums of weights below this count as "no input pixel contributes".
@@ -32,7 +33,7 @@ class ResizeMethod(enum.Enum):
     def from_string(s):
         """The method named `s`; "bilinear", "bicubic" and the like are accepted."""
         if s not in _NAMES:
-            raise ValueError(f'Unknown resize method "{s}"')
+            raise ValueError(f'Unknown resize method "{s}"{here()}')
         return _NAMES[s]
 
 
@@ -151,7 +152,7 @@ def _check_shape(image, shape):
     if len(shape) != image.ndim:
         raise ValueError(
             "shape must have length equal to the number of dimensions of x; "
-            f" {shape} vs {image.shape}"
+            f" {shape} vs {image.shape}{here()}"
         )
 
 
@@ -173,6 +174,7 @@ def scale_and_translate(
     if method is ResizeMethod.NEAREST:
         raise ValueError(
             "Nearest neighbor resampling is not currently supported for scale_and_translate."
+            + here()
         )
     (image,) = inexact("scale_and_translate", image)
     scale, translation = inexact("scale_and_translate", scale, translation)

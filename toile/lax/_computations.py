@@ -117,11 +117,11 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
     flat, tree = flatten(xs)
     starts, init_tree = flatten(inits)
     if not flat:
-        raise ValueError(f"{name}: needed at least one operand, got none")
+        raise ValueError(f"{name}: needed at least one operand, got none{here()}")
     if tree != init_tree:
         raise ValueError(
             f"{name}: needed operands and initial values of one structure, got {tree} and "
-            f"{init_tree}"
+            f"{init_tree}{here()}"
         )
     arrays, values = [], []
     for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
@@ -132,7 +132,7 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
     avals = [a.aval for a in (*arrays, *values)]
     if any(v.shape for v in values):
         raise ValueError(f"{name}: needed scalar initial values, got shapes "
-                         f"{[v.shape for v in values]}")
+                         f"{[v.shape for v in values]}{here()}")
     if any(a.dtype != v.dtype for a, v in zip(arrays, values, strict=True)):
         raise shape_error(name, "initial values of the operands' dtypes", avals)
     if any(a.shape != arrays[0].shape for a in arrays):

@@ -119,7 +119,7 @@ def axis_of(axis: Any, rank: int) -> int:
     """An axis as a non-negative int within `rank`."""
     axis = operator.index(axis)
     if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}{here()}")
     return axis % rank
 
 

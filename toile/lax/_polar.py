@@ -14,6 +14,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import as_array
 from toile.engine.avals import Aval
+from toile.engine.source import here
 from toile.lax.loops import while_loop
 from toile.primitives.bits import and_, eq, gt, lt, not_
 from toile.primitives.elementwise import abs_, convert, select
@@ -54,7 +55,9 @@ def qdwh(
     x = as_array(x)
     rows, columns = x.shape
     if rows < columns:
-        raise ValueError(f"qdwh: needed at least as many rows as columns, got shape {x.shape}")
+        raise ValueError(
+            f"qdwh: needed at least as many rows as columns, got shape {x.shape}{here()}"
+        )
     limit = 10 if max_iterations is None else int(max_iterations)
     eps = float(dtypes.finfo(x.dtype).eps) if eps is None else eps
     size = None

@@ -12,6 +12,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.arrays import from_numpy
+from toile.engine.source import here
 from toile.engine.tracing import axis_size as _bound_size
 from toile.engine.trees import tree_map
 from toile.lax._staging import leaf
@@ -40,12 +41,12 @@ def _groups(groups: Any, axis_name: Any) -> Any:
         return None
     made = tuple(tuple(int(i) for i in g) for g in groups)
     if len({len(g) for g in made}) != 1:
-        raise ValueError(f"axis_index_groups must all be the same size, got {groups}")
+        raise ValueError(f"axis_index_groups must all be the same size, got {groups}{here()}")
     size = check_bound(_names(axis_name))
     if sorted(i for g in made for i in g) != list(range(size)):
         raise ValueError(
             f"axis_index_groups must cover all indices exactly once: needed 0 to {size - 1}, got "
-            f"{groups}"
+            f"{groups}{here()}"
         )
     return made
 
@@ -109,7 +110,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
 def _single(axis_name: Any) -> Any:
     names = _names(axis_name)
     if len(names) != 1:
-        raise NotImplementedError(f"needed one named axis, got {axis_name}")
+        raise NotImplementedError(f"needed one named axis, got {axis_name}{here()}")
     return names[0]
 
 
@@ -117,7 +118,7 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     """Example i receives the value of example perm[i]."""
     order = [int(p) for p in perm]
     if sorted(order) != list(range(len(order))):
-        raise ValueError(f"`perm` does not represent a permutation: {perm}")
+        raise ValueError(f"`perm` does not represent a permutation: {perm}{here()}")
     return ppermute(x, axis_name, [(p, i) for i, p in enumerate(order)])
 
 
@@ -142,7 +143,7 @@ def all_to_all(
         if v.shape[split_axis] != size:
             raise ValueError(
                 "all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_"
-                f"axis], but they are {size} and {v.shape[split_axis]} respectively."
+                f"axis], but they are {size} and {v.shape[split_axis]} respectively.{here()}"
             )
         # The split axis leaves; a new axis of the same size appears at concat_axis.
         rest = move_axis(v, split_axis, 0)

@@ -43,11 +43,11 @@ def cond(pred: Any, *args: Any, operand: Any = _UNSET, linear: Any = None, **kwa
         named = [kwargs.pop(k) for k in ("true_fun", "false_fun") if k in kwargs]
         args = (*args[: 2 - len(named)], *named, *args[2 - len(named) :])
     if kwargs:
-        raise TypeError(f"cond: got unexpected keyword arguments {sorted(kwargs)}")
+        raise TypeError(f"cond: got unexpected keyword arguments {sorted(kwargs)}{here()}")
     if operand is not _UNSET:
         if len(args) > 2:
             raise TypeError("if `operand` keyword is passed then no positional operands can be "
-                            f"passed, got operand={operand!r} and positional {args[2:]!r}")
+                            f"passed, got operand={operand!r} and positional {args[2:]!r}{here()}")
         args = (*args[:2], operand)
     # The old form: cond(pred, true_operand, true_fun, false_operand, false_fun).
     if len(args) == 4 and callable(args[1]) and callable(args[3]) and not (
@@ -61,18 +61,18 @@ def cond(pred: Any, *args: Any, operand: Any = _UNSET, linear: Any = None, **kwa
 
 def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> Any:
     if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
+        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable." + here())
     if pred is None:
-        raise TypeError("cond predicate is None")
+        raise TypeError("cond predicate is None" + here())
     try:
         aval = aval_of(pred)
     except TypeError as e:
-        raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.") from e
+        raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.{here()}") from e
     if aval.shape:
         raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "biuf":
         raise TypeError(
-            f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}."
+            f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}.{here()}"
         )
     if config.flags.disable_jit:
         return true_fun(*operands) if bool(pred) else false_fun(*operands)
@@ -90,20 +90,20 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     if operand is not _UNSET:
         if operands:
             raise TypeError("if `operand` keyword is passed then no positional operands can be "
-                            f"passed, got operand={operand!r} and positional {operands!r}")
+                            f"passed, got operand={operand!r} and positional {operands!r}{here()}")
         operands = (operand,)
     if not all(callable(b) for b in branches):
-        raise TypeError("lax.switch: branches argument should be a sequence of callables.")
+        raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
     aval = aval_of(index)
     if aval.shape:
-        raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.")
+        raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
         raise TypeError(
-            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed int32)"
+            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed int32){here()}"
         )
     branches = tuple(branches)
     if not branches:
-        raise ValueError("Empty branch sequence")
+        raise ValueError("Empty branch sequence" + here())
     if len(branches) == 1:
         return branches[0](*operands)
     index = convert(leaf(index), np.int32)
@@ -178,6 +178,6 @@ def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> 
     chosen = per_platform.get("cpu", default)
     if chosen is None:
         raise NotImplementedError(
-            f"platform_dependent: needed cpu= or default=, got {sorted(per_platform)}"
+            f"platform_dependent: needed cpu= or default=, got {sorted(per_platform)}{here()}"
         )
     return chosen(*args)

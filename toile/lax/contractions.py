@@ -19,6 +19,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.errors import shape_error
+from toile.engine.source import here
 from toile.lax import elementwise, shapes
 from toile.lax._operands import ints, operand, user_dtype
 from toile.primitives.contractions import LETTERS, dot_operation
@@ -167,7 +168,7 @@ def _canonical_precision(precision: Any) -> Any:
             return tuple(_NAMES[p] if isinstance(p, str) else p for p in precision)
     raise ValueError(
         f"precision: needed None, a Precision, one of {[n for n in _NAMES if n]}, a pair of "
-        f"these, a DotAlgorithm or a DotAlgorithmPreset, got {precision!r}"
+        f"these, a DotAlgorithm or a DotAlgorithmPreset, got {precision!r}{here()}"
     )
 
 
@@ -275,7 +276,7 @@ def dot(
         if not simple:
             raise ValueError(
                 "dot: needed vectors or matrices whose inner sizes agree (or dimension_numbers), "
-                f"got {x.aval.str_short()} and {y.aval.str_short()}"
+                f"got {x.aval.str_short()} and {y.aval.str_short()}{here()}"
             )
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
     return _dot_general("dot", x, y, dimension_numbers, precision, preferred_element_type)
@@ -285,9 +286,13 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
     """Matrix products over all leading axes, which both operands share."""
     x, y = operand("batch_matmul", lhs), operand("batch_matmul", rhs, 1)
     if min(x.ndim, y.ndim) < 2:
-        raise ValueError(f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, {y.ndim}")
+        raise ValueError(
+            f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, {y.ndim}{here()}"
+        )
     if x.ndim != y.ndim:
-        raise ValueError(f"Arguments to batch_matmul must have same ndim, got {x.ndim}, {y.ndim}")
+        raise ValueError(
+            f"Arguments to batch_matmul must have same ndim, got {x.ndim}, {y.ndim}{here()}"
+        )
     batch = tuple(range(x.ndim - 2))
     numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
     return _dot_general("batch_matmul", x, y, numbers, precision, None)
@@ -340,9 +345,11 @@ def ragged_dot_general(
     x, y = operand(name, lhs), operand(name, rhs, 1)
     groups = operand(name, group_sizes, 2)
     if group_offset is not None:
-        raise NotImplementedError(f"{name}: needed group_offset=None, got an offset")
+        raise NotImplementedError(f"{name}: needed group_offset=None, got an offset{here()}")
     if len(numbers.lhs_ragged_dimensions) != 1:
-        raise TypeError(f"{name}: needed one ragged axis, got {numbers.lhs_ragged_dimensions}")
+        raise TypeError(
+            f"{name}: needed one ragged axis, got {numbers.lhs_ragged_dimensions}{here()}"
+        )
     ragged = numbers.lhs_ragged_dimensions[0]
     (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
     up = lambda dims: tuple(d + 1 for d in dims)
@@ -402,7 +409,7 @@ def scaled_dot(
     if dimension_numbers is None:
         if x.ndim < 2:
             raise TypeError("scaled_dot: needed operands of rank >= 2, got "
-                            f"{x.aval.str_short()} and {y.aval.str_short()}")
+                            f"{x.aval.str_short()} and {y.aval.str_short()}{here()}")
         batch = tuple(range(x.ndim - 2))
         dimension_numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
     (lc, rc), _ = dimension_numbers

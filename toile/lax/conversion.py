@@ -98,7 +98,9 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
     if new == dtypes.float0:
         return DeviceArray(np.zeros((), dtypes.float0))
     if dtypes.is_extended(new):
-        raise ValueError(f"Cannot convert_element_type from a number to {dtypes.name_of(new)}")
+        raise ValueError(
+            f"Cannot convert_element_type from a number to {dtypes.name_of(new)}{here()}"
+        )
     if isinstance(x, int) and not isinstance(x, bool):
         value = np.asarray(int(x))
         if value.dtype == object and dtypes.kind(new) in "iu":

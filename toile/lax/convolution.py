@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.source import here
 from toile.lax import elementwise, shapes
 from toile.lax._operands import ints, operand, prepared, user_dtype
 from toile.lax.contractions import PrecisionLike, canonicalize_precision, dot_general
@@ -45,13 +46,13 @@ def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], 
         if any(spec.count(c) != 1 for c in pair) or len(set(spec)) != len(spec):
             raise TypeError(
                 f"convolution dimension_numbers[{i}]: needed distinct letters with {pair[0]!r} and "
-                f"{pair[1]!r} among them, got {spec!r}"
+                f"{pair[1]!r} among them, got {spec!r}{here()}"
             )
     spatial = [set(s) - set(p) for s, p in zip(dimension_numbers, pairs, strict=True)]
     if not spatial[0] == spatial[1] == spatial[2]:
         raise TypeError(
             "convolution dimension_numbers: needed the same spatial letters in all three, got "
-            f"{tuple(dimension_numbers)}"
+            f"{tuple(dimension_numbers)}{here()}"
         )
     order = [c for c in dimension_numbers[1] if c not in "OI"]
     return tuple(
@@ -64,14 +65,14 @@ def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], 
 def _numbers(lhs_rank: int, rhs_rank: int, numbers: Any) -> ConvDimensionNumbers:
     if lhs_rank != rhs_rank:
         raise TypeError(
-            f"convolution: needed operands of equal rank, got {lhs_rank} and {rhs_rank}"
+            f"convolution: needed operands of equal rank, got {lhs_rank} and {rhs_rank}{here()}"
         )
     if numbers is None:
         return ConvDimensionNumbers(*(tuple(range(lhs_rank)),) * 3)
     if len(numbers) != 3 or not all(isinstance(s, str) and len(s) == lhs_rank for s in numbers):
         raise TypeError(
             f"convolution dimension_numbers: needed three strings of length {lhs_rank}, got "
-            f"{numbers}"
+            f"{numbers}{here()}"
         )
     return ConvDimensionNumbers(*conv_general_permutations(numbers))
 
@@ -86,7 +87,7 @@ def conv_dimension_numbers(
         if not isinstance(dimension_numbers, (list, tuple)):
             raise TypeError(
                 "convolution dimension_numbers: needed a tuple, a list or None, got "
-                f"{type(dimension_numbers)}"
+                f"{type(dimension_numbers)}{here()}"
             )
         dimension_numbers = tuple(dimension_numbers)
     return _numbers(len(lhs_shape), len(rhs_shape), dimension_numbers)
@@ -112,7 +113,7 @@ def conv_general_dilated(
         if any(b != 1 for b in base):
             raise ValueError(
                 "conv_general_dilated: needed padding as numbers with lhs_dilation, got "
-                f"{padding!r} (or use conv_transpose)"
+                f"{padding!r} (or use conv_transpose){here()}"
             )
         window = [dilated(w.shape[d], r) for d, r in zip(numbers.rhs_spec[2:], dilation)]
         space = [x.shape[d] for d in numbers.lhs_spec[2:]]
@@ -135,7 +136,7 @@ def _pairs(padding: Any) -> tuple[tuple[int, int], ...]:
     except (TypeError, ValueError) as error:
         raise ValueError(
             "conv_general_dilated: needed a string or (low, high) pairs as padding, got "
-            f"{padding!r}"
+            f"{padding!r}{here()}"
         ) from error
 
 
@@ -184,7 +185,7 @@ def conv_transpose(
     if dimension_numbers is None:
         if x.ndim not in _TRANSPOSE_DEFAULTS:
             raise ValueError(
-                f"conv_transpose: needed dimension_numbers for operands of rank {x.ndim}, got None"
+                f"conv_transpose: needed dimension_numbers for operands of rank {x.ndim}, got None{here()}"
             )
         dimension_numbers = _TRANSPOSE_DEFAULTS[x.ndim]
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
@@ -222,7 +223,7 @@ def _transpose_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
     if isinstance(padding, (tuple, list)) and len(padding) == 2:
         return k - padding[0] - 1, k - padding[1] - 1
     raise ValueError(
-        f"conv_transpose: needed 'SAME', 'VALID' or (low, high) pairs, got {padding!r}"
+        f"conv_transpose: needed 'SAME', 'VALID' or (low, high) pairs, got {padding!r}{here()}"
     )
 
 
@@ -290,12 +291,12 @@ def conv_shape_tuple(
     pairs = padtype_to_pads(lhs[2:], rhs[2:], strides, pads)
     if len(pairs) != len(lhs) - 2:
         raise TypeError(
-            f"conv_shape_tuple: needed {len(lhs) - 2} pairs of padding, got {len(pairs)}"
+            f"conv_shape_tuple: needed {len(lhs) - 2} pairs of padding, got {len(pairs)}{here()}"
         )
     padded = [n + low + high for n, (low, high) in zip(lhs[2:], pairs, strict=True)]
     if any(n < 0 for n in padded):
         raise ValueError(
-            f"conv_shape_tuple: needed padding that leaves sizes >= 0, got {pairs} for {lhs[2:]}"
+            f"conv_shape_tuple: needed padding that leaves sizes >= 0, got {pairs} for {lhs[2:]}{here()}"
         )
     space = (
         max(0, (n - k) // s + 1) for n, k, s in zip(padded, rhs[2:], ints(strides), strict=True)

@@ -58,9 +58,9 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if self.rtol < 0.0 or self.atol < 0.0 or self.ulps < 0:
-            raise ValueError("Tolerances must be non-negative.")
+            raise ValueError("Tolerances must be non-negative." + here())
         if self.rtol == 0.0 and self.atol == 0.0 and self.ulps == 0:
-            raise ValueError("At least one of atol, rtol, or ulps must be set.")
+            raise ValueError("At least one of atol, rtol, or ulps must be set." + here())
 
 
 class AccuracyMode(enum.Enum):
@@ -115,7 +115,7 @@ def _accurate(name: str, op: Any) -> Any:
     def fun(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
         if accuracy is not None and not isinstance(accuracy, (Tolerance, AccuracyMode)):
             raise NotImplementedError(f"{name}: needed a Tolerance or AccuracyMode as accuracy, "
-                                      f"got {accuracy!r}")
+                                      f"got {accuracy!r}{here()}")
         if x.__class__ is DeviceArray and x._data.dtype in allowed:
             return op(x)
         return _apply(op, kinds, (x,))
@@ -399,7 +399,7 @@ def select_n(which: Any, *cases: Any) -> Any:
             ):
                 return ops.select_n(which, *cases)
     if not cases:
-        raise ValueError("select_n() must have at least one case")
+        raise ValueError("select_n() must have at least one case" + here())
     return checked(ops.select_n, [operand("select", which), *operands("select", cases)])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from toile.engine import dtypes
 from toile.engine.arrays import as_array
+from toile.engine.source import here
 from toile.primitives.elementwise import convert
 from toile.primitives.fft import Fft, FftType
 
@@ -25,7 +26,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     if kind is FftType.RFFT:
         if dtypes.kind(x.dtype) == "c":
             raise ValueError(
-                f"only real valued inputs supported for rfft, got {x.aval.str_short()} (use fft)"
+                f"only real valued inputs supported for rfft, got {x.aval.str_short()} (use fft){here()}"
             )
         x = convert(x, dtypes.to_inexact_dtype(x.dtype))
     else:
@@ -38,7 +39,9 @@ def _kind(fft_type: FftType | str) -> FftType:
     if isinstance(fft_type, FftType):
         return fft_type
     if not isinstance(fft_type, str):
-        raise TypeError(f"Unknown FFT type value '{fft_type}': needed a FftType or its name")
+        raise TypeError(
+            f"Unknown FFT type value '{fft_type}': needed a FftType or its name{here()}"
+        )
     if fft_type.upper() in FftType.__members__ and fft_type in (fft_type.lower(), fft_type.upper()):
         return FftType[fft_type.upper()]
-    raise ValueError(f"Unknown FFT type '{fft_type}': needed fft, ifft, rfft or irfft")
+    raise ValueError(f"Unknown FFT type '{fft_type}': needed fft, ifft, rfft or irfft{here()}")

@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.engine.trees import structure
 from toile.lax import elementwise, reductions, shapes
@@ -156,14 +157,16 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
     """Starts as integers of one dtype, those below zero counted from the end where allowed."""
     if isinstance(starts, (DeviceArray, np.ndarray)) or hasattr(starts, "aval"):
         if starts.ndim != 1:
-            raise ValueError(f"{name}: needed a 1D sequence of starts, got shape {starts.shape}")
+            raise ValueError(
+                f"{name}: needed a 1D sequence of starts, got shape {starts.shape}{here()}"
+            )
         starts = [starts[i] for i in range(starts.shape[0])] if state.trace is None else (
             shapes.unstack(starts)
         )
     if len(starts) != x.ndim:
         raise ValueError(
             f"{name}: needed one start for each of {x.ndim} axes of {x.aval.str_short()}, got "
-            f"{len(starts)}"
+            f"{len(starts)}{here()}"
         )
     allowed = [negative] * x.ndim if isinstance(negative, (bool, np.bool_)) else negative
     traced = [s for s in starts if not isinstance(s, (int, np.integer))]
@@ -176,7 +179,7 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
 def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
     if state.trace is None and s.__class__ is DeviceArray and not s.shape:
         if dtypes.kind(s.dtype) not in "iu":
-            raise TypeError(f"{name}: needed integer starts, got {s.aval.str_short()}")
+            raise TypeError(f"{name}: needed integer starts, got {s.aval.str_short()}{here()}")
         s = int(s._data)
     elif not isinstance(s, (int, np.integer)):
         s = _operand(name, s)
@@ -185,7 +188,9 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
         zero, end = (DeviceArray(np.asarray(v, s.dtype)) for v in (0, n))
         return elementwise.select(elementwise.lt(s, zero), elementwise.add(s, end), s)
     elif s < 0 and not allowed:
-        raise ValueError(f"{name}: needed a start >= 0 with allow_negative_indices=False, got {s}")
+        raise ValueError(
+            f"{name}: needed a start >= 0 with allow_negative_indices=False, got {s}{here()}"
+        )
     top = dtypes.iinfo(dtype).max  # further out is clamped anyway
     value = s + n if s < 0 and allowed else s
     low = dtypes.iinfo(dtype).min

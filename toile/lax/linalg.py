@@ -13,6 +13,7 @@ from typing import Any
 
 from toile.engine import dtypes
 from toile.engine.arrays import as_array
+from toile.engine.source import here
 from toile.lax._polar import qdwh
 from toile.primitives import linalg_eigen as eigen
 from toile.primitives import linalg_factor as factor
@@ -109,7 +110,7 @@ def eig(
         implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     if implementation not in (None, EigImplementation.LAPACK):
         raise ValueError(
-            f"eig: needed the LAPACK implementation, the only one there is, got {implementation}"
+            f"eig: needed the LAPACK implementation, the only one there is, got {implementation}{here()}"
         )
     op = eigen.Eig(compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs)
     return op(as_array(x))
@@ -132,7 +133,7 @@ def eigh(
     """
     if implementation not in (None, EighImplementation.QR):
         raise NotImplementedError(
-            f"eigh: needed the QR implementation or None, got {implementation}"
+            f"eigh: needed the QR implementation or None, got {implementation}{here()}"
         )
     x = as_array(x)
     op = eigen.Eigh(lower, sort_eigenvalues, _range(subset_by_index))
@@ -185,7 +186,7 @@ def schur(
 ) -> Any:
     """The triangular form T and, where asked, the unitary Q with x = Q T Qᴴ."""
     if sort_eig_vals:
-        raise NotImplementedError("schur: sorting of the eigenvalues is not implemented")
+        raise NotImplementedError("schur: sorting of the eigenvalues is not implemented" + here())
     return eigen.Schur(compute_schur_vectors)(as_array(x))
 
 
@@ -205,7 +206,7 @@ def svd(
     """
     if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
         raise NotImplementedError(
-            f"svd: needed the QR or the divide-and-conquer algorithm, got {algorithm}"
+            f"svd: needed the QR or the divide-and-conquer algorithm, got {algorithm}{here()}"
         )
     by = "qr" if algorithm is SvdAlgorithm.QR else "default"
     op = eigen.Svd(full_matrices, compute_uv, _range(subset_by_index), by)
@@ -227,7 +228,7 @@ def symmetric_product(
     if a.ndim < 2 or c.shape != (*a.shape[:-1], a.shape[-2]):
         raise ValueError(
             "symmetric_product: needed matrices of shapes (m, n) and (m, m) with equal batch axes, "
-            f"got {shapes[0]} and {shapes[1]}"
+            f"got {shapes[0]} and {shapes[1]}{here()}"
         )
     product = mul(matmul(a, swapped(a)), convert(as_array(alpha), a.dtype))
     out = add(product, mul(c, convert(as_array(beta), c.dtype)))

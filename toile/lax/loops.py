@@ -54,14 +54,14 @@ def scan(
     (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32))
     """
     if not callable(f):
-        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
+        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}{here()}")
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
     if config.flags.disable_jit:
         if n == 0:
             raise ValueError("zero-length scan is not supported in disable_jit() mode because "
-                             "the output type is unknown.")
+                             "the output type is unknown." + here())
         return _scan_in_python(f, init, rows, xs_tree, n, reverse)
     steps = _unroll_count(unroll, n)
     x_avals = [_row_aval(x) for x in rows]
@@ -114,7 +114,7 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         except Exception as e:
             raise TypeError(
                 f"scan: needed length as a concrete integer, got {length!r} (use while_loop for a "
-                "traced number of steps)"
+                "traced number of steps)" + here()
             ) from e
         if any(s != length for s in sizes):
             raise ValueError(
@@ -128,7 +128,7 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
             f"in xs of structure {xs_tree}{here()}"
         )
     if not sizes:
-        raise ValueError("scan got no values to scan over and `length` not provided.")
+        raise ValueError("scan got no values to scan over and `length` not provided." + here())
     return sizes.pop()
 
 
@@ -137,7 +137,7 @@ def _unroll_count(unroll: Any, length: int) -> int:
         return max(length, 1) if unroll else 1
     count = operator.index(unroll)
     if count < 1 and not (count == 0 and length == 0):
-        raise ValueError(f"`unroll` must be a `bool` or a positive `int`, got {unroll}.")
+        raise ValueError(f"`unroll` must be a `bool` or a positive `int`, got {unroll}.{here()}")
     return max(count, 1)
 
 
@@ -186,7 +186,9 @@ def while_loop(
 ) -> Any:
     """Repeat `val = body_fun(val)` while `cond_fun(val)` holds."""
     if not (callable(cond_fun) and callable(body_fun)):
-        raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
+        raise TypeError(
+            "lax.while_loop: body_fun and cond_fun arguments should be callable." + here()
+        )
     if config.flags.disable_jit:
         value = init_val
         while cond_fun(value):
@@ -217,7 +219,7 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     avals = cond.out_avals
     if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
         raise TypeError(
-            f"cond_fun must return a boolean scalar, but got pytree {tree} from {name_of(fun)}."
+            f"cond_fun must return a boolean scalar, but got pytree {tree} from {name_of(fun)}.{here()}"
         )
     if avals[0].shape or avals[0].dtype != np.bool_:
         raise TypeError(
@@ -236,12 +238,12 @@ def fori_loop(
     Array(10, dtype=int32, weak_type=True)
     """
     if not callable(body_fun):
-        raise TypeError("lax.fori_loop: body_fun argument should be callable.")
+        raise TypeError("lax.fori_loop: body_fun argument should be callable." + here())
     dtype = dtypes.result_type(lower, upper)
     if dtypes.kind(dtype) not in "iu":
         raise TypeError(
             "fori_loop: needed integer bounds, got "
-            f"{aval_of(lower).str_short()} and {aval_of(upper).str_short()}"
+            f"{aval_of(lower).str_short()} and {aval_of(upper).str_short()}{here()}"
         )
     low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
     known = all(_is_concrete(v) for v in (low, high))
@@ -260,7 +262,7 @@ def fori_loop(
         return scan(step, (low, init_val), None, count, unroll=unroll or 1)[0][1]
     if unroll is not None:
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically "
-                         "known.")
+                         "known." + here())
 
     def continues(carry: Any) -> Any:
         return lt(carry[0], carry[1])
@@ -282,7 +284,7 @@ def associative_scan(
 ) -> Any:
     """All prefixes of `elems` combined by an associative function, in logarithmic depth."""
     if not callable(fn):
-        raise TypeError("lax.associative_scan: fn argument should be callable.")
+        raise TypeError("lax.associative_scan: fn argument should be callable." + here())
     leaves, tree = flat_arrays(elems)
     if not leaves:
         return elems
@@ -291,7 +293,7 @@ def associative_scan(
     if len(sizes) != 1:
         raise ValueError(
             "Array inputs to associative_scan must have the same first dimension. (saw: "
-            f"{[x.shape for x in leaves]})"
+            f"{[x.shape for x in leaves]}){here()}"
         )
     if reverse:
         leaves = [Rev((axis,))(x) for x in leaves]

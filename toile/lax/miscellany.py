@@ -18,6 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.errors import shape_error
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.lax import elementwise, shapes
@@ -64,7 +65,7 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """The tree itself: on one device every constraint is met."""
     if shardings is None:
-        raise ValueError("with_sharding_constraint: needed shardings, got None")
+        raise ValueError("with_sharding_constraint: needed shardings, got None" + here())
     return x
 
 
@@ -95,7 +96,9 @@ def create_token(_: Any = None) -> Token:
 def after_all(*operands: Any) -> Token:
     """A token that comes after others."""
     if any(not isinstance(t, Token) for t in operands):
-        raise TypeError(f"after_all: needed tokens, got {[type(t).__name__ for t in operands]}")
+        raise TypeError(
+            f"after_all: needed tokens, got {[type(t).__name__ for t in operands]}{here()}"
+        )
     return Token()
 
 
@@ -154,7 +157,7 @@ def rng_bit_generator(
         raise shape_error("rng_bit_generator", "a key uint32[4] or uint64[2]", [state.aval])
     if dtypes.kind(new) != "u":
         raise TypeError("rng_bit_generator: needed an unsigned integer dtype, got "
-                        f"{dtypes.name_of(new)}")
+                        f"{dtypes.name_of(new)}{here()}")
     words = state
     if state.dtype != np.uint32:
         words = shapes.reshape(bitcast_convert_type(state, np.uint32), (4,))

@@ -15,6 +15,7 @@ from typing import Any
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
+from toile.engine.source import here
 from toile.engine.trees import unflatten
 from toile.lax import shapes
 from toile.lax._computations import (
@@ -126,7 +127,9 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
     x = _operand(name, operand)
     dtype = user_dtype(index_dtype, name)
     if dtypes.kind(dtype) not in "iu":
-        raise TypeError(f"{name}: needed an integer index_dtype, got {dtypes.name_of(dtype)}")
+        raise TypeError(
+            f"{name}: needed an integer index_dtype, got {dtypes.name_of(dtype)}{here()}"
+        )
     return prepared(kind, (operator.index(axis), dtype), x.shape, x.dtype)(x)
 
 

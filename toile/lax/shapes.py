@@ -76,7 +76,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
     """New axes of size 1 at the given places of the result (negative from its end)."""
     x = array if array.__class__ is DeviceArray else _operand("expand_dims", array)
     if len(set(dimensions)) != len(dimensions):
-        raise ValueError(f"repeated axis in lax.expand_dims: {tuple(dimensions)}")
+        raise ValueError(f"repeated axis in lax.expand_dims: {tuple(dimensions)}{here()}")
     rank = x.ndim + len(dimensions)
     new = {axis_of(d, rank) for d in dimensions}
     if not new:
@@ -96,7 +96,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     if any(shape[d] != 1 for d in gone):
         raise ValueError(
             "cannot select an axis to squeeze out which has size not equal to one, got "
-            f"{shape=} and dimensions={tuple(dimensions)}"
+            f"{shape=} and dimensions={tuple(dimensions)}{here()}"
         )
     kept = tuple(n for i, n in enumerate(shape) if i not in gone)
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
@@ -109,7 +109,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     if hi < lo:
         raise ValueError(
             f"Invalid dimension range passed to collapse: {x.shape}[{start_dimension}:"
-            f"{stop_dimension}]"
+            f"{stop_dimension}]{here()}"
         )
     shape = x.shape
     return reshape(x, (*shape[:lo], math.prod(shape[lo:hi]), *shape[hi:]))
@@ -159,7 +159,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
     if skip < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skip:], strict=True)):
         raise ValueError(
             f"Incompatible types for broadcasting: input type={x.aval.str_short()} and requested "
-            f"type={like.aval.str_short()}"
+            f"type={like.aval.str_short()}{here()}"
         )
     return broadcast_in_dim(x, shape, tuple(range(skip, len(shape))))
 
@@ -172,7 +172,7 @@ def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for ns in zip(*padded, strict=True):
         others = {n for n in ns if n != 1}
         if len(others) > 1:
-            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}")
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}{here()}")
         result.append(others.pop() if others else 1)
     return tuple(result)
 
@@ -180,7 +180,7 @@ def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape that arrays of these shapes have together after the rules of NumPy."""
     if not shapes:
-        raise ValueError("broadcast_shapes: needed at least one shape, got none")
+        raise ValueError("broadcast_shapes: needed at least one shape, got none" + here())
     return _broadcast_shapes(*(sizes("broadcast_shapes", s) for s in shapes))
 
 
@@ -242,7 +242,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     index, axis = operator.index(index), axis_of(axis, x.ndim)
     n = x.shape[axis]
     if not -n <= index < n:
-        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {n}")
+        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {n}{here()}")
     index %= n
     part = slice_in_dim(x, index, index + 1, 1, axis)
     return part if keepdims else squeeze(part, (axis,))
@@ -255,7 +255,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
         raise ValueError(
             f"split: needed sizes that sum to {x.shape[axis]} (axis {axis} of "
-            f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}"
+            f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}{here()}"
         )
     found, start = [], 0
     for n in parts:
@@ -277,7 +277,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 def concatenate(operands: Any, dimension: int) -> Any:
     """Operands one after another along an axis."""
     if len(operands) == 0:
-        raise ValueError("concatenate requires a non-empty sequences of arrays")
+        raise ValueError("concatenate requires a non-empty sequences of arrays" + here())
     xs = [_operand("concatenate", x, i) for i, x in enumerate(operands)]
     if len(xs) == 1 and isinstance(operands[0], Array):
         return xs[0]
@@ -288,7 +288,7 @@ def concatenate(operands: Any, dimension: int) -> Any:
 def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     """Operands of one shape along a new axis."""
     if len(operands) == 0:
-        raise ValueError("stack requires a non-empty sequence of arrays")
+        raise ValueError("stack requires a non-empty sequence of arrays" + here())
     xs = [_operand("stack", x, i) for i, x in enumerate(operands)]
     if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
         listed = ", ".join(x.aval.str_short() for x in xs)
@@ -304,7 +304,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     bad = [c for c in config if len(c) != 3 or c[2] < 0]
     if bad:
         raise ValueError(
-            f"pad: needed (low, high, interior) with interior >= 0 for each axis, got {config}"
+            f"pad: needed (low, high, interior) with interior >= 0 for each axis, got {config}{here()}"
         )
     return prepared(Pad, (config,), x.shape, x.dtype, value.shape, value.dtype)(x, value)
 
@@ -361,7 +361,7 @@ def broadcasted_iota(
     )
     if not 0 <= fields[2] < len(fields[1]):
         raise ValueError(
-            f"broadcasted_iota: needed an axis of shape {fields[1]}, got dimension={dimension}"
+            f"broadcasted_iota: needed an axis of shape {fields[1]}, got dimension={dimension}{here()}"
         )
     return prepared(Iota, fields)()
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import dtypes
+from toile.engine.source import here
 from toile.lax import elementwise
 from toile.lax._operands import axis_of, operand, prepared
 from toile.primitives.sorting import Sort, TopK
@@ -25,9 +26,9 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     many = isinstance(operand, Sequence)
     xs = [_operand("sort", x, i) for i, x in enumerate(operand if many else [operand])]
     if not xs:
-        raise TypeError("Sort requires at least one operand")
+        raise TypeError("Sort requires at least one operand" + here())
     if not 1 <= num_keys <= len(xs):
-        raise ValueError(f"{num_keys=} must be between 1 and {len(xs)=}")
+        raise ValueError(f"{num_keys=} must be between 1 and {len(xs)=}{here()}")
     fields = (axis_of(dimension, xs[0].ndim), operator.index(num_keys), bool(is_stable))
     outs = prepared(Sort, fields, *(t for x in xs for t in (x.shape, x.dtype)))(*xs)
     return tuple(outs) if many else outs[0]
@@ -46,17 +47,17 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
     x = _operand("top_k", operand)
     count = operator.index(k)
     if count < 0:
-        raise ValueError(f"k argument to top_k must be nonnegative, got {k}")
+        raise ValueError(f"k argument to top_k must be nonnegative, got {k}{here()}")
     return prepared(TopK, (count, axis_of(axis, x.ndim)), x.shape, x.dtype)(x)
 
 
 def _approximate(name: str, x: Any, k: int, axis: int, all_of_them: bool) -> list[Any]:
     if dtypes.kind(x.dtype) != "f":
-        raise ValueError(f"{name}: needed a float operand, got {x.aval.str_short()}")
+        raise ValueError(f"{name}: needed a float operand, got {x.aval.str_short()}{here()}")
     axis = axis_of(axis, x.ndim)
     if not 0 < k <= x.shape[axis]:
         raise ValueError(
-            f"{name}: needed 0 < k <= {x.shape[axis]}, the size of axis {axis}, got {k}"
+            f"{name}: needed 0 < k <= {x.shape[axis]}, the size of axis {axis}, got {k}{here()}"
         )
     return top_k(x, x.shape[axis] if all_of_them else k, axis=axis)
 

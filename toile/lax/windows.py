@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine.avals import Aval
+from toile.engine.source import here
 from toile.engine.trees import unflatten
 from toile.lax import shapes
 from toile.lax._computations import (
@@ -50,7 +51,7 @@ def padtype_to_pads(
     kind = padding.upper()
     if kind not in ("VALID", "SAME", "SAME_LOWER"):
         raise RuntimeError(
-            f"padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got {padding!r}"
+            f"padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got {padding!r}{here()}"
         )
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)

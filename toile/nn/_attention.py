@@ -8,6 +8,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._softmax import logsumexp, softmax
 
 # A fraction of the largest finite value: a masked logit stays finite, so that a fully masked row
@@ -32,7 +33,7 @@ def dot_product_attention(
 ):
     """softmax(query·keyᵀ·scale + bias)·value, masked; `return_residual` adds the log-sum-exp."""
     if implementation not in (None, "xla", "cudnn"):
-        raise ValueError(f"Unsupported implementation option: {implementation}")
+        raise ValueError(f"Unsupported implementation option: {implementation}{here()}")
     shape = jnp.shape(query)
     query, key, value = _to_4d(query), _to_4d(key), _to_4d(value)
     bias = None if bias is None else _to_4d(bias)
@@ -50,7 +51,7 @@ def dot_product_attention(
     if query.shape[2] % heads:
         raise ValueError(
             "The number of query heads must be a multiple of key/value heads, "
-            f"but got {query.shape[2]} vs {heads}"
+            f"but got {query.shape[2]} vs {heads}{here()}"
         )
     if isinstance(local_window_size, int):
         local_window_size = (local_window_size, local_window_size)
@@ -59,7 +60,7 @@ def dot_product_attention(
         if local_window_size[1] != 0 and not causal_only:
             raise ValueError(
                 f"cuDNN doesn't support right window: {local_window_size[1]} "
-                "when causal mask is not used."
+                "when causal mask is not used." + here()
             )
     scale = 1.0 / np.sqrt(width) if scale is None else scale
     out, residual = _attend(
@@ -78,11 +79,11 @@ def _check(x, shape, dtype, name):
     if x is None:
         return
     if x.ndim != len(shape):
-        raise ValueError(f"{name} ndim should be {len(shape)}, but got {x.ndim}")
+        raise ValueError(f"{name} ndim should be {len(shape)}, but got {x.ndim}{here()}")
     if dtype is not None and x.dtype != dtype:
-        raise ValueError(f"{name} dtype should be {dtype}, but got {x.dtype}")
+        raise ValueError(f"{name} dtype should be {dtype}, but got {x.dtype}{here()}")
     if any(want not in (-1, got) for want, got in zip(shape, x.shape)):
-        raise ValueError(f"{name} shape should be {list(shape)}: but got {x.shape}")
+        raise ValueError(f"{name} shape should be {list(shape)}: but got {x.shape}{here()}")
 
 
 def _attend(query, key, value, bias, mask, scale, is_causal, q_lengths, kv_lengths, window):

@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 
 # An integer or boolean dtype and the float it becomes; other widths become float32.
 _WIDE = (np.dtype("int64"), np.dtype("uint64"))
@@ -56,7 +57,7 @@ def _arrays(name, xs):
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
             raise TypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}."
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.{here()}"
             )
     return [jnp.asarray(x) for x in xs]
 
@@ -93,7 +94,7 @@ def real_inexact(name, *xs):
     """Like `inexact`, refusing complex arguments."""
     out = inexact(name, *xs)
     if is_complex(out[0]):
-        raise ValueError(f"{name} does not support complex-valued inputs.")
+        raise ValueError(f"{name} does not support complex-valued inputs.{here()}")
     return out
 
 
@@ -114,5 +115,5 @@ def clamp(low, x, high):
 def canonical_axis(axis, ndim):
     """`axis` as a non-negative int, checked against `ndim`."""
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
     return axis + ndim if axis < 0 else axis

@@ -16,6 +16,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_vjp
+from toile.engine.source import here
 
 
 @dataclasses.dataclass
@@ -52,28 +53,28 @@ def get_scaled_dot_general_config(mode, global_scale=None):
             global_scale=None,
             infer_only=False,
         )
-    raise ValueError(f"Unsupported mode: {mode}")
+    raise ValueError(f"Unsupported mode: {mode}{here()}")
 
 
 def scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, preferred_element_type=np.float32):
     """lhs·rhsᵀ per batch, `(B, M, K)` by `(B, N, K)`, each block of K multiplied by its scale."""
     if not all(x.ndim == 3 for x in (lhs, rhs, lhs_scales, rhs_scales)):
-        raise ValueError("scaled_matmul requires all inputs to be 3-dimensional arrays")
+        raise ValueError("scaled_matmul requires all inputs to be 3-dimensional arrays" + here())
     if lhs.shape[2] != rhs.shape[2] or lhs.shape[0] != rhs.shape[0]:
         raise ValueError(
             "scaled_matmul requires inputs a and b to have matching batch (B) and contract (K) "
-            f"dimensions, but got shapes {lhs.shape} and {rhs.shape}"
+            f"dimensions, but got shapes {lhs.shape} and {rhs.shape}{here()}"
         )
     if lhs_scales.shape[2] != rhs_scales.shape[2] or lhs_scales.shape[0] != rhs_scales.shape[0]:
         raise ValueError(
             "scaled_matmul requires scales to have matching batch (B) and contract (K) dimensions, "
-            f"but got shapes {lhs_scales.shape} and {rhs_scales.shape}"
+            f"but got shapes {lhs_scales.shape} and {rhs_scales.shape}{here()}"
         )
     if lhs_scales.shape[1] != lhs.shape[1] or rhs_scales.shape[1] != rhs.shape[1]:
         raise ValueError(
             "scaled_matmul requires scales to match non-contract dimensions of inputs, but got "
             f"shapes a: {lhs.shape}, b: {rhs.shape}, a_scales: {lhs_scales.shape}, "
-            f"b_scales: {rhs_scales.shape}"
+            f"b_scales: {rhs_scales.shape}{here()}"
         )
     a, b = _dequantize(lhs, lhs_scales), _dequantize(rhs, rhs_scales)
     out = lax.dot_general(a, b, (((2,), (2,)), ((0,), (0,))), preferred_element_type=np.float32)
@@ -140,7 +141,7 @@ def _rounded(x, config):
     size = config.block_size
     if x.shape[-1] % size:
         raise ValueError(
-            f"scaled_dot_general: needed a contracted size divisible by {size}, got {x.shape[-1]}"
+            f"scaled_dot_general: needed a contracted size divisible by {size}, got {x.shape[-1]}{here()}"
         )
     x = x.astype(np.float32).reshape((*x.shape[:-1], -1, size))
     largest = float(ml_dtypes.finfo(config.data_type).max)

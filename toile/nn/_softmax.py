@@ -14,6 +14,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, is_integer
 
 
@@ -113,7 +114,9 @@ def standardize(
             variance = jnp.mean(jnp.square(x), axis, keepdims=True, where=where) - jnp.square(mean)
             variance = jnp.clip(variance, 0)
         else:
-            raise ValueError(f"Unknown algorithm '{algorithm}'. Expected 'fast' or 'stable'.")
+            raise ValueError(
+                f"Unknown algorithm '{algorithm}'. Expected 'fast' or 'stable'.{here()}"
+            )
     return jnp.subtract(x, mean) * lax.rsqrt(variance + epsilon)
 
 
@@ -133,12 +136,14 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
         if num_classes != size:
             raise ValueError(
                 f"Expected num_classes to match the size of axis {axis}, "
-                f"but {num_classes} != {size}"
+                f"but {num_classes} != {size}{here()}"
             )
         return jnp.asarray(x == lax.axis_index(axis), dtype=dtype)
     axis = operator.index(axis)
     if not -x.ndim - 1 <= axis <= x.ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {x.ndim + 1}")
+        raise ValueError(
+            f"axis {axis} is out of bounds for array of dimension {x.ndim + 1}{here()}"
+        )
     axis = axis % (x.ndim + 1)
     shape = [1] * x.ndim
     shape.insert(axis, num_classes)

@@ -12,6 +12,7 @@ import numpy as np
 
 from toile import numpy as jnp
 from toile import random
+from toile.engine.source import here
 from toile.nn._promote import default_float, is_complex, to_complex
 
 # Standard deviation of a standard normal truncated to [-2, 2], and of the complex one truncated in
@@ -96,7 +97,7 @@ def _compute_fans(shape, in_axis=-2, out_axis=-1, batch_axis=()):
     if isinstance(in_axis, int) and in_axis == -2 and len(shape) <= 1:
         raise ValueError(
             f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor "
-            "with default in_axis. Must be at least 2D or specify in_axis explicitly."
+            "with default in_axis. Must be at least 2D or specify in_axis explicitly." + here()
         )
     n_in, n_out = _size(shape, in_axis), _size(shape, out_axis)
     receptive = math.prod(shape) / n_in / n_out / _size(shape, batch_axis)
@@ -127,11 +128,11 @@ def variance_scaling(
         dtype = _dtype(dtype)
         fans = _compute_fans(shape, in_axis, out_axis, batch_axis)
         if mode not in _DENOMINATORS:
-            raise ValueError(f"invalid mode for variance scaling initializer: {mode}")
+            raise ValueError(f"invalid mode for variance scaling initializer: {mode}{here()}")
         variance = jnp.array(scale / _DENOMINATORS[mode](*fans), dtype=dtype)
         if distribution not in _DRAWS:
             raise ValueError(
-                f"invalid distribution for variance scaling initializer: {distribution}"
+                f"invalid distribution for variance scaling initializer: {distribution}{here()}"
             )
         real, of_complex = _DRAWS[distribution]
         draw = of_complex if is_complex(np.dtype(dtype)) else real
@@ -229,7 +230,7 @@ def orthogonal(scale=1.0, column_axis=-1, dtype=None):
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         if len(shape) < 2:
-            raise ValueError("orthogonal initializer requires at least a 2D shape")
+            raise ValueError("orthogonal initializer requires at least a 2D shape" + here())
         if any(n == 0 for n in shape):
             return _placed(jnp.zeros(shape, dtype=dtype), out_sharding)
         columns = shape[column_axis]
@@ -249,9 +250,9 @@ def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         if len(shape) not in (3, 4, 5):
-            raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape.")
+            raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape." + here())
         if shape[-1] < shape[-2]:
-            raise ValueError("`fan_in` must be less or equal than `fan_out`. ")
+            raise ValueError("`fan_in` must be less or equal than `fan_out`. " + here())
         matrix = orthogonal(scale, column_axis, dtype)(key, tuple(shape[-2:]))
         centre = tuple((n - 1) // 2 for n in shape[:-2])
         return _placed(jnp.zeros(shape, dtype=dtype).at[centre].set(matrix), out_sharding)

@@ -12,6 +12,7 @@ from toile import lax
 from toile.engine import arrays, dtypes, errors, tracing
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.arrays import KeyArray as KeyArray
+from toile.engine.source import here
 from toile.numpy import _promotion, creation
 
 Tracer = tracing.Tracer
@@ -74,7 +75,7 @@ def canonical_axis(axis, ndim):
     """`axis` as a non-negative integer, checked against `ndim`."""
     axis = operator.index(axis)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
     return axis + ndim if axis < 0 else axis
 
 
@@ -125,14 +126,14 @@ def broadcast_to(x, shape):
     lead = len(shape) - len(have)
     if lead < 0:
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "
-                         f"arr_shape={have} shape={shape}")
+                         f"arr_shape={have} shape={shape}{here()}")
     keep = []
     for i, n in enumerate(have):
         if n == shape[lead + i]:
             keep.append(i)
         elif n != 1:
             raise ValueError(f"Incompatible types for broadcasting: input type={x.dtype}"
-                             f"{list(have)} and requested type={x.dtype}{list(shape)}")
+                             f"{list(have)} and requested type={x.dtype}{list(shape)}{here()}")
     if len(keep) != len(have):
         x = lax.squeeze(x, tuple(i for i in range(len(have)) if i not in keep))
     return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))

@@ -30,6 +30,7 @@ from toile.engine.promotion import (
     promote_pair,
     user_stack_level,
 )
+from toile.engine.source import here
 from toile.engine.tracing import state
 
 BOOL = np.dtype(bool)
@@ -76,7 +77,7 @@ def _from_host(x: Any) -> Any:
             return x
         raise TypeError(
             f"Value {x!r} with dtype {dtype} is not a valid array type: needed a numeric or "
-            "boolean dtype."
+            "boolean dtype." + here()
         )
     return from_numpy(np.asarray(x, narrowed(dtype)))
 
@@ -253,8 +254,10 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
         if len(others) > 1:
             if name:
                 listed = ", ".join(map(str, padded))
-                raise TypeError(f"{name} got incompatible shapes for broadcasting: {listed}.")
-            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}")
+                raise TypeError(
+                    f"{name} got incompatible shapes for broadcasting: {listed}.{here()}"
+                )
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}{here()}")
         result.append(others.pop() if others else 1)
     return tuple(result)
 
@@ -274,7 +277,7 @@ def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
         return
     raise ValueError(
         f"Operands could not be broadcast together for {name} on shapes {listed} and with the "
-        "config option jax_numpy_rank_promotion='raise'."
+        "config option jax_numpy_rank_promotion='raise'." + here()
     )
 
 
@@ -410,7 +413,7 @@ def canonicalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     axis = operator.index(axis)
     if -ndim <= axis < ndim:
         return axis + ndim if axis < 0 else axis
-    raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
+    raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}{here()}")
 
 
 _ALL_AXES = tuple(tuple(range(n)) for n in range(9))
@@ -424,7 +427,7 @@ def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
         return (canonicalize_axis(axis, ndim),)
     axes = tuple(canonicalize_axis(a, ndim) for a in axis)
     if len(set(axes)) != len(axes):
-        raise ValueError(f"duplicate value in 'axis': {tuple(axis)}")
+        raise ValueError(f"duplicate value in 'axis': {tuple(axis)}{here()}")
     return tuple(sorted(axes))
 
 
@@ -444,10 +447,10 @@ def canonicalize_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     except TypeError:
         raise TypeError(
             "Shapes must be 1D sequences of concrete values of integer type, got "
-            f"{tuple(items)}."
+            f"{tuple(items)}.{here()}"
         ) from None
     if sizes and min(sizes) < 0:
-        raise TypeError(f"{name}: needed a shape of non-negative sizes, got {sizes}.")
+        raise TypeError(f"{name}: needed a shape of non-negative sizes, got {sizes}.{here()}")
     return sizes
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import (
     _promotion,
     contractions,
@@ -39,7 +40,7 @@ def _foreign(symbol, x, other, swapped):
     if isinstance(other, (list, tuple)):
         left, right = (type(other), type(x)) if swapped else (type(x), type(other))
         raise TypeError(f"unsupported operand type(s) for {symbol}: '{left.__name__}' and "
-                        f"'{right.__name__}' (convert the sequence with toile.numpy.array)")
+                        f"'{right.__name__}' (convert the sequence with toile.numpy.array){here()}")
     return NotImplemented
 
 
@@ -104,13 +105,13 @@ def _round(self, ndigits=None):
 
 def _iterate(self):
     if self.ndim == 0:
-        raise TypeError("iteration over a 0-d array")
+        raise TypeError("iteration over a 0-d array" + here())
     return iter(joining.unstack(self))
 
 
 def _refuse_assignment(self, index, value):
     raise TypeError("toile arrays are immutable: needed a new array, got an item assignment (write "
-                    "`x = x.at[idx].set(y)` instead of `x[idx] = y`)")
+                    "`x = x.at[idx].set(y)` instead of `x[idx] = y`)" + here())
 
 
 # Methods.
@@ -188,7 +189,7 @@ def _to_device(self, device, *, stream=None):
 def view(self, dtype=None, type=None):
     """The same bytes read as another dtype; a change of width goes into the last axis."""
     if type is not None:
-        raise NotImplementedError("`type` argument of array.view() is not supported.")
+        raise NotImplementedError("`type` argument of array.view() is not supported." + here())
     if dtype is None:
         return self
     dtype = _promotion.user_dtype(dtype, "view")
@@ -197,7 +198,9 @@ def view(self, dtype=None, type=None):
         return self
     if self.ndim == 0:
         if have.itemsize != dtype.itemsize:
-            raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
+            raise ValueError(
+                "view() of a 0d array is only supported if the itemsize is unchanged." + here()
+            )
         return lax.reshape(view(lax.reshape(self, (1,)), dtype), ())
     if have == np.bool_:
         return view(lax.convert_element_type(self, np.uint8), dtype)
@@ -216,7 +219,7 @@ def view(self, dtype=None, type=None):
         ratio = narrow // wide
         if self.shape[-1] % ratio:
             raise ValueError("When changing to a larger dtype, its size must be a divisor of the "
-                             "total size in bytes of the last axis of the array.")
+                             "total size in bytes of the last axis of the array." + here())
         self = lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio))
         return lax.bitcast_convert_type(self, dtype)
     out = lax.bitcast_convert_type(self, dtype)
@@ -226,7 +229,7 @@ def view(self, dtype=None, type=None):
 
 def _no_flat(self):
     raise NotImplementedError("toile arrays do not implement the arr.flat property: consider "
-                              "arr.flatten() instead.")
+                              "arr.flatten() instead." + here())
 
 
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,

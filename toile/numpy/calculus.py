@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import (
     creation,
@@ -35,9 +36,9 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
     if n == 0:
         return a
     if n < 0:
-        raise ValueError(f"order must be non-negative but got {n}")
+        raise ValueError(f"order must be non-negative but got {n}{here()}")
     if a.ndim == 0:
-        raise ValueError(f"diff requires input that is at least one dimensional; got {a}")
+        raise ValueError(f"diff requires input that is at least one dimensional; got {a}{here()}")
     axis = canonical_axis(axis, a.ndim)
     parts = []
     for extra in (prepend, a, append):
@@ -81,7 +82,7 @@ def _gradient_along(f, spacing, axis):
         return joining.concatenate([first, inner, last], axis)
     if np.shape(spacing) != (n,):
         raise ValueError("Spacing arrays must have the same length as the dimension along which "
-                         "the gradient is calculated.")
+                         "the gradient is calculated." + here())
     other = tuple(k for k in range(f.ndim) if k != axis)
     step = lax.expand_dims(diff(arr(spacing)), other) if other else diff(arr(spacing))
     left, right = _along(step, axis, 0, n - 2), _along(step, axis, 1, n - 1)
@@ -102,7 +103,9 @@ def _gradient_along(f, spacing, axis):
 def gradient(f, *varargs, axis=None, edge_order=None):
     """The derivative along each axis by second-order differences."""
     if edge_order is not None:
-        raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
+        raise NotImplementedError(
+            "The 'edge_order' argument to jnp.gradient is not supported." + here()
+        )
     check("gradient", f, *varargs)
     f, = promote_inexact(f)
     axes = tuple(range(f.ndim)) if axis is None else canonical_axes(axis, f.ndim)
@@ -110,7 +113,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
         return []
     if min(f.shape[i] for i in axes) < 2:
         raise ValueError(f"Shape of array too small to calculate a numerical gradient, at least 2 "
-                         f"elements are required; got shape {f.shape}")
+                         f"elements are required; got shape {f.shape}{here()}")
     if len(varargs) == 0:
         spacing = (1.0,) * len(axes)
     elif len(varargs) == 1:
@@ -118,7 +121,9 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     elif len(varargs) == len(axes):
         spacing = varargs
     else:
-        raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axis={axis}")
+        raise TypeError(
+            f"Invalid number of spacing arguments {len(varargs)} for axis={axis}{here()}"
+        )
     out = [_gradient_along(f, s, i) for s, i in zip(spacing, axes)]
     return out[0] if len(out) == 1 else out
 
@@ -143,7 +148,7 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
     check("unwrap", p)
     p = arr(p)
     if h.issubdtype(p.dtype, np.complexfloating):
-        raise ValueError("jnp.unwrap does not support complex inputs.")
+        raise ValueError("jnp.unwrap does not support complex inputs." + here())
     if p.shape[canonical_axis(axis, p.ndim)] == 0:
         return promote_inexact(p)[0]
     axis = canonical_axis(axis, p.ndim)
@@ -173,7 +178,7 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
 
 def _bit_weights(order):
     if order not in ("little", "big"):
-        raise ValueError("'order' must be either 'little' or 'big'")
+        raise ValueError("'order' must be either 'little' or 'big'" + here())
     shifts = np.arange(8, dtype=np.uint8)
     return shifts if order == "little" else shifts[::-1].copy()
 
@@ -182,7 +187,7 @@ def packbits(a, axis=None, bitorder="big"):
     """Eight booleans to a byte along `axis`, the last byte filled with zeros."""
     a = one("packbits", a)
     if not (h.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
-        raise TypeError("Expected an input array of integer or boolean data type")
+        raise TypeError("Expected an input array of integer or boolean data type" + here())
     shifts = _bit_weights(bitorder)
     if axis is None:
         a, axis = manipulation.ravel(a), 0
@@ -203,7 +208,7 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
     """The bits of each byte along `axis`, at most `count` of them."""
     a = one("unpackbits", a)
     if a.dtype != np.uint8:
-        raise TypeError("Expected an input array of unsigned byte data type")
+        raise TypeError("Expected an input array of unsigned byte data type" + here())
     shifts = creation.asarray(_bit_weights(bitorder))
     if axis is None:
         a, axis = manipulation.ravel(a), 0

@@ -12,6 +12,7 @@ import numpy as np
 from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import Array
+from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
     COMPLEX,
@@ -93,7 +94,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 def _signed_infinity(x: Any, value: float, name: str) -> Any:
     x = as_array(name, x)
     if x.dtype in COMPLEX:
-        raise ValueError("isposinf/isneginf are not well defined for complex types")
+        raise ValueError("isposinf/isneginf are not well defined for complex types" + here())
     if x.dtype not in INEXACT:
         return isinf(x)
     return lax.eq(x, literal(value, x.dtype))
@@ -102,14 +103,18 @@ def _signed_infinity(x: Any, value: float, name: str) -> Any:
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether x is plus infinity."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")
+        raise NotImplementedError(
+            "The 'out' argument to isneginf/isposinf is not supported." + here()
+        )
     return _signed_infinity(x, np.inf, "isposinf")
 
 
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether x is minus infinity."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")
+        raise NotImplementedError(
+            "The 'out' argument to isneginf/isposinf is not supported." + here()
+        )
     return _signed_infinity(x, -np.inf, "isneginf")
 
 

@@ -9,6 +9,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, manipulation, ufuncs
 from toile.numpy._helpers import canonical_axis, check, promote, raw_buffer
@@ -65,7 +66,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     for i, x in enumerate((a, b)):
         if np.ndim(x) < 1:
             raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has "
-                             f"ndim {np.ndim(x)}")
+                             f"ndim {np.ndim(x)}{here()}")
     preferred = element_type(preferred_element_type)
     a, b = promote(a, b)
     a_row, b_column = a.ndim == 1, b.ndim == 1
@@ -88,7 +89,7 @@ def _batched_matmul(a, b, precision, preferred):
         h.broadcast_shapes(lead_a, lead_b)
     except ValueError:
         raise ValueError("matmul: needed leading axes that broadcast, got shapes "
-                         f"{a.shape} and {b.shape}") from None
+                         f"{a.shape} and {b.shape}{here()}") from None
     # an axis of length one on one side only is dropped there and free on the other side
     drop_a = tuple(d for d in range(a.ndim - 2)
                    if a.shape[d] == 1 and lead_b[rank - (a.ndim - 2) + d] != 1)
@@ -135,10 +136,12 @@ def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     x1, x2 = h.arrs("vecdot", x1, x2)
     if x1.ndim < 1 or x2.ndim < 1:
         raise ValueError("vector_dot: inputs must be at least 1-dimensional; got "
-                         f"shapes {x1.shape}, {x2.shape}")
+                         f"shapes {x1.shape}, {x2.shape}{here()}")
     i, j = canonical_axis(axis, x1.ndim), canonical_axis(axis, x2.ndim)
     if x1.shape[i] != x2.shape[j]:
-        raise ValueError(f"axes must match; got shapes {x1.shape} and {x2.shape} with axis={axis}")
+        raise ValueError(
+            f"axes must match; got shapes {x1.shape} and {x2.shape} with axis={axis}{here()}"
+        )
     x1, x2 = manipulation.moveaxis(x1, i, -1), manipulation.moveaxis(x2, j, -1)
     if h.issubdtype(x1.dtype, np.complexfloating):
         x1 = ufuncs.conj(x1)
@@ -151,7 +154,9 @@ def matvec(x1, x2, /):
     """Matrices times vectors; leading axes broadcast."""
     x1, x2 = h.arrs("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
-        raise ValueError(f"matvec: needed a matrix and a vector, got {x1.shape} and {x2.shape}")
+        raise ValueError(
+            f"matvec: needed a matrix and a vector, got {x1.shape} and {x2.shape}{here()}"
+        )
     out = matmul(x1, lax.expand_dims(x2, (x2.ndim,)))
     return lax.squeeze(out, (out.ndim - 1,))
 
@@ -160,7 +165,9 @@ def vecmat(x1, x2, /):
     """Conjugated vectors times matrices; leading axes broadcast."""
     x1, x2 = h.arrs("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
-        raise ValueError(f"vecmat: needed a vector and a matrix, got {x1.shape} and {x2.shape}")
+        raise ValueError(
+            f"vecmat: needed a vector and a matrix, got {x1.shape} and {x2.shape}{here()}"
+        )
     out = matmul(lax.expand_dims(ufuncs.conj(x1), (x1.ndim - 1,)), x2)
     return lax.squeeze(out, (out.ndim - 2,))
 
@@ -174,19 +181,19 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
         count = operator.index(axes)
         if count > min(a.ndim, b.ndim):
             raise TypeError(f"Number of tensordot axes (axes {count}) exceeds input ranks "
-                            f"({a.shape} and {b.shape})")
+                            f"({a.shape} and {b.shape}){here()}")
         left, right = tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
     elif isinstance(axes, (tuple, list)) and len(axes) == 2:
         left, right = (tuple(x) if isinstance(x, (tuple, list, np.ndarray)) else (x,)
                        for x in axes)
         if len(left) != len(right):
             raise TypeError("tensordot requires axes lists to have equal length, got "
-                            f"{left} and {right}.")
+                            f"{left} and {right}.{here()}")
         left = tuple(canonical_axis(x, a.ndim) for x in left)
         right = tuple(canonical_axis(x, b.ndim) for x in right)
     else:
         raise TypeError("tensordot axes argument must be an int, a pair of ints, or a pair of "
-                        f"lists/tuples of ints, got {axes!r}")
+                        f"lists/tuples of ints, got {axes!r}{here()}")
     if any(a.shape[i] != b.shape[j] for i, j in zip(left, right)):
         raise _mismatch("tensordot", a, b, f"axes {left} and {right}")
     return contract(a, b, (left, right), ((), ()), precision, preferred)
@@ -206,7 +213,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 def outer(a, b, out=None):
     """The product of every element of `a` with every element of `b`."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.outer is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.outer is not supported." + here())
     a, b = h.arrs("outer", a, b)
     return ufuncs.multiply(lax.reshape(a, (a.size, 1)), lax.reshape(b, (1, b.size)))
 
@@ -230,7 +237,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     a = manipulation.moveaxis(a, axisa, -1)
     b = manipulation.moveaxis(b, axisb, -1)
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
-        raise ValueError("Dimension must be either 2 or 3 for cross product")
+        raise ValueError("Dimension must be either 2 or 3 for cross product" + here())
     part = lambda x, i: x[..., i]
     product = lambda i, j: ufuncs.multiply(part(a, i), part(b, j))
     if a.shape[-1] == 2 and b.shape[-1] == 2:

@@ -20,6 +20,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy, wrap
 from toile.engine.config import flags
 from toile.engine.promotion import narrowed, user_stack_level
+from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.numpy._promotion import (
     BOOL,
@@ -72,7 +73,7 @@ def array(
 
 def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any) -> Any:
     if order is not None and order != "K":
-        raise NotImplementedError("Only implemented for order='K'")
+        raise NotImplementedError("Only implemented for order='K'" + here())
     if dtype is not None:
         dtype = user_dtype(dtype, "array")
     if type(a) in _NUMBERS:
@@ -98,7 +99,7 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
     if isinstance(a, (list, tuple)):
         return _from_sequence(a, dtype)
     if a is None:
-        raise ValueError("None is not a valid value for jnp.array")
+        raise ValueError("None is not a valid value for jnp.array" + here())
     if isinstance(a, (memoryview, bytearray)):
         return _from_host(np.asarray(memoryview(a)), a, dtype)
     return _from_host(np.asarray(a), a, dtype)
@@ -107,10 +108,10 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
 def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype not in dtypes.SUPPORTED:
         if values.dtype == object and any(v is None for v in values.ravel()):
-            raise ValueError("None is not a valid value for jnp.array")
+            raise ValueError("None is not a valid value for jnp.array" + here())
         raise TypeError(
             f"Value '{original}' with dtype {values.dtype} is not a valid JAX array type. Only "
-            "arrays of numeric types are supported by JAX."
+            "arrays of numeric types are supported by JAX." + here()
         )
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
@@ -144,7 +145,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
             return wrap(values.astype(wanted))
         return wrap(np.array(nested, dtype))
     if any(x is None for x in leaves):
-        raise ValueError("None is not a valid value for jnp.array")
+        raise ValueError("None is not a valid value for jnp.array" + here())
     if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
         return _from_host(np.array(nested), nested, dtype)
     if dtype is None:
@@ -174,7 +175,9 @@ def _stacked(nested: Any, dtype: Any) -> Any:
         return zeros((0,), dtype)
     if any(p.shape != parts[0].shape for p in parts):
         raise ValueError(
-            "array: needed members of one shape, got shapes " + str([p.shape for p in parts])
+            "array: needed members of one shape, got shapes "
+            + str([p.shape for p in parts])
+            + here()
         )
     return lax.concatenate([lax.expand_dims(p, (0,)) for p in parts], 0)
 
@@ -220,7 +223,9 @@ def full(
     fill = as_array("full", fill_value, 1)
     if fill.shape:
         if broadcast_shapes(fill.shape, shape) != shape:
-            raise ValueError(f"full: needed a fill value that reaches {shape}, got {fill.shape}")
+            raise ValueError(
+                f"full: needed a fill value that reaches {shape}, got {fill.shape}{here()}"
+            )
         result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
     elif device is None and type(fill) is DeviceArray and _eager_on_host():
         weak = dtype is None and fill.weak_type
@@ -322,9 +327,9 @@ def _bound(x: Any, what: str) -> Any:
         x = x.item()  # raises: the size of the result depends on it
     value = x.item() if hasattr(x, "item") else x
     if isinstance(value, complex):
-        raise ValueError(f"arange: needed real {what}, got the complex {value}")
+        raise ValueError(f"arange: needed real {what}, got the complex {value}{here()}")
     if not isinstance(value, (int, float)):
-        raise TypeError(f"must be real number, not {type(value).__name__}")
+        raise TypeError(f"must be real number, not {type(value).__name__}{here()}")
     return value
 
 
@@ -365,7 +370,7 @@ def linspace(
     """`num` evenly spaced numbers from `start` to `stop`, along a new axis."""
     count = operator.index(num)
     if count < 0:
-        raise ValueError(f"Number of samples, {count}, must be non-negative.")
+        raise ValueError(f"Number of samples, {count}, must be non-negative.{here()}")
     start, stop = as_array("linspace", start), as_array("linspace", stop, 1)
     if dtype is None:
         dtype = to_inexact(dtypes.result_type(start, stop))
@@ -422,7 +427,7 @@ def eye(
     rows = operator.index(N)
     columns = rows if M is None else operator.index(M)
     if rows < 0 or columns < 0:
-        raise ValueError(f"negative dimensions are not allowed, got {(rows, columns)}")
+        raise ValueError(f"negative dimensions are not allowed, got {(rows, columns)}{here()}")
     dtype = default_float() if dtype is None else user_dtype(dtype, "eye")
     row, column = _row_and_column((rows, columns), k)
     result = lax.convert_element_type(lax.eq(row, column), dtype)
@@ -453,7 +458,7 @@ def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
 def _triangle(name: str, m: Any, k: Any, keep_lower: bool) -> Any:
     m = as_array(name, m)
     if m.ndim < 2:
-        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
+        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D{here()}")
     row, column = _row_and_column(m.shape[-2:], k)
     mask = broadcast_to(lax.ge(row, column) if keep_lower else lax.gt(row, column), m.shape)
     nothing = lax.full_like(m, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
     INEXACT,
@@ -77,13 +78,13 @@ def _from_initial(
     if x.ndim == 0:
         raise ValueError(
             f"The input must be non-scalar to take a cumulative {what}, however a scalar value "
-            "or scalar array was given."
+            "or scalar array was given." + here()
         )
     if axis is None:
         if x.ndim > 1:
             raise ValueError(
                 f"The input array has rank {x.ndim}, however axis was not set to an explicit "
-                "value. The axis argument is only optional for one-dimensional arrays."
+                "value. The axis argument is only optional for one-dimensional arrays." + here()
             )
         axis = 0
     axis = canonicalize_axis(axis, x.ndim)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, index_update, manipulation, reductions, selection
 from toile.numpy._helpers import arr, canonical_axis, check, one
@@ -24,10 +25,10 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     """The elements (i, i + offset) of the plane of two axes, as a last axis."""
     a = one("diagonal", a)
     if a.ndim < 2:
-        raise ValueError("diagonal requires an array of at least two dimensions.")
+        raise ValueError("diagonal requires an array of at least two dimensions." + here())
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     if i == j:
-        raise ValueError("axis1 and axis2 cannot be the same")
+        raise ValueError("axis1 and axis2 cannot be the same" + here())
     k = h.static_int(offset, "'offset' argument of jnp.diagonal")
     a = manipulation.moveaxis(a, (i, j), (-2, -1))
     *lead, n, m = a.shape
@@ -46,7 +47,7 @@ def diag(v, k=0):
     if v.ndim == 2:
         return diagonal(v, k)
     if v.ndim != 1:
-        raise ValueError("diag input must be 1d or 2d")
+        raise ValueError("diag input must be 1d or 2d" + here())
     n = v.shape[0] + abs(k)
     zero = lax.full((), 0, v.dtype)
     row = lax.pad(v, zero, [(max(k, 0), max(-k, 0), 0)])
@@ -63,20 +64,20 @@ def diagflat(v, k=0):
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     """The sum of a diagonal."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.trace is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.trace is not supported." + here())
     return reductions.sum(diagonal(one("trace", a), offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 def fill_diagonal(a, val, wrap=False, *, inplace=True):
     """A copy of `a` with `val` on its main diagonal."""
     if inplace:
-        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
+        raise NotImplementedError("JAX arrays are immutable, must use inplace=False" + here())
     check("fill_diagonal", a, val)
     a = arr(a)
     if a.ndim < 2:
-        raise ValueError("array must be at least 2-d")
+        raise ValueError("array must be at least 2-d" + here())
     if a.ndim > 2 and len(set(a.shape)) != 1:
-        raise ValueError("All dimensions of input must be of equal length")
+        raise ValueError("All dimensions of input must be of equal length" + here())
     if a.ndim == 2:
         step = a.shape[1] + 1
         end = a.size if wrap else min(a.size, a.shape[1] * a.shape[1])
@@ -107,7 +108,7 @@ def triu_indices(n, k=0, m=None):
 def _rows_and_columns(name, a):
     dims = np.shape(a)
     if len(dims) != 2:
-        raise ValueError(f"{name}: needed an array of rank 2, got shape {dims}")
+        raise ValueError(f"{name}: needed an array of rank 2, got shape {dims}{here()}")
     return dims
 
 
@@ -126,9 +127,9 @@ def triu_indices_from(arr, k=0):
 def diag_indices(n, ndim=2):
     """Indices of the main diagonal of an array with `ndim` axes of length n."""
     if n < 0:
-        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
+        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}{here()}")
     if ndim < 0:
-        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}")
+        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}{here()}")
     return (arr(np.arange(n, dtype=h.index_dtype())),) * ndim
 
 
@@ -136,9 +137,9 @@ def diag_indices_from(arr):
     """Indices of the main diagonal of `arr`."""
     dims = np.shape(arr)
     if len(dims) < 2:
-        raise ValueError("input array must be at least 2-d")
+        raise ValueError("input array must be at least 2-d" + here())
     if len(set(dims)) != 1:
-        raise ValueError("All dimensions of input must be of equal length")
+        raise ValueError("All dimensions of input must be of equal length" + here())
     return diag_indices(dims[0], len(dims))
 
 
@@ -155,7 +156,7 @@ def ix_(*args):
         a = arr(a)
         if a.ndim != 1:
             raise ValueError(f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape "
-                             f"{a.shape}")
+                             f"{a.shape}{here()}")
         if a.dtype == np.bool_:
             a = selection.nonzero(a)[0]
         elif a.size == 0:

@@ -10,6 +10,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, creation, manipulation, ufuncs
 from toile.numpy._helpers import canonical_axes, canonical_axis, one, promote_inexact
@@ -31,7 +32,9 @@ def _scale(name, kind, norm, count):
         return root if kind in ("ifft", "irfft") else 1 / root
     if norm == "forward":
         return float(count) if kind in ("ifft", "irfft") else 1 / count
-    raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+    raise ValueError(
+        f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".{here()}'
+    )
 
 
 def _resized(x, axes, sizes):
@@ -53,16 +56,18 @@ def _transform(name, kind, a, s, axes, norm):
     if s is not None:
         s = tuple(h.static_int(n, f"'s' argument of {name}") for n in s)
         if any(n < 1 for n in s):
-            raise ValueError("Shape should be non-negative.")
+            raise ValueError("Shape should be non-negative." + here())
         if axes is None:
             axes = range(a.ndim - len(s), a.ndim)
     axes = tuple(range(a.ndim)) if axes is None else canonical_axes(tuple(axes), a.ndim)
     if s is not None and len(s) != len(axes):
-        raise ValueError(f"{name}: needed as many sizes as axes, got {len(s)} and {len(axes)}")
+        raise ValueError(
+            f"{name}: needed as many sizes as axes, got {len(s)} and {len(axes)}{here()}"
+        )
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name} does not support repeated axes. Got axes {axes}.")
+        raise ValueError(f"{name} does not support repeated axes. Got axes {axes}.{here()}")
     if kind == "rfft" and h.issubdtype(a.dtype, np.complexfloating):
-        raise ValueError(f"only real valued inputs supported for rfft, got {a.dtype}")
+        raise ValueError(f"only real valued inputs supported for rfft, got {a.dtype}{here()}")
     if not axes:
         return a
     x, = promote_inexact(a)
@@ -110,7 +115,7 @@ def _in_turns(x, kind, sizes):
 def _one_axis(name, kind, a, n, axis, norm):
     if isinstance(axis, (tuple, list)):
         raise ValueError(f"{name} does not support multiple axes. Please use {name}n. Got axis = "
-                         f"{axis!r}.")
+                         f"{axis!r}.{here()}")
     size = None if n is None else (operator.index(n),)
     return _transform(name, kind, a, size, None if axis is None else (axis,), norm)
 
@@ -140,7 +145,9 @@ _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward":
 
 def _swapped(norm):
     if norm not in _SWAPPED:
-        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+        raise ValueError(
+            f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".{here()}'
+        )
     return _SWAPPED[norm]
 
 
@@ -178,7 +185,7 @@ def irfftn(a, s=None, axes=None, norm=None):
 
 def _two_axes(name, kind, a, s, axes, norm):
     if len(axes) != 2:
-        raise ValueError(f"{name} only supports 2 axes. Got axes = {axes!r}.")
+        raise ValueError(f"{name} only supports 2 axes. Got axes = {axes!r}.{here()}")
     return _transform(name, kind, a, s, axes, norm)
 
 
@@ -204,7 +211,7 @@ def irfft2(a, s=None, axes=(-2, -1), norm=None):
 
 def _frequencies(name, values, n, d, dtype):
     if isinstance(d, (tuple, list)):
-        raise ValueError(f"The d argument of jnp.fft.{name} only takes a single value.")
+        raise ValueError(f"The d argument of jnp.fft.{name} only takes a single value.{here()}")
     dtype = h.dtypes.to_inexact_dtype(h.canonical_dtype(np.float64)) if dtype is None else (
         _promotion.user_dtype(dtype, name))
     k = creation.asarray(values, dtype=dtype)

@@ -12,6 +12,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray, from_numpy
 from toile.engine.promotion import narrowed
+from toile.engine.source import here
 from toile.numpy.creation import asarray
 
 __all__ = [
@@ -55,7 +56,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         return asarray(x, copy=copy, device=device)
     values = np.from_dlpack(x)
     if values.dtype != narrowed(values.dtype):
-        raise ValueError(f"from_dlpack: needed x64 enabled for dtype {values.dtype}")
+        raise ValueError(f"from_dlpack: needed x64 enabled for dtype {values.dtype}{here()}")
     return from_numpy(values)
 
 

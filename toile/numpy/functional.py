@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import manipulation, selection
 from toile.numpy._helpers import arr, canonical_axis, check
@@ -23,7 +24,7 @@ _SIGNATURE = re.compile(rf"^\s*{_TERM}(\s*,\s*{_TERM})*\s*->\s*{_TERM}(\s*,\s*{_
 def _parse_signature(signature):
     """[("n", "m"), ...] for the arguments and for the results of "(n,m),(m)->(n)"."""
     if not _SIGNATURE.match(signature):
-        raise ValueError(f"not a valid gufunc signature: {signature}")
+        raise ValueError(f"not a valid gufunc signature: {signature}{here()}")
     sides = signature.split("->")
     return [[tuple(re.findall(r"\w+", t)) for t in re.findall(_TERM, side)] for side in sides]
 
@@ -34,14 +35,14 @@ def _core_sizes(args, dims, where):
     for x, names in zip(args, dims):
         if x.ndim < len(names):
             raise ValueError(f"input with shape {x.shape} does not have enough dimensions for all "
-                             f"core dimensions {names} {where}")
+                             f"core dimensions {names} {where}{here()}")
         split = x.ndim - len(names)
         leads.append(x.shape[:split])
         for name, n in zip(names, x.shape[split:]):
             want = int(name) if name.isdigit() else sizes.setdefault(name, n)
             if want != n:
                 raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {want} "
-                                 f"{where}")
+                                 f"{where}{here()}")
     return sizes, leads
 
 
@@ -56,16 +57,16 @@ def _checked(func, out_dims, sizes, where):
             return result
         if len(outs) != len(out_dims):
             raise TypeError(f"wrong number of output arguments: expected {len(out_dims)}, got "
-                            f"{len(outs)} {where}")
+                            f"{len(outs)} {where}{here()}")
         known = dict(sizes)
         for value, names in zip(outs, out_dims):
             if np.ndim(value) != len(names):
                 raise ValueError(f"output shape {np.shape(value)} does not match core dimensions "
-                                 f"{names} {where}")
+                                 f"{names} {where}{here()}")
             for name, n in zip(names, np.shape(value)):
                 if known.setdefault(name, n) != n:
                     raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs "
-                                     f"{known[name]} {where}")
+                                     f"{known[name]} {where}{here()}")
         return result
 
     return call
@@ -75,9 +76,9 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
     """`pyfunc`, written for scalars (or the core axes of `signature`), broadcast over arrays."""
     if any(not isinstance(e, (str, int)) for e in excluded):
         raise TypeError("jax.numpy.vectorize can only exclude integer or string arguments, but "
-                        f"excluded={excluded!r}")
+                        f"excluded={excluded!r}{here()}")
     if any(isinstance(e, int) and e < 0 for e in excluded):
-        raise ValueError(f"excluded={excluded!r} contains negative numbers")
+        raise ValueError(f"excluded={excluded!r} contains negative numbers{here()}")
 
     @functools.wraps(pyfunc)
     def wrapped(*args, **kwargs):
@@ -90,7 +91,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
             in_dims, out_dims = _parse_signature(signature)
         if len(in_dims) != len(mapped):
             raise TypeError(f"wrong number of positional arguments: expected {len(in_dims)}, got "
-                            f"{len(mapped)} {where}")
+                            f"{len(mapped)} {where}{here()}")
         sizes, leads = _core_sizes(mapped, in_dims, where)
         common = manipulation.broadcast_shapes(*leads)
         call = _checked(func, out_dims, sizes, where)
@@ -150,7 +151,7 @@ def apply_over_axes(func, a, axes):
         elif out.ndim == x.ndim - 1:
             x = manipulation.expand_dims(out, axis)
         else:
-            raise ValueError("function is not returning an array of the correct shape")
+            raise ValueError("function is not returning an array of the correct shape" + here())
     return x
 
 
@@ -172,7 +173,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
         default = 0
     else:
         raise ValueError(f"with {count} condition(s), either {count} or {count + 1} functions are "
-                         f"expected; got {len(funclist)}")
+                         f"expected; got {len(funclist)}{here()}")
 
     def value(f):
         out = f(x, *args, **kw) if callable(f) else f

@@ -13,6 +13,7 @@ import numpy as np
 from toile import lax
 from toile.api import vmap
 from toile.engine import dtypes
+from toile.engine.source import here
 from toile.numpy._promotion import (
     as_array,
     broadcast_shapes,
@@ -40,16 +41,16 @@ s_ = np.s_
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
     """Coordinate arrays of the grid spanned by one-dimensional arrays."""
     if not copy:
-        raise ValueError("jax.numpy.meshgrid only supports copy=True")
+        raise ValueError("jax.numpy.meshgrid only supports copy=True" + here())
     if indexing not in ("xy", "ij"):
         raise ValueError(
-            f"Valid values for indexing are 'xy' and 'ij', got {indexing}"
+            f"Valid values for indexing are 'xy' and 'ij', got {indexing}{here()}"
         )
     axes = [as_array("meshgrid", x, i) for i, x in enumerate(xi)]
     for x in axes:
         if x.ndim != 1:
             raise ValueError(
-                f"Arguments to jax.numpy.meshgrid must be 1D, got: {[a.shape for a in axes]}"
+                f"Arguments to jax.numpy.meshgrid must be 1D, got: {[a.shape for a in axes]}{here()}"
             )
     axes = [lax.reshape(x, (x.size,)) for x in axes]
     place = list(range(len(axes)))
@@ -97,10 +98,10 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """The matrix of powers of `x`, by default with the highest power first."""
     x = as_array("vander", x)
     if x.ndim != 1:
-        raise ValueError("x must be a one-dimensional array")
+        raise ValueError("x must be a one-dimensional array" + here())
     n = x.shape[0] if N is None else int(N)
     if n < 0:
-        raise ValueError("N must be nonnegative")
+        raise ValueError("N must be nonnegative" + here())
     exponents = lax.iota(default_int(), n)
     if not increasing:
         exponents = lax.sub(lax.full((n,), n - 1, default_int()), exponents)
@@ -158,7 +159,7 @@ def _range(s: slice, dtype_name: str) -> Any:
     start = 0 if s.start is None else s.start
     step = 1 if s.step is None else s.step
     if s.stop is None:
-        raise ValueError(f"{dtype_name}: needed slices with an end, got {s}")
+        raise ValueError(f"{dtype_name}: needed slices with an end, got {s}{here()}")
     if isinstance(step, complex):
         return linspace(start, s.stop, int(abs(step)))
     return arange(start, s.stop, step)
@@ -236,7 +237,7 @@ def _parsed(directive: str) -> tuple[int, int, int]:
     try:
         numbers = [int(n) for n in directive.split(",")]
     except ValueError:
-        raise ValueError(f"could not understand directive {directive!r}") from None
+        raise ValueError(f"could not understand directive {directive!r}{here()}") from None
     axis, ndmin, place = (*numbers, *(0, 1, -1)[len(numbers) :])
     return axis, ndmin, place
 

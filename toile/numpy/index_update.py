@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import indexing, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import (
     Array,
@@ -367,14 +368,14 @@ def put(a, ind, v, mode=None, *, inplace=True):
     """A copy of `a` with the flat positions `ind` set to `v`, repeated as needed."""
     if inplace:
         raise ValueError("put: arrays are immutable, needed inplace=False, got inplace=True "
-                         "(the result is a new array)")
+                         "(the result is a new array)" + here())
     check("put", a, ind, v)
     a, ind, v = arr(a), arr(ind), arr(v)
     ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
     if not a.size or not ind.size or not v.size:
         return a
     if mode not in (None, "clip", "wrap"):
-        raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}")
+        raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
     if mode == "wrap":
         ind = ufuncs_numeric.remainder(ind, a.size)
     else:
@@ -391,7 +392,7 @@ def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
     """A copy of `arr` with `values` written at `indices` along `axis`."""
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable, needed inplace=False, got "
-                         "inplace=True (the result is a new array)")
+                         "inplace=True (the result is a new array)" + here())
     check("put_along_axis", arr, indices, values)
     a, where = indexing.arr(arr), indexing.arr(indices)
     if axis is None:
@@ -400,7 +401,7 @@ def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
     axis = operator.index(axis) % a.ndim
     if where.ndim != a.ndim:
         raise ValueError("put_along_axis: needed indices of the rank of arr, got "
-                         f"{where.ndim} and {a.ndim}")
+                         f"{where.ndim} and {a.ndim}{here()}")
     key = tuple(where if d == axis else np.arange(n).reshape([-1 if k == d else 1
                 for k in range(a.ndim)]) for d, n in enumerate(a.shape))
     return update(a, key, values, "set", mode=mode)

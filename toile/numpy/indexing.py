@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile.engine.errors import NonConcreteBooleanIndexError
+from toile.engine.source import here
 from toile.numpy._helpers import (
     Array,
     DeviceArray,
@@ -45,10 +46,10 @@ def _as_index_array(i):
         i = np.asarray(i)
     if not isinstance(i, (Array, np.ndarray, np.generic)):
         raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and "
-                         f"integer or boolean arrays are valid indices. Got {i}")
+                         f"integer or boolean arrays are valid indices. Got {i}{here()}")
     if i.dtype.kind not in "iub" and not str(i.dtype).startswith(("int", "uint")):
         raise TypeError("Indexer must have integer or boolean type, got indexer with type "
-                        f"{i.dtype}")
+                        f"{i.dtype}{here()}")
     return i
 
 
@@ -57,7 +58,7 @@ def _components(idx):
     if isinstance(idx, list):
         raise TypeError(_NOT_A_TUPLE)
     if isinstance(idx, str):
-        raise TypeError(f"toile does not support string indexing; got idx={idx!r}")
+        raise TypeError(f"toile does not support string indexing; got idx={idx!r}{here()}")
     out = []
     for i in idx if isinstance(idx, tuple) else (idx,):
         if i is None or i is Ellipsis or isinstance(i, slice):
@@ -67,7 +68,7 @@ def _components(idx):
         elif isinstance(i, (int, np.integer)):
             out.append(int(i))
         elif isinstance(i, str):
-            raise TypeError(f"toile does not support string indexing; got idx={i!r}")
+            raise TypeError(f"toile does not support string indexing; got idx={i!r}{here()}")
         else:
             i = _as_index_array(i)
             if isinstance(i, np.ndarray) and i.ndim == 0 and i.dtype != np.bool_:
@@ -114,8 +115,9 @@ def _static_slice(s, axis, n, position):
         if any(isinstance(v, Tracer) for v in (s.start, s.stop, s.step)):
             raise IndexError(
                 f"Slice entries must be static integers. Got {s} at position {position} "
-                "(use lax.dynamic_slice or lax.dynamic_slice_in_dim for a traced start)") from None
-        raise TypeError(f"slice bounds must be integers, got {s}") from None
+                "(use lax.dynamic_slice or lax.dynamic_slice_in_dim for a traced start)" + here()
+            ) from None
+        raise TypeError(f"slice bounds must be integers, got {s}{here()}") from None
     return ("slice", axis, start, len(range(start, stop, step)), step)
 
 
@@ -127,12 +129,12 @@ def parse_index(shape, idx):
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
     if ellipses > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+        raise IndexError("an index can only have a single ellipsis ('...')" + here())
     consumed = sum(_consumed(i) for i in components)
     missing = len(shape) - consumed
     if missing < 0:
         raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, "
-                         f"but {consumed} were indexed")
+                         f"but {consumed} were indexed{here()}")
     if not ellipses:
         components.append(Ellipsis)
     entries, inserted, source, axis = [], [], 0, 0
@@ -151,7 +153,9 @@ def parse_index(shape, idx):
         elif type(i) is int:
             n = shape[source]
             if not -n <= i < n:
-                raise IndexError(f"index {i} is out of bounds for axis {source} with size {n}")
+                raise IndexError(
+                    f"index {i} is out of bounds for axis {source} with size {n}{here()}"
+                )
             entries.append(("int", axis, i + n if i < 0 else i))
             axis, source = axis + 1, source + 1
         elif type(i) is tuple and i[0] == "mask0":
@@ -162,7 +166,7 @@ def parse_index(shape, idx):
             mask, want = i[1], tuple(shape[source:source + i[1].ndim])
             if mask.shape != want:
                 raise IndexError("boolean index did not match shape of indexed array in index "
-                                 f"{position}: got {mask.shape}, expected {list(want)}")
+                                 f"{position}: got {mask.shape}, expected {list(want)}{here()}")
             for where in np.nonzero(mask):
                 entries.append(("array", axis, where.astype(np.int32)))
                 axis, source = axis + 1, source + 1

@@ -8,6 +8,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, indexing, manipulation
 from toile.numpy._helpers import Array, arr, canonical_axis, check, one, promote
@@ -24,10 +25,10 @@ def _operands(name, arrays):
     if isinstance(arrays, (Array, np.ndarray)):
         whole = arr(arrays)
         if whole.ndim == 0:
-            raise ValueError(f"{name}: needed a sequence of arrays, got an array of rank 0")
+            raise ValueError(f"{name}: needed a sequence of arrays, got an array of rank 0{here()}")
         return [whole[i] for i in range(whole.shape[0])]
     if isinstance(arrays, (int, float, complex)):
-        raise TypeError(f"{name}: needed a sequence of arrays, got {arrays!r}")
+        raise TypeError(f"{name}: needed a sequence of arrays, got {arrays!r}{here()}")
     xs = list(arrays)
     check(name, *xs)
     return xs
@@ -63,16 +64,16 @@ def concatenate(arrays, axis=0, dtype=None):
             return out
     xs = _operands("concatenate", arrays)
     if not xs:
-        raise ValueError("Need at least one array to concatenate.")
+        raise ValueError("Need at least one array to concatenate." + here())
     if axis is None:
         xs = [manipulation.ravel(x) for x in xs]
         axis = 0
     rank = np.ndim(xs[0])
     if rank == 0:
-        raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+        raise ValueError("Zero-dimensional arrays cannot be concatenated." + here())
     if any(np.ndim(x) != rank for x in xs):
         raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
-                        f"{', '.join(str(np.shape(x)) for x in xs)}.")
+                        f"{', '.join(str(np.shape(x)) for x in xs)}.{here()}")
     axis = canonical_axis(axis, rank)
     xs = _joined(xs, dtype)
     return xs[0] if len(xs) == 1 else lax.concatenate(xs, axis)
@@ -86,7 +87,7 @@ def concat(arrays, /, *, axis=0):
 def stack(arrays, axis=0, out=None, dtype=None):
     """The arrays, all of one shape, along a new axis."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.stack is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.stack is not supported." + here())
     if dtype is None:
         joined = _raw_join(np.stack, arrays, axis)
         if joined is not None:
@@ -98,11 +99,11 @@ def stack(arrays, axis=0, out=None, dtype=None):
         return manipulation.moveaxis(whole, 0, axis)
     xs = _operands("stack", arrays)
     if not xs:
-        raise ValueError("Need at least one array to stack.")
+        raise ValueError("Need at least one array to stack." + here())
     first = np.shape(xs[0])
     if any(np.shape(x) != first for x in xs):
         raise ValueError("All input arrays must have the same shape. Got "
-                         f"{', '.join(str(np.shape(x)) for x in xs)}.")
+                         f"{', '.join(str(np.shape(x)) for x in xs)}.{here()}")
     axis = canonical_axis(axis, len(first) + 1)
     xs = [lax.expand_dims(x, (axis,)) for x in _joined(xs, dtype)]
     return xs[0] if len(xs) == 1 else lax.concatenate(xs, axis)
@@ -146,14 +147,14 @@ def _block(xs, depth, rank):
 
 def _depth(xs):
     if isinstance(xs, tuple):
-        raise ValueError(f"jax.numpy.block does not allow tuples, got {xs}")
+        raise ValueError(f"jax.numpy.block does not allow tuples, got {xs}{here()}")
     if not isinstance(xs, list):
         return 0
     if not xs:
-        raise ValueError("jax.numpy.block does not allow empty list arguments")
+        raise ValueError("jax.numpy.block does not allow empty list arguments" + here())
     depths = {_depth(x) for x in xs}
     if len(depths) > 1:
-        raise ValueError("Mismatched list depths in jax.numpy.block")
+        raise ValueError("Mismatched list depths in jax.numpy.block" + here())
     return depths.pop() + 1
 
 
@@ -182,10 +183,12 @@ def _split(name, ary, indices_or_sections, axis):
     else:
         parts = h.static_int(indices_or_sections, f"in jax.numpy.{name} argument 1")
         if parts <= 0:
-            raise ValueError("number sections must be larger than 0.")
+            raise ValueError("number sections must be larger than 0." + here())
         each, rest = divmod(n, parts)
         if rest and name != "array_split":
-            raise ValueError(f"array split does not result in an equal division: rest is {rest}")
+            raise ValueError(
+                f"array split does not result in an equal division: rest is {rest}{here()}"
+            )
         sizes = [each + 1] * rest + [each] * (parts - rest)
         edges = [0, *np.cumsum(sizes).tolist()]
     sizes = [max(b - a, 0) for a, b in zip(edges, edges[1:])]
@@ -223,7 +226,7 @@ def unstack(x, /, *, axis=0):
     x = one("unstack", x)
     if x.ndim == 0:
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was "
-                         "passed.")
+                         "passed." + here())
     axis = canonical_axis(axis, x.ndim)
     return tuple(lax.squeeze(lax.slice_in_dim(x, i, i + 1, axis=axis), (axis,))
                  for i in range(x.shape[axis]))
@@ -274,9 +277,13 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
         if counts.size == 1 and total_repeat_length is None:
             return _repeat_equally(a, max(int(counts.reshape(())), 0), axis)
         if counts.ndim > 1:
-            raise ValueError(f"repeats must be a scalar or 1D array, got shape {counts.shape}")
+            raise ValueError(
+                f"repeats must be a scalar or 1D array, got shape {counts.shape}{here()}"
+            )
         if counts.size != 1 and counts.size != n:
-            raise ValueError(f"incompatible repeats: needed size 1 or {n}, got {counts.size}")
+            raise ValueError(
+                f"incompatible repeats: needed size 1 or {n}, got {counts.size}{here()}"
+            )
         rows = np.repeat(np.arange(n), np.broadcast_to(counts.reshape(-1), (n,)))
         if total_repeat_length is not None:
             missing = max(total_repeat_length - len(rows), 0)
@@ -348,9 +355,11 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
         obj = h.concrete(obj, "delete index")
         if obj.dtype == np.bool_ and obj.shape != (n,):
             raise ValueError("np.delete(arr, obj): for boolean indices, obj must be "
-                             "one-dimensional with length matching specified axis.")
+                             "one-dimensional with length matching specified axis." + here())
         if obj.dtype != np.bool_ and obj.size and not np.issubdtype(obj.dtype, np.integer):
-            raise ValueError("np.delete(arr, obj): for array obj must be integer or boolean")
+            raise ValueError(
+                "np.delete(arr, obj): for array obj must be integer or boolean" + here()
+            )
     if obj.dtype != np.bool_:
         if obj.size and (obj.min() < -n or obj.max() >= n):
             # out of range deletes the nearest element when scalar, nothing when an array
@@ -372,10 +381,10 @@ def insert(arr, obj, values, axis=None):
     n = a.shape[axis]
     where = np.arange(n)[obj] if isinstance(obj, slice) else h.arr(obj)
     if where.ndim > 1:
-        raise ValueError(f"insert: needed an index of rank 0 or 1, got shape {where.shape}")
+        raise ValueError(f"insert: needed an index of rank 0 or 1, got shape {where.shape}{here()}")
     values = manipulation.atleast_1d(values)
     if values.ndim > a.ndim:
-        raise ValueError(f"insert: needed values of rank <= {a.ndim}, got {values.ndim}")
+        raise ValueError(f"insert: needed values of rank <= {a.ndim}, got {values.ndim}{here()}")
     values = lax.expand_dims(values, tuple(range(a.ndim - values.ndim)))
     scalar = where.ndim == 0
     if scalar:

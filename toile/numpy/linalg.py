@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -73,9 +74,11 @@ def _matrix(name, a, square=False):
     a, = promote_inexact(*h.arrs(name, a))
     a = h.with_dtype(a, a.dtype, False)
     if a.ndim < 2:
-        raise ValueError(f"{name}: needed an array of rank >= 2, got shape {a.shape}")
+        raise ValueError(f"{name}: needed an array of rank >= 2, got shape {a.shape}{here()}")
     if square and a.shape[-1] != a.shape[-2]:
-        raise ValueError(f"Argument to {name} must have shape [..., n, n], got shape {a.shape}")
+        raise ValueError(
+            f"Argument to {name} must have shape [..., n, n], got shape {a.shape}{here()}"
+        )
     return a
 
 
@@ -98,9 +101,11 @@ def qr(a, mode="reduced"):
     """Orthonormal times upper triangular; mode is reduced, complete or r."""
     a = _matrix("jnp.linalg.qr", a)
     if mode == "raw":
-        raise NotImplementedError("qr: needed mode 'reduced', 'complete', 'r' or 'full', got 'raw'")
+        raise NotImplementedError(
+            "qr: needed mode 'reduced', 'complete', 'r' or 'full', got 'raw'" + here()
+        )
     if mode not in ("reduced", "complete", "full", "r"):
-        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
     q, r = lax.linalg.qr(a, full_matrices=mode in ("complete", "full"))
     return r if mode == "r" else QRResult(q, r)
 
@@ -160,7 +165,7 @@ def eigh(a, UPLO=None, symmetrize_input=True):
     """Eigenvalues in increasing order and eigenvectors of Hermitian matrices."""
     a = _matrix("jnp.linalg.eigh", a, square=True)
     if UPLO not in (None, "L", "U"):
-        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}{here()}")
     v, w = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
     return EighResult(w, v)
 
@@ -202,19 +207,21 @@ def solve(a, b):
     """x with a x = b; `b` is a vector if it has rank 1, else matrices."""
     a, b = promote_inexact(*h.arrs("jnp.linalg.solve", a, b))
     if a.ndim < 2:
-        raise ValueError(f"left hand array must be at least two dimensional; got a.shape={a.shape}")
+        raise ValueError(
+            f"left hand array must be at least two dimensional; got a.shape={a.shape}{here()}"
+        )
     if b.ndim < 1:
         raise ValueError("right hand array must be at least one dimensional; got "
-                         f"b.shape={b.shape}")
+                         f"b.shape={b.shape}{here()}")
     if a.shape[-1] != a.shape[-2]:
         raise ValueError("The arguments to solve must have shapes a=[..., m, m] and b=[..., m, k] "
-                         f"or b=[..., m]; got a={a.shape} and b={b.shape}")
+                         f"or b=[..., m]; got a={a.shape} and b={b.shape}{here()}")
     vector = b.ndim == 1
     if vector:
         b = lax.expand_dims(b, (1,))
     if b.shape[-2] != a.shape[-1]:
         raise ValueError(f"solve: needed b with {a.shape[-1]} rows, got a={a.shape} and "
-                         f"b={b.shape}")
+                         f"b={b.shape}{here()}")
     lead = manipulation.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = h.broadcast_to(a, (*lead, *a.shape[-2:]))
     b = h.broadcast_to(b, (*lead, *b.shape[-2:]))
@@ -243,7 +250,9 @@ def slogdet(a, *, method=None):
     """Sign and logarithm of the size of determinants."""
     a = _matrix("jnp.linalg.slogdet", a, square=True)
     if method not in (None, "lu", "qr"):
-        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.")
+        raise ValueError(
+            f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.{here()}"
+        )
     lead = a.shape[:-2]
     if a.shape[-1] == 0:
         real = h.dtypes.dtype_to_real(a.dtype)
@@ -334,7 +343,9 @@ def cond(x, p=None):
         r = ufuncs.divide(smallest, largest) if p == -2 else ufuncs.divide(largest, smallest)
     else:
         if x.shape[-1] != x.shape[-2]:
-            raise ValueError(f"cond: needed square matrices for p={p!r}, got shape {x.shape}")
+            raise ValueError(
+                f"cond: needed square matrices for p={p!r}, got shape {x.shape}{here()}"
+            )
         r = ufuncs.multiply(norm(x, p, axis=(-2, -1)), norm(inv(x), p, axis=(-2, -1)))
     bad = reductions.any(ufuncs.isnan(x), axis=(-2, -1))
     return selection.where(ufuncs.logical_and(ufuncs.isnan(r), ufuncs.logical_not(bad)), np.inf, r)
@@ -344,11 +355,13 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     """The x of least squared error in a x = b: (x, residuals, rank, singular values)."""
     a, b = promote_inexact(*h.arrs("jnp.linalg.lstsq", a, b))
     if a.ndim != 2:
-        raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional")
+        raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional{here()}")
     if b.ndim not in (1, 2):
-        raise TypeError(f"{b.ndim}-dimensional array given. Array must be one or two-dimensional")
+        raise TypeError(
+            f"{b.ndim}-dimensional array given. Array must be one or two-dimensional{here()}"
+        )
     if a.shape[0] != b.shape[0]:
-        raise ValueError("Leading dimensions of input arrays must match")
+        raise ValueError("Leading dimensions of input arrays must match" + here())
     m, n = a.shape
     vector = b.ndim == 1
     if vector:
@@ -385,7 +398,7 @@ def matrix_power(a, n):
     """Square matrices multiplied by themselves n times; negative n inverts first."""
     a = one("jnp.linalg.matrix_power", a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise TypeError(f"matrix_power: last two dimensions must be square; got {a.shape}")
+        raise TypeError(f"matrix_power: last two dimensions must be square; got {a.shape}{here()}")
     n = h.static_int(n, "exponent of jnp.linalg.matrix_power")
     if n == 0:
         return h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -404,13 +417,13 @@ def multi_dot(arrays, *, precision=None):
     """The product of several matrices, multiplied in the cheapest order."""
     arrays = h.arrs("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
-        raise ValueError("multi_dot requires at least two arrays")
+        raise ValueError("multi_dot requires at least two arrays" + here())
     if any(a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])):
         raise ValueError("First and last arrays in multi_dot must be 1D or 2D; got "
-                         f"{[a.shape for a in arrays]}")
+                         f"{[a.shape for a in arrays]}{here()}")
     if any(a.ndim != 2 for a in arrays[1:-1]):
         raise ValueError(f"Intermediate arrays in multi_dot must be 2D; got "
-                         f"{[a.shape for a in arrays]}")
+                         f"{[a.shape for a in arrays]}{here()}")
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     terms = [letters[i:i + 2] for i in range(len(arrays))]
     terms[0] = terms[0][1:] if arrays[0].ndim == 1 else terms[0]
@@ -425,7 +438,7 @@ def tensorinv(a, ind=2):
     a = one("tensorinv", a)
     ind = h.static_int(ind, "ind argument of jnp.linalg.tensorinv")
     if ind <= 0:
-        raise ValueError(f"ind must be a positive integer; got ind={ind}")
+        raise ValueError(f"ind must be a positive integer; got ind={ind}{here()}")
     left, right = a.shape[:ind], a.shape[ind:]
     size = int(np.prod(left))
     return lax.reshape(inv(lax.reshape(a, (size, a.size // max(size, 1)))), (*right, *left))
@@ -439,10 +452,10 @@ def tensorsolve(a, b, axes=None):
     out = a.shape[b.ndim:]
     if a.shape[:b.ndim] != b.shape:
         raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
-                         f"a.shape={a.shape}, b.shape={b.shape}")
+                         f"a.shape={a.shape}, b.shape={b.shape}{here()}")
     if int(np.prod(out)) != b.size:
         raise ValueError(f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]);"
-                         f" got a.shape={a.shape}, b.ndim={b.ndim}.")
+                         f" got a.shape={a.shape}, b.ndim={b.ndim}.{here()}")
     flat = lax.reshape(a, (b.size, b.size))
     return lax.reshape(solve(flat, lax.reshape(b, (b.size,))), out)
 
@@ -452,7 +465,7 @@ def cross(x1, x2, /, *, axis=-1):
     x1, x2 = h.arrs("jnp.linalg.cross", x1, x2)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
-                         f"have lengths {x1.shape[axis]} and {x2.shape[axis]}")
+                         f"have lengths {x1.shape[axis]} and {x2.shape[axis]}{here()}")
     return contractions.cross(x1, x2, axis=axis)
 
 
@@ -461,7 +474,7 @@ def outer(x1, x2, /):
     x1, x2 = h.arrs("jnp.linalg.outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} "
-                         f"{x2.ndim=}")
+                         f"{x2.ndim=}{here()}")
     return contractions.outer(x1, x2)
 
 

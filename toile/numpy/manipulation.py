@@ -10,6 +10,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, arr, canonical_axes, canonical_axis, check, one
 
@@ -59,18 +60,18 @@ def _new_shape(have, count, wanted):
     unknown = dims.count(-1)
     if unknown > 1:
         raise TypeError("can only specify one unknown axis size with a `-1` value, got "
-                        f"{wanted}")
+                        f"{wanted}{here()}")
     if any(d < -1 for d in dims):
-        raise TypeError(f"reshape: needed sizes >= -1, got {dims}")
+        raise TypeError(f"reshape: needed sizes >= -1, got {dims}{here()}")
     known = math.prod(d for d in dims if d != -1)
     if unknown:
         if known == 0 or count % known:
             raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape "
-                            f"{dims}: {count} is not divisible by {known}")
+                            f"{dims}: {count} is not divisible by {known}{here()}")
         return tuple(count // known if d == -1 else d for d in dims)
     if known != count:
         raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape {dims} "
-                        f"(size {known})")
+                        f"(size {known}){here()}")
     return dims
 
 
@@ -94,7 +95,9 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """`a` with a new shape of the same size; one size may be -1."""
     a = one("reshape", a)
     if copy is False:
-        raise ValueError("reshape: needed copy None or True, got False (results are new arrays)")
+        raise ValueError(
+            "reshape: needed copy None or True, got False (results are new arrays)" + here()
+        )
     dims = _new_shape(a.shape, a.size, shape)
     if order == "C":
         return a if dims == a.shape else _reshaped(a, dims)
@@ -102,15 +105,15 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
         flipped = lax.reshape(transpose(a), dims[::-1])
         return transpose(flipped)
     if order == "A":
-        raise NotImplementedError("np.reshape order=A is not implemented.")
-    raise ValueError(f"Unexpected value for 'order' argument: {order}.")
+        raise NotImplementedError("np.reshape order=A is not implemented." + here())
+    raise ValueError(f"Unexpected value for 'order' argument: {order}.{here()}")
 
 
 def ravel(a, order="C", *, out_sharding=None):
     """`a` as one axis, in C or F order."""
     a = one("ravel", a)
     if order == "K":
-        raise NotImplementedError("Ravel not implemented for order='K'.")
+        raise NotImplementedError("Ravel not implemented for order='K'." + here())
     return reshape(a, (a.size,), order)
 
 
@@ -124,7 +127,7 @@ def transpose(a, axes=None):
     full = tuple(i + n if i < 0 else i for i in perm)
     if sorted(full) != list(range(n)):
         raise TypeError("transpose permutation isn't a permutation of operand dimensions, got "
-                        f"permutation {perm} for operand shape {a.shape}.")
+                        f"permutation {perm} for operand shape {a.shape}.{here()}")
     return a if full == tuple(range(n)) else _permuted(a, full)
 
 
@@ -138,7 +141,7 @@ def matrix_transpose(x, /):
     x = one("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError("x must be at least two-dimensional for matrix_transpose; "
-                         f"got ndim={x.ndim}")
+                         f"got ndim={x.ndim}{here()}")
     return _permuted(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -158,9 +161,9 @@ def moveaxis(a, source, destination):
     a = one("moveaxis", a)
     src, dst = canonical_axes(source, a.ndim), canonical_axes(destination, a.ndim)
     if len(src) != len(dst):
-        raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)}")
+        raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)}{here()}")
     if len(set(src)) != len(src) or len(set(dst)) != len(dst):
-        raise ValueError(f"moveaxis: needed different axes, got {source} and {destination}")
+        raise ValueError(f"moveaxis: needed different axes, got {source} and {destination}{here()}")
     perm = [i for i in range(a.ndim) if i not in src]
     for d, s in sorted(zip(dst, src)):
         perm.insert(d, s)
@@ -173,7 +176,7 @@ def rollaxis(a, axis, start=0):
     axis = canonical_axis(axis, a.ndim)
     start = operator.index(start)
     if not -a.ndim <= start <= a.ndim:
-        raise ValueError(f"start={start!r} must satisfy {-a.ndim}<=start<={a.ndim}")
+        raise ValueError(f"start={start!r} must satisfy {-a.ndim}<=start<={a.ndim}{here()}")
     start += a.ndim if start < 0 else 0
     return moveaxis(a, axis, start - 1 if start > axis else start)
 
@@ -186,10 +189,10 @@ def squeeze(a, axis=None):
     else:
         axes = canonical_axes(axis, a.ndim)
         if len(set(axes)) != len(axes):
-            raise ValueError(f"dimensions are not unique: {axes}")
+            raise ValueError(f"dimensions are not unique: {axes}{here()}")
         if any(a.shape[i] != 1 for i in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to "
-                             f"one, got shape={a.shape} and dimensions={axes}")
+                             f"one, got shape={a.shape} and dimensions={axes}{here()}")
     if not axes:
         return a
     data = h.raw_buffer(a)
@@ -202,7 +205,7 @@ def expand_dims(a, axis):
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = canonical_axes(axis, a.ndim + count)
     if len(set(axes)) != len(axes):
-        raise ValueError(f"repeated axis in expand_dims: {axis}")
+        raise ValueError(f"repeated axis in expand_dims: {axis}{here()}")
     data = h.raw_buffer(a)
     return lax.expand_dims(a, axes) if data is None else h.wrap_raw(np.expand_dims(data, axes), a)
 
@@ -278,7 +281,7 @@ def rot90(m, k=1, axes=(0, 1)):
     m = one("rot90", m)
     i, j = (canonical_axis(a, m.ndim) for a in axes)
     if i == j:
-        raise ValueError("Axes must be different")
+        raise ValueError("Axes must be different" + here())
     k %= 4
     if k == 0:
         return m
@@ -321,7 +324,7 @@ def roll(a, shift, axis=None):
     elif h.is_concrete(shift):
         value = h.concrete(shift, "roll shift")
         if value.dtype.kind not in "iu":
-            raise TypeError(f"roll: needed an integer shift, got {value.dtype}")
+            raise TypeError(f"roll: needed an integer shift, got {value.dtype}{here()}")
         shifts = [int(s) for s in value.reshape(-1)]
     else:
         shifts = [shift[i] for i in range(shift.shape[0])] if shift.ndim else [shift]
@@ -330,7 +333,9 @@ def roll(a, shift, axis=None):
     elif len(axes) == 1:
         axes = axes * len(shifts)
     if len(shifts) != len(axes):
-        raise ValueError(f"roll: needed as many shifts as axes, got {len(shifts)} and {len(axes)}")
+        raise ValueError(
+            f"roll: needed as many shifts as axes, got {len(shifts)} and {len(axes)}{here()}"
+        )
     for s, i in zip(shifts, axes):
         if isinstance(s, Array) and h.is_concrete(s):
             s = int(h.concrete(s, "roll shift"))
@@ -343,7 +348,7 @@ def resize(a, new_shape):
     a = one("resize", a)
     dims = tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),)
     if any(d < 0 for d in dims):
-        raise ValueError("all elements of `new_shape` must be non-negative")
+        raise ValueError("all elements of `new_shape` must be non-negative" + here())
     count = math.prod(dims)
     if count == 0 or a.size == 0:
         return lax.full(dims, 0, a.dtype)

@@ -7,6 +7,7 @@ defined by them.
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import manipulation, reductions, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import canonical_axes, promote_inexact
@@ -27,7 +28,7 @@ def _vector(x, ord, axes, keepdims):
     if ord is None or ord == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(ord, str) and ord not in ("inf", "-inf"):
-        raise ValueError(f"Invalid order '{ord}' for vector norm.")
+        raise ValueError(f"Invalid order '{ord}' for vector norm.{here()}")
     size = ufuncs.absolute(x)
     if ord in (np.inf, "inf"):
         return reductions.amax(size, axis=axes, keepdims=keepdims, initial=0)
@@ -57,7 +58,7 @@ def _matrix(x, ord, axes, keepdims):
         out = pick(total, axis=compared, keepdims=True, **bound)
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in ("nuc", 2, -2):
-        raise ValueError(f"Invalid order '{ord}' for matrix norm.")
+        raise ValueError(f"Invalid order '{ord}' for matrix norm.{here()}")
     s = lax.linalg.svd(manipulation.moveaxis(x, axes, (-2, -1)), full_matrices=False,
                        compute_uv=False)
     s = s[0] if isinstance(s, (tuple, list)) else s
@@ -78,8 +79,10 @@ def norm(x, ord=None, axis=None, keepdims=False):
             return _euclidean(x, tuple(range(x.ndim)), keepdims)
         axes = tuple(range(x.ndim))
         if x.ndim not in (1, 2):
-            raise ValueError(f"Improper number of axes for norm: axis={axis}. Pass one axis to "
-                             "compute a vector-norm, or two axes to compute a matrix-norm.")
+            raise ValueError(
+                f"Improper number of axes for norm: axis={axis}. Pass one axis to "
+                "compute a vector-norm, or two axes to compute a matrix-norm." + here()
+            )
     else:
         axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
     if len(axes) == 1:
@@ -87,7 +90,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
     if len(axes) == 2 and axes[0] != axes[1]:
         return _matrix(x, ord, axes, keepdims)
     raise ValueError(f"Improper number of axes for norm: axis={axis}. Pass one axis to compute a "
-                     "vector-norm, or two axes to compute a matrix-norm.")
+                     "vector-norm, or two axes to compute a matrix-norm." + here())
 
 
 def matrix_norm(x, /, *, keepdims=False, ord="fro"):

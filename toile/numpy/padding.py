@@ -7,6 +7,7 @@ already padded; widths are static.
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, joining, quantiles, reductions, ufuncs
 from toile.numpy._helpers import arr, check
@@ -46,7 +47,7 @@ def _pairs(value, rank, name):
         rows = [r if len(r) == 2 else (r[0], r[0]) for r in rows]
         return rows * rank if len(rows) == 1 else rows
     raise ValueError(f"jnp.pad: {name} with nvals={len(rows)} is not valid for rank {rank}: needed "
-                     "a value, a pair, or a pair for each axis")
+                     "a value, a pair, or a pair for each axis" + here())
 
 
 def _widths(pad_width, rank):
@@ -54,11 +55,11 @@ def _widths(pad_width, rank):
     out = []
     for before, after in pairs:
         if any(np.asarray(v).dtype.kind not in "iu" for v in (before, after) if h.is_concrete(v)):
-            raise TypeError("`pad_width` must be of integral type.")
+            raise TypeError("`pad_width` must be of integral type." + here())
         out.append((h.static_int(before, "pad_width of jnp.pad"),
                     h.static_int(after, "pad_width of jnp.pad")))
     if any(v < 0 for pair in out for v in pair):
-        raise ValueError("index can't contain negative values")
+        raise ValueError("index can't contain negative values" + here())
     return out
 
 
@@ -97,7 +98,9 @@ def _wrap(x, widths):
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         if n == 0:
-            raise ValueError("can't extend empty axis using modes other than 'constant' or 'empty'")
+            raise ValueError(
+                "can't extend empty axis using modes other than 'constant' or 'empty'" + here()
+            )
         rows = np.arange(-before, n + after) % n
         x = joining._rows(x, rows.astype(np.int32), axis)
     return x
@@ -109,7 +112,9 @@ def _mirror(x, widths, mode, odd):
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         if n == 0 and (before or after):
-            raise ValueError("can't extend empty axis using modes other than 'constant' or 'empty'")
+            raise ValueError(
+                "can't extend empty axis using modes other than 'constant' or 'empty'" + here()
+            )
         if n == 1 and skip:
             # nothing to mirror: the edge itself is repeated
             x = _grow(x, joining.repeat(x, before, axis), joining.repeat(x, after, axis), axis)
@@ -158,7 +163,7 @@ def _ramp(x, widths, end_values):
 def _statistic(x, widths, mode, stat_length):
     pairs = _pairs(stat_length, x.ndim, "stat_length") if stat_length is not None else None
     if pairs and any(v <= 0 for pair in pairs for v in pair if v is not None):
-        raise ValueError(f"stat_length of 0 yields no value for padding: mode={mode!r}")
+        raise ValueError(f"stat_length of 0 yields no value for padding: mode={mode!r}{here()}")
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         low, high = pairs[axis] if pairs else (n, n)
@@ -194,10 +199,10 @@ def pad(array, pad_width, mode="constant", **kwargs):
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.")
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.{here()}")
     unknown = set(kwargs) - _OPTIONS[mode]
     if unknown:
-        raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}")
+        raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}{here()}")
     if mode in ("constant", "empty"):
         return _constant(x, widths, kwargs.get("constant_values", 0))
     if mode == "edge":
@@ -210,5 +215,5 @@ def pad(array, pad_width, mode="constant", **kwargs):
         return _statistic(x, widths, mode, kwargs.get("stat_length"))
     kind = kwargs.get("reflect_type", "even")
     if kind not in ("even", "odd"):
-        raise ValueError(f"pad: needed reflect_type 'even' or 'odd', got {kind!r}")
+        raise ValueError(f"pad: needed reflect_type 'even' or 'odd', got {kind!r}{here()}")
     return _mirror(x, widths, mode, kind == "odd")

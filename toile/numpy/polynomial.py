@@ -3,6 +3,7 @@
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -29,7 +30,7 @@ def _coefficients(name, *ps):
     ps = promote_inexact(*(manipulation.atleast_1d(arr(p)) for p in ps))
     for p in ps:
         if p.ndim != 1:
-            raise ValueError(f"{name}: needed coefficients of rank 1, got shape {p.shape}")
+            raise ValueError(f"{name}: needed coefficients of rank 1, got shape {p.shape}{here()}")
     return ps
 
 
@@ -107,7 +108,7 @@ def polyder(p, m=1):
     p, = _coefficients("polyder", p)
     m = h.static_int(m, "'m' argument of jnp.polyder")
     if m < 0:
-        raise ValueError("Order of derivative must be positive")
+        raise ValueError("Order of derivative must be positive" + here())
     if m == 0:
         return p
     n = p.shape[0]
@@ -123,12 +124,12 @@ def polyint(p, m=1, k=None):
     k = 0 if k is None else k
     p, k = promote_inexact(*h.arrs("polyint", p, k))
     if m < 0:
-        raise ValueError("Order of integral must be positive (see polyder)")
+        raise ValueError("Order of integral must be positive (see polyder)" + here())
     k = manipulation.atleast_1d(k)
     if k.shape == (1,):
         k = h.broadcast_to(k, (m,))
     if k.shape != (m,):
-        raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or m." + here())
     if m == 0:
         return p
     whole = joining.concatenate([p, k])
@@ -150,7 +151,7 @@ def poly(seq_of_zeros):
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
         z = linalg.eigvals(z)
     if z.ndim != 1:
-        raise ValueError("input must be 1d or non-empty square 2d array.")
+        raise ValueError("input must be 1d or non-empty square 2d array." + here())
     out = lax.full((1,), 1, z.dtype)
     for i in range(z.shape[0]):
         factor = lax.concatenate([lax.full((1,), 1, z.dtype), lax.reshape(lax.neg(z[i]), (1,))], 0)
@@ -162,7 +163,7 @@ def roots(p, *, strip_zeros=True):
     """The roots of a polynomial: eigenvalues of its companion matrix."""
     p, = promote_inexact(*h.arrs("roots", p))
     if p.ndim != 1:
-        raise ValueError("Input must be a rank-1 array.")
+        raise ValueError("Input must be a rank-1 array." + here())
     dtype = h.dtypes.to_complex_dtype(p.dtype)
     if p.size < 2:
         return lax.full((0,), 0, dtype)
@@ -195,24 +196,24 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     x, y = promote_inexact(x, y)
     deg = h.static_int(deg, "'deg' argument of jnp.polyfit")
     if deg < 0:
-        raise ValueError("expected deg >= 0")
+        raise ValueError("expected deg >= 0" + here())
     if x.ndim != 1:
-        raise TypeError("expected 1D vector for x")
+        raise TypeError("expected 1D vector for x" + here())
     if x.size == 0:
-        raise TypeError("expected non-empty vector for x")
+        raise TypeError("expected non-empty vector for x" + here())
     if y.ndim not in (1, 2):
-        raise TypeError("expected 1D or 2D array for y")
+        raise TypeError("expected 1D or 2D array for y" + here())
     if x.shape[0] != y.shape[0]:
-        raise TypeError("expected x and y to have same length")
+        raise TypeError("expected x and y to have same length" + here())
     if rcond is None:
         rcond = x.shape[0] * float(h.dtypes.finfo(x.dtype).eps)
     left, right = grids.vander(x, deg + 1), y
     if w is not None:
         w, = promote_inexact(arr(w))
         if w.ndim != 1:
-            raise TypeError("expected a 1-d array for weights")
+            raise TypeError("expected a 1-d array for weights" + here())
         if w.shape[0] != y.shape[0]:
-            raise TypeError("expected w and y to have the same length")
+            raise TypeError("expected w and y to have the same length" + here())
         left = ufuncs.multiply(left, lax.expand_dims(w, (1,)))
         right = ufuncs.multiply(right, w if y.ndim == 1 else lax.expand_dims(w, (1,)))
     scale = ufuncs.sqrt(reductions.sum(ufuncs.multiply(left, left), axis=0))
@@ -230,7 +231,7 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     else:
         if x.shape[0] <= deg + 1:
             raise ValueError("the number of data points must exceed order to scale the covariance "
-                             "matrix")
+                             "matrix" + here())
         factor = ufuncs.divide(residuals, x.shape[0] - (deg + 1))
         factor = factor[0] if y.ndim == 1 else factor
     if y.ndim == 1:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy._promotion import (
     COMPLEX,
     HALVES,
@@ -127,11 +128,11 @@ def _quantile(
     if method not in _METHODS:
         raise ValueError(
             "method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or "
-            "'inverted_cdf'"
+            "'inverted_cdf'" + here()
         )
     if weights is not None and method != "inverted_cdf":
         raise NotImplementedError(
-            f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights."
+            f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights.{here()}"
         )
     as_operand(name, q, 1)
     a, q = strengthen(inexact(name, a)), strengthen(inexact(name, q))
@@ -139,10 +140,10 @@ def _quantile(
         q = convert(q, np.dtype("float32"))  # positions in long arrays need more digits
     if a.dtype in COMPLEX:
         raise ValueError(
-            f"{name} does not support complex input, as the operation is poorly defined."
+            f"{name} does not support complex input, as the operation is poorly defined.{here()}"
         )
     if q.ndim > 1:
-        raise ValueError(f"q must be have rank <= 1, got shape {q.shape}")
+        raise ValueError(f"q must be have rank <= 1, got shape {q.shape}{here()}")
     axes = canonicalize_axes(axis, a.ndim)
     kept = tuple(n for i, n in enumerate(a.shape) if i not in axes)
     if weights is not None:
@@ -164,7 +165,7 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
         return weights
     if weights.shape != tuple(shape[i] for i in axes):
         raise ValueError(
-            f"quantile: needed weights of shape {shape} or of the reduced axes, got {weights.shape}"
+            f"quantile: needed weights of shape {shape} or of the reduced axes, got {weights.shape}{here()}"
         )
     return lax.broadcast_in_dim(weights, shape, axes)
 
@@ -189,7 +190,9 @@ def nanquantile(
 
 def _check_out(name: str, out: Any, overwrite_input: bool) -> None:
     if out is not None or overwrite_input:
-        raise ValueError(f"jax.numpy.{name} does not support overwrite_input=True or out != None")
+        raise ValueError(
+            f"jax.numpy.{name} does not support overwrite_input=True or out != None{here()}"
+        )
 
 
 def _fraction(name: str, q: Any) -> Any:

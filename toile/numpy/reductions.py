@@ -16,6 +16,7 @@ import numpy as np
 from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
+from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
     COMPLEX,
@@ -90,7 +91,7 @@ _ANY = _Kind("any", lax.reduce_or, lax.bitwise_or, lambda d: False, False, lax.r
 def no_out(name: str, out: Any) -> None:
     """Refuse an `out` argument: arrays are immutable."""
     if out is not None:
-        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
+        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.{here()}")
 
 
 def widened(dtype: Any) -> Any:
@@ -116,7 +117,7 @@ def checked_where(name: str, where: Any) -> Any:
     where = as_array(name, where)
     if where.dtype != BOOL:
         raise ValueError(
-            f"jnp.{name}: where must be None or a boolean array; got where.dtype={where.dtype!r}."
+            f"jnp.{name}: where must be None or a boolean array; got where.dtype={where.dtype!r}.{here()}"
         )
     return where
 
@@ -140,11 +141,11 @@ def _reduce(
         if where is not None:
             raise ValueError(
                 f"reduction operation {name} does not have an identity, so to use a where mask "
-                "one has to specify 'initial'"
+                "one has to specify 'initial'" + here()
             )
         if size_along(a.shape, axes) == 0:
             raise ValueError(
-                f"zero-size array to reduction operation {name} which has no identity"
+                f"zero-size array to reduction operation {name} which has no identity{here()}"
             )
     if dtype is not None:
         result_dtype = user_dtype(dtype, name)
@@ -162,7 +163,9 @@ def _reduce(
     if initial is not None:
         first = as_array(name, initial)
         if first.shape:
-            raise ValueError(f"initial value must be a scalar. Got array of shape {first.shape}")
+            raise ValueError(
+                f"initial value must be a scalar. Got array of shape {first.shape}{here()}"
+            )
         result = kind.combine(convert(first, work), result)
     if keepdims:
         result = lax.expand_dims(result, axes)
@@ -289,6 +292,7 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
             raise ValueError(
                 f"jax.numpy.{name} does not yet support real dtype parameters when computing the "
                 "variance of an array of complex values (take dtype=None, which gives a real one)."
+                + here()
             )
         return widened(dtype), dtype
     work = to_inexact(found)
@@ -314,7 +318,7 @@ def _variance(
     no_out(name, out)
     if correction is not None:
         if not isinstance(ddof, int) or ddof != 0:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
+            raise ValueError("ddof and correction can't be provided simultaneously." + here())
         ddof = correction
     work, result_dtype = _variance_dtypes(a.dtype, dtype, name)
     a = convert(a, work)
@@ -360,7 +364,7 @@ def std(
 ) -> Any:
     """The standard deviation of elements over `axis`: the square root of `var`."""
     if dtype is not None and user_dtype(dtype, "std") not in INEXACT:
-        raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}")
+        raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}{here()}")
     variance = _variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
     return lax.sqrt(variance)
 
@@ -386,12 +390,12 @@ def _weights_like(a: Any, axis: Any, weights: Any) -> Any:
     if weights.shape == a.shape:
         return weights
     if axis is None:
-        raise ValueError("Axis must be specified when shapes of a and weights differ.")
+        raise ValueError("Axis must be specified when shapes of a and weights differ." + here())
     axes = axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(canonicalize_axis(x, a.ndim) for x in axes)
     if weights.shape != tuple(a.shape[x] for x in axes):
         raise ValueError(
-            "Shape of weights must be consistent with shape of a along specified axis."
+            "Shape of weights must be consistent with shape of a along specified axis." + here()
         )
     order = tuple(int(i) for i in np.argsort(axes))
     ordered = lax.transpose(weights, order) if order != tuple(range(len(order))) else weights
@@ -410,7 +414,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
         axis = canonicalize_axis(axis, a.ndim)
         shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
     if a.shape[axis] == 0:
-        raise ValueError(f"attempt to get {name} of an empty sequence")
+        raise ValueError(f"attempt to get {name} of an empty sequence{here()}")
     result = search(a, axis, default_int())
     return lax.reshape(result, shape) if keepdims else result
 

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy._promotion import (
     COMPLEX,
     INEXACT,
@@ -136,7 +137,7 @@ def nanvar(
         if a.dtype in COMPLEX and dtype not in COMPLEX:
             raise ValueError(
                 "nanvar: needed a complex dtype for complex values, got "
-                f"{dtype} (take dtype=None, which gives a real result)"
+                f"{dtype} (take dtype=None, which gives a real result){here()}"
             )
     result_dtype = real_part(to_inexact(a.dtype)) if dtype is None else dtype
     work = widened(a.dtype if dtype is None else dtype)

@@ -10,6 +10,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_update, indexing, manipulation, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
@@ -60,10 +61,10 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ValueError("Either both or neither of the x and y arguments should be provided to "
-                         f"jax.numpy.where, got {x} and {y}.")
+                         f"jax.numpy.where, got {x} and {y}.{here()}")
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where "
-                         "function.")
+                         "function." + here())
     out = _raw_where(condition, x, y)
     if out is not None:
         return out
@@ -80,9 +81,9 @@ def select(condlist, choicelist, default=0):
     """For each element, the choice whose condition is the first to hold, else the default."""
     if len(condlist) != len(choicelist):
         raise ValueError("condlist must have length equal to choicelist "
-                         f"({len(condlist)} vs {len(choicelist)})")
+                         f"({len(condlist)} vs {len(choicelist)}){here()}")
     if len(condlist) == 0:
-        raise ValueError("condlist must be non-empty")
+        raise ValueError("condlist must be non-empty" + here())
     *choices, result = promote(*choicelist, default)
     for condition, choice in zip(reversed(list(condlist)), reversed(choices)):
         result = where(condition, choice, result)
@@ -92,22 +93,24 @@ def select(condlist, choicelist, default=0):
 def choose(a, choices, out=None, mode="raise"):
     """Elements of the array in `choices` that `a` names, place by place."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.choose is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.choose is not supported." + here())
     choices = list(choices)
     check("choose", a, *choices)
     a, count = arr(a), len(choices)
     if not h.issubdtype(a.dtype, np.integer):
-        raise ValueError("`a` array must be integer typed")
+        raise ValueError("`a` array must be integer typed" + here())
     if mode == "raise":
         values = h.concrete(a, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
         if values.size and (values.min() < 0 or values.max() >= count):
-            raise ValueError(f"invalid entry in choice array. Must be in [0, {count})")
+            raise ValueError(f"invalid entry in choice array. Must be in [0, {count}){here()}")
     elif mode == "wrap":
         a = ufuncs_numeric.remainder(a, count)
     elif mode == "clip":
         a = ufuncs_numeric.clip(a, 0, count - 1)
     else:
-        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+        raise ValueError(
+            f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'{here()}"
+        )
     choices = promote(*choices)
     result = choices[0]
     for i, choice in enumerate(choices[1:], 1):
@@ -132,7 +135,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
     """Elements of `a` at `indices` along `axis`; out of bounds gives NaN (or the least integer)."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.take is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.take is not supported." + here())
     if mode is None:
         taken = _raw_take(a, indices, axis)
         if taken is not None:
@@ -144,17 +147,17 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     axis = canonical_axis(axis, a.ndim)
     n, wrap = a.shape[axis], True
     if not h.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"take requires integer indices, got {indices.dtype}")
+        raise TypeError(f"take requires integer indices, got {indices.dtype}{here()}")
     if mode is None or mode == "fill":
         mode = lax.GatherScatterMode.FILL_OR_DROP
     elif mode == "raise":
-        raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
+        raise NotImplementedError("The 'raise' mode to jnp.take is not supported." + here())
     elif mode == "wrap":
         indices, mode = ufuncs_numeric.remainder(indices, n), "promise_in_bounds"
     elif mode == "clip":
         wrap = False
     if n == 0 and indices.size:
-        raise IndexError("take: needed a non-empty axis to take from, got length 0")
+        raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
     if indices.ndim == 0 and isinstance(indices, np.ndarray):
         indices = arr(indices)
     return indexing.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
@@ -183,16 +186,16 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     a, index = h.arr(arr), h.arr(indices)
     if not h.issubdtype(index.dtype, np.integer):
         raise TypeError("take_along_axis indices must be of integer type, got "
-                        f"{index.dtype}")
+                        f"{index.dtype}{here()}")
     if axis is None:
         if index.ndim != 1:
             raise ValueError("take_along_axis indices must be 1D if axis=None, got shape "
-                             f"{index.shape}")
+                             f"{index.shape}{here()}")
         return take_along_axis(lax.reshape(a, (a.size,)), index, 0, mode, fill_value,
                                wrap_negative_indices=wrap_negative_indices)
     if a.ndim != index.ndim:
         raise ValueError("indices and arr must have the same number of dimensions; "
-                         f"{index.ndim} vs. {a.ndim}")
+                         f"{index.ndim} vs. {a.ndim}{here()}")
     axis = canonical_axis(axis, a.ndim)
     if mode is None:
         out = _raw_take_along(a, index, axis) if fill_value is None else None
@@ -219,10 +222,10 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
 def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     """Slices of `a` along `axis` where the rank-1 condition holds."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.compress is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.compress is not supported." + here())
     condition = one("compress", condition)
     if condition.ndim != 1:
-        raise ValueError("condition must be a 1D array")
+        raise ValueError("condition must be a 1D array" + here())
     a = one("compress", a)
     if axis is None:
         a, axis = lax.reshape(a, (a.size,)), 0
@@ -231,7 +234,7 @@ def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     keep = as_condition(condition)
     extra = keep[n:]
     if extra.size and h.is_concrete(extra) and h.concrete(extra, "condition").any():
-        raise ValueError("condition contains entries that are out of bounds")
+        raise ValueError("condition contains entries that are out of bounds" + here())
     rows = nonzero(keep[:n], size=size, fill_value=n)[0]
     picked = indexing.get(a, (slice(None),) * axis + (rows,), mode="fill", fill_value=fill_value)
     return picked
@@ -248,13 +251,15 @@ def place(arr, mask, vals, *, inplace=True):
     check("place", arr, mask, vals)
     if inplace:
         raise ValueError("place: arrays are immutable, needed inplace=False, got inplace=True "
-                         "(the result is a new array)")
+                         "(the result is a new array)" + here())
     a, mask, vals = h.arr(arr), as_condition(mask), manipulation.ravel(vals)
     if a.size != mask.size:
-        raise ValueError(f"place: needed arr and mask of one size, got {a.size} and {mask.size}")
+        raise ValueError(
+            f"place: needed arr and mask of one size, got {a.size} and {mask.size}{here()}"
+        )
     if not vals.size:
         if mask.size and bool(h.concrete(mask, "mask").any()):
-            raise ValueError("place: needed values to insert, got none")
+            raise ValueError("place: needed values to insert, got none" + here())
         return a
     if not a.size:
         return a
@@ -271,7 +276,7 @@ def place(arr, mask, vals, *, inplace=True):
 def _fill_values(fill_value, rank):
     values = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * rank
     if len(values) != rank:
-        raise ValueError(f"nonzero: needed {rank} fill values, got {len(values)}")
+        raise ValueError(f"nonzero: needed {rank} fill values, got {len(values)}{here()}")
     return values
 
 
@@ -284,7 +289,7 @@ def nonzero(a, *, size=None, fill_value=None):
     a = one("nonzero", a)
     if a.ndim == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
-                         "jnp.atleast_1d(scalar).nonzero() instead.")
+                         "jnp.atleast_1d(scalar).nonzero() instead." + here())
     dtype = h.index_dtype()
     if size is None:
         found = np.nonzero(h.concrete(
@@ -334,7 +339,7 @@ def unravel_index(indices, shape):
     check("unravel_index", indices)
     indices = arr(indices)
     if not h.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}")
+        raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}{here()}")
     dims = tuple(operator.index(n) for n in (shape if np.iterable(shape) else (shape,)))
     total = math.prod(dims)
     flat = where(ufuncs.less(indices, 0), ufuncs.add(indices, total), indices)
@@ -351,25 +356,25 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     """Flat indices of coordinates in an array of shape `dims`."""
     dims = tuple(operator.index(n) for n in dims)
     if len(multi_index) != len(dims):
-        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
+        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}{here()}")
     check("ravel_multi_index", *multi_index)
     columns = [arr(i) for i in multi_index]
     if any(not h.issubdtype(c.dtype, np.integer) for c in columns):
-        raise TypeError("only int indices permitted")
+        raise TypeError("only int indices permitted" + here())
     if mode == "raise":
         for c, n in zip(columns, dims):
             values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "
                                    "(use mode='clip' or mode='wrap')")
             if ((values < 0) | (values >= n)).any():
-                raise ValueError("invalid entry in coordinates array")
+                raise ValueError("invalid entry in coordinates array" + here())
     elif mode == "clip":
         columns = [ufuncs_numeric.clip(c, 0, n - 1) for c, n in zip(columns, dims)]
     elif mode == "wrap":
         columns = [ufuncs_numeric.remainder(c, n) for c, n in zip(columns, dims)]
     else:
-        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'{here()}")
     if order not in ("C", "F"):
-        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")
     pairs = list(zip(columns, dims))
     stride, total = 1, 0
     for c, n in reversed(pairs) if order == "C" else pairs:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import indexing, joining, manipulation, reductions, selection, sorting, ufuncs
 from toile.numpy._helpers import arr, canonical_axis, check, one, promote
@@ -99,7 +100,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     if rows.shape[0] == 0:
         if size and fill_value is None:
             raise ValueError("jnp.unique: for zero-sized input with nonzero size argument, "
-                             "fill_value must be specified")
+                             "fill_value must be specified" + here())
         values = lax.full((size or 0, rows.shape[1]), 0 if fill_value is None else fill_value,
                           ar.dtype)
         index = counts = lax.full((size or 0,), 0, dtype)
@@ -148,7 +149,7 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
     check("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ValueError(f"isin: needed method auto, compare_all, binary_search or sort, got "
-                         f"{method!r}")
+                         f"{method!r}{here()}")
     x, tests = promote(element, test_elements)
     tests = lax.reshape(tests, (tests.size,))
     if not x.size or not tests.size:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, indexing, manipulation, selection, ufuncs
 from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
@@ -22,9 +23,9 @@ __all__ = [
 def _refuse(name, kind, order):
     if kind is not None:
         raise ValueError(f"'kind' argument to {name} is not supported. Use stable=True or "
-                         "stable=False to specify sort stability.")
+                         "stable=False to specify sort stability." + here())
     if order is not None:
-        raise ValueError(f"'order' argument to {name} is not supported.")
+        raise ValueError(f"'order' argument to {name} is not supported.{here()}")
 
 
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
@@ -61,9 +62,9 @@ def lexsort(keys, axis=-1):
     keys = [arr(k) for k in keys]
     check("lexsort", *keys)
     if not keys:
-        raise TypeError("need sequence of keys with len > 0 in lexsort")
+        raise TypeError("need sequence of keys with len > 0 in lexsort" + here())
     if len({k.shape for k in keys}) > 1:
-        raise ValueError("all keys need to be the same shape")
+        raise ValueError("all keys need to be the same shape" + here())
     if keys[0].ndim == 0:
         return lax.full((), 0, h.index_dtype())
     axis = canonical_axis(axis, keys[0].ndim)
@@ -82,7 +83,7 @@ def partition(a, kth, axis=-1):
     a = one("partition", a)
     axis, n, k = _kth("partition", a, kth, axis)
     if h.issubdtype(a.dtype, np.complexfloating):
-        raise NotImplementedError("jnp.partition for complex dtype is not implemented.")
+        raise NotImplementedError("jnp.partition for complex dtype is not implemented." + here())
     whole = sort(a, axis)
     return lax.concatenate([lax.slice_in_dim(whole, 0, k + 1, axis=axis),
                             lax.rev(lax.slice_in_dim(whole, k + 1, n, axis=axis), (axis,))], axis)
@@ -93,7 +94,7 @@ def argpartition(a, kth, axis=-1):
     a = one("argpartition", a)
     axis, n, k = _kth("argpartition", a, kth, axis)
     if h.issubdtype(a.dtype, np.complexfloating):
-        raise NotImplementedError("jnp.argpartition for complex dtype is not implemented.")
+        raise NotImplementedError("jnp.argpartition for complex dtype is not implemented." + here())
     whole = argsort(a, axis)
     return lax.concatenate([lax.slice_in_dim(whole, 0, k + 1, axis=axis),
                             lax.rev(lax.slice_in_dim(whole, k + 1, n, axis=axis), (axis,))], axis)
@@ -140,12 +141,12 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     check("searchsorted", a, v)
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
-                         "['left', 'right'].")
+                         "['left', 'right']." + here())
     if method not in _METHODS:
         raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
-                         f"{list(_METHODS[1:])}.")
+                         f"{list(_METHODS[1:])}.{here()}")
     if np.ndim(a) != 1:
-        raise ValueError("a should be 1-dimensional")
+        raise ValueError("a should be 1-dimensional" + here())
     if sorter is not None:
         a = indexing.get(arr(a), (arr(sorter),))
     a, v = promote(a, v)
@@ -186,7 +187,7 @@ def digitize(x, bins, right=False, *, method=None):
     right = bool(h.concrete(right, "right argument of jnp.digitize"))
     bins = arr(bins)
     if bins.ndim != 1:
-        raise ValueError(f"digitize: bins must be a 1-dimensional array; got {bins.shape}")
+        raise ValueError(f"digitize: bins must be a 1-dimensional array; got {bins.shape}{here()}")
     n = bins.shape[0]
     if n == 0:
         return lax.full(manipulation.shape(x), 0, h.index_dtype())

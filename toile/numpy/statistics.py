@@ -10,6 +10,7 @@ from builtins import range as builtin_range
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -36,9 +37,9 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     check("bincount", x)
     x = arr(x)
     if not h.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
-        raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}")
+        raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}{here()}")
     if x.ndim != 1:
-        raise ValueError("only 1-dimensional input supported.")
+        raise ValueError("only 1-dimensional input supported." + here())
     minlength = h.static_int(minlength, "'minlength' argument of jnp.bincount")
     if length is None:
         values = h.concrete(x, "x argument of jnp.bincount (pass a static length to use it under "
@@ -50,7 +51,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
         weights = lax.full(x.shape, 1, h.index_dtype())
     elif np.shape(weights) != x.shape:
         raise ValueError(f"shape of weights must match shape of x, got {np.shape(weights)} and "
-                         f"{x.shape}")
+                         f"{x.shape}{here()}")
     weights = arr(weights)
     if weights.dtype == np.bool_:
         weights = lax.convert_element_type(weights, h.index_dtype())
@@ -64,7 +65,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
 def histogram_bin_edges(a, bins=10, range=None, weights=None):
     """The edges of the bins that histogram would use."""
     if isinstance(bins, str):
-        raise NotImplementedError("string values for `bins` not implemented.")
+        raise NotImplementedError("string values for `bins` not implemented." + here())
     a = manipulation.ravel(a)
     dtype = h.dtypes.to_inexact_dtype(h.result_type(a))
     if np.ndim(bins) == 1:
@@ -98,7 +99,7 @@ def histogram(a, bins=10, range=None, weights=None, density=None):
     else:
         check("histogram", a, weights)
         if np.shape(a) != np.shape(weights):
-            raise ValueError("weights should have the same shape as a.")
+            raise ValueError("weights should have the same shape as a." + here())
         a, weights = h.promote(a, weights)
     edges = histogram_bin_edges(a, bins, range, weights)
     a, weights = manipulation.ravel(a), manipulation.ravel(weights)
@@ -118,18 +119,18 @@ def histogramdd(sample, bins=10, range=None, weights=None, density=None):
     else:
         sample, weights = promote_inexact(sample, weights)
         if weights.shape != sample.shape[:1]:
-            raise ValueError("should have one weight for each sample.")
+            raise ValueError("should have one weight for each sample." + here())
     if sample.ndim != 2:
-        raise ValueError(f"histogramdd: needed samples of shape (N, D), got {sample.shape}")
+        raise ValueError(f"histogramdd: needed samples of shape (N, D), got {sample.shape}{here()}")
     count, rank = sample.shape
     if range is not None and (len(range) != rank or any(
             r is not None and np.shape(r)[0] != 2 for r in range)):
         raise ValueError(f"For sample.shape={sample.shape}, range must be a sequence of {rank} "
-                         f"pairs or Nones; got range={range}")
+                         f"pairs or Nones; got range={range}{here()}")
     if not isinstance(bins, (list, tuple)) and np.ndim(bins) == 0:
         bins = [bins] * rank
     if len(bins) != rank:
-        raise ValueError("should be a bin for each dimension.")
+        raise ValueError("should be a bin for each dimension." + here())
     edges, places, sizes = [], [], []
     for d, each in enumerate(bins):
         column = sample[:, d]
@@ -174,11 +175,11 @@ def _observation_weights(fweights, aweights, count):
             continue
         check("cov", given)
         if np.ndim(given) > 1:
-            raise RuntimeError(f"cannot handle multidimensional {name}")
+            raise RuntimeError(f"cannot handle multidimensional {name}{here()}")
         if np.shape(given)[0] != count:
-            raise RuntimeError(f"incompatible numbers of samples and {name}")
+            raise RuntimeError(f"incompatible numbers of samples and {name}{here()}")
         if name == "fweights" and not h.issubdtype(h.result_type(given), np.integer):
-            raise TypeError("fweights must be integer.")
+            raise TypeError("fweights must be integer." + here())
         given = ufuncs.absolute(given)
         w = given if w is None else ufuncs.multiply(w, given)
     return w
@@ -189,11 +190,11 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     if y is not None:
         m, y = promote_inexact(*h.arrs("cov", m, y))
         if y.ndim > 2:
-            raise ValueError("y has more than 2 dimensions")
+            raise ValueError("y has more than 2 dimensions" + here())
     else:
         m, = promote_inexact(*h.arrs("cov", m))
     if m.ndim > 2:
-        raise ValueError("m has more than 2 dimensions")
+        raise ValueError("m has more than 2 dimensions" + here())
     if dtype is not None:
         m = lax.convert_element_type(m, dtype)
     x = manipulation.atleast_2d(m)
@@ -245,18 +246,18 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`."""
     check("interp", x, xp, fp)
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
-        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size" + here())
     for value in (left, right):
         if isinstance(value, str) and value != "extrapolate":
             raise ValueError(f"the only valid string value of `left` or `right` is 'extrapolate', "
-                             f"but got: {value!r}")
+                             f"but got: {value!r}{here()}")
     x, xp = promote_inexact(x, xp)
     fp, = promote_inexact(fp)
     if h.issubdtype(x.dtype, np.complexfloating):
-        raise ValueError("jnp.interp: complex x values not supported.")
+        raise ValueError("jnp.interp: complex x values not supported." + here())
     if period is not None:
         if np.ndim(period):
-            raise ValueError(f"period must be a scalar; got {period}")
+            raise ValueError(f"period must be a scalar; got {period}{here()}")
         period = ufuncs.absolute(period)
         x, xp = ufuncs_numeric.remainder(x, period), ufuncs_numeric.remainder(xp, period)
         xp, order = lax.sort((xp, lax.iota(np.int32, xp.shape[0])), num_keys=1)
@@ -290,11 +291,13 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 def _convolve(name, a, v, mode, precision, preferred):
     """Sum over j of a[i - j] v[j]: a one-channel convolution with `v` reversed."""
     if a.ndim != 1 or v.ndim != 1:
-        raise ValueError(f"{name}() only support 1-dimensional inputs.")
+        raise ValueError(f"{name}() only support 1-dimensional inputs.{here()}")
     if not a.size or not v.size:
-        raise ValueError(f"{name}: inputs cannot be empty, got shapes {a.shape} and {v.shape}.")
+        raise ValueError(
+            f"{name}: inputs cannot be empty, got shapes {a.shape} and {v.shape}.{here()}"
+        )
     if mode not in ("full", "same", "valid"):
-        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+        raise ValueError("mode must be one of ['full', 'same', 'valid']" + here())
     flipped = a.shape[0] < v.shape[0]
     if flipped:
         a, v = v, a

@@ -10,6 +10,7 @@ import string
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, diagonals, manipulation
 from toile.numpy._helpers import check, promote
@@ -40,11 +41,11 @@ def _normal_form(subscripts, ranks):
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ValueError(f"einsum: needed {len(terms)} operands for {subscripts!r}, got "
-                         f"{len(ranks)}")
+                         f"{len(ranks)}{here()}")
     for c in text.replace("->", "").replace(",", "").replace("...", ""):
         if not c.isalpha():
             raise ValueError(f"einsum: needed letters in the subscripts, got {c!r} in "
-                             f"{subscripts!r}")
+                             f"{subscripts!r}{here()}")
     used = set(text)
     spare = [c for c in string.ascii_letters + "".join(map(chr, range(192, 400)))
              if c not in used]
@@ -57,7 +58,7 @@ def _normal_form(subscripts, ranks):
         t = t.replace("...", dots[widest - width:])
         if len(t) != rank or width < 0:
             raise ValueError(f"einsum: needed {len(t)} axes for {t!r} in {subscripts!r}, got an "
-                             f"operand of rank {rank}")
+                             f"operand of rank {rank}{here()}")
         full.append(t)
     if arrow:
         out = out.replace("...", dots)
@@ -67,7 +68,7 @@ def _normal_form(subscripts, ranks):
                                     and c not in dots))
     if len(set(out)) != len(out) or set(out) - set("".join(full)):
         raise ValueError(f"einsum: needed output labels that are distinct and occur in the inputs, "
-                         f"got {out!r} in {subscripts!r}")
+                         f"got {out!r} in {subscripts!r}{here()}")
     return full, out
 
 
@@ -78,7 +79,7 @@ def _sizes(terms, shapes, subscripts):
             have = sizes.get(c, 1)
             if have != 1 and n != 1 and have != n:
                 raise ValueError(f"einsum: size of label {c!r} ({n}) does not match previous terms "
-                                 f"({have}) in {subscripts!r}")
+                                 f"({have}) in {subscripts!r}{here()}")
             sizes[c] = n if have == 1 else have
     return sizes
 
@@ -173,7 +174,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     >>> einsum("ij,jk->ik", a, b)        # a matrix product
     """
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.einsum is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.einsum is not supported." + here())
     if not isinstance(subscripts, str):
         subscripts, operands = _from_sublists((subscripts, *operands))
     check("einsum", *operands)

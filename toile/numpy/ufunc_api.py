@@ -16,6 +16,7 @@ import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine.source import here
 from toile.numpy import cumulative, reductions
 from toile.numpy import ufuncs as _u
 from toile.numpy import ufuncs_numeric as _n
@@ -52,7 +53,9 @@ class _Methods:
 
     def _binary(self, method: str) -> None:
         if self.nin != 2:
-            raise ValueError(f"{method}: needed a function of two arguments, got {self.name}")
+            raise ValueError(
+                f"{method}: needed a function of two arguments, got {self.name}{here()}"
+            )
 
     def _start(self, x: Any, dtype: Any) -> Any:
         """Elements in the dtype in which results come back, so that a carry keeps its dtype."""
@@ -71,12 +74,12 @@ class _Methods:
         if initial is None and self.identity is None and where is not None:
             raise ValueError(
                 f"reduction operation {self.name} does not have an identity, so to use a where "
-                "mask one has to specify 'initial'."
+                "mask one has to specify 'initial'." + here()
             )
         a = self._start(a, dtype)
         axes = canonicalize_axes(axis, a.ndim)
         if len(axes) > 1 and self.identity is None and initial is None and axis is not None:
-            raise ValueError(f"reduction operation {self.name} is not reorderable")
+            raise ValueError(f"reduction operation {self.name} is not reorderable{here()}")
         kept = tuple(i for i in range(a.ndim) if i not in axes)
         shape = tuple(a.shape[i] for i in kept)
         rows = (math.prod(a.shape[i] for i in axes), *shape)
@@ -93,7 +96,7 @@ class _Methods:
         first = self.identity if initial is None else initial
         if first is None:
             if rows.shape[0] == 0:
-                raise ValueError(f"zero-size array to reduction operation {self.name}")
+                raise ValueError(f"zero-size array to reduction operation {self.name}{here()}")
             carry = lax.index_in_dim(rows, 0, keepdims=False)
             rows = lax.slice_in_dim(rows, 1, rows.shape[0])
         else:
@@ -111,7 +114,7 @@ class _Methods:
         self._binary("accumulate")
         reductions.no_out(f"{self.name}.accumulate", out)
         if axis is None or isinstance(axis, tuple):
-            raise ValueError("accumulate does not allow multiple axes")
+            raise ValueError("accumulate does not allow multiple axes" + here())
         a = self._start(a, dtype)
         axis = canonicalize_axis(axis, a.ndim)
         rows = _to_front(a, axis)
@@ -134,7 +137,7 @@ class _Methods:
         reductions.no_out(f"{self.name}.reduceat", out)
         a, begin = self._start(a, dtype), as_array(self.name, indices, 1)
         if begin.ndim != 1:
-            raise ValueError(f"reduceat: needed indices of rank 1, got shape {begin.shape}")
+            raise ValueError(f"reduceat: needed indices of rank 1, got shape {begin.shape}{here()}")
         axis = canonicalize_axis(axis, a.ndim)
         rows = _to_front(a, axis)
         n, k = rows.shape[0], begin.shape[0]
@@ -163,7 +166,7 @@ class _Methods:
             raise NotImplementedError(
                 f"{self.name}.at: arrays are immutable and are not updated in place (pass "
                 "inplace=False and use the result: "
-                f"arr = jnp.{self.name}.at(arr, ind, val, inplace=False))"
+                f"arr = jnp.{self.name}.at(arr, ind, val, inplace=False)){here()}"
             )
         a = as_array(self.name, a)
         if b is None:
@@ -232,9 +235,9 @@ class ufunc(metaclass=_UfuncMeta):
 
     def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
         if out is not None:
-            raise NotImplementedError(f"out argument of {self}")
+            raise NotImplementedError(f"out argument of {self}{here()}")
         if where is not None:
-            raise NotImplementedError(f"where argument of {self}")
+            raise NotImplementedError(f"where argument of {self}{here()}")
         check_arraylike(self.__name__, *args)
         arrays = [as_array(self.__name__, x) for x in args]
         if self._whole is not None:

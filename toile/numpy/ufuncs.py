@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
     COMPLEX,
@@ -108,7 +109,7 @@ def fabs(x: Any, /) -> Any:
     """The magnitude of a real x, as a float."""
     x = inexact("fabs", x)
     if x.dtype in COMPLEX:
-        raise TypeError("ufunc 'fabs' does not support complex dtypes")
+        raise TypeError("ufunc 'fabs' does not support complex dtypes" + here())
     return lax.abs(x)
 
 

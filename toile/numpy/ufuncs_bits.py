@@ -12,6 +12,7 @@ import numpy as np
 from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
+from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
     COMPLEX,
@@ -51,7 +52,7 @@ def signbit(x: Any, /) -> Any:
     x = as_array("signbit", x)
     dtype = x.dtype
     if dtype in COMPLEX:
-        raise ValueError(f"jax.numpy.signbit is not well defined for {dtype}")
+        raise ValueError(f"jax.numpy.signbit is not well defined for {dtype}{here()}")
     if dtype in INEXACT:
         bits = _bits_of(x)
         return lax.lt(bits, _zero(bits))
@@ -64,7 +65,7 @@ def copysign(x1: Any, x2: Any, /) -> Any:
     """|x1| with the sign of x2."""
     x1, x2 = inexact_pair("copysign", x1, x2)
     if x1.dtype in COMPLEX:
-        raise TypeError("copysign does not support complex-valued inputs")
+        raise TypeError("copysign does not support complex-valued inputs" + here())
     magnitude = lax.abs(x1)
     if not magnitude.shape and x2.shape:
         magnitude = lax.broadcast(magnitude, x2.shape)
@@ -112,7 +113,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     """The mantissa in [0.5, 1) and the exponent of 2 that make x."""
     x = inexact("frexp", x)
     if x.dtype in COMPLEX:
-        raise TypeError("frexp does not support complex-valued inputs")
+        raise TypeError("frexp does not support complex-valued inputs" + here())
     return _frexp(convert(x, x.dtype))
 
 
@@ -120,7 +121,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     """x1 times 2 to the whole power x2."""
     x1, x2 = as_array("ldexp", x1), as_array("ldexp", x2, 1)
     if x2.dtype in INEXACT or x1.dtype in COMPLEX:
-        raise ValueError(f"ldexp not supported for input types {(x1.dtype, x2.dtype)}")
+        raise ValueError(f"ldexp not supported for input types {(x1.dtype, x2.dtype)}{here()}")
     dtype = to_inexact(x1.dtype)
     x1, x2 = pair("ldexp", convert(x1, dtype), convert(x2, dtype))
     x1, x2 = full_pair("ldexp", x1, x2)
@@ -138,7 +139,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
 def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     """The fractional and the whole part of x."""
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.modf is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.modf is not supported." + here())
     x = inexact("modf", x)
     whole = select(lax.ge(x, _zero(x)), lax.floor(x), lax.ceil(x))
     return lax.sub(x, whole), whole
@@ -148,7 +149,7 @@ def spacing(x: Any, /) -> Any:
     """The distance from x to the next floating-point number away from zero."""
     x = inexact("spacing", x)
     if x.dtype in COMPLEX:
-        raise ValueError("jnp.spacing is not defined for complex inputs.")
+        raise ValueError("jnp.spacing is not defined for complex inputs." + here())
     away = copysign(convert(np.inf, x.dtype), x)
     gap = lax.sub(lax.nextafter(x, away), x)
     tiny = literal(float(dtypes.finfo(x.dtype).smallest_subnormal), x.dtype)

@@ -17,6 +17,7 @@ from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.numpy._promotion import (
     BOOL,
@@ -68,7 +69,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Any:
     if dtype in UNSIGNED_INTEGERS:
         return lax.div(x1, x2)
     if dtype in COMPLEX:
-        raise TypeError("floor_divide does not support complex-valued inputs")
+        raise TypeError("floor_divide does not support complex-valued inputs" + here())
     if dtype in INTEGERS:
         quotient = lax.div(x1, x2)
         inexact_result = lax.ne(lax.rem(x1, x2), _zero(x1))
@@ -131,7 +132,7 @@ def gcd(x1: Any, x2: Any) -> Any:
     """The greatest common divisor."""
     x1, x2 = pair("gcd", x1, x2)
     if x1.dtype not in INTEGERS:
-        raise ValueError("Arguments to jax.numpy.gcd must be integers.")
+        raise ValueError("Arguments to jax.numpy.gcd must be integers." + here())
     a, b = lax.broadcast_shapes(x1.shape, x2.shape), absolute(x2)
     x1 = lax.broadcast(absolute(x1), a) if not x1.shape else absolute(x1)
     x2 = lax.broadcast(b, a) if not x2.shape else b
@@ -153,7 +154,7 @@ def lcm(x1: Any, x2: Any) -> Any:
     """The least common multiple."""
     x1, x2 = pair("lcm", x1, x2)
     if x1.dtype not in INTEGERS:
-        raise ValueError("Arguments to jax.numpy.lcm must be integers.")
+        raise ValueError("Arguments to jax.numpy.lcm must be integers." + here())
     x1, x2 = absolute(x1), absolute(x2)
     common = gcd(x1, x2)
     nothing = lax.eq(common, _zero(common))
@@ -220,7 +221,7 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     if x1.dtype in COMPLEX:
         raise ValueError(
             "jnp.hypot is not well defined for complex-valued inputs. Please convert to real "
-            "values first, such as by using abs(x)"
+            "values first, such as by using abs(x)" + here()
         )
     x1, x2 = lax.abs(x1), lax.abs(x2)
     infinity = literal(np.inf, x1.dtype)
@@ -357,7 +358,7 @@ def i0(x: Any) -> Any:
     """The modified Bessel function of the first kind and order 0."""
     x = inexact("i0", x)
     if x.dtype in COMPLEX:
-        raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}")
+        raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}{here()}")
     return _i0(x)
 
 
@@ -389,7 +390,7 @@ def heaviside(x1: Any, x2: Any, /) -> Any:
 def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
     """`arr` with values below `min` raised to it, then values above `max` lowered to it."""
     if arr is None:
-        raise ValueError("No input was provided to the clip function.")
+        raise ValueError("No input was provided to the clip function." + here())
     arr = as_array("clip", arr)
     if min is not None:
         arr, low = pair("clip", arr, min)
@@ -408,7 +409,7 @@ def _refuse_complex(x: Any) -> None:
         raise ValueError(
             "Clip received a complex value either through the input or the min/max keywords. "
             "Complex values have no ordering and cannot be clipped (take the real or imaginary "
-            "part first)."
+            "part first)." + here()
         )
 
 
@@ -417,11 +418,11 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     x = as_array("round", a)
     decimals = operator.index(decimals)
     if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.round is not supported.")
+        raise NotImplementedError("The 'out' argument to jnp.round is not supported." + here())
     dtype = x.dtype
     if dtype not in INEXACT:
         if decimals < 0:
-            raise NotImplementedError("integer np.round not implemented for decimals < 0")
+            raise NotImplementedError("integer np.round not implemented for decimals < 0" + here())
         return x
     if dtype in COMPLEX:
         return lax.complex(_round(lax.real(x), decimals), _round(lax.imag(x), decimals))

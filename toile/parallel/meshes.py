@@ -19,6 +19,7 @@ import numpy as np
 
 from toile.engine import devices as engine_devices
 from toile.engine.contexts import Context
+from toile.engine.source import here
 from toile.engine.tracing import state
 
 
@@ -65,11 +66,11 @@ def _types_of(axis_types: Any, names: Sequence[Any], default: AxisType) -> tuple
         return (default,) * len(names)
     found = (axis_types,) * len(names) if isinstance(axis_types, AxisType) else tuple(axis_types)
     if any(not isinstance(t, AxisType) for t in found):
-        raise TypeError(f"mesh: needed axis_types of type AxisType, got {axis_types!r}")
+        raise TypeError(f"mesh: needed axis_types of type AxisType, got {axis_types!r}{here()}")
     if len(found) != len(names):
         raise ValueError(
             "Number of axis names should match the number of axis_types. Got "
-            f"axis_names={tuple(names)} and axis_types={found}"
+            f"axis_names={tuple(names)} and axis_types={found}{here()}"
         )
     return found
 
@@ -139,12 +140,12 @@ class Mesh(_Named):
         grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         if any(n is None for n in names):
-            raise ValueError(f"Mesh axis names cannot be None. Got: {names}")
+            raise ValueError(f"Mesh axis names cannot be None. Got: {names}{here()}")
         if grid.ndim != len(names):
             raise ValueError(
                 "Mesh requires the ndim of its first argument (`devices`) to equal the length of "
                 f"its second argument (`axis_names`), but got devices.ndim == {grid.ndim} and "
-                f"len(axis_names) == {len(names)}."
+                f"len(axis_names) == {len(names)}.{here()}"
             )
         types = _types_of(axis_types, names, AxisType.Auto)
         key = (tuple(grid.flat), grid.shape, names, types)
@@ -232,7 +233,7 @@ class AbstractMesh(_Named):
         if len(self.axis_sizes) != len(self.axis_names):
             raise ValueError(
                 f"AbstractMesh: needed one size per axis name, got sizes {self.axis_sizes} and "
-                f"names {self.axis_names}"
+                f"names {self.axis_names}{here()}"
             )
         self.axis_types = _types_of(axis_types, self.axis_names, AxisType.Auto)
         self.abstract_device = abstract_device
@@ -246,7 +247,7 @@ class AbstractMesh(_Named):
         return self
 
     def _lacks(self, what: str) -> Any:
-        raise ValueError(f"AbstractMesh does not implement {what}")
+        raise ValueError(f"AbstractMesh does not implement {what}{here()}")
 
     devices = property(lambda self: self._lacks("devices"))
     device_ids = property(lambda self: self._lacks("device_ids"))
@@ -311,7 +312,7 @@ def get_mesh() -> Mesh:
     if state.trace is not None and state.trace.staging:
         raise ValueError(
             "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
-            "`toile.sharding.get_abstract_mesh()`?"
+            "`toile.sharding.get_abstract_mesh()`?" + here()
         )
     return _concrete.value
 
@@ -335,9 +336,11 @@ class set_mesh:
 
     def __init__(self, mesh: Mesh | None):
         if mesh is not None and not isinstance(mesh, Mesh):
-            raise ValueError(f"Expected mesh of type `toile.sharding.Mesh`. Got {type(mesh)}")
+            raise ValueError(
+                f"Expected mesh of type `toile.sharding.Mesh`. Got {type(mesh)}{here()}"
+            )
         if state.trace is not None and state.trace.staging:
-            raise ValueError("`set_mesh` can only be used outside of `toile.jit`.")
+            raise ValueError("`set_mesh` can only be used outside of `toile.jit`." + here())
         self.prev_mesh, self.prev_abstract_mesh = _concrete.value, _abstract.value
         _concrete.set(EMPTY if mesh is None else mesh)
         _abstract.set(EMPTY_ABSTRACT if mesh is None else mesh.abstract_mesh)
@@ -356,7 +359,7 @@ class use_abstract_mesh:
     def __init__(self, mesh: AbstractMesh):
         if not isinstance(mesh, AbstractMesh):
             raise ValueError(
-                f"Expected mesh of type `toile.sharding.AbstractMesh`. Got {type(mesh)}"
+                f"Expected mesh of type `toile.sharding.AbstractMesh`. Got {type(mesh)}{here()}"
             )
         self.mesh = mesh
         self.prev: list[AbstractMesh] = []
@@ -380,7 +383,7 @@ def make_mesh(
     if needed > len(available):
         raise ValueError(
             f"make_mesh: Number of devices {len(available)} must be >= the product of mesh_shape "
-            f"{shape} (start with TOILE_CPU_DEVICES={needed} for more CPU devices)"
+            f"{shape} (start with TOILE_CPU_DEVICES={needed} for more CPU devices){here()}"
         )
     grid = np.array(available[:needed], dtype=object).reshape(shape)
     types = _types_of(axis_types, names, AxisType.Explicit) if len(names) == grid.ndim else None

@@ -37,15 +37,15 @@ def pmap(
 ) -> Any:
     """`fun` on every device at once, each with its own slice of the arguments."""
     if not callable(fun):
-        raise TypeError(f"Expected a callable value, got {fun!r}")
+        raise TypeError(f"Expected a callable value, got {fun!r}{here()}")
     if devices is not None and not len(devices):
-        raise ValueError("'devices' argument to pmap must be non-empty, or None.")
+        raise ValueError("'devices' argument to pmap must be non-empty, or None." + here())
     static = _numbers(static_broadcasted_argnums)
     donated = _numbers(donate_argnums)
     if set(static) & set(donated):
         raise ValueError(
             "static_broadcasted_argnums and donate_argnums cannot intersect, but they share "
-            f"{sorted(set(static) & set(donated))}"
+            f"{sorted(set(static) & set(donated))}{here()}"
         )
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     mapping = _Mapping(fun, axis_name, axes, out_axes, static, devices, backend, axis_size)
@@ -115,20 +115,20 @@ class _Mapping:
             if len(axes) != len(args):
                 raise ValueError(
                     "pmap in_axes must be an int, None, or a tuple with one entry per positional "
-                    f"argument: got {len(axes)} entries for {len(args)} arguments"
+                    f"argument: got {len(axes)} entries for {len(args)} arguments{here()}"
                 )
             axes = tuple(a for i, a in enumerate(axes) if i not in fixed)
         try:
             found = broadcast_prefix(axes, moving, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: {e}"
+                f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: {e}{here()}"
             ) from e
         for d in found:
             if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
                 raise TypeError(
                     "pmap in_axes must be an int, None, or a (nested) container with those types "
-                    f"as leaves, but got {self.in_axes!r}"
+                    f"as leaves, but got {self.in_axes!r}{here()}"
                 )
         return found + [0] * len(flatten(kwargs)[0])
 
@@ -146,16 +146,16 @@ class _Mapping:
     def _size(self, leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
         sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
         if not sizes:
-            raise ValueError("pmap requires at least one argument with a mapped axis.")
+            raise ValueError("pmap requires at least one argument with a mapped axis." + here())
         if len(set(sizes)) > 1:
             shapes = [x.shape for x, d in zip(leaves, dims, strict=True) if d is not None]
             raise ValueError(
                 f"pmap got inconsistent sizes for array axes to be mapped: needed equal ones, got "
-                f"{sizes} in arguments of shapes {shapes}"
+                f"{sizes} in arguments of shapes {shapes}{here()}"
             )
         if self.axis_size is not None and self.axis_size != sizes[0]:
             raise ValueError(
-                f"Specified axis_size {self.axis_size} doesn't match received axis_size {sizes[0]}."
+                f"Specified axis_size {self.axis_size} doesn't match received axis_size {sizes[0]}.{here()}"
             )
         available = self.available()
         if sizes[0] > available:
@@ -171,7 +171,7 @@ class _Mapping:
         if self.devices is not None:
             return len(self.devices)
         if self.backend not in (None, "cpu"):
-            raise RuntimeError(f"pmap: needed the backend 'cpu', got {self.backend!r}")
+            raise RuntimeError(f"pmap: needed the backend 'cpu', got {self.backend!r}{here()}")
         return len(engine_devices.cpu_devices())
 
     def _output_axes(self, tree: Any, count: int) -> list[Any]:
@@ -182,7 +182,7 @@ class _Mapping:
             return broadcast_prefix(self.out_axes, dummy, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: {e}"
+                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: {e}{here()}"
             ) from e
 
 
@@ -202,7 +202,7 @@ def _placed(out: Any, dim: int | None, wanted: int | None, size: int) -> Any:
         rank = out.ndim + (dim is None)
         if not -rank <= wanted < rank:
             raise ValueError(f"pmap: needed out_axes within the {rank} axes of the result, got "
-                             f"{wanted}")
+                             f"{wanted}{here()}")
         return bdim_at(out, dim, size, wanted % rank)
     if dim is None:
         return out

@@ -43,9 +43,9 @@ def shard_map(
         return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
                                    axis_names=axis_names, check_vma=check_vma)
     if not callable(f):
-        raise TypeError(f"shard_map: needed a callable, got {f!r}")
+        raise TypeError(f"shard_map: needed a callable, got {f!r}{here()}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise TypeError(f"shard_map: needed a Mesh or an AbstractMesh, got {mesh!r}")
+        raise TypeError(f"shard_map: needed a Mesh or an AbstractMesh, got {mesh!r}{here()}")
 
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
@@ -53,7 +53,7 @@ def shard_map(
         if used.empty:
             raise ValueError(
                 "shard_map: the context mesh cannot be empty (pass mesh=, or use "
-                "`toile.set_mesh(mesh)` to enter into a mesh context)"
+                "`toile.set_mesh(mesh)` to enter into a mesh context)" + here()
             )
         return _Sharded(f, used, axis_names, in_specs, out_specs, check_vma).run(args)
 
@@ -86,7 +86,7 @@ class _Sharded:
         if not manual <= set(mesh.axis_names):
             raise ValueError(
                 f"shard_map: needed axis_names among the mesh axes {mesh.axis_names}, got "
-                f"{sorted(manual - set(mesh.axis_names))}"
+                f"{sorted(manual - set(mesh.axis_names))}{here()}"
             )
         self.axes = [(n, s) for n, s in mesh.shape_tuple if n in manual]
         self.sizes = dict(self.axes)
@@ -118,12 +118,12 @@ class _Sharded:
             found = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: {e}"
+                f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: {e}{here()}"
             ) from e
         specs = [P() if s is None else s for s in found]
         for s in specs:
             if not isinstance(s, P):
-                raise TypeError(f"shard_map {what}: needed PartitionSpecs, got {s!r}")
+                raise TypeError(f"shard_map {what}: needed PartitionSpecs, got {s!r}{here()}")
             unknown = [n for e in s for n in axes_of(e) if n not in self.sizes]
             if unknown:
                 raise ValueError(
@@ -137,7 +137,7 @@ class _Sharded:
         if len(spec) > x.ndim:
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed an in_specs entry no longer than "
-                f"the rank of argument leaf {number}, got {spec} for shape {x.shape}"
+                f"the rank of argument leaf {number}, got {spec} for shape {x.shape}{here()}"
             )
         shape: list[int] = []
         found: dict[Any, int] = {}
@@ -149,7 +149,7 @@ class _Sharded:
                 raise ValueError(
                     f"shard_map applied to {name_of(self.f)}: needed axis {i} of argument leaf "
                     f"{number} to be divisible by {parts} (the mesh axes {names}), got shape "
-                    f"{x.shape}"
+                    f"{x.shape}{here()}"
                 )
             for n in names:
                 found[n] = len(shape)
@@ -192,7 +192,7 @@ class _Sharded:
         if len(spec) > rank:
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed an out_specs entry no longer than "
-                f"the rank of the result, got {spec} for a result of rank {rank}"
+                f"the rank of the result, got {spec} for a result of rank {rank}{here()}"
             )
         names = list(varying)
         for n in [n for n in varying if n not in wanted]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toile.engine.shardings import Index, Shape, Sharding, checked_memory_kind
+from toile.engine.source import here
 from toile.parallel.meshes import AbstractMesh, Mesh
 
 
@@ -56,7 +57,7 @@ class PartitionSpec:
         self._partitions = tuple(_canonical(p) for p in partitions)
         for name, given in (("unreduced", unreduced), ("reduced", reduced)):
             if not isinstance(given, (set, frozenset)):
-                raise TypeError(f"PartitionSpec: needed `{name}` as a set, got {given!r}")
+                raise TypeError(f"PartitionSpec: needed `{name}` as a set, got {given!r}{here()}")
         self.unreduced, self.reduced = frozenset(unreduced), frozenset(reduced)
 
     @property
@@ -100,11 +101,15 @@ class PartitionSpec:
                                  reduced=self.reduced | other.reduced)
         if isinstance(other, tuple):
             return self.update(partitions=(*self, *other))
-        raise NotImplementedError(f"PartitionSpec: needed a spec or a tuple to add, got {other!r}")
+        raise NotImplementedError(
+            f"PartitionSpec: needed a spec or a tuple to add, got {other!r}{here()}"
+        )
 
     def __radd__(self, other: Any) -> PartitionSpec:
         if not isinstance(other, tuple):
-            raise NotImplementedError(f"PartitionSpec: needed a tuple to add to, got {other!r}")
+            raise NotImplementedError(
+                f"PartitionSpec: needed a tuple to add to, got {other!r}{here()}"
+            )
         return self.update(partitions=(*other, *self))
 
     def _key(self) -> Any:
@@ -149,7 +154,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     for name in [*(n for e in spec for n in axes_of(e)), *spec.unreduced, *spec.reduced]:
         if name not in mesh.axis_names:
             raise ValueError(
-                f"Resource axis: {name} of {spec} is not found in mesh: {mesh.axis_names}."
+                f"Resource axis: {name} of {spec} is not found in mesh: {mesh.axis_names}.{here()}"
             )
         if name in seen:
             raise DuplicateSpecError(
@@ -169,10 +174,12 @@ class NamedSharding(Sharding):
     def __init__(self, mesh: Mesh | AbstractMesh, spec: PartitionSpec, *,
                  memory_kind: str | None = None):
         if not isinstance(mesh, (Mesh, AbstractMesh)):
-            raise TypeError(f"NamedSharding: needed a Mesh or an AbstractMesh, got {mesh!r}")
+            raise TypeError(
+                f"NamedSharding: needed a Mesh or an AbstractMesh, got {mesh!r}{here()}"
+            )
         if not isinstance(spec, PartitionSpec):
             raise TypeError(
-                f"NamedSharding: needed a PartitionSpec, got {spec!r} (write P(*spec))"
+                f"NamedSharding: needed a PartitionSpec, got {spec!r} (write P(*spec)){here()}"
             )
         check_spec(mesh, spec)
         self.mesh, self.spec = mesh, spec
@@ -195,7 +202,9 @@ class NamedSharding(Sharding):
 
     def _needs_devices(self, what: str) -> None:
         if isinstance(self.mesh, AbstractMesh):
-            raise ValueError(f"{what} is not implemented for `toile.sharding.AbstractMesh`.")
+            raise ValueError(
+                f"{what} is not implemented for `toile.sharding.AbstractMesh`.{here()}"
+            )
 
     @property
     def device_set(self) -> set[Any]:
@@ -234,7 +243,7 @@ class NamedSharding(Sharding):
             extra = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
             raise ValueError(
                 f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but "
-                f"was applied to a value of rank {len(aval_shape)}.{extra}"
+                f"was applied to a value of rank {len(aval_shape)}.{extra}{here()}"
             )
 
     def shard_shape(self, global_shape: Shape) -> Shape:

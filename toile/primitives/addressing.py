@@ -13,6 +13,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
+from toile.engine.source import here
 
 Dims = tuple[int, ...]
 
@@ -57,7 +58,7 @@ class GatherScatterMode(enum.Enum):
         found = _MODES.get(s)
         if found is None:
             known = ", ".join(str(m) for m in _MODES if m)
-            raise ValueError(f"Unknown gather mode {s!r}: needed one of {known}")
+            raise ValueError(f"Unknown gather mode {s!r}: needed one of {known}{here()}")
         return found
 
 

@@ -16,6 +16,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
 from toile.engine.tracing import axis_size
 from toile.primitives.families import (
     Linear,
@@ -50,7 +51,7 @@ class Collective(Operation):
         check_bound(self.axis_names)
         raise NameError(
             f"{self.name}: the axes {self.axis_names} are in scope but nothing maps them here "
-            "(call it inside the mapped function)"
+            "(call it inside the mapped function)" + here()
         )
 
     def not_mine(self, axis: Axis) -> bool:
@@ -108,7 +109,7 @@ class AllReduce(Collective):
             return out, Zero(out)
         if self.kind != "sum":
             raise NotImplementedError(
-                f"p{self.kind}: differentiation is not defined (use psum or all_gather)"
+                f"p{self.kind}: differentiation is not defined (use psum or all_gather){here()}"
             )
         return out, self(dx)
 
@@ -121,7 +122,7 @@ class AllReduce(Collective):
             return self(x), d
         rest = tuple(a for a in self.axes if a != axis[0])
         if rest and self.groups is not None:
-            raise NotImplementedError(f"{self.name}: axis_index_groups over several axes")
+            raise NotImplementedError(f"{self.name}: axis_index_groups over several axes{here()}")
         out_dim: Dim = None
         if self.groups is not None:
             x = _grouped(bdim_at(x, d, axis[1]), self.groups)
@@ -153,7 +154,7 @@ class PPermute(Collective, Linear):
         ends = [[p[i] for p in self.perm] for i in (0, 1)]
         if any(len(set(e)) != len(e) or any(not 0 <= i < n for i in e) for e in ends):
             raise ValueError(f"ppermute sources and destinations must be unique and in [0, {n}), "
-                             f"got {self.perm}")
+                             f"got {self.perm}{here()}")
         return x
 
     def transpose(self, ct: Any, x: Any) -> Any:

@@ -16,6 +16,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.bits import eq, ne
 from toile.primitives.complexes import real
@@ -48,7 +49,9 @@ class _Cumulative(Operation):
 
     def infer(self, x: Aval) -> Aval:
         if not 0 <= self.axis < x.ndim:
-            raise ValueError(f"axis {self.axis} is out of bounds for array of shape {x.shape}")
+            raise ValueError(
+                f"axis {self.axis} is out of bounds for array of shape {x.shape}{here()}"
+            )
         if dtypes.kind(x.dtype) not in self.accepts:
             raise shape_error(self.name, f"{accepts_text(self.accepts)} operands", [x])
         return x

@@ -19,6 +19,7 @@ from toile.engine import dtypes, operation
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.source import here
 
 ANY = "biufc"
 NUMERIC = "iufc"
@@ -75,7 +76,7 @@ class Elementwise(Operation):
 
     def partials(self, y: Any, *xs: Any) -> Sequence[Any]:
         """dy/dx for each operand from the result: a value, a thunk, 1, -1, or None for zero."""
-        raise NotImplementedError(f"{self.name}: has no derivative")
+        raise NotImplementedError(f"{self.name}: has no derivative{here()}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         y = self(*primals)

@@ -19,6 +19,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.addressing import (
     Dims,
@@ -224,7 +225,7 @@ class Scatter(Linear):
         if not self.unique_indices:
             raise NotImplementedError(
                 "scatter_mul gradients are only implemented if `unique_indices=True` "
-                "(needed indices promised to be unique for the tangent of the updates)"
+                "(needed indices promised to be unique for the tangent of the updates)" + here()
             )
 
     def _extremum_tangent(self, out: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:

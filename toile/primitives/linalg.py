@@ -88,7 +88,7 @@ class MatrixOperation(Operation):
         return results if self.multiple else results[0]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        raise NotImplementedError(f"Differentiation rule for '{self.name}' not implemented")
+        raise NotImplementedError(f"Differentiation rule for '{self.name}' not implemented{here()}")
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         moved = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]

@@ -15,6 +15,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
+from toile.engine.source import here
 from toile.primitives.arrays import lapack
 from toile.primitives.bits import eq
 from toile.primitives.complexes import complex_, imag, real
@@ -82,7 +83,9 @@ class Eigh(MatrixOperation):
         # With M = Vᴴ dA V: dw = diag(M) and dV = V (F ∘ M), F = 1 / (wⱼ - wᵢ) off the diagonal.
         (a,), (da,) = primals, tangents
         if self.subset_by_index not in (None, (0, a.shape[-1])):
-            raise NotImplementedError("Derivatives not defined for partial eigen decomposition.")
+            raise NotImplementedError(
+                "Derivatives not defined for partial eigen decomposition." + here()
+            )
         v, w = self(symmetrize(a))
         m = matmul(matmul(adjoint(v), da), v)
         f = inverse_gaps(convert(w, v.dtype), v.shape)
@@ -137,7 +140,7 @@ class Eig(MatrixOperation):
                 "eig: derivatives of non-symmetric eigenvectors hold only under assumptions on the "
                 "input that cannot be checked: distinct eigenvalues, and no two components of an "
                 "eigenvector tied for the largest magnitude (pass enable_eigvec_derivs=True to "
-                "lax.linalg.eig to opt in, or use the eigenvalues only)"
+                "lax.linalg.eig to opt in, or use the eigenvalues only)" + here()
             )
         w, *vectors = replace(self, compute_right_eigenvectors=True)(a)
         da = convert(da, w.dtype)
@@ -235,7 +238,7 @@ class Svd(MatrixOperation):
         rank = min(m, n)
         start, stop = self.subset_by_index or (0, rank)
         if self.full_matrices and (start, stop) != (0, rank):
-            raise ValueError("full_matrices and subset_by_index cannot both be set")
+            raise ValueError("full_matrices and subset_by_index cannot both be set" + here())
         if not 0 <= start <= stop:
             raise self.unfit(f"a range of singular values, here ({start}, {stop})", shapes[0])
         k = min(stop, rank) - min(start, rank)
@@ -257,7 +260,7 @@ class Svd(MatrixOperation):
         *_, m, n = a.shape
         if self.compute_uv and self.full_matrices and m != n:
             raise NotImplementedError(
-                "Singular value decomposition JVP not implemented for full matrices"
+                "Singular value decomposition JVP not implemented for full matrices" + here()
             )
         s, u, vh = replace(self, full_matrices=False, compute_uv=True)(a)
         inner = matmul(matmul(adjoint(u), da), adjoint(vh))

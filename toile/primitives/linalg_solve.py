@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, instantiate
+from toile.engine.source import here
 from toile.primitives.arrays import lapack
 from toile.primitives.bits import eq
 from toile.primitives.elementwise import select
@@ -104,7 +105,7 @@ class TriangularSolve(MatrixOperation):
 
     def transpose(self, ct: Any, a: Any, b: Any) -> Any:
         if type(a) is Aval:
-            raise NotImplementedError(f"{self.name}: is not linear in the matrix")
+            raise NotImplementedError(f"{self.name}: is not linear in the matrix{here()}")
         return None, replace(self, transpose_a=not self.transpose_a)(a, ct)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -126,7 +127,7 @@ class TridiagonalSolve(MatrixOperation):
         if dl != d or du != d or b[0] != d[0]:
             raise TypeError(
                 f"{self.name}: needed three diagonals of one size and a right-hand side with as "
-                f"many rows, got shapes {dl}, {d}, {du} and {b}"
+                f"many rows, got shapes {dl}, {d}, {du} and {b}{here()}"
             )
         return [(b, dtype)]
 
@@ -145,7 +146,7 @@ class TridiagonalSolve(MatrixOperation):
 
     def transpose(self, ct: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
         if any(type(v) is Aval for v in (dl, d, du)):
-            raise NotImplementedError(f"{self.name}: is not linear in the matrix")
+            raise NotImplementedError(f"{self.name}: is not linear in the matrix{here()}")
         out = self(shift(du, 1, -1), d, shift(dl, -1, -1), ct)  # Aᵀ swaps the outer diagonals
         return None, None, None, out
 
@@ -228,7 +229,7 @@ class FactoredSolve(MatrixOperation):
 
     def transpose(self, ct: Any, a: Any, packed: Any, pivots: Any, b: Any) -> Any:
         if type(a) is Aval:
-            raise NotImplementedError(f"{self.name}: is not linear in the matrix")
+            raise NotImplementedError(f"{self.name}: is not linear in the matrix{here()}")
         return None, None, None, FactoredSolve(not self.transposed)(a, packed, pivots, ct)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -259,7 +260,7 @@ def lu_solve(packed: Any, order: Any, b: Any, trans: int = 0) -> Any:
     if trans == 0:
         return up(packed, low(packed, take(b, order, -2)))
     if trans not in (1, 2):
-        raise ValueError(f"lu_solve: needed trans 0, 1 or 2, got {trans}")
+        raise ValueError(f"lu_solve: needed trans 0, 1 or 2, got {trans}{here()}")
     turned = {"transpose_a": True,
               "conjugate_a": trans == 2 and dtypes.kind(packed.dtype) == "c"}
     x = replace(low, **turned)(packed, replace(up, **turned)(packed, b))

@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
 from toile.primitives.bits import eq
 from toile.primitives.elementwise import convert, div
 from toile.primitives.families import (
@@ -57,7 +58,7 @@ class Reduction(Operation):
 
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
         """The tangent of the result."""
-        raise NotImplementedError(f"{self.name}: has no derivative")
+        raise NotImplementedError(f"{self.name}: has no derivative{here()}")
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         (x,), (d,) = xs, dims

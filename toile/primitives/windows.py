@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.families import (
     ANY,
@@ -102,7 +103,7 @@ class _ReduceWindow(Operation):
 
     def tangent(self, x: Any, dx: Any) -> Any:
         """The tangent of the result."""
-        raise NotImplementedError(f"{self.name}: has no derivative")
+        raise NotImplementedError(f"{self.name}: has no derivative{here()}")
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         return _with_axis(self, dims[0])(xs[0]), dims[0]
@@ -313,7 +314,7 @@ class SelectAndGatherAdd(Operation):
         if any(d != 1 for d in self.window_dilation):
             raise NotImplementedError(
                 "VJP not implemented for select_and_gather (MaxPool) with window dilation, got "
-                f"window_dilation={self.window_dilation} (needed 1 for every axis)"
+                f"window_dilation={self.window_dilation} (needed 1 for every axis){here()}"
             )
         spread = any(b != 1 for b in self.base_dilation)
         if spread:  # the gaps between elements are places that are never chosen

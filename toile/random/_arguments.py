@@ -13,6 +13,7 @@ from toile import numpy as jnp
 from toile.engine import dtypes, tracing
 from toile.engine.arrays import Array, DeviceArray, KeyArray, wrap
 from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.source import here
 from toile.primitives.arrays import special
 from toile.primitives.random import random_split, random_wrap
 
@@ -28,7 +29,7 @@ def wrapped_key(name, key, batched=False):
     if typed.shape and not batched:
         raise ValueError(
             f"{name} accepts a single key, but was given a key array of shape {typed.shape} != () "
-            "(use vmap for a batch of keys)")
+            "(use vmap for a batch of keys)" + here())
     return typed, raw
 
 
@@ -41,11 +42,12 @@ def _key_words(name, key):
     """Raw key words, checked."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
         raise TypeError(
-            f"{name}: needed a random key, got {type(key).__name__} (make one with random.key)")
+            f"{name}: needed a random key, got {type(key).__name__} (make one with random.key){here()}"
+        )
     if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != 2:
         raise TypeError(
             f"{name}: needed a key made by random.key or uint32 words of shape (..., 2), got "
-            f"{key.dtype} of shape {tuple(key.shape)}")
+            f"{key.dtype} of shape {tuple(key.shape)}{here()}")
     return key if isinstance(key, Array) else jnp.asarray(key)
 
 
@@ -72,9 +74,9 @@ def canonical_shape(shape):
     except TypeError:
         raise TypeError(
             "Shapes must be 1D sequences of concrete values of integer type, got "
-            f"{shape!r} (a shape is a tuple, also for one axis)") from None
+            f"{shape!r} (a shape is a tuple, also for one axis){here()}") from None
     if any(size < 0 for size in sizes):
-        raise ValueError(f"shape: needed sizes that are not negative, got {sizes}")
+        raise ValueError(f"shape: needed sizes that are not negative, got {sizes}{here()}")
     return sizes
 
 
@@ -87,7 +89,7 @@ def check_shape(name, shape, *parameter_shapes):
         raise ValueError(
             f"{name} parameter shapes must be broadcast-compatible with shape argument, and the "
             f"result of broadcasting the shapes must equal the shape argument, but got result "
-            f"{joint} for shape argument {shape}.")
+            f"{joint} for shape argument {shape}.{here()}")
 
 
 def joint_shape(name, shape, *parameters):
@@ -112,7 +114,7 @@ def float_dtype(name, dtype, allow_complex=False):
     dtype = dtypes.check_user_dtype_supported(dtype, name)
     if not dtypes.issubdtype(dtype, np.inexact if allow_complex else np.floating):
         kind = "float or complex" if allow_complex else "float"
-        raise ValueError(f"dtype argument to `{name}` must be a {kind} dtype, got {dtype}")
+        raise ValueError(f"dtype argument to `{name}` must be a {kind} dtype, got {dtype}{here()}")
     return dtype
 
 
@@ -135,7 +137,7 @@ def check_arraylike(name, *parameters):
     for p in parameters:
         if not isinstance(p, (Array, np.ndarray, np.generic, bool, int, float, complex)) \
                 and not hasattr(p, "__jax_array__"):
-            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(p)}")
+            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(p)}{here()}")
 
 
 def inexact(*xs):
@@ -162,7 +164,8 @@ def check_sharding(name, out_sharding):
             or hasattr(out_sharding, "device_set") or hasattr(out_sharding, "partitions"):
         return
     raise TypeError(
-        f"{name}: needed a sharding or a partition spec as out_sharding, got {out_sharding!r}")
+        f"{name}: needed a sharding or a partition spec as out_sharding, got {out_sharding!r}{here()}"
+    )
 
 
 def fused(a, b, c):

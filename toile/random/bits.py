@@ -13,6 +13,7 @@ from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, wrap
 from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.source import here
 from toile.primitives.arrays import threefry
 from toile.primitives.arrays.special import fused_multiply_add
 from toile.primitives.arrays.threefry import float_layout, unit_floats
@@ -31,7 +32,9 @@ def bits(key, shape=(), dtype=None, *, out_sharding=None):
     else:
         dtype = dtypes.check_user_dtype_supported(dtype, "bits")
     if not dtypes.issubdtype(dtype, np.unsignedinteger):
-        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}")
+        raise ValueError(
+            f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}{here()}"
+        )
     args.check_sharding("bits", out_sharding)
     return random_bits(key, dtype.itemsize * 8, args.canonical_shape(shape))
 
@@ -90,7 +93,7 @@ def _uniform_between_arrays(key, shape, dtype, minval, maxval):
     if floats.shape != shape:
         raise ValueError(
             f"uniform: needed minval and maxval that broadcast to shape {shape}, got shapes "
-            f"{minval.shape} and {maxval.shape}")
+            f"{minval.shape} and {maxval.shape}{here()}")
     return jnp.maximum(minval, floats)
 
 
@@ -99,12 +102,14 @@ def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
     if shape is not None:
         shape = args.canonical_shape(shape)
     if mode not in ("high", "low"):
-        raise ValueError(f"got {mode=}, expected 'high' or 'low'")
+        raise ValueError(f"got {mode=}, expected 'high' or 'low'{here()}")
     args.check_sharding("bernoulli", out_sharding)
     key = args.one_key("bernoulli", key)
     dtype = dtypes.dtype(p)
     if not dtypes.issubdtype(dtype, np.floating):
-        raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype}.")
+        raise TypeError(
+            f"bernoulli probability `p` must have a floating dtype, got {dtype}.{here()}"
+        )
     if shape is None:
         shape = np.shape(p)
     else:
@@ -130,7 +135,7 @@ def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
     shape = args.canonical_shape(shape)
     args.check_sharding("randint", out_sharding)
     if not dtypes.issubdtype(dtype, np.integer):
-        raise TypeError(f"randint only accepts integer dtypes, got {dtype}")
+        raise TypeError(f"randint only accepts integer dtypes, got {dtype}{here()}")
     info, drawn = dtypes.iinfo(dtype), dtype
     if info.bits < 32:  # narrow types are drawn in 32 bits, where the remainder is less biased
         drawn = np.dtype(np.int32)
@@ -201,7 +206,7 @@ def _randint_between_arrays(key, shape, minval, maxval, dtype):
     info = dtypes.iinfo(dtype)
     width = info.bits
     if width not in UNSIGNED:
-        raise TypeError(f"randint: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
+        raise TypeError(f"randint: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}{here()}")
     top = min(int(info.max), int(dtypes.iinfo(maxval.dtype).max))
     beyond = maxval > maxval.dtype.type(top)  # maxval itself need not fit dtype: randint(…, 0, 256)
     minval, maxval = (to_rank(_clip_to(v, dtype), len(shape)) for v in (minval, maxval))
@@ -239,7 +244,7 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
     axis = _canonical_axis(axis, np.ndim(x) or 1)
     if not np.ndim(x):
         if not dtypes.issubdtype(dtypes.dtype(x), np.integer):
-            raise TypeError("x must be an integer or at least 1-dimensional")
+            raise TypeError("x must be an integer or at least 1-dimensional" + here())
         count = args.concrete("argument x of permutation", int, x)
         return _shuffled(key, jnp.arange(count), axis)
     if not isinstance(x, Array):
@@ -252,7 +257,7 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
 
 def _canonical_axis(axis, ndim):
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
     return axis % ndim
 
 
@@ -271,7 +276,7 @@ def choice(key, a, shape=(), replace=True, p=None, axis=0, mode=None):
     `p` gives the probabilities of the entries, uniform by default."""
     key = args.one_key("choice", key)
     if not isinstance(shape, Sequence):
-        raise TypeError(f"shape argument of random.choice must be a sequence, got {shape}")
+        raise TypeError(f"shape argument of random.choice must be a sequence, got {shape}{here()}")
     args.check_arraylike("choice", a)
     array = jnp.asarray(a)
     if array.ndim:
@@ -283,11 +288,11 @@ def choice(key, a, shape=(), replace=True, p=None, axis=0, mode=None):
     if draws == 0:
         return jnp.zeros(shape, dtype=array.dtype)
     if population <= 0:
-        raise ValueError("a must be greater than 0 unless no samples are taken")
+        raise ValueError("a must be greater than 0 unless no samples are taken" + here())
     if not replace and draws > population:
         raise ValueError(
             f"Cannot take a larger sample (size {draws}) than population (size {population}) "
-            "when 'replace=False'")
+            "when 'replace=False'" + here())
     if p is None and not replace:
         picked = permutation(key, array if array.ndim else population, axis)
         picked = picked[(slice(None),) * axis + (slice(draws),)]
@@ -309,7 +314,7 @@ def _weighted(key, population, shape, replace, p, mode):
     if p.shape != (population,):
         raise ValueError(
             "p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
-            f"{p.shape} and a.shape[axis] is {population}.")
+            f"{p.shape} and a.shape[axis] is {population}.{here()}")
     if replace:
         cumulative = jnp.cumsum(p)
         level = cumulative[-1] * (1 - unit(key, tuple(shape), cumulative.dtype))
@@ -323,7 +328,7 @@ def gumbel_mode(mode):
     """The mode of Gumbel sampling, checked; "low" by default."""
     mode = "low" if mode is None else mode
     if mode not in ("highest", "high", "low"):
-        raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
+        raise ValueError(f"Must provide valid mode for gumbel got: {mode}{here()}")
     return mode
 
 

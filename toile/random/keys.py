@@ -12,6 +12,7 @@ from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.config import flags
+from toile.engine.source import here
 from toile.primitives.random import (
     random_fold_in,
     random_seed,
@@ -46,7 +47,7 @@ def _check_impl(name, impl, dtype=None):
     """Raise unless the generator asked for, by name, spec or dtype, is the one there is."""
     if dtype is not None:
         if impl is not None:
-            raise ValueError(f"{name}: Cannot specify both `impl` and `dtype`")
+            raise ValueError(f"{name}: Cannot specify both `impl` and `dtype`{here()}")
         impl = dtype
     if impl is None:
         impl = flags.default_prng_impl
@@ -58,15 +59,16 @@ def _check_impl(name, impl, dtype=None):
     if found is None:
         raise TypeError(
             f"{name}: unrecognized type {type(impl)} for specifying PRNG implementation, needed a "
-            "name such as 'threefry2x32'")
+            "name such as 'threefry2x32'" + here())
     if found not in dtypes.KEY_IMPLS:
         known = ", ".join(f'"{n}"' for n in dtypes.KEY_IMPLS)
         raise ValueError(
-            f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: {known}?')
+            f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: {known}?{here()}'
+        )
     if found != GENERATOR:
         raise NotImplementedError(
             f"{name}: needed PRNG implementation '{GENERATOR}', got '{found}' (its numbers differ "
-            "between devices and compilers; leave impl out)")
+            "between devices and compilers; leave impl out)" + here())
 
 
 def key_dtype(impl_spec=None):
@@ -98,14 +100,14 @@ def _seeded(name, seed):
         seed = np.int64(seed)
         return random_seed(jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32)))
     if isinstance(getattr(seed, "dtype", None), dtypes.KeyDType):
-        raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.")
+        raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.{here()}")
     if np.ndim(seed):
         raise TypeError(
             f"{name} accepts a scalar seed, but was given an array of shape {np.shape(seed)} != () "
-            "(use vmap for batching)")
+            "(use vmap for batching)" + here())
     seed = seed if isinstance(seed, Array) else jnp.asarray(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
-        raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}")
+        raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}{here()}")
     return random_seed(seed)
 
 
@@ -123,7 +125,7 @@ def fold_in(key, data):
     if np.ndim(data):
         raise TypeError(
             f"fold_in accepts a scalar, but was given an array of shape {np.shape(data)} != () "
-            "(use vmap for batching)")
+            "(use vmap for batching)" + here())
     new = random_fold_in(typed, jnp.asarray(data, dtype=np.uint32))
     return random_unwrap(new) if raw else new
 
@@ -138,11 +140,11 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     _check_impl("wrap_key_data", impl, dtype)
     words = key_bits_array
     if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
-        raise TypeError(f"wrap_key_data: needed an array of key data, got {words!r}")
+        raise TypeError(f"wrap_key_data: needed an array of key data, got {words!r}{here()}")
     if words.ndim < 1 or words.shape[-1] != 2 or words.dtype != np.uint32:
         raise TypeError(
             "wrap_key_data: invalid PRNG key data: needed uint32 of shape (..., 2), got "
-            f"{words.dtype} of shape {tuple(words.shape)}")
+            f"{words.dtype} of shape {tuple(words.shape)}{here()}")
     return random_wrap(words if isinstance(words, Array) else jnp.asarray(words))
 
 

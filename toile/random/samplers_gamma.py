@@ -11,6 +11,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.engine import dtypes
+from toile.engine.source import here
 from toile.primitives.random import random_split
 from toile.random import _arguments as args
 from toile.random._arguments import convert
@@ -164,7 +165,9 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     dtype = args.float_dtype("dirichlet", dtype)
     args.check_sharding("dirichlet", out_sharding)
     if np.ndim(alpha) < 1:
-        raise ValueError(f"dirichlet requires alpha.ndim >= 1, got alpha.ndim == {np.ndim(alpha)}")
+        raise ValueError(
+            f"dirichlet requires alpha.ndim >= 1, got alpha.ndim == {np.ndim(alpha)}{here()}"
+        )
     batch, n = np.shape(alpha)[:-1], np.shape(alpha)[-1:]
     shape = batch if shape is None else args.canonical_shape(shape)
     args.check_shape("dirichlet", shape, batch)

@@ -7,6 +7,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.source import here
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
@@ -62,14 +63,14 @@ def categorical(key, logits, axis=-1, shape=None, replace=True, mode=None, *, ou
     if count > logits.shape[axis]:
         raise ValueError(
             f"Number of samples without replacement ({count}) cannot exceed number of categories "
-            f"({logits.shape[axis]}).")
+            f"({logits.shape[axis]}).{here()}")
     _, order = lax.top_k(jnp.moveaxis(logits, axis, -1), count)
     return jnp.moveaxis(order, -1, 0).reshape(shape)
 
 
 def _negative_axis(axis, ndim):
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
     return axis - ndim if axis >= 0 else axis
 
 
@@ -129,7 +130,7 @@ def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
     key = args.one_key("geometric", key)
     dtype = args.any_dtype("geometric", dtype, int)
     if not dtypes.issubdtype(dtype, np.integer):
-        raise ValueError(f"dtype argument to `geometric` must be an int dtype, got {dtype}")
+        raise ValueError(f"dtype argument to `geometric` must be an int dtype, got {dtype}{here()}")
     shape = args.joint_shape("geometric", shape, p)
     args.check_sharding("geometric", out_sharding)
     args.check_arraylike("geometric", p)

@@ -12,6 +12,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import wrap
+from toile.engine.source import here
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats
 from toile.random import _arguments as args
@@ -118,21 +119,23 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky
     key = args.one_key("multivariate_normal", key)
     mean, cov = args.inexact(mean, cov)
     if method not in ("svd", "eigh", "cholesky"):
-        raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
+        raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}" + here())
     dtype = mean.dtype if dtype is None else args.float_dtype("multivariate_normal", dtype)
     if shape is not None:
         shape = args.canonical_shape(shape)
     args.check_sharding("multivariate_normal", out_sharding)
     if mean.ndim < 1:
         raise ValueError(
-            f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}")
+            f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}{here()}")
     if cov.ndim < 2:
-        raise ValueError(f"multivariate_normal requires cov.ndim >= 2, got cov.ndim == {cov.ndim}")
+        raise ValueError(
+            f"multivariate_normal requires cov.ndim >= 2, got cov.ndim == {cov.ndim}{here()}"
+        )
     n = mean.shape[-1]
     if cov.shape[-2:] != (n, n):
         raise ValueError(
             f"multivariate_normal requires cov.shape == (..., n, n) for n={n}, but got "
-            f"cov.shape == {cov.shape}.")
+            f"cov.shape == {cov.shape}.{here()}")
     if shape is None:
         shape = lax.broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
     else:

@@ -11,6 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, is_complex, to_complex
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
@@ -18,9 +19,9 @@ __all__ = ["dct", "dctn", "idct", "idctn"]
 
 def _check(name, type, norm):
     if type != 2:
-        raise NotImplementedError("Only DCT type 2 is implemented.")
+        raise NotImplementedError("Only DCT type 2 is implemented." + here())
     if norm not in (None, "backward", "ortho"):
-        raise ValueError(f"jax.scipy.fft.{name}: norm={norm!r} is not implemented")
+        raise ValueError(f"jax.scipy.fft.{name}: norm={norm!r} is not implemented{here()}")
 
 
 def _resized(x, n, axis):
@@ -90,7 +91,9 @@ def _axes(name, x, s, axes):
     if s is not None:
         s = list(s) if hasattr(s, "__iter__") else [operator.index(s)]
         if len(s) > x.ndim:
-            raise ValueError(f"s must have at most x.ndim ({x.ndim}) elements, got {len(s)}")
+            raise ValueError(
+                f"s must have at most x.ndim ({x.ndim}) elements, got {len(s)}{here()}"
+            )
     if axes is None:
         axes = range(x.ndim - len(s), x.ndim) if s is not None else range(x.ndim)
     elif not hasattr(axes, "__iter__"):

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import array, inexact
 from toile.tree_util import register_pytree_node
 
@@ -27,18 +28,18 @@ class RegularGridInterpolator:
     def __init__(self, points, values, method="linear", bounds_error=False, fill_value=np.nan):
         _check_method(method)
         if bounds_error:
-            raise NotImplementedError("`bounds_error` takes no effect under JIT")
+            raise NotImplementedError("`bounds_error` takes no effect under JIT" + here())
         self.method, self.bounds_error = method, bounds_error
         (values,) = inexact("RegularGridInterpolator", values)
         if len(points) > values.ndim:
             raise ValueError(
-                f"there are {len(points)} point arrays, but values has {values.ndim} dimensions"
+                f"there are {len(points)} point arrays, but values has {values.ndim} dimensions{here()}"
             )
         if fill_value is not None:
             fill_value = array("RegularGridInterpolator", fill_value)
             if fill_value.dtype.kind == "c" and values.dtype.kind != "c":
                 raise ValueError(
-                    "fill_value must be either 'None' or of a type compatible with values"
+                    "fill_value must be either 'None' or of a type compatible with values" + here()
                 )
         self.fill_value = fill_value
         self.grid = tuple(array("RegularGridInterpolator", p) for p in points)
@@ -53,7 +54,7 @@ class RegularGridInterpolator:
         if xi.shape[-1] != ndim:
             raise ValueError(
                 f"the requested sample points xi have dimension {xi.shape[1]}, but this "
-                f"RegularGridInterpolator has dimension {ndim}"
+                f"RegularGridInterpolator has dimension {ndim}{here()}"
             )
         shape = xi.shape[:-1] + self.values.shape[ndim:]
         cells, fractions, outside = self._locate(xi.reshape(-1, ndim).T)
@@ -94,7 +95,7 @@ class RegularGridInterpolator:
 
 def _check_method(method):
     if method not in ("linear", "nearest"):
-        raise ValueError(f"method {method!r} is not defined")
+        raise ValueError(f"method {method!r} is not defined{here()}")
 
 
 def _flatten(x):

@@ -7,6 +7,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import is_integer
 
 __all__ = ["map_coordinates"]
@@ -50,15 +51,17 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
     if len(coordinates) != input.ndim:
         raise ValueError(
             "coordinates must be a sequence of length input.ndim, but "
-            f"{len(coordinates)} != {input.ndim}"
+            f"{len(coordinates)} != {input.ndim}{here()}"
         )
     if mode not in _FOLD:
         raise NotImplementedError(
             f"jax.scipy.ndimage.map_coordinates does not yet support mode {mode}. "
-            f"Currently supported modes are {set(_FOLD)}."
+            f"Currently supported modes are {set(_FOLD)}.{here()}"
         )
     if order not in (0, 1):
-        raise NotImplementedError("jax.scipy.ndimage.map_coordinates currently requires order<=1")
+        raise NotImplementedError(
+            "jax.scipy.ndimage.map_coordinates currently requires order<=1" + here()
+        )
     axes = []
     for coordinate, size in zip(coordinates, input.shape):
         nodes = _nodes(coordinate, order)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.keypaths import keystr
+from toile.engine.source import here
 from toile.engine.trees import flatten, flatten_with_path, unflatten
 
 
@@ -36,11 +37,13 @@ def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int
     found = []
     for n in nums:
         if not isinstance(n, int):
-            raise TypeError(f"{what}: needed argnums as int or tuple of int, got {argnums!r}")
+            raise TypeError(
+                f"{what}: needed argnums as int or tuple of int, got {argnums!r}{here()}"
+            )
         if not -count <= n < count:
             raise ValueError(
                 f"{what}: needed argnums within the {count} positional arguments, got {argnums}"
-                " (argnums count positional arguments only)"
+                " (argnums count positional arguments only)" + here()
             )
         found.append(n % count)
     return tuple(found)

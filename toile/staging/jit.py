@@ -21,6 +21,7 @@ from toile.engine import config, errors
 from toile.engine.arrays import ConcreteArray, DeviceArray, as_array, raw_operand
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, execute, trace_program, wrap_outputs
+from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
@@ -114,7 +115,9 @@ class JitFunction:
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         if not callable(fun):
-            raise TypeError(f"jit: needed a callable, got {fun!r} of type {type(fun).__name__}")
+            raise TypeError(
+                f"jit: needed a callable, got {fun!r} of type {type(fun).__name__}{here()}"
+            )
         functools.update_wrapper(self, fun, updated=())
         self.fun = fun
         nums, names = _static_arguments(fun, options)
@@ -198,7 +201,7 @@ class JitFunction:
             if self.max_traces is not None and len(self.cache.history) >= self.max_traces:
                 raise RuntimeError(
                     f"jit: needed at most {self.max_traces} traces of {name_of(self.fun)}, got one "
-                    f"more ({cause})"
+                    f"more ({cause}){here()}"
                 )
             flat = FlatFunction(self._restored(statics), in_tree)
             avals = [aval_of(x) for x in leaves]
@@ -349,13 +352,13 @@ def _numbers_and_names(
         if not variadic and not -len(positional) <= n < len(positional):
             raise ValueError(
                 f"jit: needed {what}_argnums within the {len(positional)} positional parameters of "
-                f"{name_of(fun)}, got {n}"
+                f"{name_of(fun)}, got {n}{here()}"
             )
     for k in given:
         if k not in known and not anything:
             raise ValueError(
                 f"jit: needed {what}_argnames among the parameters of {name_of(fun)} "
-                f"({', '.join(sorted(known))}), got {k!r}"
+                f"({', '.join(sorted(known))}), got {k!r}{here()}"
             )
     if nums is None:
         numbers = tuple(positional.index(k) for k in given if k in positional)
@@ -481,14 +484,14 @@ class Compiled:
         if tree != stage.in_tree:
             raise TypeError(
                 f"compiled {stage.fun_name}: needed arguments of structure {stage.in_tree}, got "
-                f"{tree}"
+                f"{tree}{here()}"
             )
         for i, (x, aval) in enumerate(zip(leaves, stage.traced.in_avals, strict=True)):
             got = aval_of(x)
             if got.shape != aval.shape or got.dtype != aval.dtype:
                 raise TypeError(
                     f"compiled {stage.fun_name}: needed {aval.str_short()} for argument leaf {i}, "
-                    f"got {got.str_short()} (lower and compile again for other shapes)"
+                    f"got {got.str_short()} (lower and compile again for other shapes){here()}"
                 )
         op = Call(stage.traced.program, stage.fun_name)
         outs = op(*stage.traced.consts, *[_operand(x) for x in leaves])

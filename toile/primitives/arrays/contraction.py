@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.source import here
+
 Array = Any
 Module = Any
 Plan = Callable[[Module, Array, Array], Array]
@@ -96,7 +98,7 @@ def contraction_plan(lhs: str, rhs: str, out: str) -> Plan:
     if len(batch + rows + summed) != len(lhs) or len(batch + columns + summed) != len(rhs):
         raise ValueError(
             "contract: needed each label in two of the three strings, or in all of them, "
-            f"got {lhs!r}, {rhs!r}, {out!r}"
+            f"got {lhs!r}, {rhs!r}, {out!r}{here()}"
         )
     free = [c for c in out if c not in batch]
     if columns and free and free[0] in columns and rows:  # (y^T x^T)^T: rows come first in `out`

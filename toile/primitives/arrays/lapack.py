@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.source import here
+
 ndarray = np.ndarray
 Kernel = Callable[..., "tuple[Any, ...] | None"]
 Spec = tuple[tuple[int, ...], Any]  # shape and dtype of a result
@@ -61,7 +63,7 @@ def _routine(name: str, dtype: Any, unitary: str | None = None) -> Any:
     if prefix is None:
         raise NotImplementedError(
             f"{name}: needed float32, float64, complex64 or complex128, got {np.dtype(dtype)} "
-            "(convert with .astype first)"
+            "(convert with .astype first)" + here()
         )
     return getattr(lapack, prefix + (unitary if unitary and prefix in "cz" else name))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.source import here
 from toile.primitives.arrays.contraction import accumulator, dtype_kind
 
 Array = Any
@@ -73,7 +74,7 @@ def _descending_key(xp: Module, x: Array) -> Array:
     if kind in "iu":
         return ~_comparable(x)
     if kind == "c":
-        raise TypeError(f"top_k: needed real numbers, got {x.dtype}")
+        raise TypeError(f"top_k: needed real numbers, got {x.dtype}{here()}")
     keys = _comparable(x)
     bits = xp.ascontiguousarray(keys).view(f"i{keys.dtype.itemsize}")
     # Negative floats order backwards as integers: flip all their bits but the sign.

@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from toile.engine.source import here
+
 Array = Any  # numpy.ndarray or cupy.ndarray
 Shape = tuple[int, ...]
 
@@ -79,7 +81,7 @@ def float_layout(dtype: np.dtype) -> tuple[int, int, Array, Array]:
     """Bits of a float, bits drawn for it, how far they are shifted down, and the number 1."""
     info = ml_dtypes.finfo(dtype)
     if info.bits not in UNSIGNED:
-        raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}")
+        raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}{here()}")
     drawn = 8 if info.nmant < 8 else info.bits
     unsigned = UNSIGNED[info.bits]
     return info.bits, drawn, unsigned(drawn - info.nmant), np.ones((), dtype)[()]

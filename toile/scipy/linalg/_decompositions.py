@@ -11,6 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import inexact, to_complex
 
 
@@ -84,7 +85,7 @@ def solve_triangular(
 ):
     """Solution of op(a)·x = b for triangular a; op is nothing, transpose (1, "T") or adjoint."""
     if trans not in _TRANS:
-        raise ValueError(f"Invalid 'trans' value {trans}")
+        raise ValueError(f"Invalid 'trans' value {trans}{here()}")
     transpose, conjugate = _TRANS[trans]
     a, b = inexact("solve_triangular", jnp.asarray(a), jnp.asarray(b))
     solve = functools.partial(
@@ -135,11 +136,11 @@ def eigh(
 ):
     """Eigenvalues in ascending order, and eigenvectors, of a Hermitian matrix."""
     if b is not None:
-        raise NotImplementedError("Only the b=None case of eigh is implemented")
+        raise NotImplementedError("Only the b=None case of eigh is implemented" + here())
     if type != 1:
-        raise NotImplementedError("Only the type=1 case of eigh is implemented.")
+        raise NotImplementedError("Only the type=1 case of eigh is implemented." + here())
     if eigvals is not None:
-        raise NotImplementedError("Only the eigvals=None case of eigh is implemented.")
+        raise NotImplementedError("Only the eigvals=None case of eigh is implemented." + here())
     (a,) = inexact("eigh", jnp.asarray(a))
     v, w = lax.linalg.eigh(a, lower=lower)
     return w if eigvals_only else (w, v)
@@ -149,7 +150,7 @@ def schur(a, output="real"):
     """Schur decomposition (T, Z) with a = Z·T·Zᴴ; "complex" makes T triangular for real a too."""
     if output not in ("real", "complex"):
         raise ValueError(
-            f"Expected 'output' to be either 'real' or 'complex', got output={output!r}."
+            f"Expected 'output' to be either 'real' or 'complex', got output={output!r}.{here()}"
         )
     a = jnp.asarray(a)
     if output == "complex":
@@ -183,7 +184,7 @@ def lu_factor(a, overwrite_a=False, check_finite=True):
 def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
     """Solution of a·x = b (or with aᵀ, aᴴ) from the LU factorisation of a."""
     if trans not in (0, 1, 2):
-        raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
+        raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}{here()}")
     packed, pivots = lu_and_piv
     packed, b = inexact("lu_solve", jnp.asarray(packed), jnp.asarray(b))
     permutation = lax.linalg.lu_pivots_to_permutation(jnp.asarray(pivots), packed.shape[-2])
@@ -218,7 +219,7 @@ def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
 def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_finite=True):
     """QR decomposition: (Q, R), (R,) for mode "r"; column pivots are appended if asked."""
     if mode not in ("full", "r", "economic"):
-        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
     (a,) = inexact("qr", jnp.asarray(a))
     q, r, *p = lax.linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
     return (r, *p) if mode == "r" else (q, r, *p)
@@ -236,7 +237,7 @@ def qr_multiply(
     """Q·c ("left") or c·Q ("right"), and R, for the economic QR decomposition of a."""
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
-        raise ValueError(f"mode must be 'right' or 'left', got {mode!r}")
+        raise ValueError(f"mode must be 'right' or 'left', got {mode!r}{here()}")
     left = mode == "left"
     vector = c.ndim == 1
     if vector:
@@ -248,7 +249,7 @@ def qr_multiply(
         product, kind = ("Q @ c", "columns") if left else ("c @ Q", "rows")
         raise ValueError(
             f"Array shapes are not compatible for {product} operation: a has shape "
-            f"{tuple(a.shape)} so Q has {want} {kind}, but c has {size} (expected {want})."
+            f"{tuple(a.shape)} so Q has {want} {kind}, but c has {size} (expected {want}).{here()}"
         )
     q, r, *p = lax.linalg.qr(a, pivoting=pivoting, full_matrices=False)
     q = jnp.conj(q) if conjugate else q
@@ -273,7 +274,7 @@ def solve(
     """Solution of a·x = b; "pos" uses Cholesky, reading one triangle of a."""
     valid = ["gen", "sym", "her", "pos"]
     if assume_a not in valid:
-        raise ValueError(f"Expected assume_a to be one of {valid}; got {assume_a!r}")
+        raise ValueError(f"Expected assume_a to be one of {valid}; got {assume_a!r}{here()}")
     if assume_a != "pos":
         return jnp.linalg.solve(a, b)
     a, b = inexact("solve", jnp.asarray(a), jnp.asarray(b))
@@ -342,7 +343,7 @@ def _polar_matrix(a, side, method, eps, max_iterations):
         h = (_H(vh) * s) @ vh if side == "right" else (u * s) @ _H(u)
         return u @ vh, h
     if method != "qdwh":
-        raise ValueError(f"Unknown polar decomposition method {method}.")
+        raise ValueError(f"Unknown polar decomposition method {method}.{here()}")
     if m >= n and side == "right":
         return _qdwh(a, eps, max_iterations)
     if m < n and side == "left":
@@ -350,7 +351,7 @@ def _polar_matrix(a, side, method, eps, max_iterations):
         return _H(u), _H(h)
     raise NotImplementedError(
         "method='qdwh' only supports mxn matrices where m < n where side='right' and m >= n "
-        f"side='left', got {a.shape} with side={side!r}"
+        f"side='left', got {a.shape} with side={side!r}{here()}"
     )
 
 
@@ -358,9 +359,9 @@ def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
     """Polar decomposition (u, p): a = u·p, or a = p·u for side "left"."""
     a = jnp.asarray(a)
     if a.ndim < 2:
-        raise ValueError("The input `a` must be at least a 2-D array.")
+        raise ValueError("The input `a` must be at least a 2-D array." + here())
     if side not in ("right", "left"):
-        raise ValueError("The argument `side` must be either 'right' or 'left'.")
+        raise ValueError("The argument `side` must be either 'right' or 'left'." + here())
     signature = "(m,n)->(m,n),(n,n)" if side == "right" else "(m,n)->(m,n),(m,m)"
     split = functools.partial(
         _polar_matrix, side=side, method=method, eps=eps, max_iterations=max_iterations
@@ -411,9 +412,9 @@ def rsf2csf(T, Z, check_finite=True):
     T, Z = jnp.asarray(T), jnp.asarray(Z)
     for name, x in (("Z", Z), ("T", T)):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-            raise ValueError(f"Input '{name}' must be square.")
+            raise ValueError(f"Input '{name}' must be square.{here()}")
     if T.shape[-1] != Z.shape[-1]:
-        raise ValueError(f"Input array shapes must match: Z: {Z.shape} vs. T: {T.shape}")
+        raise ValueError(f"Input array shapes must match: Z: {Z.shape} vs. T: {T.shape}{here()}")
     dtype = to_complex(jnp.result_type(T, Z))
     convert = jnp.vectorize(_rsf2csf_matrix, signature="(n,n),(n,n)->(n,n),(n,n)")
     return convert(T.astype(dtype), Z.astype(dtype))

@@ -11,6 +11,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import jvp
+from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg._decompositions import inv, rsf2csf, schur, solve, solve_triangular
 
@@ -93,9 +94,11 @@ def expm(A, *, upper_triangular=False, max_squarings=16):
     """The matrix exponential; NaN where more than `max_squarings` squarings would be needed."""
     (A,) = inexact("expm", jnp.asarray(A))
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
-        raise ValueError(f"Expected A to be a (batched) square matrix, got A.shape={A.shape!r}.")
+        raise ValueError(
+            f"Expected A to be a (batched) square matrix, got A.shape={A.shape!r}.{here()}"
+        )
     if A.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
-        raise TypeError(f"A.dtype={A.dtype} is not supported.")
+        raise TypeError(f"A.dtype={A.dtype} is not supported.{here()}")
     single = functools.partial(_expm, upper_triangular=upper_triangular, limit=max_squarings)
     return single(A) if A.ndim == 2 else jnp.vectorize(single, signature="(n,n)->(n,n)")(A)
 
@@ -127,11 +130,11 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
     for name, x in (("A", A), ("E", E)):
         if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
             raise ValueError(
-                f"expected {name} to be a (batched) square matrix, got {name}.shape={x.shape}"
+                f"expected {name} to be a (batched) square matrix, got {name}.shape={x.shape}{here()}"
             )
     if A.shape != E.shape:
         raise ValueError(
-            f"expected A and E to be the same shape, got A.shape={A.shape} E.shape={E.shape}"
+            f"expected A and E to be the same shape, got A.shape={A.shape} E.shape={E.shape}{here()}"
         )
     y, dy = jvp(expm, (A,), (E,))
     return (y, dy) if compute_expm else dy
@@ -140,7 +143,7 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
 def sqrtm(A, blocksize=1):
     """The principal square root; complex."""
     if blocksize > 1:
-        raise NotImplementedError("Blocked version is not implemented yet.")
+        raise NotImplementedError("Blocked version is not implemented yet." + here())
     t, z = schur(A, output="complex")
     return _dot(_dot(z, _sqrtm_triangular(t)), jnp.conj(z.T))
 
@@ -192,7 +195,7 @@ def funm(A, func, disp=True):
     """The matrix function of a scalar `func`; with `disp=False`, (result, error estimate)."""
     A = jnp.asarray(A)
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise ValueError("expected square array_like input")
+        raise ValueError("expected square array_like input" + here())
     t, z = rsf2csf(*schur(A))
     f, gap = _parlett(jnp.diag(func(jnp.diag(t))).astype(t.dtype), t)
     f = z @ f @ jnp.conj(z).T
@@ -232,7 +235,7 @@ def _sylvester(a, b, c, method, tol):
         x = ua @ (f / (wa[:, None] + wb[None, :])) @ inv(ub)
     else:
         raise ValueError(
-            f'Unrecognized method {method}. The two valid methods are either "schur" or "eigen".'
+            f'Unrecognized method {method}. The two valid methods are either "schur" or "eigen".{here()}'
         )
     if not is_complex(c):
         x = x.real
@@ -247,7 +250,7 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     m, n = C.shape[-2:]
     if A.shape[-2:] != (m, m) or B.shape[-2:] != (n, n):
         raise ValueError(
-            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: {C.shape}"
+            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: {C.shape}{here()}"
         )
     one = functools.partial(_sylvester, method=method, tol=tol)
     return jnp.vectorize(one, signature="(m,m),(n,n),(m,n)->(m,n)")(A, B, C)

@@ -11,6 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, promoted
 from toile.scipy.special import comb
 
@@ -22,7 +23,7 @@ def block_diag(*arrs):
         if a.ndim > 2:
             raise ValueError(
                 "Arguments to jax.scipy.linalg.block_diag must have at most 2 dimensions, got "
-                f"{a} at argument {i}."
+                f"{a} at argument {i}.{here()}"
             )
     arrs = [jnp.atleast_2d(a) for a in arrs]
     total, before, rows = sum(a.shape[1] for a in arrs), 0, []
@@ -57,7 +58,9 @@ def hankel(c, r=None):
     r = jnp.zeros_like(c) if r is None else array("hankel", r)
     for name, x in (("c", c), ("r", r)):
         if x.ndim == 0:
-            raise ValueError(f"hankel: {name} must be at least 1-dimensional, got a scalar.")
+            raise ValueError(
+                f"hankel: {name} must be at least 1-dimensional, got a scalar.{here()}"
+            )
     c, r = _common_batch(*promoted("hankel", c, r))
     m, n = c.shape[-1], r.shape[-1]
     if m == 0 or n == 0:
@@ -78,12 +81,12 @@ def leslie(f, s):
     f, s = jnp.atleast_1d(array("leslie", f)), jnp.atleast_1d(array("leslie", s))
     if f.shape[-1] < 2:
         raise ValueError(
-            f"The length of f along the last axis must be at least 2; got shape {f.shape}."
+            f"The length of f along the last axis must be at least 2; got shape {f.shape}.{here()}"
         )
     if s.shape[-1] != f.shape[-1] - 1:
         raise ValueError(
             "Incorrect lengths for f and s. The length of s along the last axis must be one less "
-            f"than the length of f; got f shape {f.shape} and s shape {s.shape}."
+            f"than the length of f; got f shape {f.shape} and s shape {s.shape}.{here()}"
         )
     f, s = _common_batch(*promoted("leslie", f, s))
     n = f.shape[-1]
@@ -97,7 +100,7 @@ def companion(a):
     a = jnp.atleast_1d(*inexact("companion", a))
     if a.shape[-1] < 2:
         raise ValueError(
-            f"The length of `a` along the last axis must be at least 2; got shape {a.shape}."
+            f"The length of `a` along the last axis must be at least 2; got shape {a.shape}.{here()}"
         )
     first = -a[..., 1:] / a[..., :1]
     n = first.shape[-1]
@@ -117,7 +120,7 @@ def fiedler_companion(a):
     if a.shape[-1] == 0:
         raise ValueError(
             "fiedler_companion requires the last axis of 'a' to have nonzero length, but got an "
-            f"array of shape {a.shape}."
+            f"array of shape {a.shape}.{here()}"
         )
     n = a.shape[-1] - 1
     if n == 0:
@@ -142,15 +145,17 @@ def convolution_matrix(a, n, mode="full"):
     """The matrix whose product with a vector of length n is its convolution with a."""
     n = operator.index(n)
     if n <= 0:
-        raise ValueError(f"n must be a positive integer; got {n}.")
+        raise ValueError(f"n must be a positive integer; got {n}.{here()}")
     a = array("convolution_matrix", a)
     if a.ndim == 0:
-        raise ValueError("convolution_matrix: a must be at least 1-dimensional, got a scalar.")
+        raise ValueError(
+            "convolution_matrix: a must be at least 1-dimensional, got a scalar." + here()
+        )
     m = a.shape[-1]
     if m < 1:
-        raise ValueError(f"len(a) must be at least 1; got shape {a.shape}.")
+        raise ValueError(f"len(a) must be at least 1; got shape {a.shape}.{here()}")
     if mode not in ("full", "valid", "same"):
-        raise ValueError(f"mode must be one of 'full', 'valid', 'same'; got {mode!r}.")
+        raise ValueError(f"mode must be one of 'full', 'valid', 'same'; got {mode!r}.{here()}")
     overlap = min(n, m) - 1
     head = {"full": 0, "same": overlap // 2, "valid": overlap}[mode]
     tail = {"full": 0, "same": overlap - overlap // 2, "valid": overlap}[mode]
@@ -183,7 +188,7 @@ def _check_kind(kind, preposition):
     kind = "symmetric" if kind is None else kind
     valid = ["symmetric", "lower", "upper"]
     if kind not in valid:
-        raise ValueError(f"Expected kind to be {preposition} of: {valid}; got {kind}")
+        raise ValueError(f"Expected kind to be {preposition} of: {valid}; got {kind}{here()}")
     return kind
 
 
@@ -211,7 +216,7 @@ def invpascal(n, kind=None):
 def helmert(n, full=False):
     """Helmert's orthogonal contrasts; `full` adds the constant row."""
     if n < 1:
-        raise ValueError(f"n must be a positive integer; got {n}.")
+        raise ValueError(f"n must be a positive integer; got {n}.{here()}")
     dtype = default_float()
     i, j = np.arange(n - 1)[:, None], np.arange(n)[None, :]
     k = jnp.asarray(i + 1, dtype)
@@ -226,7 +231,7 @@ def helmert(n, full=False):
 def hadamard(n, dtype=int):
     """Sylvester's Hadamard matrix; n is a power of two."""
     if n < 1 or n & (n - 1):
-        raise ValueError(f"n must be a positive power of 2; got {n}.")
+        raise ValueError(f"n must be a positive power of 2; got {n}.{here()}")
     out = np.ones((1, 1), np.int8)
     while len(out) < n:
         out = np.block([[out, out], [out, -out]])
@@ -236,10 +241,10 @@ def hadamard(n, dtype=int):
 def dft(n, scale=None, *, dtype=None):
     """The matrix of the discrete Fourier transform, optionally over √n or n."""
     if scale not in (None, "sqrtn", "n"):
-        raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")
+        raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.{here()}")
     dtype = jnp.result_type(complex) if dtype is None else np.dtype(dtype)
     if not is_complex(dtype):
-        raise ValueError(f"dtype must be a complex floating-point type; got {dtype}.")
+        raise ValueError(f"dtype must be a complex floating-point type; got {dtype}.{here()}")
     a = jnp.arange(n, dtype=dtype)
     out = jnp.exp(-2j * np.pi * a[:, None] * a[None, :] / n)
     return out / {None: 1, "sqrtn": math.sqrt(n), "n": n}[scale]

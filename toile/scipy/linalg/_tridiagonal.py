@@ -9,6 +9,7 @@ import numpy as np
 
 from toile import lax, random
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import is_complex
 
 
@@ -18,13 +19,13 @@ def _targets(n, select, select_range):
         return np.arange(n, dtype=np.int32)
     if select == "i":
         if select_range is None:
-            raise ValueError("for select='i', select_range must be specified.")
+            raise ValueError("for select='i', select_range must be specified." + here())
         if select_range[0] > select_range[1]:
-            raise ValueError("Got empty index range in select_range.")
+            raise ValueError("Got empty index range in select_range." + here())
         return np.arange(select_range[0], select_range[1] + 1, dtype=np.int32)
     if select == "v":
-        raise NotImplementedError("eigh_tridiagonal(..., select='v') is not implemented")
-    raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
+        raise NotImplementedError("eigh_tridiagonal(..., select='v') is not implemented" + here())
+    raise ValueError("'select must have a value in {'a', 'i', 'v'}." + here())
 
 
 def _count_below(alpha, beta_sq, pivmin, perturbation, x):
@@ -136,12 +137,12 @@ def eigh_tridiagonal(
     if alpha.dtype != beta.dtype:
         raise TypeError(
             "diagonal and off-diagonal values must have same dtype, got "
-            f"{alpha.dtype} and {beta.dtype}"
+            f"{alpha.dtype} and {beta.dtype}{here()}"
         )
     if alpha.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
         raise TypeError(
             "Only float32 and float64 inputs are supported as inputs to "
-            f"jax.scipy.linalg.eigh_tridiagonal, got {alpha.dtype} and {beta.dtype}"
+            f"jax.scipy.linalg.eigh_tridiagonal, got {alpha.dtype} and {beta.dtype}{here()}"
         )
     n = alpha.shape[0]
     if n <= 1:

@@ -12,6 +12,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import value_and_grad
+from toile.engine.source import here
 from toile.scipy.optimize._line_search import line_search
 
 
@@ -213,12 +214,14 @@ def _minimize_lbfgs(
 def minimize(fun, x0, args=(), *, method, tol=None, options=None):
     """Minimise `fun(x, *args)` from `x0` by method "BFGS"; `options` go to the algorithm."""
     if not isinstance(args, tuple):
-        raise TypeError(f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}")
+        raise TypeError(
+            f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}{here()}"
+        )
     x0 = jnp.asarray(x0)
     methods = {
         "bfgs": _minimize_bfgs,
         "l-bfgs-experimental-do-not-rely-on-this": _minimize_lbfgs,
     }
     if method.lower() not in methods:
-        raise ValueError(f"Method {method} not recognized")
+        raise ValueError(f"Method {method} not recognized{here()}")
     return methods[method.lower()](lambda x: fun(x, *args), x0, **(options or {}))

@@ -5,6 +5,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.source import here
 from toile.nn._promote import canonical_axis, inexact
 
 _MODES = ("same", "full", "valid")
@@ -20,9 +21,9 @@ def fftconvolve(in1, in2, mode="full", axes=None):
     """Convolution by FFT over `axes` (all unless given)."""
     in1, in2 = inexact("fftconvolve", in1, in2)
     if in1.ndim != in2.ndim:
-        raise ValueError("in1 and in2 should have the same dimensionality")
+        raise ValueError("in1 and in2 should have the same dimensionality" + here())
     if mode not in _MODES:
-        raise ValueError("mode must be one of ['same', 'full', 'valid']")
+        raise ValueError("mode must be one of ['same', 'full', 'valid']" + here())
 
     def convolve(a, b):
         return _fft_convolve(a, b, mode)
@@ -35,7 +36,7 @@ def fftconvolve(in1, in2, mode="full", axes=None):
     if any(in1.shape[a] != in2.shape[a] for a in mapped):
         raise ValueError(
             f"mapped axes must have same shape; got in1.shape={in1.shape!r} "
-            f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}"
+            f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}{here()}"
         )
     for axis in mapped:
         convolve = vmap(convolve, in_axes=axis, out_axes=axis)
@@ -49,7 +50,7 @@ def _fft_convolve(in1, in2, mode):
         if not (covers or covered):
             raise ValueError(
                 "For 'valid' mode, One input must be at least as large as the other in every "
-                "dimension."
+                "dimension." + here()
             )
         if covered:
             in1, in2 = in2, in1
@@ -70,18 +71,18 @@ def _fft_convolve(in1, in2, mode):
 
 def _convolve_direct(in1, in2, mode, precision):
     if mode not in _MODES:
-        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+        raise ValueError("mode must be one of ['full', 'same', 'valid']" + here())
     in1, in2 = inexact("convolve", in1, in2)
     if in1.ndim != in2.ndim:
-        raise ValueError("in1 and in2 must have the same number of dimensions")
+        raise ValueError("in1 and in2 must have the same number of dimensions" + here())
     if in1.size == 0 or in2.size == 0:
         raise ValueError(
             "zero-size arrays not supported in convolutions, got shapes "
-            f"{in1.shape} and {in2.shape}."
+            f"{in1.shape} and {in2.shape}.{here()}"
         )
     covers, covered = _ordered(in1, in2)
     if not (covers or covered):
-        raise ValueError("One input must be smaller than the other in every dimension.")
+        raise ValueError("One input must be smaller than the other in every dimension." + here())
     second = in2.shape
     if covered:
         in1, in2 = in2, in1
@@ -104,7 +105,7 @@ def convolve(in1, in2, mode="full", method="auto", precision=None):
     if method == "fft":
         return fftconvolve(in1, in2, mode=mode)
     if method not in ("direct", "auto"):
-        raise ValueError(f"Got method={method!r}; expected 'auto', 'fft', or 'direct'.")
+        raise ValueError(f"Got method={method!r}; expected 'auto', 'fft', or 'direct'.{here()}")
     return _convolve_direct(in1, in2, mode, precision)
 
 
@@ -115,9 +116,9 @@ def correlate(in1, in2, mode="full", method="auto", precision=None):
 
 def _check_2d(name, in1, in2, boundary, fillvalue):
     if boundary != "fill" or fillvalue != 0:
-        raise NotImplementedError(f"{name}() only supports boundary='fill', fillvalue=0")
+        raise NotImplementedError(f"{name}() only supports boundary='fill', fillvalue=0{here()}")
     if np.ndim(in1) != 2 or np.ndim(in2) != 2:
-        raise ValueError(f"{name}() only supports 2-dimensional inputs.")
+        raise ValueError(f"{name}() only supports 2-dimensional inputs.{here()}")
 
 
 def convolve2d(in1, in2, mode="full", boundary="fill", fillvalue=0, precision=None):

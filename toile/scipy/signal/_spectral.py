@@ -12,15 +12,16 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, to_complex
 
 
 def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
     """`data` less its mean ("constant") or least-squares line ("linear") per piece."""
     if overwrite_data is not None:
-        raise NotImplementedError("overwrite_data argument not implemented.")
+        raise NotImplementedError("overwrite_data argument not implemented." + here())
     if type not in ("constant", "linear"):
-        raise ValueError("Trend type must be 'linear' or 'constant'.")
+        raise ValueError("Trend type must be 'linear' or 'constant'." + here())
     (x,) = inexact("detrend", jnp.asarray(data))
     if type == "constant":
         return x - jnp.mean(x, axis, keepdims=True)
@@ -29,6 +30,7 @@ def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
     if ends[0] < 0 or ends[-1] > n:
         raise ValueError(
             "Breakpoints must be non-negative and less than length of data along given axis."
+            + here()
         )
     x = jnp.moveaxis(x, axis, 0)
     shape = x.shape
@@ -69,11 +71,11 @@ def _window(window, nperseg, length, dtype):
         return jnp.array(_named_window(window, size), dtype=dtype), size
     values = jnp.asarray(window, dtype=dtype)
     if values.ndim != 1:
-        raise ValueError("window must be 1-D")
+        raise ValueError("window must be 1-D" + here())
     if length < values.size:
-        raise ValueError("window is longer than input signal")
+        raise ValueError("window is longer than input signal" + here())
     if nperseg is not None and nperseg != values.size:
-        raise ValueError("value specified for nperseg is different from length of window")
+        raise ValueError("value specified for nperseg is different from length of window" + here())
     return values, values.size
 
 
@@ -91,7 +93,7 @@ def _odd_extension(x, n):
     if n > x.shape[-1] - 1:
         raise ValueError(
             f"The extension length n ({n}) is too big. It must not exceed x.shape[axis]-1, "
-            f"which is {x.shape[-1] - 1}."
+            f"which is {x.shape[-1] - 1}.{here()}"
         )
     left = 2 * x[..., :1] - jnp.flip(x[..., 1 : n + 1], -1)
     right = 2 * x[..., -1:] - jnp.flip(x[..., -n - 1 : -1], -1)
@@ -129,16 +131,16 @@ def _detrender(kind, axis, ndim):
         return lambda d: jnp.moveaxis(kind(jnp.moveaxis(d, axis, -1)), -1, axis)
     if not kind:
         return lambda d: d
-    raise ValueError(f"Unsupported detrend type: {kind}")
+    raise ValueError(f"Unsupported detrend type: {kind}{here()}")
 
 
 def _lengths(nperseg, noverlap, nfft):
     noverlap = nperseg // 2 if noverlap is None else int(noverlap)
     nfft = nperseg if nfft is None else int(nfft)
     if nfft < nperseg:
-        raise ValueError("nfft must be greater than or equal to nperseg.")
+        raise ValueError("nfft must be greater than or equal to nperseg." + here())
     if noverlap >= nperseg:
-        raise ValueError("noverlap must be less than nperseg.")
+        raise ValueError("noverlap must be less than nperseg." + here())
     return noverlap, nfft
 
 
@@ -146,12 +148,12 @@ def _two_signals(x, y, axis):
     """Both signals in one dtype, with equal length along the (last) axis after zero-padding."""
     x, y = inexact("spectral_helper", x, y)
     if x.ndim != y.ndim:
-        raise ValueError(f"two-arguments must have the same rank ({x.ndim} vs {y.ndim}).")
+        raise ValueError(f"two-arguments must have the same rank ({x.ndim} vs {y.ndim}).{here()}")
     outer = [s[:axis] + s[axis + 1 :] for s in (x.shape, y.shape)]
     try:
         jnp.broadcast_shapes(*outer)
     except ValueError as error:
-        raise ValueError("x and y cannot be broadcast together.") from error
+        raise ValueError("x and y cannot be broadcast together." + here()) from error
     x, y = jnp.moveaxis(x, axis, -1), jnp.moveaxis(y, axis, -1)
     n = max(x.shape[-1], y.shape[-1])
     return tuple(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]) for v in (x, y))
@@ -175,7 +177,7 @@ def _spectral(
 ):
     if boundary not in _BOUNDARIES:
         raise ValueError(
-            f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}"
+            f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}{here()}"
         )
     x = array("spectral_helper", x)
     axis = canonical_axis(axis, x.ndim)
@@ -188,7 +190,7 @@ def _spectral(
     dtype = to_complex(signals[0].dtype)
     real = np.dtype(np.zeros((), dtype).real.dtype)
     if nperseg is not None and int(nperseg) < 1:
-        raise ValueError("nperseg must be a positive integer")
+        raise ValueError("nperseg must be a positive integer" + here())
     nperseg = None if nperseg is None else int(nperseg)
     win, nperseg = _window(window, nperseg, length, signals[0].dtype)
     if any(v.size == 0 for v in signals):
@@ -227,7 +229,7 @@ def _scale(win, fs, scaling, mode):
     elif scaling == "spectrum":
         scale = 1.0 / jnp.sum(win) ** 2
     else:
-        raise ValueError(f"Unknown scaling: {scaling}")
+        raise ValueError(f"Unknown scaling: {scaling}{here()}")
     return jnp.sqrt(scale) if mode == "stft" else scale
 
 
@@ -296,7 +298,7 @@ def csd(
     if average == "mean":
         return frequencies, jnp.mean(p, axis=-1)
     if average != "median":
-        raise ValueError(f'average must be "median" or "mean", got {average}')
+        raise ValueError(f'average must be "median" or "mean", got {average}{here()}')
     bias = jnp.asarray(_median_bias(p.shape[-1]), p.dtype)
     if jnp.iscomplexobj(p):
         p = jnp.median(p.real, axis=-1) + 1j * jnp.median(p.imag, axis=-1)
@@ -352,16 +354,16 @@ def _istft_lengths(freqs, nperseg, noverlap, nfft, onesided):
     default = 2 * (freqs - 1) if onesided else freqs
     nperseg = int(nperseg or default)
     if nperseg < 1:
-        raise ValueError("nperseg must be a positive integer")
+        raise ValueError("nperseg must be a positive integer" + here())
     if nfft is None:
         size = default + (1 if onesided and nperseg == default + 1 else 0)
     else:
         size = int(nfft)
     if size < nperseg:
-        raise ValueError(f"FFT length ({size}) must be longer than nperseg ({nperseg}).")
+        raise ValueError(f"FFT length ({size}) must be longer than nperseg ({nperseg}).{here()}")
     noverlap = int(noverlap or nperseg // 2)
     if noverlap >= nperseg:
-        raise ValueError("noverlap must be less than nperseg.")
+        raise ValueError("noverlap must be less than nperseg." + here())
     return nperseg, noverlap
 
 
@@ -380,10 +382,10 @@ def istft(
     """Inverse of `stft`: (times, signal), by windowed overlap-add."""
     z = array("istft", Zxx)
     if z.ndim < 2:
-        raise ValueError("Input stft must be at least 2d!")
+        raise ValueError("Input stft must be at least 2d!" + here())
     freq_axis, time_axis = canonical_axis(freq_axis, z.ndim), canonical_axis(time_axis, z.ndim)
     if freq_axis == time_axis:
-        raise ValueError("Must specify differing time and frequency axes!")
+        raise ValueError("Must specify differing time and frequency axes!" + here())
     z = z.astype(to_complex(z.dtype))
     nperseg, noverlap = _istft_lengths(z.shape[freq_axis], nperseg, noverlap, nfft, input_onesided)
     step = nperseg - noverlap
@@ -395,9 +397,9 @@ def istft(
     else:
         win = jnp.asarray(window)
         if win.ndim != 1:
-            raise ValueError("window must be 1-D")
+            raise ValueError("window must be 1-D" + here())
         if win.shape[0] != nperseg:
-            raise ValueError(f"window must have length of {nperseg}")
+            raise ValueError(f"window must have length of {nperseg}{here()}")
     frames = frames * jnp.sum(win)
     x = _overlap_add(frames * win, step)
     squared = jnp.broadcast_to(win * win, (frames.shape[-2], nperseg))

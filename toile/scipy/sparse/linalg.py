@@ -11,6 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.scipy.linalg import solve, solve_triangular
 from toile.tree_util import tree_leaves, tree_map, tree_structure
 
@@ -62,9 +63,11 @@ def _matvec(f):
     if callable(f):
         return f
     if not (isinstance(f, np.ndarray) or hasattr(f, "__matmul__")):
-        raise TypeError(f"linear operator must be either a function or ndarray: {f}")
+        raise TypeError(f"linear operator must be either a function or ndarray: {f}{here()}")
     if len(f.shape) != 2 or f.shape[0] != f.shape[1]:
-        raise ValueError(f"linear operator must be a square matrix, but has shape: {f.shape}")
+        raise ValueError(
+            f"linear operator must be a square matrix, but has shape: {f.shape}{here()}"
+        )
     if isinstance(f, (np.ndarray, jnp.ndarray)):
         return functools.partial(_dot, f)
     return functools.partial(operator.matmul, f)
@@ -77,12 +80,12 @@ def _prepare(A, b, x0, M):
     if tree_structure(x0) != tree_structure(b):
         raise ValueError(
             "x0 and b must have matching tree structure: "
-            f"{tree_structure(x0)} vs {tree_structure(b)}"
+            f"{tree_structure(x0)} vs {tree_structure(b)}{here()}"
         )
     shapes = [[v.shape for v in tree_leaves(t)] for t in (x0, b)]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            f"arrays in x0 and b must have matching shapes: {shapes[0]} vs {shapes[1]}"
+            f"arrays in x0 and b must have matching shapes: {shapes[0]} vs {shapes[1]}{here()}"
         )
     return _matvec(A), b, x0, _matvec(M)
 
@@ -311,7 +314,7 @@ def gmres(
     cycles = {"incremental": _incremental_cycle, "batched": _batched_cycle}
     if solve_method not in cycles:
         raise ValueError(
-            f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'"
+            f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'{here()}"
         )
     b_norm = _norm(b)
     limit = jnp.maximum(tol * b_norm, atol)

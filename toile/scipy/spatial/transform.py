@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.source import here
 
 __all__ = ["Rotation", "Slerp"]
 
@@ -19,10 +20,10 @@ def _axis_indices(seq, count):
     intrinsic = re.match(r"^[XYZ]{1,3}$", seq) is not None
     if not intrinsic and re.match(r"^[xyz]{1,3}$", seq) is None:
         raise ValueError(
-            f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}"
+            f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}{here()}"
         )
     if any(seq[i] == seq[i + 1] for i in range(count - 1)):
-        raise ValueError(f"Expected consecutive axes to be different, got {seq}")
+        raise ValueError(f"Expected consecutive axes to be different, got {seq}{here()}")
     return ["xyz".index(c) for c in seq.lower()], intrinsic
 
 
@@ -72,7 +73,7 @@ class Rotation(NamedTuple):
         if not 1 <= len(seq) <= 3:
             raise ValueError(
                 "Expected axis specification to be a non-empty string of upto 3 characters, "
-                f"got {seq}"
+                f"got {seq}{here()}"
             )
         axes, intrinsic = _axis_indices(seq, len(seq))
         angles = jnp.atleast_1d(angles)
@@ -144,12 +145,12 @@ class Rotation(NamedTuple):
 
     def __getitem__(self, indexer):
         if self.single:
-            raise TypeError("Single rotation is not subscriptable.")
+            raise TypeError("Single rotation is not subscriptable." + here())
         return Rotation(self.quat[indexer])
 
     def __len__(self):
         if self.single:
-            raise TypeError("Single rotation has no len().")
+            raise TypeError("Single rotation has no len()." + here())
         return self.quat.shape[0]
 
     def __mul__(self, other):
@@ -164,7 +165,7 @@ class Rotation(NamedTuple):
     def as_euler(self, seq, degrees=False):
         """Three Euler angles about the axes named in `seq`."""
         if len(seq) != 3:
-            raise ValueError(f"Expected 3 axes, got {seq}.")
+            raise ValueError(f"Expected 3 axes, got {seq}.{here()}")
         axes, intrinsic = _axis_indices(seq, 3)
         angles = _euler(self.quat, axes, not intrinsic)
         return jnp.rad2deg(angles) if degrees else angles
@@ -217,11 +218,13 @@ class Rotation(NamedTuple):
             weights = jnp.ones(self.quat.shape[0], dtype=dtype)
         weights = jnp.asarray(weights, dtype=dtype)
         if weights.ndim != 1:
-            raise ValueError(f"Expected `weights` to be 1 dimensional, got shape {weights.shape}.")
+            raise ValueError(
+                f"Expected `weights` to be 1 dimensional, got shape {weights.shape}.{here()}"
+            )
         if weights.shape[0] != len(self):
             raise ValueError(
                 "Expected `weights` to have number of values equal to number of rotations, got "
-                f"{weights.shape[0]} values and {len(self)} rotations."
+                f"{weights.shape[0]} values and {len(self)} rotations.{here()}"
             )
         moment = jnp.dot(weights[None, :] * self.quat.T, self.quat)
         return Rotation(jnp.linalg.eigh(moment)[1][:, -1])
@@ -279,19 +282,19 @@ class Slerp(NamedTuple):
     def init(cls, times, rotations):
         """The interpolation through `rotations` at `times`."""
         if not isinstance(rotations, Rotation):
-            raise TypeError("`rotations` must be a `Rotation` instance.")
+            raise TypeError("`rotations` must be a `Rotation` instance." + here())
         if rotations.single or len(rotations) == 1:
-            raise ValueError("`rotations` must be a sequence of at least 2 rotations.")
+            raise ValueError("`rotations` must be a sequence of at least 2 rotations." + here())
         times = jnp.asarray(times, dtype=rotations.quat.dtype)
         if times.ndim != 1:
             raise ValueError(
                 "Expected times to be specified in a 1 dimensional array, got "
-                f"{times.ndim} dimensions."
+                f"{times.ndim} dimensions.{here()}"
             )
         if times.shape[0] != len(rotations):
             raise ValueError(
                 "Expected number of rotations to be equal to number of timestamps given, got "
-                f"{len(rotations)} rotations and {times.shape[0]} timestamps."
+                f"{len(rotations)} rotations and {times.shape[0]} timestamps.{here()}"
             )
         starts, ends = Rotation(rotations.quat[:-1]), Rotation(rotations.quat[1:])
         return cls(times, jnp.diff(times), starts, (starts.inv() * ends).as_rotvec())
@@ -300,7 +303,7 @@ class Slerp(NamedTuple):
         """The rotations at `times`."""
         times = jnp.asarray(times, dtype=self.times.dtype)
         if times.ndim > 1:
-            raise ValueError("`times` must be at most 1-dimensional.")
+            raise ValueError("`times` must be at most 1-dimensional." + here())
         single = times.ndim == 0
         times = jnp.atleast_1d(times)
         i = jnp.maximum(jnp.searchsorted(self.times, times) - 1, 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 
 
@@ -39,7 +40,7 @@ def bessel_jn(z, *, v, n_iter=50):
     """J_0(z) ... J_v(z), stacked on a leading axis."""
     (z,) = inexact("bessel_jn", z)
     if is_complex(z):
-        raise ValueError("complex input not supported.")
+        raise ValueError("complex input not supported." + here())
     v, n_iter = operator.index(v), int(n_iter)
 
     def step(carry, k):
@@ -85,7 +86,7 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
     """Spherical harmonic of degree n and order m at polar angle theta and azimuth phi."""
     if diff_n is not None:
         raise NotImplementedError(
-            "The 'diff_n' argument to jax.scipy.special.sph_harm_y is not supported."
+            "The 'diff_n' argument to jax.scipy.special.sph_harm_y is not supported." + here()
         )
     if jnp.isscalar(theta):
         theta = jnp.array([theta])

@@ -11,6 +11,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, poly, quotient
@@ -150,7 +151,9 @@ def fresnel(x):
     """The Fresnel integrals (S, C) of sin(πt²/2) and cos(πt²/2)."""
     (x,) = inexact("fresnel", x)
     if is_complex(x):
-        raise NotImplementedError("Support for complex-valued inputs is not implemented yet.")
+        raise NotImplementedError(
+            "Support for complex-valued inputs is not implemented yet." + here()
+        )
     if x.dtype not in (np.float32, np.float64):
         s, c = fresnel(x.astype(np.float32))
         return s.astype(x.dtype), c.astype(x.dtype)
@@ -187,7 +190,9 @@ def _fresnel_jvp(primals, tangents):
 def _float_array(x):
     x = jnp.asarray(x)
     if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported types.")
+        raise TypeError(
+            f"x.dtype={x.dtype} is not supported, see docstring for supported types.{here()}"
+        )
     return x
 
 
@@ -244,14 +249,14 @@ def _log_ndtr_tail(x, order):
 def log_ndtr(x, series_order=3):
     """log of `ndtr`, accurate in the far tail by an asymptotic series of `series_order` terms."""
     if not isinstance(series_order, int):
-        raise TypeError("series_order must be a Python integer.")
+        raise TypeError("series_order must be a Python integer." + here())
     if series_order < 0:
-        raise ValueError("series_order must be non-negative.")
+        raise ValueError("series_order must be non-negative." + here())
     if series_order > 30:
-        raise ValueError("series_order must be <= 30.")
+        raise ValueError("series_order must be <= 30." + here())
     x = jnp.asarray(x)
     if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported.")
+        raise TypeError(f"x.dtype={x.dtype} is not supported.{here()}")
     low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
     low, high = const(x, low), const(x, high)
     beyond = x > high  # there log Φ(x) = -Φ(-x) to rounding

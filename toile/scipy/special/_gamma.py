@@ -12,6 +12,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp, jvp
+from toile.engine.source import here
 from toile.nn._promote import inexact, inexact_broadcast, is_complex, is_integer, real_inexact
 from toile.scipy.special._tables import LANCZOS, ZETA
 
@@ -135,14 +136,14 @@ def betainc(a, b, x):
     """The regularised incomplete beta function."""
     a, b, x = inexact_broadcast("betainc", a, b, x)
     if is_complex(x):
-        raise ValueError("betainc does not support complex-valued inputs.")
+        raise ValueError("betainc does not support complex-valued inputs." + here())
     return lax.betainc(a, b, x)
 
 
 def factorial(n, exact=False):
     """n! as a float; 0 for negative n."""
     if exact:
-        raise NotImplementedError("factorial with exact=True")
+        raise NotImplementedError("factorial with exact=True" + here())
     (n,) = inexact("factorial", n)
     return jnp.where(n < 0, 0, jnp.exp(lax.lgamma(n + 1)))
 
@@ -175,10 +176,12 @@ def polygamma(n, x):
     """The n-th derivative of `digamma`; n must be of integer type."""
     n = jnp.asarray(n)
     if not is_integer(n):
-        raise ValueError(f"Argument `n` to polygamma must be of integer type. Got dtype {n.dtype}.")
+        raise ValueError(
+            f"Argument `n` to polygamma must be of integer type. Got dtype {n.dtype}.{here()}"
+        )
     n, x = inexact_broadcast("polygamma", n, x)
     if is_complex(x):
-        raise ValueError("polygamma does not support complex-valued inputs.")
+        raise ValueError("polygamma does not support complex-valued inputs." + here())
     return lax.polygamma(n, x)
 
 
@@ -202,7 +205,7 @@ def zeta(x, q=None):
     if q is None:
         raise NotImplementedError(
             "Riemann zeta function not implemented; pass q != None to compute the "
-            "Hurwitz Zeta function."
+            "Hurwitz Zeta function." + here()
         )
     return _zeta(*inexact_broadcast("zeta", x, q))
 
@@ -244,7 +247,7 @@ def bernoulli(n):
     """The Bernoulli numbers B(0) ... B(n)."""
     n = operator.index(n)
     if n < 0:
-        raise ValueError("n must be a non-negative integer.")
+        raise ValueError("n must be a non-negative integer." + here())
     first = jnp.array([1, -1 / 2, 1 / 6])
     if n < 3:
         return first[: n + 1]

@@ -10,6 +10,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.source import here
 from toile.nn._promote import inexact_broadcast, is_complex
 from toile.scipy.special._evaluate import eps, series
 from toile.scipy.special._gamma import gamma
@@ -63,7 +64,7 @@ def hyp1f1(a, b, x):
     """Kummer's confluent hypergeometric function."""
     a, b, x = inexact_broadcast("hyp1f1", a, b, x)
     if is_complex(x):
-        raise ValueError("hyp1f1 does not support complex-valued inputs.")
+        raise ValueError("hyp1f1 does not support complex-valued inputs." + here())
     return _hyp1f1(a, b, x)
 
 

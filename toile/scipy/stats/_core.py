@@ -8,6 +8,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, default_float, inexact
 
 
@@ -22,14 +23,16 @@ def _check_policy(name, nan_policy):
     if nan_policy not in ("propagate", "omit", "raise"):
         raise ValueError(
             f"Illegal nan_policy value {nan_policy!r}; expected one of "
-            "{'propagate', 'omit', 'raise'}"
+            "{'propagate', 'omit', 'raise'}" + here()
         )
     if nan_policy == "omit":
-        raise NotImplementedError(f"Logic for `nan_policy` of {nan_policy} is not implemented")
+        raise NotImplementedError(
+            f"Logic for `nan_policy` of {nan_policy} is not implemented{here()}"
+        )
     if nan_policy == "raise":
         raise NotImplementedError(
             f"In order to best JIT compile `{name}`, we cannot know whether `x` contains nans. "
-            f"Please check if nans exist in `x` outside of the `{name}` function."
+            f"Please check if nans exist in `x` outside of the `{name}` function.{here()}"
         )
 
 
@@ -81,7 +84,7 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     a = array("rankdata", a)
     _check_policy("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
-        raise ValueError(f"unknown method '{method}'")
+        raise ValueError(f"unknown method '{method}'{here()}")
     if axis is not None:
         return jnp.apply_along_axis(rankdata, axis, a, method)
     a = jnp.ravel(a)
@@ -99,4 +102,4 @@ def sem(a, axis=0, ddof=1, nan_policy="propagate", *, keepdims=False):
         count = jnp.sum(~jnp.isnan(x), axis, keepdims=keepdims)
         spread = jnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims)
         return spread / jnp.sqrt(count).astype(x.dtype)
-    raise ValueError(f"{nan_policy} is not supported")
+    raise ValueError(f"{nan_policy} is not supported{here()}")

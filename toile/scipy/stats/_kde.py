@@ -10,6 +10,7 @@ import numpy as np
 from toile import numpy as jnp
 from toile import random
 from toile.api import vmap
+from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg import cho_factor, cho_solve, cholesky
 from toile.scipy.special import logsumexp, ndtr
@@ -31,9 +32,9 @@ class gaussian_kde:
     def __init__(self, dataset, bw_method=None, weights=None):
         dataset = jnp.atleast_2d(jnp.asarray(dataset))
         if is_complex(dataset):
-            raise NotImplementedError("gaussian_kde does not support complex data")
+            raise NotImplementedError("gaussian_kde does not support complex data" + here())
         if not dataset.size > 1:
-            raise ValueError("`dataset` input should have multiple elements.")
+            raise ValueError("`dataset` input should have multiple elements." + here())
         d, n = dataset.shape
         if weights is None:
             (dataset,) = inexact("gaussian_kde", dataset)
@@ -43,9 +44,9 @@ class gaussian_kde:
             weights = jnp.atleast_1d(weights)
             weights = weights / jnp.sum(weights)
             if weights.ndim != 1:
-                raise ValueError("`weights` input should be one-dimensional.")
+                raise ValueError("`weights` input should be one-dimensional." + here())
             if len(weights) != n:
-                raise ValueError("`weights` input should be of length n")
+                raise ValueError("`weights` input should be of length n" + here())
         neff = 1 / jnp.sum(weights**2)
         self._set(neff=neff, dataset=dataset, weights=weights)
         factor = self._bandwidth(bw_method, d, neff)
@@ -62,7 +63,9 @@ class gaussian_kde:
             return method
         if callable(method):
             return method(self)
-        raise ValueError("`bw_method` should be 'scott', 'silverman', a scalar, or a callable.")
+        raise ValueError(
+            "`bw_method` should be 'scott', 'silverman', a scalar, or a callable." + here()
+        )
 
     def _set(self, **values):
         for name, value in values.items():
@@ -118,14 +121,14 @@ class gaussian_kde:
     def _reshape_points(self, points):
         points = jnp.asarray(points)
         if is_complex(points):
-            raise NotImplementedError("gaussian_kde does not support complex coordinates")
+            raise NotImplementedError("gaussian_kde does not support complex coordinates" + here())
         points = jnp.atleast_2d(points)
         d, m = points.shape
         if d == self.d:
             return points
         if d == 1 and m == self.d:
             return jnp.reshape(points, (self.d, 1))
-        raise ValueError(f"points have dimension {d}, dataset has dimension {self.d}")
+        raise ValueError(f"points have dimension {d}, dataset has dimension {self.d}{here()}")
 
     def _against(self, covariance):
         """(Cholesky factor, normalisation) of the sum of this covariance and another."""
@@ -137,18 +140,20 @@ class gaussian_kde:
         """Integral of the estimate times a normal density."""
         mean, cov = jnp.atleast_1d(jnp.squeeze(mean)), jnp.atleast_2d(cov)
         if mean.shape != (self.d,):
-            raise ValueError(f"mean does not have dimension {self.d}")
+            raise ValueError(f"mean does not have dimension {self.d}{here()}")
         if cov.shape != (self.d, self.d):
-            raise ValueError(f"covariance does not have dimension {self.d}")
+            raise ValueError(f"covariance does not have dimension {self.d}{here()}")
         factor, norm = self._against(cov)
         return _convolve(factor, norm, self.dataset, self.weights, mean)
 
     def integrate_box_1d(self, low, high):
         """Probability of the interval [low, high], in one dimension."""
         if self.d != 1:
-            raise ValueError("integrate_box_1d() only handles 1D pdfs")
+            raise ValueError("integrate_box_1d() only handles 1D pdfs" + here())
         if jnp.ndim(low) != 0 or jnp.ndim(high) != 0:
-            raise ValueError("the limits of integration in integrate_box_1d must be scalars")
+            raise ValueError(
+                "the limits of integration in integrate_box_1d must be scalars" + here()
+            )
         sigma = jnp.squeeze(jnp.sqrt(self.covariance))
         low = jnp.squeeze((low - self.dataset) / sigma)
         high = jnp.squeeze((high - self.dataset) / sigma)
@@ -157,7 +162,7 @@ class gaussian_kde:
     def integrate_kde(self, other):
         """Integral of the product with another estimate."""
         if other.d != self.d:
-            raise ValueError("KDEs are not the same dimensionality")
+            raise ValueError("KDEs are not the same dimensionality" + here())
         factor, norm = self._against(other.covariance)
         small, large = (self, other) if self.n < other.n else (other, self)
 
@@ -178,11 +183,15 @@ class gaussian_kde:
 
     def integrate_box(self, low_bounds, high_bounds, maxpts=None):
         """Not available beyond one dimension."""
-        raise NotImplementedError("only 1D box integrations are supported; use `integrate_box_1d`")
+        raise NotImplementedError(
+            "only 1D box integrations are supported; use `integrate_box_1d`" + here()
+        )
 
     def set_bandwidth(self, bw_method=None):
         """Not available: the estimate is immutable."""
-        raise NotImplementedError("dynamically changing the bandwidth method is not supported")
+        raise NotImplementedError(
+            "dynamically changing the bandwidth method is not supported" + here()
+        )
 
 
 def _convolve(factor, norm, target, weights, mean):

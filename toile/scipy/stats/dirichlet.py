@@ -4,6 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import inexact
 from toile.scipy.special import gammaln, xlogy
 
@@ -12,12 +13,12 @@ def logpdf(x, alpha):
     """Log of the density; the last component of x may be left out."""
     x, alpha = inexact("dirichlet.logpdf", jnp.asarray(x), jnp.asarray(alpha))
     if alpha.ndim != 1:
-        raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}")
+        raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}{here()}")
     size = alpha.shape[0]
     if x.shape[0] not in (size, size - 1):
         raise ValueError(
             "`x` must have either the same number of entries as `alpha` or one entry fewer; "
-            f"got x.shape={x.shape}, alpha.shape={alpha.shape}"
+            f"got x.shape={x.shape}, alpha.shape={alpha.shape}{here()}"
         )
     if x.shape[0] != size:
         x = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)], axis=0)

@@ -4,6 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import inexact, is_integer, promoted
 from toile.scipy.special import gammaln, xlogy
 
@@ -14,7 +15,7 @@ def logpmf(x, n, p):
     x, n = promoted("multinomial.logpmf", x, n)
     if not is_integer(x):
         raise ValueError(
-            f"x and n must be of integer type; got x.dtype={x.dtype}, n.dtype={n.dtype}"
+            f"x and n must be of integer type; got x.dtype={x.dtype}, n.dtype={n.dtype}{here()}"
         )
     x, n = x.astype(p.dtype), n.astype(p.dtype)
     value = gammaln(n + 1) + jnp.sum(xlogy(x, p) - gammaln(x + 1), axis=-1)

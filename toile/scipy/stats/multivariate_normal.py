@@ -4,6 +4,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 from toile.nn._promote import inexact
 from toile.scipy.linalg import solve_triangular
 
@@ -13,7 +14,7 @@ _LOG_2PI = np.log(2 * np.pi)
 def logpdf(x, mean, cov, allow_singular=None):
     """Log of the density; `cov` is a matrix, or a scalar variance of every component."""
     if allow_singular is not None:
-        raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
+        raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf" + here())
     x, mean, cov = inexact("multivariate_normal.logpdf", *map(jnp.asarray, (x, mean, cov)))
     if not mean.shape:
         return -0.5 * jnp.square(x - mean) / cov - 0.5 * (_LOG_2PI + jnp.log(cov))
@@ -22,7 +23,7 @@ def logpdf(x, mean, cov, allow_singular=None):
     if not cov.shape:
         return -0.5 * jnp.sum(y * y, -1) / cov - n / 2 * (_LOG_2PI + jnp.log(cov))
     if cov.ndim < 2 or cov.shape[-2:] != (n, n):
-        raise ValueError("multivariate_normal.logpdf got incompatible shapes")
+        raise ValueError("multivariate_normal.logpdf got incompatible shapes" + here())
     factor = lax.linalg.cholesky(cov)
     whiten = jnp.vectorize(
         lambda l, y: solve_triangular(l, y, lower=True), signature="(n,n),(n)->(n)"
