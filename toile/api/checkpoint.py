@@ -7,7 +7,7 @@ backward pass. May import everything below the faces.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 def checkpoint(
     fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True,
     policy: Callable[..., bool] | None = None, static_argnums: int | Sequence[int] = (),
-    concrete: bool = False,
+    static_argnames: str | Iterable[str] = (), concrete: bool = False,
 ) -> Any:
     """`fun`, whose intermediate values are computed again in the backward pass instead of kept."""
     if concrete:
@@ -67,7 +67,7 @@ def checkpoint(
         )
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,
-                                 static_argnums=static_argnums)
+                                 static_argnums=static_argnums, static_argnames=static_argnames)
 
     @functools.wraps(fun, updated=())
     def remat_f(*args: Any, **kwargs: Any) -> Any:
@@ -80,10 +80,12 @@ def checkpoint(
                 )
         fixed = {n % len(args): Static(args[n], f"argument {n}", name_of(fun)).value for n in nums}
         given = tuple(None if i in fixed else a for i, a in enumerate(args))
+        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+        held = {k: kwargs.pop(k) for k in names if k in kwargs}
         leaves, in_tree = flatten((given, kwargs))
 
         def called(*xs: Any, **named: Any) -> Any:
-            return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **named)
+            return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **named, **held)
 
         flat = FlatFunction(called, in_tree)
         xs = [x if isinstance(x, Array) else as_array(x) for x in leaves]

@@ -62,10 +62,10 @@ class CustomVJPPrimal:
         return f"CustomVJPPrimal({self.value!r}, perturbed={self.perturbed})"
 
 
-def zero_from_primal(x: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of `x`."""
-    zero = SymbolicZero(aval_of(x).to_tangent_aval())
-    return zero if symbolic_zeros else instantiate(Zero(x))
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of `val`."""
+    zero = SymbolicZero(aval_of(val).to_tangent_aval())
+    return zero if symbolic_zeros else instantiate(Zero(val))
 
 
 def _bound(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ Nothing here computes; functions are staged on avals. May import everything belo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from toile.engine import dtypes
@@ -20,34 +20,42 @@ from toile.staging.flattening import FlatFunction, name_of
 from toile.staging.jit import JitFunction
 
 
-def jit(fun: Any = None, /, **options: Any) -> Any:
+def jit(
+    fun: Any = None,
+    /,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    max_traces: int | None = None,
+) -> Any:
     """Trace `fun` once per kind of arguments and run its Program from then on.
 
-    Options are JAX's: static_argnums, static_argnames, donate_argnums, donate_argnames, keep_unused,
-    inline, device, backend, in_shardings, out_shardings, compiler_options; and `max_traces`, which
-    makes one trace more than that an error. `f.why()` tells why each trace happened.
+    The options are JAX's, and `max_traces`, which makes one trace more than that an error.
+    `f.why()` tells why each trace happened.
 
     >>> import toile
     >>> toile.jit(lambda x: 2 * x)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    unknown = set(options) - _JIT_OPTIONS
-    if unknown:
-        raise TypeError(
-            f"jit: needed options among {sorted(_JIT_OPTIONS)}, got {sorted(unknown)}{here()}"
-        )
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "max_traces": max_traces,
+    }
     if fun is None:
         return functools.partial(jit, **options)
     return JitFunction(fun, options)
-
-
-_JIT_OPTIONS = {
-    *("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused"),
-    *("inline", "device", "backend", "in_shardings", "out_shardings", "compiler_options"),
-    *("abstracted_axes", "max_traces"),
-}
-
-
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -157,7 +157,7 @@ def all_to_all(
 
 def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0,
-    tiled: bool = False, to: Any = None,
+    tiled: bool = False, to: str = "varying",
 ) -> Any:
     """Every example's value of `x`, along a new axis (or joined along `axis`, tiled)."""
     groups = _groups(axis_index_groups, axis_name)

@@ -16,7 +16,7 @@ from toile.engine import config, dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, Var
 from toile.engine.source import here
-from toile.engine.trees import flatten, structure, unflatten
+from toile.engine.trees import structure, unflatten
 from toile.lax._staging import (
     check_same_structure,
     check_same_types,
@@ -32,30 +32,26 @@ from toile.primitives.families import full_like, scalar
 _UNSET = object()
 
 
-def cond(pred: Any, *args: Any, operand: Any = _UNSET, linear: Any = None, **kwargs: Any) -> Any:
+def cond(
+    pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any = _UNSET
+) -> Any:
     """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, as one traced operation.
 
     >>> import toile.lax as lax
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 3)
     Array(4, dtype=int32, weak_type=True)
     """
-    if "true_fun" in kwargs or "false_fun" in kwargs:
-        named = [kwargs.pop(k) for k in ("true_fun", "false_fun") if k in kwargs]
-        args = (*args[: 2 - len(named)], *named, *args[2 - len(named) :])
-    if kwargs:
-        raise TypeError(f"cond: got unexpected keyword arguments {sorted(kwargs)}{here()}")
     if operand is not _UNSET:
-        if len(args) > 2:
+        if operands:
             raise TypeError("if `operand` keyword is passed then no positional operands can be "
-                            f"passed, got operand={operand!r} and positional {args[2:]!r}{here()}")
-        args = (*args[:2], operand)
-    # The old form: cond(pred, true_operand, true_fun, false_operand, false_fun).
-    if len(args) == 4 and callable(args[1]) and callable(args[3]) and not (
-        callable(args[0]) and not flatten(args[0])[0] == [args[0]]
-    ) and not callable(args[0]):
-        t_op, t_fun, f_op, f_fun = args
-        return cond(pred, lambda ops: t_fun(ops[0]), lambda ops: f_fun(ops[1]), (t_op, f_op))
-    true_fun, false_fun, *operands = args
+                            f"passed, got operand={operand!r} and positional {operands!r}{here()}")
+        operands = (operand,)
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(
+        true_fun
+    ):  # the old form: cond(pred, true_operand, true_fun, false_operand, false_fun)
+        first, second = false_fun, operands[1]
+        pair = (true_fun, operands[0])
+        return cond(pred, lambda ops: first(ops[0]), lambda ops: second(ops[1]), pair)
     return _cond(pred, true_fun, false_fun, operands)
 
 
