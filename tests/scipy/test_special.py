@@ -120,7 +120,9 @@ CASES = [
     sp("sici", X + F(0.01), grad=(0,), rtol=1e-4, atol=1e-5),
     sp("spence", np.array([-1, 0, 0.2, 0.7, 1, 1.2, 1.7, 2.5, 9], F), rtol=1e-4),
     sp("spence", POSITIVE, grad=(0,), rtol=1e-4, rtol64=1e-8),
-    sp("bessel_jn", POSITIVE, v=3, grad=(0,), rtol=2e-4, rtol64=1e-8, atol=1e-5),
+    sp("bessel_jn", POSITIVE, v=3, rtol=2e-4, rtol64=1e-8, atol=1e-5),
+    # In float32 the recurrence overflows in the derivative, for small arguments.
+    sp("bessel_jn", POSITIVE[6:], v=3, grad=(0,), rtol64=1e-8, x64=(True,)),
     sp("bessel_jn", POSITIVE.reshape(3, 4), v=2, n_iter=40, rtol=2e-4, atol=1e-5),
     sp(
         "sph_harm_y",

@@ -57,7 +57,9 @@ def _cases():
             args = (*first, *shapes)
             path = f"scipy.stats.{family}.{method}"
             options = {"rtol": 1e-4, "rtol64": 1e-8, "atol": 1e-5}
-            yield case(path, *args, grad=(0,), **options)
+            # JAX cannot differentiate xlogy(-1, x), which these two call.
+            grad = () if path.endswith(("gumbel_l.ppf", "gumbel_r.ppf")) else (0,)
+            yield case(path, *args, grad=grad, **options)
             moved = [F(0.2)] * ("loc" in accepted) + [F(1.3)] * ("scale" in accepted)
             if moved and family not in (
                 "poisson",

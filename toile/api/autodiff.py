@@ -275,7 +275,8 @@ def _tangent_of(x: Any, t: Any) -> Any:
     if got.shape != aval.shape:
         raise ValueError(
             f"jvp called with different primal and tangent shapes;Got primal shape {aval.shape} and "
-            f"tangent shape as {got.shape}{here()}"
+            f"tangent shape as {got.shape}: needed {wanted.str_short()}, got {got.str_short()} "
+            f"(give each primal a tangent of the same shape){here()}"
         )
     return convert(_leaf(t), wanted.dtype, got.weak_type and aval.weak_type)
 
@@ -348,7 +349,8 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
     if got.shape != aval.shape:
         raise ValueError(
             f"Shape of cotangent input to vjp pullback function ({got.shape}) must be the same as "
-            f"the shape of corresponding primal input ({aval.shape}){here()}"
+            f"the shape of corresponding primal input ({aval.shape}): needed {wanted.str_short()}, "
+            f"got {got.str_short()} (start from jnp.ones_like(output)){here()}"
         )
     if got.dtype != wanted.dtype and not got.weak_type:
         raise ValueError(

@@ -169,7 +169,8 @@ class custom_jvp(_Custom):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.jvp is None:
             raise AttributeError(
-                f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp."
+                f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp "
+                f"(call it with the rule: f.defjvp(rule)){here()}"
             )
         args = _bound(self.fun, args, kwargs)
         fixed, moving = self._split(args)
@@ -261,7 +262,8 @@ class custom_vjp(_Custom):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(
-                f"No VJP defined for custom_vjp function {name_of(self.fun)} using defvjp."
+                f"No VJP defined for custom_vjp function {name_of(self.fun)} using defvjp "
+                f"(give it both rules: f.defvjp(fwd, bwd)){here()}"
             )
         args = _bound(self.fun, args, kwargs)
         fixed, moving = self._split(args)
@@ -355,7 +357,8 @@ def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], na
         if got.shape != want.shape:
             raise ValueError(
                 f"Custom VJP bwd rule for function {name} must produce cotangents of the arguments' "
-                f"shapes: expected {want.str_short()} but got {got.str_short()}.{here()}"
+                f"shapes: expected {want.str_short()} but got {got.str_short()} (custom_vjp: return "
+                f"one cotangent per argument, shaped like it).{here()}"
             )
         found[i] = convert(_leaf(ct), want.dtype)
 

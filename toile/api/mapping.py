@@ -17,7 +17,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import aval_of
 from toile.engine.keypaths import keystr
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trees import (
     broadcast_prefix,
     flatten,
@@ -123,7 +123,8 @@ def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
         raise ValueError(
             f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
             f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
-            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped){here()}"
+            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped), "
+            f"got {describe(aval_of(x))}{here()}"
         )
     return dim % ndim
 
@@ -146,14 +147,16 @@ def _mapped_size(
     paths = ["args" + keystr(p) for p, _ in flatten_with_path(args)[0]]
     paths += ["kwargs" + keystr(p) for p, _ in flatten_with_path(kwargs)[0]]
     lines = [
-        f"  {p} has shape {x.shape} and axis {d} of size {x.shape[d]}"
+        f"  {p} of type {describe(x)} has axis {d} of size {x.shape[d]}"
         for p, x, d in zip(paths, leaves, dims, strict=True)
         if d is not None
     ]
     given = f" (axis_size={axis_size})" if axis_size is not None else ""
     raise ValueError(
         "vmap got inconsistent sizes for array axes to be mapped:" + given + "\n"
-        + "\n".join(lines[:10]) + here()
+        + "\n".join(lines[:7])
+        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for what is shared)"
+        + here()
     )
 
 

@@ -21,6 +21,7 @@ from toile.engine.program import (
     execute,
     trace_program,
 )
+from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.primitives.families import bdim_at, move_axis, reduce_sum
 from toile.transforms.vmap import vmap_flat
@@ -325,6 +326,7 @@ class CustomLinear(Operation):
         return TypeError(
             f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: {self.label}"
             " has a reverse rule only (use grad or vjp, or give it a custom_jvp instead)"
+            + here()
         )
 
     def physical(self, *avals: Aval) -> Operation:

@@ -74,7 +74,8 @@ class ConcreteArray(Array):
         shape = self.shape
         if not shape:
             raise TypeError(
-                "len() of unsized object: needed an array of rank >= 1, got shape ()" + here()
+                "len() of unsized object: needed an array of rank >= 1, got "
+                f"{self.aval.str_short()} (use x.size, or x.reshape(-1)){here()}"
             )
         return shape[0]
 
@@ -145,8 +146,8 @@ class ConcreteArray(Array):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
-            "toile arrays are immutable: needed a new array, got an item assignment "
-            f"(write `x = x.at[{_index_text(index)}].set(value)`){here()}"
+            "toile arrays are immutable: needed a new array, got an item assignment to "
+            f"{self.aval.str_short()} (write `x = x.at[{_index_text(index)}].set(value)`){here()}"
         )
 
     def __copy__(self) -> Any:

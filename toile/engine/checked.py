@@ -36,7 +36,8 @@ class CheckedTrace(Trace):
             evaluate(program, args)  # raises at the operation that is to blame
         raise FloatingPointError(
             f"invalid value ({bad}) encountered in {op.name}: its operands were "
-            f"{', '.join(_summary(a) for a in args)}{here()}"
+            f"{', '.join(_summary(a) for a in args)} (guard its operands with jnp.where, or switch "
+            f"debug_nans off){here()}"
         )
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:

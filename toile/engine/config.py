@@ -278,8 +278,8 @@ def _short_name(name: str) -> str:
     if short in _TABLE:
         return short
     near = difflib.get_close_matches(short, _TABLE, n=1)
-    hint = f" (did you mean {'jax_' + near[0]!r}?)" if near else ""
-    raise AttributeError(f"Unrecognized config option: {name}{hint}")
+    hint = f"did you mean {'jax_' + near[0]!r}?" if near else "see toile.config.values"
+    raise AttributeError(f"Unrecognized config option: {name} ({hint}){here()}")
 
 
 def _changed(name: str) -> None:

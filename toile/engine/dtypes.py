@@ -8,6 +8,7 @@ the module of that name, is part of this module's interface.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -340,13 +341,27 @@ def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
         raise ValueError(
             f"{fun_name or 'dtype'}: needed a dtype, got an array (use dtype=arr.dtype){here()}"
         )
-    np_dtype = np.dtype(dtype)
+    try:
+        np_dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"{_called(fun_name)}{error}{_nearest(dtype)}{here()}") from None
     if np_dtype not in SUPPORTED:
         where = f" in {fun_name}" if fun_name else ""
         raise TypeError(
             f"only number and bool dtypes are supported, got dtype {dtype}{where}{here()}"
         )
     return narrowed_on_request(np_dtype, fun_name)
+
+
+def _called(name: str) -> str:
+    return f"{name}: " if name else ""
+
+
+def _nearest(dtype: Any) -> str:
+    """The name a mistyped dtype was meant to be."""
+    names = sorted(d.name for d in SUPPORTED)
+    near = difflib.get_close_matches(str(dtype), names, n=1) if isinstance(dtype, str) else []
+    return f" (did you mean {near[0]!r}?)" if near else " (use a dtype such as jnp.float32)"
 
 
 def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:

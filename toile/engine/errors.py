@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 
 class ToileError(Exception):
@@ -138,8 +138,10 @@ class TreeStructureError(TypeError):
     """
 
 
-class ShapeError(TypeError):
+class ShapeError(TypeError, ValueError):
     """Operands whose shapes or dtypes do not fit the operation.
+
+    It is a TypeError and a ValueError, since JAX raises either.
 
     Broken::
 
@@ -187,7 +189,8 @@ _FIXES = {
     "index": (
         TracerIntegerConversionError,
         "a Python integer index",
-        "index a toile array instead, or mark the argument with static_argnums",
+        "index a toile array instead of a list, loop with `toile.lax.fori_loop` instead of range, "
+        "or mark the argument with static_argnums",
     ),
 }
 
@@ -223,3 +226,25 @@ def shape_error(op: str, needed: str, avals: Any, hint: str = "") -> ShapeError:
     got = ", ".join(a.str_short() for a in avals)
     tail = f" ({hint})" if hint else ""
     return ShapeError(f"{op}: needed {needed}, got {got}{tail}{here()}")
+
+
+def axis_error(axis: int, ndim: int, name: str = "axis") -> ValueError:
+    """The error for an axis that an array of rank `ndim` does not have."""
+    fix = f"needed {-ndim} ... {ndim - 1}" if ndim else "an array of rank 0 has no axes"
+    return ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim} ({fix}){here()}")
+
+
+def shape_value_error(op: str, shape: Any) -> TypeError:
+    """The error for a shape that has a size other than an integer: a traced value, mostly."""
+    traced = any(getattr(n, "aval", None) is not None for n in shape)
+    kind = ConcretizationTypeError if traced else TypeError
+    fix = (
+        "shapes are known when a function is traced: mark the argument with static_argnums, or "
+        "compute the size from x.shape"
+        if traced
+        else "convert the sizes with int"
+    )
+    return kind(
+        "Shapes must be 1D sequences of concrete values of integer type, got "
+        f"{describe(shape)} for the {op} ({fix}){here()}"
+    )

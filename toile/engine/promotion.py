@@ -163,10 +163,13 @@ def least_upper_bound(*nodes: Node) -> Node:
     lattice = _LATTICES[mode, flags.enable_x64]
     for node in nodes:
         if node not in lattice.above:
-            raise ValueError(f"dtype={node} is not a valid dtype for type promotion.{here()}")
+            raise TypeError(
+                f"dtype={node} is not a valid dtype for type promotion: needed numbers (random keys "
+                f"have no arithmetic; see toile.random.fold_in and key_data){here()}"
+            )
     join = lattice.join(nodes)
     if join is None:
-        raise TypePromotionError(_no_path(nodes, mode))
+        raise TypePromotionError(_no_path(nodes, mode) + here())
     return join
 
 

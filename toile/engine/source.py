@@ -18,7 +18,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY_FILES = (os.sep + "contextlib.py", os.sep + "functools.py")
 _NUMPY = os.path.join("", "site-packages", "numpy", "")
 _excluded: list[str] = [_PACKAGE]
-_internal: dict[CodeType, bool] = {}
+_internal: dict[str, bool] = {}  # by file name: hashing a code object reads all of it
 
 
 def register_exclusion(path: str) -> None:
@@ -29,12 +29,12 @@ def register_exclusion(path: str) -> None:
 
 def is_internal(code: CodeType) -> bool:
     """Whether `code` belongs to toile, to a registered library or to the import machinery."""
-    known = _internal.get(code)
+    name = code.co_filename
+    known = _internal.get(name)
     if known is None:
-        name = code.co_filename
         known = name.startswith(tuple(_excluded)) or name.startswith("<frozen")
         known = known or name.endswith(_LIBRARY_FILES) or _NUMPY in name
-        _internal[code] = known
+        _internal[name] = known
     return known
 
 
@@ -71,11 +71,13 @@ class Source:
 
 def user_source(depth: int = 1) -> Source | None:
     """The innermost frame outside toile, or None when there is none."""
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
+    known = _internal
     while frame is not None:
-        if not is_internal(frame.f_code):
-            return Source(frame.f_code, frame.f_lasti)
-        frame = frame.f_back  # type: ignore[assignment]
+        code = frame.f_code
+        if not known.get(code.co_filename) and not is_internal(code):
+            return Source(code, frame.f_lasti)
+        frame = frame.f_back
     return None
 
 
@@ -116,9 +118,22 @@ def _call(frames: list[FrameType]) -> str:
     return ""
 
 
+_names: dict[CodeType, str] = {}
+
+
+def name_call(function: Any, text: str) -> None:
+    """Speak of calls of `function` as `text` in errors."""
+    _names[function.__code__] = text
+
+
 def _public_name(frame: FrameType) -> str:
     """`toile.numpy.matmul` for a frame of that function or of what it returned; else nothing."""
-    root, _, inner = frame.f_code.co_qualname.partition(".<locals>.")
+    code = frame.f_code
+    if code in _names:
+        return _names[code]
+    root, _, inner = code.co_qualname.partition(".<locals>.")
+    if "name" in code.co_freevars:  # made from a table, by a function that was given the name
+        root, inner = str(frame.f_locals.get("name", root)), ""
     if root.startswith("_") or "." in root or "<lambda>" in root:
         return ""
     path = str(frame.f_globals.get("__name__", "")).split(".")
@@ -144,7 +159,7 @@ def _arguments(frame: FrameType) -> str:
         value = values.get(name)
         if i == count:
             shown += [describe(v) for v in value or ()]
-        elif value is not None and not isinstance(value, bool):
+        elif value is not None and type(value) not in (bool, object):
             shown.append(f"{name}: {describe(value)}")
     text = ", ".join(shown)
     return text if len(text) <= _MOST else text[:_MOST] + " ..."
@@ -155,6 +170,9 @@ _MOST = 240  # characters of one call
 
 def describe(value: Any, depth: int = 0) -> str:
     """A value in an error message: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
+    given = getattr(value, "in_errors", None)  # what stands for arrays says which
+    if given is not None:
+        return given()
     try:
         shape, dtype = value.shape, value.dtype
         return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
@@ -177,4 +195,5 @@ def describe(value: Any, depth: int = 0) -> str:
 def _listed(brackets: str, items: list[str]) -> str:
     if len(items) > 8:
         items = [*items[:7], f"... {len(items) - 7} more"]
-    return brackets[0] + ", ".join(items) + brackets[1]
+    comma = "," if len(items) == 1 and brackets == "()" else ""
+    return brackets[0] + ", ".join(items) + comma + brackets[1]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from toile.engine import errors
 from toile.engine.avals import Aval
 from toile.engine.floating import quiet_runner
-from toile.engine.source import Source, user_source, here
+from toile.engine.source import Source, here, user_source
 
 if TYPE_CHECKING:
     from toile.engine.operation import Operation
@@ -229,7 +229,8 @@ class Tracer(Array):
         shape = self.shape
         if not shape:
             raise TypeError(
-                "len() of unsized object: needed an array of rank >= 1, got shape ()" + here()
+                "len() of unsized object: needed an array of rank >= 1, got "
+                f"{self.aval.str_short()} (use x.size, or x.reshape(-1)){here()}"
             )
         return shape[0]
 

@@ -19,6 +19,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
+from toile.engine.errors import axis_error
 from toile.engine.promotion import KIND_LETTERS, NARROWED
 from toile.engine.source import here
 from toile.engine.tracing import state
@@ -119,7 +120,7 @@ def axis_of(axis: Any, rank: int) -> int:
     """An axis as a non-negative int within `rank`."""
     axis = operator.index(axis)
     if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}{here()}")
+        raise axis_error(axis, rank)
     return axis % rank
 
 

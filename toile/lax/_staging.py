@@ -65,7 +65,7 @@ def check_same_structure(what: str, first: Any, second: Any, names: tuple[str, s
     if first != second:
         raise TreeStructureError(
             f"{what}: {names[0]} and {names[1]} must have the same type structure (pytree), got "
-            f"{first} and {second}.{here()}"
+            f"{first} and {second} (return the same tuples, lists and dicts from both).{here()}"
         )
 
 

@@ -65,7 +65,10 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
     except TypeError as e:
         raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.{here()}") from e
     if aval.shape:
-        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.{here()}")
+        raise TypeError(
+            f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} (reduce it with "
+            f"jnp.all or jnp.any, or use jnp.where for an elementwise choice).{here()}"
+        )
     if dtypes.kind(aval.dtype) not in "biuf":
         raise TypeError(
             f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}.{here()}"

@@ -84,7 +84,10 @@ def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
 def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:
     if any(a.dtype != args[0].dtype for a in args):
         op.infer(*[a.aval for a in args])  # unequal dtypes are the likelier mistake
-    raise shape_error(op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args])
+    raise shape_error(
+        op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args],
+        "convert them with .astype",
+    )
 
 
 def _named(fun: Callable[..., Any], name: str, op: Any) -> Callable[..., Any]:

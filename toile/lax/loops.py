@@ -224,7 +224,8 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     if avals[0].shape or avals[0].dtype != np.bool_:
         raise TypeError(
             "cond_fun must return a boolean scalar, but got output type(s) "
-            f"{avals[0].str_short()} from {name_of(fun)}.{here()}"
+            f"{avals[0].str_short()} from {name_of(fun)} (compare scalars, or reduce with "
+            f"jnp.all or jnp.any).{here()}"
         )
 
 

@@ -96,7 +96,8 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     if any(shape[d] != 1 for d in gone):
         raise ValueError(
             "cannot select an axis to squeeze out which has size not equal to one, got "
-            f"{shape=} and dimensions={tuple(dimensions)}{here()}"
+            f"{shape=} and dimensions={tuple(dimensions)} (only axes of size 1 can go: index, "
+            f"reduce or reshape others){here()}"
         )
     kept = tuple(n for i, n in enumerate(shape) if i not in gone)
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
@@ -159,7 +160,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
     if skip < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skip:], strict=True)):
         raise ValueError(
             f"Incompatible types for broadcasting: input type={x.aval.str_short()} and requested "
-            f"type={like.aval.str_short()}{here()}"
+            f"type={like.aval.str_short()} (only axes of size 1 stretch){here()}"
         )
     return broadcast_in_dim(x, shape, tuple(range(skip, len(shape))))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.errors import axis_error
 from toile.engine.source import here
 
 # An integer or boolean dtype and the float it becomes; other widths become float32.
@@ -57,7 +58,8 @@ def _arrays(name, xs):
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
             raise TypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.{here()}"
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}."
+                f"{here()}"
             )
     return [jnp.asarray(x) for x in xs]
 
@@ -109,11 +111,12 @@ def inexact_broadcast(name, *xs):
 
 def clamp(low, x, high):
     """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
-    return lax.clamp(jnp.array(low, x.dtype), x, jnp.array(high, x.dtype))
+    low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
+    return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
 
 
 def canonical_axis(axis, ndim):
     """`axis` as a non-negative int, checked against `ndim`."""
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
+        raise axis_error(axis, ndim)
     return axis + ndim if axis < 0 else axis

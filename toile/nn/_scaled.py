@@ -141,7 +141,8 @@ def _rounded(x, config):
     size = config.block_size
     if x.shape[-1] % size:
         raise ValueError(
-            f"scaled_dot_general: needed a contracted size divisible by {size}, got {x.shape[-1]}{here()}"
+            f"scaled_dot_general: needed a contracted size divisible by {size}, "
+            f"got {x.shape[-1]}{here()}"
         )
     x = x.astype(np.float32).reshape((*x.shape[:-1], -1, size))
     largest = float(ml_dtypes.finfo(config.data_type).max)

@@ -75,7 +75,7 @@ def canonical_axis(axis, ndim):
     """`axis` as a non-negative integer, checked against `ndim`."""
     axis = operator.index(axis)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
+        raise errors.axis_error(axis, ndim)
     return axis + ndim if axis < 0 else axis
 
 
@@ -132,8 +132,11 @@ def broadcast_to(x, shape):
         if n == shape[lead + i]:
             keep.append(i)
         elif n != 1:
-            raise ValueError(f"Incompatible types for broadcasting: input type={x.dtype}"
-                             f"{list(have)} and requested type={x.dtype}{list(shape)}{here()}")
+            raise ValueError(
+                f"Incompatible types for broadcasting: input type={x.aval.str_short()} and "
+                f"requested type={x.aval.with_shape(shape).str_short()} (only axes of size 1 "
+                f"stretch, aligned from the last){here()}"
+            )
     if len(keep) != len(have):
         x = lax.squeeze(x, tuple(i for i in range(len(have)) if i not in keep))
     return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))

@@ -19,6 +19,7 @@ from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy
 from toile.engine.config import flags
+from toile.engine.errors import axis_error, shape_value_error
 from toile.engine.promotion import (
     COMPLEXES,
     FLOATS,
@@ -52,7 +53,8 @@ _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 
 def _refuse(name: str, x: Any, position: int) -> TypeError:
     return TypeError(
-        f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}."
+        f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position} "
+        f"(needed an array or a number: convert it with jnp.array){here()}"
     )
 
 
@@ -77,7 +79,7 @@ def _from_host(x: Any) -> Any:
             return x
         raise TypeError(
             f"Value {x!r} with dtype {dtype} is not a valid array type: needed a numeric or "
-            "boolean dtype." + here()
+            "boolean dtype (convert it with .astype)." + here()
         )
     return from_numpy(np.asarray(x, narrowed(dtype)))
 
@@ -252,14 +254,22 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
     for sizes in zip(*padded):
         others = {n for n in sizes if n != 1}
         if len(others) > 1:
-            if name:
-                listed = ", ".join(map(str, padded))
-                raise TypeError(
-                    f"{name} got incompatible shapes for broadcasting: {listed}.{here()}"
-                )
-            raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}{here()}")
+            raise _unbroadcastable(name, shapes)
         result.append(others.pop() if others else 1)
     return tuple(result)
+
+
+def _unbroadcastable(name: str, shapes: Any) -> Exception:
+    """TypeError for operands of one rank, else ValueError: as JAX has it."""
+    fix = (
+        "(sizes must be equal or 1, aligned from the last axis: insert an axis with x[:, None], "
+        f"or transpose){here()}"
+    )
+    if name and len({len(s) for s in shapes}) == 1:
+        listed = ", ".join(map(str, shapes))
+        return TypeError(f"{name} got incompatible shapes for broadcasting: {listed}. {fix}")
+    of = f"{name}: " if name else ""
+    return ValueError(f"{of}Incompatible shapes for broadcasting: shapes={list(shapes)} {fix}")
 
 
 def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
@@ -413,7 +423,7 @@ def canonicalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     axis = operator.index(axis)
     if -ndim <= axis < ndim:
         return axis + ndim if axis < 0 else axis
-    raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}{here()}")
+    raise axis_error(axis, ndim, name)
 
 
 _ALL_AXES = tuple(tuple(range(n)) for n in range(9))
@@ -445,12 +455,12 @@ def canonicalize_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(n) for n in items)
     except TypeError:
-        raise TypeError(
-            "Shapes must be 1D sequences of concrete values of integer type, got "
-            f"{tuple(items)}.{here()}"
-        ) from None
+        raise shape_value_error(name, tuple(items)) from None
     if sizes and min(sizes) < 0:
-        raise TypeError(f"{name}: needed a shape of non-negative sizes, got {sizes}.{here()}")
+        raise TypeError(
+            f"{name}: needed a shape of non-negative sizes, got {sizes} (-1 is for reshape "
+            f"only).{here()}"
+        )
     return sizes
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from toile import lax
+from toile.engine import source
 from toile.engine.source import here
 from toile.numpy import (
     _promotion,
@@ -105,13 +106,15 @@ def _round(self, ndigits=None):
 
 def _iterate(self):
     if self.ndim == 0:
-        raise TypeError("iteration over a 0-d array" + here())
+        raise TypeError("iteration over a 0-d array: needed an array of rank >= 1, got "
+                        f"{self.aval.str_short()} (use x.reshape(-1) to give it an axis){here()}")
     return iter(joining.unstack(self))
 
 
 def _refuse_assignment(self, index, value):
-    raise TypeError("toile arrays are immutable: needed a new array, got an item assignment (write "
-                    "`x = x.at[idx].set(y)` instead of `x[idx] = y`)" + here())
+    raise TypeError("toile arrays are immutable: needed a new array, got an item assignment to "
+                    f"{self.aval.str_short()} (write `x = x.at[idx].set(y)` instead of "
+                    f"`x[idx] = y`){here()}")
 
 
 # Methods.
@@ -278,8 +281,17 @@ _PROPERTIES = {
 }
 
 
+def _name_for_errors():
+    """How errors speak of a call that has no name of its own."""
+    source.name_call(indexing.getitem, "x[idx]")
+    for name in ("get", "set", "add", "subtract", "multiply", "divide", "power", "min", "max", "apply"):
+        method = getattr(index_update.IndexUpdateRef, name)
+        source.name_call(method, f"x.at[idx].{name}")
+
+
 def install(array_type, tracer_type):
     """Attach operators, methods and properties to `array_type`, which tracers inherit from."""
+    _name_for_errors()
     members = {**_operators(), **_METHODS}
     for name, (function, doc) in _PROPERTIES.items():
         members[name] = property(function, doc=doc)

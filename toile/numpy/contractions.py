@@ -9,7 +9,7 @@ import operator
 import numpy as np
 
 from toile import lax
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, manipulation, ufuncs
 from toile.numpy._helpers import canonical_axis, check, promote, raw_buffer
@@ -42,8 +42,11 @@ def contract(a, b, contracting, batch, precision, preferred):
 
 
 def _mismatch(name, a, b, got):
-    return TypeError(f"{name}: needed equal lengths along the contracted axes, got {got} for "
-                     f"shapes {a.shape} and {b.shape}")
+    return TypeError(
+        f"{name}: needed equal lengths along the contracted axes, got {got} of "
+        f"{describe(a)} and {describe(b)} (transpose an operand, or name the axes with "
+        f"einsum){here()}"
+    )
 
 
 def _raw_matmul(a, b):

@@ -111,7 +111,7 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
             raise ValueError("None is not a valid value for jnp.array" + here())
         raise TypeError(
             f"Value '{original}' with dtype {values.dtype} is not a valid JAX array type. Only "
-            "arrays of numeric types are supported by JAX." + here()
+            "arrays of numeric types are supported by JAX (pass numbers, or convert first)." + here()
         )
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from toile import lax
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy import indexing, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import (
     Array,
@@ -265,6 +265,10 @@ class IndexUpdateRef:
 
     def __repr__(self):
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def in_errors(self):
+        """What an error says of it."""
+        return f"{describe(self.array)} at [{describe(self.index)}]"
 
     def _apply(self, op, values, indices_are_sorted, unique_indices, mode, wrap_negative_indices):
         if mode is None and wrap_negative_indices:

@@ -10,7 +10,7 @@ import numpy as np
 
 from toile import lax
 from toile.engine.errors import NonConcreteBooleanIndexError
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy._helpers import (
     Array,
     DeviceArray,
@@ -46,17 +46,17 @@ def _as_index_array(i):
         i = np.asarray(i)
     if not isinstance(i, (Array, np.ndarray, np.generic)):
         raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and "
-                         f"integer or boolean arrays are valid indices. Got {i}{here()}")
+                         f"integer or boolean arrays are valid indices. Got {describe(i)}{here()}")
     if i.dtype.kind not in "iub" and not str(i.dtype).startswith(("int", "uint")):
         raise TypeError("Indexer must have integer or boolean type, got indexer with type "
-                        f"{i.dtype}{here()}")
+                        f"{i.dtype}: {describe(i)} (convert it with .astype(int)){here()}")
     return i
 
 
 def _components(idx):
     """The index as a list whose members are ints, slices, None, Ellipsis or index arrays."""
     if isinstance(idx, list):
-        raise TypeError(_NOT_A_TUPLE)
+        raise TypeError(_NOT_A_TUPLE + here())
     if isinstance(idx, str):
         raise TypeError(f"toile does not support string indexing; got idx={idx!r}{here()}")
     out = []
@@ -88,7 +88,8 @@ def _expand_masks(components):
             if not is_concrete(i):
                 raise NonConcreteBooleanIndexError(
                     f"Array boolean indices must be concrete; got {i.aval.str_short()} (use "
-                    "where(mask, x, y), or nonzero(mask, size=...) for a static number of results)")
+                    "where(mask, x, y), or nonzero(mask, size=...) for a static number of results)"
+                    + here())
             mask = concrete(i, "a boolean index")
             if mask.ndim == 0:
                 out.append(("mask0", int(mask)))
@@ -134,7 +135,7 @@ def parse_index(shape, idx):
     missing = len(shape) - consumed
     if missing < 0:
         raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, "
-                         f"but {consumed} were indexed{here()}")
+                         f"but {consumed} were indexed (give at most {len(shape)}){here()}")
     if not ellipses:
         components.append(Ellipsis)
     entries, inserted, source, axis = [], [], 0, 0
@@ -154,7 +155,8 @@ def parse_index(shape, idx):
             n = shape[source]
             if not -n <= i < n:
                 raise IndexError(
-                    f"index {i} is out of bounds for axis {source} with size {n}{here()}"
+                    f"index {i} is out of bounds for axis {source} with size {n} (needed "
+                    f"{f'{-n} ... {n - 1}' if n else 'a slice: the axis is empty'}){here()}"
                 )
             entries.append(("int", axis, i + n if i < 0 else i))
             axis, source = axis + 1, source + 1
@@ -166,7 +168,8 @@ def parse_index(shape, idx):
             mask, want = i[1], tuple(shape[source:source + i[1].ndim])
             if mask.shape != want:
                 raise IndexError("boolean index did not match shape of indexed array in index "
-                                 f"{position}: got {mask.shape}, expected {list(want)}{here()}")
+                                 f"{position}: got {mask.shape}, expected {list(want)} (a mask has the "
+                                 f"shape of the axes it selects from){here()}")
             for where in np.nonzero(mask):
                 entries.append(("array", axis, where.astype(np.int32)))
                 axis, source = axis + 1, source + 1

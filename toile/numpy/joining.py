@@ -103,7 +103,8 @@ def stack(arrays, axis=0, out=None, dtype=None):
     first = np.shape(xs[0])
     if any(np.shape(x) != first for x in xs):
         raise ValueError("All input arrays must have the same shape. Got "
-                         f"{', '.join(str(np.shape(x)) for x in xs)}.{here()}")
+                         f"{', '.join(str(np.shape(x)) for x in xs)} (pad or reshape them to equal "
+                         f"shapes, or use concatenate to join along an axis).{here()}")
     axis = canonical_axis(axis, len(first) + 1)
     xs = [lax.expand_dims(x, (axis,)) for x in _joined(xs, dtype)]
     return xs[0] if len(xs) == 1 else lax.concatenate(xs, axis)
@@ -187,7 +188,8 @@ def _split(name, ary, indices_or_sections, axis):
         each, rest = divmod(n, parts)
         if rest and name != "array_split":
             raise ValueError(
-                f"array split does not result in an equal division: rest is {rest}{here()}"
+                f"array split does not result in an equal division: rest is {rest} (use "
+                f"array_split for unequal parts){here()}"
             )
         sizes = [each + 1] * rest + [each] * (parts - rest)
         edges = [0, *np.cumsum(sizes).tolist()]

@@ -67,11 +67,12 @@ def _new_shape(have, count, wanted):
     if unknown:
         if known == 0 or count % known:
             raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape "
-                            f"{dims}: {count} is not divisible by {known}{here()}")
+                            f"{dims}: {known} does not evenly divide {count} (sizes other than -1 must "
+                            f"divide the number of elements){here()}")
         return tuple(count // known if d == -1 else d for d in dims)
     if known != count:
         raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape {dims} "
-                        f"(size {known}){here()}")
+                        f"(size {known}) (the sizes must multiply to {count}; one may be -1){here()}")
     return dims
 
 
@@ -126,8 +127,10 @@ def transpose(a, axes=None):
     perm = tuple(operator.index(i) for i in axes)
     full = tuple(i + n if i < 0 else i for i in perm)
     if sorted(full) != list(range(n)):
-        raise TypeError("transpose permutation isn't a permutation of operand dimensions, got "
-                        f"permutation {perm} for operand shape {a.shape}.{here()}")
+        kind = TypeError if all(-n <= i < n for i in perm) else ValueError
+        raise kind("transpose permutation isn't a permutation of operand dimensions, got "
+                   f"permutation {perm} for operand shape {a.shape} (each of 0 ... {n - 1} once, or "
+                   f"no axes to reverse them){here()}")
     return a if full == tuple(range(n)) else _permuted(a, full)
 
 
@@ -192,7 +195,8 @@ def squeeze(a, axis=None):
             raise ValueError(f"dimensions are not unique: {axes}{here()}")
         if any(a.shape[i] != 1 for i in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to "
-                             f"one, got shape={a.shape} and dimensions={axes}{here()}")
+                             f"one, got shape={a.shape} and dimensions={axes} (only axes of size 1 "
+                             f"can go: index, reduce or reshape others){here()}")
     if not axes:
         return a
     data = h.raw_buffer(a)

@@ -37,9 +37,11 @@ class DotGeneral(Bilinear):
 
     def infer(self, x: Aval, y: Aval) -> Aval:
         if x.dtype != y.dtype and self.dtype is None:
-            raise shape_error(self.name, "operands of equal dtypes", [x, y])
+            raise shape_error(self.name, "operands of equal dtypes", [x, y],
+                              "convert one with .astype, or use jnp.matmul")
         if len(self.lhs) != x.ndim or len(self.rhs) != y.ndim:
-            raise shape_error(self.name, f"operands with axes {self.lhs} and {self.rhs}", [x, y])
+            raise shape_error(self.name, f"operands with axes {self.lhs} and {self.rhs}", [x, y],
+                              "give as many axes as there are letters")
         size: dict[str, int] = {}
         for labels, shape in ((self.lhs, x.shape), (self.rhs, y.shape)):
             for c, n in zip(labels, shape, strict=True):

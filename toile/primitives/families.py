@@ -66,7 +66,10 @@ class Elementwise(Operation):
                 )
             weak = weak and a.weak_type
         if dtypes.kind(dtype) not in self.accepts:
-            raise shape_error(self.name, f"{accepts_text(self.accepts)} operands", avals)
+            raise shape_error(
+                self.name, f"{accepts_text(self.accepts)} operands", avals,
+                "convert them with .astype",
+            )
         return self.result_aval(shape, dtype, weak)
 
     def result_aval(self, shape: tuple[int, ...], dtype: Any, weak: bool) -> Aval:
@@ -322,7 +325,7 @@ class Reshape(Linear):
         if math.prod(self.shape) != x.size or min(self.shape, default=0) < 0:
             raise shape_error(
                 self.name, f"an operand with {math.prod(self.shape)} elements for shape "
-                f"{self.shape}", [x], f"it has {x.size} elements",
+                f"{self.shape}", [x], f"it has {x.size} elements: the sizes must multiply to that",
             )
         return x.with_shape(self.shape)
 
@@ -353,7 +356,8 @@ class Transpose(Linear):
     def infer(self, x: Aval) -> Aval:
         if sorted(self.perm) != list(range(x.ndim)):
             raise shape_error(
-                self.name, f"an operand with {len(self.perm)} axes for the order {self.perm}", [x]
+                self.name, f"an operand with {len(self.perm)} axes for the order {self.perm}", [x],
+                "name each axis of the operand once",
             )
         return x.with_shape(tuple(x.shape[p] for p in self.perm))
 
@@ -434,7 +438,10 @@ def reduce_sum(x: Any, axes: tuple[int, ...]) -> Any:
 def check_axes(op: Operation, x: Aval, axes: Sequence[int]) -> None:
     """Axes of a reduction must be sorted, distinct and in range."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= a < x.ndim for a in axes):
-        raise shape_error(op.name, f"distinct axes in [0, {x.ndim}), here {tuple(axes)}", [x])
+        raise shape_error(
+            op.name, f"distinct axes in [0, {x.ndim}), here {tuple(axes)}", [x],
+            "count axes from 0, or use the function of toile.numpy for negative ones",
+        )
 
 
 def zeros(aval: Aval) -> Any:

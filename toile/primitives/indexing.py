@@ -334,7 +334,8 @@ def _check_starts(op: Operation, avals: Sequence[Aval], rank: int, starts: Seque
     ok = len(starts) == rank and all(not s.shape and s.dtype == dtype for s in starts)
     if not ok or dtypes.kind(dtype) not in "iu":
         raise shape_error(
-            op.name, f"one integer start of rank 0 for each of {rank} axes, of one dtype", avals
+            op.name, f"one integer start of rank 0 for each of {rank} axes, of one dtype", avals,
+            "give a start for every axis, 0 where nothing moves",
         )
 
 
@@ -363,7 +364,8 @@ class DynamicSlice(Linear):
             not 0 <= n <= m for n, m in zip(self.sizes, x.shape, strict=False)
         ):
             raise shape_error(
-                self.name, f"slice sizes within the operand's shape, here {self.sizes}", [x]
+                self.name, f"slice sizes within the operand's shape, here {self.sizes}", [x],
+                f"one size for each axis, at most {x.shape}",
             )
         return x.with_shape(self.sizes)
 
@@ -398,7 +400,8 @@ class DynamicUpdateSlice(Linear):
             n > m for n, m in zip(update.shape, x.shape, strict=True)
         ):
             raise shape_error(
-                self.name, "an update of the operand's rank and dtype that fits into it", avals
+                self.name, "an update of the operand's rank and dtype that fits into it", avals,
+                "reshape and convert the update; x.at[...].set broadcasts",
             )
         return Aval(x.shape, x.dtype, all(a.weak_type for a in avals))
 

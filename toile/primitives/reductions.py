@@ -48,7 +48,8 @@ class Reduction(Operation):
     def infer(self, x: Aval) -> Aval:
         check_axes(self, x, self.axes)
         if dtypes.kind(x.dtype) not in self.accepts:
-            raise shape_error(self.name, f"a {accepts_text(self.accepts)} operand", [x])
+            raise shape_error(self.name, f"a {accepts_text(self.accepts)} operand", [x],
+                              "convert it with .astype")
         return Aval(without(x.shape, self.axes), x.dtype, x.weak_type)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

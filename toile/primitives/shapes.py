@@ -45,6 +45,7 @@ class Slice(Linear):
                 self.name,
                 f"0 <= start <= limit <= size and positive strides for each axis, here starts "
                 f"{self.starts}, limits {self.limits}, strides {self.strides}", [x],
+                "x[start:limit] clips to the axis",
             )
         return x.with_shape(tuple(-(-(b - a) // s) for a, b, s, _ in parts))
 
@@ -95,7 +96,7 @@ class Pad(Linear):
         if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
             raise shape_error(
                 self.name, f"an operand with {len(self.config)} axes and a rank-0 padding value "
-                "of its dtype", [x, value],
+                "of its dtype", [x, value], "give each axis (low, high, interior); convert the value",
             )
         shape = tuple(
             low + high + n + max(0, n - 1) * inner
@@ -103,7 +104,7 @@ class Pad(Linear):
         )
         if any(inner < 0 for *_, inner in self.config) or any(n < 0 for n in shape):
             raise shape_error(self.name, f"padding {self.config} that leaves sizes >= 0",
-                              [x, value])
+                              [x, value], "negative padding cuts at most the whole axis")
         return Aval(shape, x.dtype, x.weak_type and value.weak_type)
 
     def eager(self, xp: Any, x: Any, value: Any) -> Any:
@@ -185,7 +186,8 @@ class Concatenate(Linear):
             for x, r in zip(xs, rest, strict=True)
         ):
             raise shape_error(
-                self.name, f"operands that differ in axis {a} only, of equal dtypes", xs
+                self.name, f"operands that differ in axis {a} only, of equal dtypes", xs,
+                "reshape, pad or convert them, or join along another axis",
             )
         size = sum(x.shape[a] for x in xs)
         shape = (*first.shape[:a], size, *first.shape[a + 1 :])
@@ -220,7 +222,8 @@ class Rev(Linear):
 
     def infer(self, x: Aval) -> Aval:
         if len(set(self.axes)) != len(self.axes) or any(not 0 <= a < x.ndim for a in self.axes):
-            raise shape_error(self.name, f"distinct axes of the operand, here {self.axes}", [x])
+            raise shape_error(self.name, f"distinct axes of the operand, here {self.axes}", [x],
+                              "count axes from 0, each at most once")
         return x
 
     def eager(self, xp: Any, x: Any) -> Any:
@@ -281,7 +284,8 @@ class BitcastConvertType(Operation):
         old, new = x.dtype.itemsize, self.dtype.itemsize
         kinds = dtypes.kind(x.dtype) + dtypes.kind(self.dtype)
         if ("c" in kinds or "b" in kinds) and kinds[0] != kinds[1]:
-            raise shape_error(self.name, "no conversion to or from bool or complex", [x])
+            raise shape_error(self.name, "no conversion to or from bool or complex", [x],
+                              "use .astype to convert values instead of bits")
         if old == new:
             return Aval(x.shape, self.dtype)
         if old > new:
@@ -289,7 +293,7 @@ class BitcastConvertType(Operation):
         if not x.shape or x.shape[-1] * old != new:
             raise shape_error(
                 self.name, f"a last axis of size {new // old} to become "
-                f"{dtypes.name_of(self.dtype)}", [x],
+                f"{dtypes.name_of(self.dtype)}", [x], "reshape the last axis to that size",
             )
         return Aval(x.shape[:-1], self.dtype)
 

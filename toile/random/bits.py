@@ -12,6 +12,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, wrap
+from toile.engine.errors import axis_error
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import threefry
@@ -257,7 +258,7 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
 
 def _canonical_axis(axis, ndim):
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
+        raise axis_error(axis, ndim)
     return axis % ndim
 
 

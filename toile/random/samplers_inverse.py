@@ -7,6 +7,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.errors import axis_error
 from toile.engine.source import here
 from toile.random import _arguments as args
 from toile.random._arguments import convert
@@ -70,7 +71,7 @@ def categorical(key, logits, axis=-1, shape=None, replace=True, mode=None, *, ou
 
 def _negative_axis(axis, ndim):
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}{here()}")
+        raise axis_error(axis, ndim)
     return axis - ndim if axis >= 0 else axis
 
 

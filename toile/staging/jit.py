@@ -96,7 +96,7 @@ class Static:
             raise errors.NonHashableStaticArgumentError(
                 f"jit: needed a hashable static argument, got {where} = {value!r} of type "
                 f"{type(value).__name__} for {fun} (pass a tuple instead of a list, or give the "
-                f"class __hash__ and __eq__; or do not mark it static)"
+                f"class __hash__ and __eq__; or do not mark it static){here()}"
             ) from e
 
     def __hash__(self) -> int:
