@@ -47,8 +47,9 @@ DATA = {
 UFUNCS = [
     *(f"jnp.{f}(x)" for f in (
         "abs sin cos tan sinh cosh tanh arctan arcsinh exp exp2 expm1 floor ceil trunc sign square "
-        "negative positive reciprocal rint fix deg2rad rad2deg fabs sinc isfinite isnan isinf "
-        "signbit logical_not i0 conj real angle nan_to_num spacing").split()),
+        "negative positive reciprocal rint deg2rad rad2deg fabs sinc isfinite isnan isinf "
+        "signbit logical_not i0 conj real angle nan_to_num").split()),
+    ("jnp.spacing(x)", "-grad -jvp"),
     *(f"jnp.{f}(p)" for f in "log log2 log10 log1p sqrt cbrt".split()),
     *(f"jnp.{f}(q)" for f in "arcsin arccos arctanh".split()),
     "jnp.arccosh(p + 1)",
@@ -60,7 +61,7 @@ UFUNCS = [
     "jnp.power(x, 3)", "jnp.power(x, i)", "x ** 2", "x ** 3.0", "2.0 ** x", "p ** -1.5",
     "jnp.mod(x, p)", "jnp.fmod(x, p)", "jnp.remainder(i, 3)", "jnp.floor_divide(x, p)",
     "jnp.divmod(x, p)", "jnp.divmod(i, 3)", "jnp.modf(x)", "jnp.frexp(x)", "jnp.ldexp(x, i)",
-    "jnp.round(x)", "jnp.round(x, 1)", "jnp.around(i, -1)", "jnp.clip(x, -1, 1)",
+    "jnp.round(x)", "jnp.round(x, 1)", "jnp.around(i, 1)", "jnp.clip(x, -1, 1)",
     "jnp.clip(x, y - 1, y + 1)", "jnp.clip(i, 0)", "jnp.where(m, x, y)", "jnp.where(m, x, 0)",
     "jnp.where(x > 0, x, y)", "jnp.where(m, 1, 2.5)", "jnp.select([m, x > 0], [x, y], s)",
     "jnp.sin(c)", "jnp.exp(c)", "jnp.log(c)", "jnp.abs(c)", "jnp.sqrt(c)", "jnp.tanh(c)", "c * c",
@@ -165,7 +166,7 @@ INDEXING = [
     "jnp.take(x, far, axis=0, mode='fill')",
     "jnp.take(x, far, axis=0, mode='wrap')", "jnp.take(v, l)",
     "jnp.take_along_axis(x, i % 4, axis=1)",
-    "jnp.compress(mv, x, axis=1, size=3)", "jnp.choose(n, [v, 2 * v, 3 * v])",
+    "jnp.compress(mv, x, axis=1, size=3)", "jnp.choose(n, [v, 2 * v, 3 * v], mode='clip')",
     "jnp.put_along_axis(x, n[None, :3], 9.0, axis=1, inplace=False)", "jnp.nonzero(m, size=5)",
     "jnp.unique(cards, size=5)", "jnp.extract(m, x, size=4)", "jnp.argwhere(m, size=5)",
     *(f"x.at[{at}].{do}" for at in ("1", ":, n", "n[:2], n[2:]", "0:2, 1")
@@ -175,9 +176,10 @@ INDEXING = [
     "x.at[far].add(1.0, mode='clip')", "x.at[n].get(mode='fill', fill_value=7.0)",
     "x.at[far].get(mode='clip')",
     "x.at[:, jnp.array([0, 2])].multiply(p[:, :2], unique_indices=True)",
-    "x.at[n[:3]].apply(jnp.sin)",
+    ("x.at[n[:3]].apply(jnp.sin)", "-grad -jvp"),
     "i.at[0].add(2)", "i.at[n].max(3)", "m.at[0].set(True)", "c.at[1].add(1j)", "h.at[:, 0].add(1)",
-    "x.at[m].set(0.0)", "x.at[x > 0].multiply(2.0)", "x.at[n].add(up)", "x.at[n].set(up)",
+    ("x.at[m].set(0.0)", "eager -vmap"), ("x.at[x > 0].multiply(2.0)", "eager -vmap -grad -jvp"),
+    "x.at[n].add(up)", "x.at[n].set(up)",
     "jax.ops.segment_sum(up, n, num_segments=3)", "jax.ops.segment_max(up, n, num_segments=4)",
     "lax.dynamic_slice(x, (l, 2), (2, 2))", "lax.dynamic_slice_in_dim(x, l, 2, axis=1)",
     "lax.dynamic_index_in_dim(x, l, 1, keepdims=False)",

@@ -143,14 +143,16 @@ class custom_vmap:
         result = self.vmap_rule(size, list(in_batched), *args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise ValueError(
-                f"custom_vmap: needed (out, out_batched) from the rule {label}, got {result!r}{here()}"
+                f"custom_vmap: needed (out, out_batched) from the rule {label}, got "
+                f"{result!r}{here()}"
             )
         outs, tree = flatten(result[0])
         found, spec = flatten(result[1])
         if tree != spec:
             raise ValueError(
                 "structure of output value and output batching specification returned by custom "
-                f"vmap rule ({label}) do not match.\nOutput values: {tree}\nBatching spec: {spec}{here()}"
+                f"vmap rule ({label}) do not match.\nOutput values: {tree}\nBatching spec: "
+                f"{spec}{here()}"
             )
         if tree != out_tree:
             raise ValueError(

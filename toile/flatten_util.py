@@ -31,12 +31,14 @@ class _Unravel:
         found = jnp.result_type(flat)
         if self.dtypes is not None and found != self.dtype:
             raise TypeError(
-                f"unravel function given array of dtype {found}, but expected dtype {self.dtype}{here()}"
+                f"unravel function given array of dtype {found}, but expected dtype "
+                f"{self.dtype}{here()}"
             )
         sizes = [prod(shape) for shape in self.shapes]
         if jnp.shape(flat) != (sum(sizes),):
             raise ValueError(
-                f"unravel: needed a vector of length {sum(sizes)}, got shape {jnp.shape(flat)}{here()}"
+                f"unravel: needed a vector of length {sum(sizes)}, got shape "
+                f"{jnp.shape(flat)}{here()}"
             )
         parts = lax.split(flat, sizes)
         out = [jnp.reshape(part, shape) for part, shape in zip(parts, self.shapes)]

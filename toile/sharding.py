@@ -145,7 +145,8 @@ def make_array_from_single_device_arrays(
     for a in arrays:
         if not isinstance(a, ConcreteArray):
             raise TypeError(
-                f"make_array_from_single_device_arrays: needed arrays, got {type(a).__name__}{here()}"
+                "make_array_from_single_device_arrays: needed arrays, got "
+                f"{type(a).__name__}{here()}"
             )
     wanted = len(sharding.addressable_devices)
     if len(arrays) != wanted:

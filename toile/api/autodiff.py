@@ -17,7 +17,7 @@ from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
 from toile.primitives.elementwise import convert
@@ -122,7 +122,8 @@ def _as_weak_as(g: Any, x: Any) -> Any:
 def _pair(out: Any, fun: Callable[..., Any]) -> tuple[Any, Any]:
     if not isinstance(out, tuple) or len(out) != 2:
         raise TypeError(
-            f"expected function with aux output to return a two-element tuple, but got {out!r}: "
+            "expected function with aux output to return a two-element tuple, but got "
+            f"{describe(out)}: "
             f"needed {name_of(fun)} to return (value, aux) because has_aux=True{here()}"
         )
     return out
@@ -134,9 +135,9 @@ def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
     if len(leaves) == 1 and not isinstance(out, (dict, list, tuple)) and leaves[0] is out:
         return out
     raise TypeError(
-        f"Gradient only defined for scalar-output functions. Output was {out!r}: needed "
-        f"{name_of(fun)} to return one array of shape (), got a tree {tree} (return the loss alone, "
-        f"or (loss, aux) with has_aux=True){here()}"
+        f"Gradient only defined for scalar-output functions. Output was {describe(out)}: needed "
+        f"{name_of(fun)} to return one array of shape (), got a tree {tree} (return the loss "
+        f"alone, or (loss, aux) with has_aux=True){here()}"
     )
 
 
@@ -158,8 +159,8 @@ def _check_inputs(
         name = _leaf_name(tree, i)
         if holomorphic and kind != "c":
             raise TypeError(
-                f"{what} with holomorphic=True requires inputs with complex dtype: needed a complex "
-                f"argument, got {name} of {dtypes.name_of(dtype)}{here()}"
+                f"{what} with holomorphic=True requires inputs with complex dtype: needed a "
+                f"complex argument, got {name} of {dtypes.name_of(dtype)}{here()}"
             )
         if kind in "biu" and not allow_int:
             raise TypeError(
@@ -191,8 +192,8 @@ def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
     if aval.shape:
         raise TypeError(
             f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}: "
-            f"needed {name_of(fun)} to return an array of shape (), got {aval.str_short()} (reduce it "
-            f"with .sum() or .mean(), or use jacrev){here()}"
+            f"needed {name_of(fun)} to return an array of shape (), got {aval.str_short()} (reduce "
+            f"it with .sum() or .mean(), or use jacrev){here()}"
         )
     if holomorphic and kind != "c":
         raise TypeError(
@@ -244,7 +245,9 @@ def jvp(
     outs, douts = jvp_flat(flat, [_leaf(x) for x in xs], ts)
     tree, n, aux_tree = out_trees
     value = unflatten(tree, [_leaf(o) for o in outs[:n]])
-    tangent = unflatten(tree, [_tangent_out(o, d) for o, d in zip(outs[:n], douts[:n], strict=True)])
+    tangent = unflatten(
+        tree, [_tangent_out(o, d) for o, d in zip(outs[:n], douts[:n], strict=True)]
+    )
     return (value, tangent, unflatten(aux_tree, outs[n:])) if has_aux else (value, tangent)
 
 
@@ -274,8 +277,8 @@ def _tangent_of(x: Any, t: Any) -> Any:
         )
     if got.shape != aval.shape:
         raise ValueError(
-            f"jvp called with different primal and tangent shapes;Got primal shape {aval.shape} and "
-            f"tangent shape as {got.shape}: needed {wanted.str_short()}, got {got.str_short()} "
+            f"jvp called with different primal and tangent shapes;Got primal shape {aval.shape} "
+            f"and tangent shape as {got.shape}: needed {wanted.str_short()}, got {got.str_short()} "
             f"(give each primal a tangent of the same shape){here()}"
         )
     return convert(_leaf(t), wanted.dtype, got.weak_type and aval.weak_type)
@@ -284,7 +287,16 @@ def _tangent_of(x: Any, t: Any) -> Any:
 class VJPFunction:
     """The cotangent function of `vjp`; a pytree whose leaves are the residuals."""
 
-    __slots__ = ("tape", "in_avals", "in_tree", "out_avals", "out_tree", "moving", "linear", "label")
+    __slots__ = (
+        "tape",
+        "in_avals",
+        "in_tree",
+        "out_avals",
+        "out_tree",
+        "moving",
+        "linear",
+        "label",
+    )
 
     def __init__(self, tape: Tape | None, in_avals: Any, in_tree: Any, out_avals: Any,
                  out_tree: Any, moving: Any, label: str, linear: Any = None):
@@ -296,8 +308,8 @@ class VJPFunction:
         cts, tree = flatten(cotangents)
         if tree != self.out_tree:
             raise ValueError(
-                f"unexpected tree structure of argument to vjp function: got {tree}, but expected to "
-                f"match {self.out_tree}{here()}"
+                f"unexpected tree structure of argument to vjp function: got {tree}, but expected "
+                f"to match {self.out_tree}{here()}"
             )
         cts = [_cotangent_of(c, a) for c, a in zip(cts, self.out_avals, strict=True)]
         if self.tape is not None:
@@ -355,8 +367,8 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
     if got.dtype != wanted.dtype and not got.weak_type:
         raise ValueError(
             f"Type of cotangent input to vjp pullback function ({got.str_short()}) is not the "
-            f"expected tangent type ({wanted.str_short()}) of corresponding primal output with type "
-            f"{aval.str_short()}{here()}"
+            f"expected tangent type ({wanted.str_short()}) of corresponding primal output with "
+            f"type {aval.str_short()}{here()}"
         )
     return convert(_leaf(ct), wanted.dtype)
 
@@ -417,9 +429,12 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
             if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
                 raise ValueError(
                     "linearized function called on tangent values inconsistent with the original "
-                    f"primal values: got tangent {got.str_short()} for primal {a.str_short()}{here()}"
+                    f"primal values: got tangent {got.str_short()} for primal "
+                    f"{a.str_short()}{here()}"
                 )
-        live = [convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m]
+        live = [
+            convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m
+        ]
         outs = iter(evaluate(program, [*residuals, *live]))
         found = [
             next(outs) if p else _tangent_out(a, Zero(a))
@@ -450,7 +465,8 @@ def linear_transpose(
         cts, tree = flatten(cotangents)
         if tree != out_tree:
             raise TypeError(
-                f"cotangent tree does not match function output, expected {out_tree} but got {tree}{here()}"
+                f"cotangent tree does not match function output, expected {out_tree} but got "
+                f"{tree}{here()}"
             )
         for c, a in zip(cts, out_avals, strict=True):
             got = aval_of(c)

@@ -20,7 +20,7 @@ from toile.control.callbacks import (
 from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import Aval
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import name_of
 
@@ -41,7 +41,8 @@ def _prepared(
         outs, tree = flatten(callback(*given, **named))
         if shapes and tree != out_tree:
             raise RuntimeError(
-                f"callback {name_of(callback)}: needed results of structure {out_tree}, got {tree}{here()}"
+                f"callback {name_of(callback)}: needed results of structure {out_tree}, got "
+                f"{tree}{here()}"
             )
         return outs if shapes else []
 
@@ -56,7 +57,7 @@ def pure_callback(
 ) -> Any:
     """Call a pure Python function on NumPy arrays from traced code."""
     if not callable(callback):
-        raise TypeError(f"pure_callback: needed a callable, got {callback!r}{here()}")
+        raise TypeError(f"pure_callback: needed a callable, got {describe(callback)}{here()}")
     if vectorized is not None and vmap_method is None:
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
@@ -70,7 +71,7 @@ def io_callback(
 ) -> Any:
     """Call a Python function with side effects from traced code, exactly once."""
     if not callable(callback):
-        raise TypeError(f"io_callback: needed a callable, got {callback!r}{here()}")
+        raise TypeError(f"io_callback: needed a callable, got {describe(callback)}{here()}")
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
     kind = OrderedIoCallback if ordered else IoCallback
     return unflatten(tree, kind(flat, avals, None, name_of(callback))(*operands))
@@ -83,7 +84,8 @@ def debug_callback(
     """Call a Python function to look at values in traced code."""
     if not callable(callback):
         raise TypeError(
-            f"first argument to debug.callback must be callable, but got {callback!r}{here()}"
+            "first argument to debug.callback must be callable, but got "
+            f"{describe(callback)}{here()}"
         )
     leaves, in_tree = flatten((args, kwargs))
     fixed = [None if _is_value(x) else x for x in leaves]

@@ -62,8 +62,8 @@ def checkpoint(
     """`fun`, whose intermediate values are computed again in the backward pass instead of kept."""
     if concrete:
         raise NotImplementedError(
-            "The 'concrete' option to checkpoint is deprecated: needed static_argnums for arguments "
-            "that Python control flow depends on" + here()
+            "The 'concrete' option to checkpoint is deprecated: needed static_argnums for "
+            "arguments that Python control flow depends on" + here()
         )
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,

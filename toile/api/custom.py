@@ -20,7 +20,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import instantiate
-from toile.engine.source import here
+from toile.engine.source import describe, here, message
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
@@ -197,8 +197,9 @@ class custom_jvp(_Custom):
         name = name_of(self.fun)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(
-                f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair (list "
-                f"or tuple of length two) representing primal and tangent outputs, but got {pair!r}.{here()}"
+                f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair "
+                "(list or tuple of length two) representing primal and tangent outputs, but got "
+                f"{describe(pair)}.{here()}"
             )
         outs, tree = flatten(pair[0])
         douts, d_tree = flatten(pair[1])
@@ -256,7 +257,7 @@ class custom_vjp(_Custom):
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rules: `fwd(*args) -> (out, residuals)`, `bwd(*nondiff, residuals, ct) -> cts`."""
+        """Set the rules: `fwd(*args) -> (out, residuals)`, `bwd(*nondiff, residuals, ct)`."""
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -287,17 +288,17 @@ class custom_vjp(_Custom):
             pair = self.fwd(*full)  # type: ignore[misc]
             if not isinstance(pair, (list, tuple)) or len(pair) != 2:
                 raise TypeError(
-                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
-                    "produce a pair (list or tuple of length two) where the first element "
+                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
+                    "must produce a pair (list or tuple of length two) where the first element "
                     "represents the primal output and the second element represents residuals, "
-                    f"but got {pair!r}.{here()}"
+                    f"but got {describe(pair)}.{here()}"
                 )
             outs, found = flatten(pair[0])
             if out_tree[0] is not None and found != out_tree[0]:
                 raise TypeError(
-                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} must "
-                    "produce a primal output with the same container (pytree) structure as the "
-                    f"function itself: needed {out_tree[0]}, got {found}.{here()}"
+                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
+                    "must produce a primal output with the same container (pytree) structure as "
+                    f"the function itself: needed {out_tree[0]}, got {found}.{here()}"
                 )
             out_tree[0] = found
             residuals, trees["residuals"] = flatten(pair[1])
@@ -320,13 +321,14 @@ class custom_vjp(_Custom):
         if not isinstance(cts, tuple):
             raise TypeError(
                 f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length equal to the primal args tuple, but got {cts!r}.{here()}"
+                f"of length equal to the primal args tuple, but got {describe(cts)}.{here()}"
             )
         dummy = unflatten(tree, list(range(len(avals))))
         if len(cts) != len(dummy):
             raise TypeError(
                 f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length {len(dummy)}, one cotangent per argument, but got length {len(cts)}.{here()}"
+                f"of length {len(dummy)}, one cotangent per argument, but got length "
+                f"{len(cts)}.{here()}"
             )
         found: list[Any] = [Zero(a) for a in avals]
         for given, places in zip(cts, dummy, strict=True):
@@ -343,9 +345,9 @@ def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], na
         parts = tree.flatten_up_to(given)
     except ValueError as e:
         raise TypeError(
-            f"Custom VJP bwd rule for function {name} must produce an output with the same container "
-            f"(pytree) structure as the args tuple of the primal function: needed {tree}, got "
-            f"{flatten(given)[1]}: {e}{here()}"
+            f"Custom VJP bwd rule for function {name} must produce an output with the same "
+            "container (pytree) structure as the args tuple of the primal function: needed "
+            f"{tree}, got {flatten(given)[1]}: {message(e)}{here()}"
         ) from e
     for i, ct in zip(place_leaves, parts, strict=True):
         ct = _from_symbolic(ct)
@@ -356,9 +358,9 @@ def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], na
             continue
         if got.shape != want.shape:
             raise ValueError(
-                f"Custom VJP bwd rule for function {name} must produce cotangents of the arguments' "
-                f"shapes: expected {want.str_short()} but got {got.str_short()} (custom_vjp: return "
-                f"one cotangent per argument, shaped like it).{here()}"
+                f"Custom VJP bwd rule for function {name} must produce cotangents of the "
+                f"arguments' shapes: expected {want.str_short()} but got {got.str_short()} "
+                f"(custom_vjp: return one cotangent per argument, shaped like it).{here()}"
             )
         found[i] = convert(_leaf(ct), want.dtype)
 

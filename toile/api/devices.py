@@ -15,7 +15,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, SingleDeviceSharding, as_array
 from toile.engine.avals import Aval, aval_of
 from toile.engine.devices import Device
-from toile.engine.source import here
+from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer
 from toile.engine.trees import broadcast_prefix, flatten, tree_map
 
@@ -100,7 +100,8 @@ def _check_device(d: Any, leaf: Any) -> None:
             d.shard_shape(np.shape(leaf))
         except ValueError as e:
             raise ValueError(
-                f"One of device_put args is incompatible with its sharding annotation {d}: {e}{here()}"
+                f"One of device_put args is incompatible with its sharding annotation {d}: "
+                f"{message(e)}{here()}"
             ) from e
     found = getattr(d, "device_set", None)
     targets = list(found) if found is not None else [d]

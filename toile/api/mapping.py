@@ -16,8 +16,9 @@ from toile.api.autodiff import _check_callable, jvp, vjp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, as_array
 from toile.engine.avals import aval_of
+from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
-from toile.engine.source import describe, here
+from toile.engine.source import describe, here, message
 from toile.engine.trees import (
     broadcast_prefix,
     flatten,
@@ -69,7 +70,8 @@ def vmap(
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(
                 "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
-                f"positional arguments passed to the function, but got len(in_axes)={len(in_axes)}, "
+                "positional arguments passed to the function, but got "
+                f"len(in_axes)={len(in_axes)}, "
                 f"len(args)={len(args)}{here()}"
             )
         leaves, in_tree = flatten((args, kwargs))
@@ -81,7 +83,11 @@ def vmap(
 
         def flat(*xs: Any) -> list[Any]:
             given, named = unflatten(in_tree, xs)
-            out_leaves, tree = flatten(fun(*given, **named))
+            try:
+                out = fun(*given, **named)
+            except TypeError as error:
+                raise call_error(error, fun) from error.__cause__
+            out_leaves, tree = flatten(out)
             out_tree.append(tree)
             return [_leaf(o) for o in out_leaves]
 
@@ -109,8 +115,8 @@ def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
         found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
     except ValueError as e:
         raise ValueError(
-            f"vmap in_axes specification must be a tree prefix of the corresponding value: needed a "
-            f"prefix of {structure(args)}, got {in_axes!r}: {e}{here()}"
+            "vmap in_axes specification must be a tree prefix of the corresponding value: needed "
+            f"a prefix of {structure(args)}, got {in_axes!r}: {message(e)}{here()}"
         ) from e
     return found + [0] * len(flatten(kwargs)[0])
 
@@ -177,8 +183,9 @@ def _place(out: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
     if wanted is None:
         if dim is not None:
             raise ValueError(
-                f"vmap has mapped output (axis_size={size}) but out_axes is None: needed an integer "
-                f"in out_axes for a result of {name_of(fun)} that depends on mapped arguments{here()}"
+                f"vmap has mapped output (axis_size={size}) but out_axes is None: needed an "
+                f"integer in out_axes for a result of {name_of(fun)} that depends on mapped "
+                f"arguments{here()}"
             )
         return out
     rank = out.ndim + (dim is None)
@@ -275,7 +282,9 @@ def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[A
     return tuple(args[n] for n in nums), partial
 
 
-def _check_kinds(what: str, tree: Any, holomorphic: bool, side: str, allow_int: bool = False) -> None:
+def _check_kinds(
+    what: str, tree: Any, holomorphic: bool, side: str, allow_int: bool = False
+) -> None:
     for x in flatten(tree)[0]:
         kind = dtypes.kind(aval_of(x).dtype)
         name = dtypes.name_of(aval_of(x).dtype)

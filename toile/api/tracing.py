@@ -12,7 +12,7 @@ from typing import Any
 from toile.engine import dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import ClosedProgram, evaluate, trace_program
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
@@ -61,7 +61,7 @@ def jit(
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of a function's results; nothing is computed."""
     if not callable(fun):
-        raise TypeError(f"eval_shape: needed a callable, got {fun!r}{here()}")
+        raise TypeError(f"eval_shape: needed a callable, got {describe(fun)}{here()}")
     leaves, in_tree = flatten((args, kwargs))
     flat = FlatFunction(fun, in_tree)
     avals = _out_avals(flat, [aval_of(x) for x in leaves])
@@ -78,7 +78,7 @@ def make_jaxpr(
 ) -> Callable[..., Any]:
     """A function that gives the Program of `fun` for its arguments, to print and inspect."""
     if not callable(fun):
-        raise TypeError(f"make_jaxpr: needed a callable, got {fun!r}{here()}")
+        raise TypeError(f"make_jaxpr: needed a callable, got {describe(fun)}{here()}")
 
     @functools.wraps(fun, updated=())
     def jaxpr_of(*args: Any, **kwargs: Any) -> Any:

@@ -44,7 +44,8 @@ class Callback(Operation):
         outs = self.function(*[DeviceArray(x) for x in xs])
         if len(outs) != len(self.avals):
             raise RuntimeError(
-                f"{self.name}: needed {len(self.avals)} results from {self.label}, got {len(outs)}{here()}"
+                f"{self.name}: needed {len(self.avals)} results from {self.label}, got "
+                f"{len(outs)}{here()}"
             )
         return [self._checked(o, a) for o, a in zip(outs, self.avals, strict=True)]
 
@@ -52,8 +53,8 @@ class Callback(Operation):
         value = np.asarray(out)
         if value.shape != aval.shape:
             raise RuntimeError(
-                f"{self.name}: Incorrect output shape: needed {aval.str_short()} from {self.label}, "
-                f"got shape {value.shape}{here()}"
+                f"{self.name}: Incorrect output shape: needed {aval.str_short()} from "
+                f"{self.label}, got shape {value.shape}{here()}"
             )
         return value.astype(aval.dtype, copy=False)
 
@@ -72,8 +73,8 @@ class PureCallback(Callback):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         raise ValueError(
-            "Pure callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks while "
-            f"taking gradients (the callback is {self.label}){here()}"
+            "Pure callbacks do not support JVP. Please use `toile.custom_jvp` to use callbacks "
+            f"while taking gradients (the callback is {self.label}){here()}"
         )
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:

@@ -211,7 +211,13 @@ class DeviceArray(ConcreteArray):
         return self._data.ctypes.data
 
     def item(self, *args: Any) -> Any:
-        return self._data.item(*args)
+        try:
+            return self._data.item(*args)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}: got {self.aval.str_short()} (index or reduce it first, or use "
+                f".tolist()){here()}"
+            ) from None
 
     def tolist(self) -> Any:
         return self._data.tolist()
@@ -223,8 +229,8 @@ class DeviceArray(ConcreteArray):
         data = self._data
         if data.ndim:
             raise TypeError(
-                f"Only scalar arrays can be converted to Python scalars; got arr.ndim={data.ndim}"
-                f" (needed shape () for {name}(), got {data.shape}; use .item() or index it){here()}"
+                f"Only scalar arrays can be converted to Python scalars; got arr.ndim={data.ndim} "
+                f"(needed shape () for {name}(), got {data.shape}; use .item() or index it){here()}"
             )
         return data
 

@@ -35,7 +35,7 @@ from toile.engine.promotion import to_complex_dtype as to_complex_dtype
 from toile.engine.promotion import to_floating_dtype as to_floating_dtype
 from toile.engine.promotion import to_inexact_dtype as to_inexact_dtype
 from toile.engine.promotion import to_numeric_dtype as to_numeric_dtype
-from toile.engine.source import here
+from toile.engine.source import describe, here
 
 generic = np.generic
 number = np.number
@@ -209,7 +209,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
                         f"{list(_KINDS)}{here()}"
                     ) from None
                 raise TypeError(
-                    f"isdtype: needed a dtype, a string or a tuple of them as kind, got {each!r}{here()}"
+                    "isdtype: needed a dtype, a string or a tuple of them as kind, got "
+                    f"{each!r}{here()}"
                 ) from error
         if matches:
             return True
@@ -420,7 +421,8 @@ def _supported(dtype: Any, x: Any) -> Any:
     if dtype in SUPPORTED or isinstance(dtype, ExtendedDType):
         return dtype
     raise TypeError(
-        f"Value {x!r} with dtype {dtype} is not valid: arrays hold numbers or bools.{here()}"
+        f"Value {describe(x)} with dtype {dtype} is not valid: arrays hold numbers or "
+        f"bools.{here()}"
     )
 
 

@@ -228,10 +228,20 @@ def shape_error(op: str, needed: str, avals: Any, hint: str = "") -> ShapeError:
     return ShapeError(f"{op}: needed {needed}, got {got}{tail}{here()}")
 
 
+def call_error(error: TypeError, fun: Any) -> TypeError:
+    """The error for a function that could not be called with its arguments; others as they are."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is not None or "\n  at " in str(error):
+        return error  # raised within the function
+    name = getattr(fun, "__name__", type(fun).__name__)
+    return TypeError(f"{error} (needed: {name} to take the arguments it is called with){here()}")
+
+
 def axis_error(axis: int, ndim: int, name: str = "axis") -> ValueError:
     """The error for an axis that an array of rank `ndim` does not have."""
     fix = f"needed {-ndim} ... {ndim - 1}" if ndim else "an array of rank 0 has no axes"
-    return ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim} ({fix}){here()}")
+    return ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim} "
+                      f"({fix}){here()}")
 
 
 def shape_value_error(op: str, shape: Any) -> TypeError:

@@ -100,7 +100,8 @@ class Operation(metaclass=OperationType):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         """Result and tangent of the result."""
         raise NotImplementedError(
-            f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a custom_jvp){here()}"
+            f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a "
+            f"custom_jvp){here()}"
         )
 
     def transpose(self, ct: Any, *xs: Any) -> Any:

@@ -164,8 +164,8 @@ def least_upper_bound(*nodes: Node) -> Node:
     for node in nodes:
         if node not in lattice.above:
             raise TypeError(
-                f"dtype={node} is not a valid dtype for type promotion: needed numbers (random keys "
-                f"have no arithmetic; see toile.random.fold_in and key_data){here()}"
+                f"dtype={node} is not a valid dtype for type promotion: needed numbers (random "
+                f"keys have no arithmetic; see toile.random.fold_in and key_data){here()}"
             )
     join = lattice.join(nodes)
     if join is None:

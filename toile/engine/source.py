@@ -82,7 +82,7 @@ def user_source(depth: int = 1) -> Source | None:
 
 
 def here() -> str:
-    """For error messages: the call of toile with its operands, and the user's line with its text."""
+    """For errors: the call of toile with its operands, and the user's line with its text."""
     frame: FrameType | None = sys._getframe(1)
     inside: list[FrameType] = []
     while frame is not None and is_internal(frame.f_code):
@@ -95,6 +95,11 @@ def here() -> str:
     text = found.text()
     line = f"\n  at {found.file}:{found.line} in {found.function}"
     return call + line + (f"\n    {text}" if text else "")
+
+
+def message(error: BaseException) -> str:
+    """What an error says, without where it came from: for errors that quote others."""
+    return str(error).partition("\n  in ")[0].partition("\n  at ")[0]
 
 
 # ------------------------------------------------------------------------- the call that went wrong
@@ -169,7 +174,7 @@ _MOST = 240  # characters of one call
 
 
 def describe(value: Any, depth: int = 0) -> str:
-    """A value in an error message: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
+    """A value in an error: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
     given = getattr(value, "in_errors", None)  # what stands for arrays says which
     if given is not None:
         return given()

@@ -183,10 +183,12 @@ class PyTreeDef:
         if len(leaves) != self.num_leaves:
             if len(leaves) < self.num_leaves:
                 raise ValueError(
-                    f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}{here()}"
+                    f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got "
+                    f"{len(leaves)}{here()}"
                 )
             raise ValueError(
-                f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got {len(leaves)}.{here()}"
+                f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got "
+                f"{len(leaves)}.{here()}"
             )
         build = self._build
         if build is not None:
@@ -229,10 +231,10 @@ class PyTreeDef:
             out.append(tree)
             return
         if type(tree) is not entry.cls:
-            raise ValueError(type_mismatch(entry, tree, self._path(path)))
+            raise ValueError(type_mismatch(entry, tree, self._path(path)) + here())
         children, aux = entry.split(tree)
         if len(children) != len(self._children) or not self._same_aux(aux):
-            raise ValueError(self._mismatch(tree, children, aux, path))
+            raise ValueError(self._mismatch(tree, children, aux, path) + here())
         if self._flat:
             out.extend(children)
             return
@@ -256,8 +258,8 @@ class PyTreeDef:
         where, kind, arity = at(self._path(path)), self.entry.kind, len(self._children)
         if kind == "dict":
             return (
-                f"Dict key mismatch{where}; expected keys: {list(self.aux)}; present keys:"
-                f" {list(aux)}."
+                f"Dict key mismatch{where}; expected keys: {list(self.aux)}; present keys: "
+                f"{list(aux)}."
             )
         if kind in ("list", "tuple", "namedtuple"):
             name = {"list": "List", "tuple": "Tuple", "namedtuple": "Named tuple"}[kind]

@@ -14,7 +14,7 @@ from toile.engine.source import here
 from toile.engine.treedefs import node_type, short
 
 IsLeaf = Callable[[Any], bool]
-LISTED = 8  # differences named in one message
+LISTED = 4  # differences named in one message
 
 
 def one_level(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
@@ -125,10 +125,13 @@ def mismatch(
 ) -> ValueError | None:
     """One error that lists the differences by key path; None if there are none to be found."""
     errors = prefix_errors(prefix_tree, full_tree, is_leaf)
-    if len(errors) <= 1:
-        return errors[0](name) if errors else None
+    if not errors:
+        return None
+    fix = f"{errors[0](name)} (needed trees of equal structure)"
+    if len(errors) == 1:
+        return ValueError(fix + here())
     found = list(_differences((), prefix_tree, full_tree, is_leaf, prefix=True))
     lines = [f"  - at {name}{keystr(f[0])}: needed {f[1]}, got {f[2]}" for f in found[1:LISTED]]
     if len(found) > LISTED:
         lines.append(f"  - and {len(found) - LISTED} more")
-    return ValueError(f"{errors[0](name)}\nMore differences:\n" + "\n".join(lines))
+    return ValueError(fix + "\nMore differences:\n" + "\n".join(lines) + here())

@@ -38,7 +38,8 @@ def create_hybrid_device_mesh(
     name = "process_index" if process_is_granule else "slice_index"
     if not hasattr(found[0], name):
         raise ValueError(
-            f"Device {found[0]} does not have attribute {name}. See `process_is_granule` option.{here()}"
+            f"Device {found[0]} does not have attribute {name}. See `process_is_granule` "
+            f"option.{here()}"
         )
     if len(mesh_shape) != len(dcn_mesh_shape):
         raise ValueError(

@@ -72,8 +72,7 @@ class Computation:
             raise TypeError(
                 f"{name}: needed a computation that returns what it is given, "
                 f"{', '.join(a.str_short() for a in avals)} in {tree}, got "
-                f"{', '.join(a.str_short() for a in self.program.out_avals)} in {out_tree}"
-                f"{here()}"
+                f"{', '.join(a.str_short() for a in self.program.out_avals)} in {out_tree}{here()}"
             )
         if len(avals) == 1:
             self.kind = _single_monoid(self.program)

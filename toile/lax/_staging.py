@@ -1,7 +1,7 @@
 """Staging of the functions that control flow carries, and the checks on their results.
 
 A function is traced once per kind of arguments and kept while it lives, unless it closes over
-values of an outer trace. Mismatched structures and types are reported with the paths of all differences.
+values of an outer trace. Mismatched structures and types are reported with all their paths.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from toile.control.cond import Cond
 from toile.engine import config, dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, Var
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.trees import structure, unflatten
 from toile.lax._staging import (
     check_same_structure,
@@ -44,7 +44,8 @@ def cond(
     if operand is not _UNSET:
         if operands:
             raise TypeError("if `operand` keyword is passed then no positional operands can be "
-                            f"passed, got operand={operand!r} and positional {operands!r}{here()}")
+                            f"passed, got operand={describe(operand)} and positional "
+                            f"{describe(operands)}{here()}")
         operands = (operand,)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(
         true_fun
@@ -63,7 +64,8 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
     try:
         aval = aval_of(pred)
     except TypeError as e:
-        raise TypeError(f"Pred type must be either boolean or number, got {pred!r}.{here()}") from e
+        raise TypeError("Pred type must be either boolean or number, got "
+                        f"{describe(pred)}.{here()}") from e
     if aval.shape:
         raise TypeError(
             f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} (reduce it with "
@@ -89,7 +91,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     if operand is not _UNSET:
         if operands:
             raise TypeError("if `operand` keyword is passed then no positional operands can be "
-                            f"passed, got operand={operand!r} and positional {operands!r}{here()}")
+                            f"passed, got operand={describe(operand)} and positional "
+                            f"{describe(operands)}{here()}")
         operands = (operand,)
     if not all(callable(b) for b in branches):
         raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
@@ -98,7 +101,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
         raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
         raise TypeError(
-            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed int32){here()}"
+            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed "
+            f"int32){here()}"
         )
     branches = tuple(branches)
     if not branches:

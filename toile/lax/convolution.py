@@ -185,7 +185,8 @@ def conv_transpose(
     if dimension_numbers is None:
         if x.ndim not in _TRANSPOSE_DEFAULTS:
             raise ValueError(
-                f"conv_transpose: needed dimension_numbers for operands of rank {x.ndim}, got None{here()}"
+                f"conv_transpose: needed dimension_numbers for operands of rank {x.ndim}, got "
+                f"None{here()}"
             )
         dimension_numbers = _TRANSPOSE_DEFAULTS[x.ndim]
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
@@ -296,7 +297,8 @@ def conv_shape_tuple(
     padded = [n + low + high for n, (low, high) in zip(lhs[2:], pairs, strict=True)]
     if any(n < 0 for n in padded):
         raise ValueError(
-            f"conv_shape_tuple: needed padding that leaves sizes >= 0, got {pairs} for {lhs[2:]}{here()}"
+            f"conv_shape_tuple: needed padding that leaves sizes >= 0, got {pairs} for "
+            f"{lhs[2:]}{here()}"
         )
     space = (
         max(0, (n - k) // s + 1) for n, k, s in zip(padded, rhs[2:], ints(strides), strict=True)

@@ -26,7 +26,8 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     if kind is FftType.RFFT:
         if dtypes.kind(x.dtype) == "c":
             raise ValueError(
-                f"only real valued inputs supported for rfft, got {x.aval.str_short()} (use fft){here()}"
+                f"only real valued inputs supported for rfft, got {x.aval.str_short()} (use "
+                f"fft){here()}"
             )
         x = convert(x, dtypes.to_inexact_dtype(x.dtype))
     else:

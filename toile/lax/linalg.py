@@ -110,7 +110,8 @@ def eig(
         implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     if implementation not in (None, EigImplementation.LAPACK):
         raise ValueError(
-            f"eig: needed the LAPACK implementation, the only one there is, got {implementation}{here()}"
+            "eig: needed the LAPACK implementation, the only one there is, got "
+            f"{implementation}{here()}"
         )
     op = eigen.Eig(compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs)
     return op(as_array(x))

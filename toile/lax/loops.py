@@ -18,9 +18,10 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.lax._operands import axis_of
 from toile.lax._staging import (
     agree_on_weak,
     check_same_structure,
@@ -54,7 +55,7 @@ def scan(
     (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32))
     """
     if not callable(f):
-        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}{here()}")
+        raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)}{here()}")
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
@@ -113,8 +114,8 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
             length = int(length)
         except Exception as e:
             raise TypeError(
-                f"scan: needed length as a concrete integer, got {length!r} (use while_loop for a "
-                "traced number of steps)" + here()
+                f"scan: needed length as a concrete integer, got {describe(length)} (use "
+                "while_loop for a traced number of steps)" + here()
             ) from e
         if any(s != length for s in sizes):
             raise ValueError(
@@ -219,7 +220,8 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     avals = cond.out_avals
     if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
         raise TypeError(
-            f"cond_fun must return a boolean scalar, but got pytree {tree} from {name_of(fun)}.{here()}"
+            f"cond_fun must return a boolean scalar, but got pytree {tree} from "
+            f"{name_of(fun)}.{here()}"
         )
     if avals[0].shape or avals[0].dtype != np.bool_:
         raise TypeError(
@@ -289,7 +291,7 @@ def associative_scan(
     leaves, tree = flat_arrays(elems)
     if not leaves:
         return elems
-    axis = axis % leaves[0].ndim
+    axis = axis_of(axis, leaves[0].ndim)
     sizes = {x.shape[axis] for x in leaves}
     if len(sizes) != 1:
         raise ValueError(

@@ -305,7 +305,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     bad = [c for c in config if len(c) != 3 or c[2] < 0]
     if bad:
         raise ValueError(
-            f"pad: needed (low, high, interior) with interior >= 0 for each axis, got {config}{here()}"
+            "pad: needed (low, high, interior) with interior >= 0 for each axis, got "
+            f"{config}{here()}"
         )
     return prepared(Pad, (config,), x.shape, x.dtype, value.shape, value.dtype)(x, value)
 
@@ -362,7 +363,8 @@ def broadcasted_iota(
     )
     if not 0 <= fields[2] < len(fields[1]):
         raise ValueError(
-            f"broadcasted_iota: needed an axis of shape {fields[1]}, got dimension={dimension}{here()}"
+            f"broadcasted_iota: needed an axis of shape {fields[1]}, got "
+            f"dimension={dimension}{here()}"
         )
     return prepared(Iota, fields)()
 

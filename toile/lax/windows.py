@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine.avals import Aval
+from toile.engine.errors import shape_error
 from toile.engine.source import here
 from toile.engine.trees import unflatten
 from toile.lax import shapes
@@ -51,10 +52,16 @@ def padtype_to_pads(
     kind = padding.upper()
     if kind not in ("VALID", "SAME", "SAME_LOWER"):
         raise RuntimeError(
-            f"padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got {padding!r}{here()}"
+            "padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got "
+            f"{padding!r}{here()}"
         )
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
+    if not len(in_shape) == len(window_shape) == len(window_strides):
+        raise shape_error(
+            "window", f"a size and a stride for each of the {len(in_shape)} axes of "
+            f"sizes {window_shape} and strides {window_strides}", [],
+        )
     pads = []
     for n, w, s in zip(ints(in_shape), ints(window_shape), ints(window_strides), strict=True):
         total = max((-(-n // s) - 1) * s + w - n, 0)

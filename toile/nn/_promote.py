@@ -58,8 +58,8 @@ def _arrays(name, xs):
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
             raise TypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}."
-                f"{here()}"
+                f"{name} requires ndarray or scalar arguments, got {type(x)} at position "
+                f"{i}.{here()}"
             )
     return [jnp.asarray(x) for x in xs]
 

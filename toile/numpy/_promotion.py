@@ -31,7 +31,7 @@ from toile.engine.promotion import (
     promote_pair,
     user_stack_level,
 )
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.tracing import state
 
 BOOL = np.dtype(bool)
@@ -78,8 +78,8 @@ def _from_host(x: Any) -> Any:
         if dtype == dtypes.float0:
             return x
         raise TypeError(
-            f"Value {x!r} with dtype {dtype} is not a valid array type: needed a numeric or "
-            "boolean dtype (convert it with .astype)." + here()
+            f"Value {describe(x)} with dtype {dtype} is not a valid array type: needed a numeric "
+            "or boolean dtype (convert it with .astype)." + here()
         )
     return from_numpy(np.asarray(x, narrowed(dtype)))
 
@@ -412,7 +412,15 @@ def inexact(name: str, x: Any) -> Any:
         return x
     x = as_array(name, x)
     dtype = x.dtype
-    return x if dtype in INEXACT else convert(x, _TO_INEXACT[dtype], x.weak_type)
+    if dtype in INEXACT:
+        return x
+    if dtype not in _TO_INEXACT:
+        raise TypeError(
+            f"{name}: needed numbers, got {x.aval.str_short()} (random keys have no arithmetic; "
+            "see "
+            f"toile.random.key_data){here()}"
+        )
+    return convert(x, _TO_INEXACT[dtype], x.weak_type)
 
 
 # Axes and sizes.
@@ -420,10 +428,21 @@ def inexact(name: str, x: Any) -> Any:
 
 def canonicalize_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     """A non-negative axis number of an array of rank `ndim`."""
-    axis = operator.index(axis)
+    if type(axis) is not int:
+        axis = axis_number(axis, name)
     if -ndim <= axis < ndim:
         return axis + ndim if axis < 0 else axis
     raise axis_error(axis, ndim, name)
+
+
+def axis_number(axis: Any, name: str = "axis") -> int:
+    """An axis as a Python int."""
+    try:
+        return operator.index(axis)
+    except TypeError as error:
+        if isinstance(axis, Array):
+            raise
+        raise TypeError(f"{name}: needed an integer, got {axis!r}: {error}{here()}") from None
 
 
 _ALL_AXES = tuple(tuple(range(n)) for n in range(9))

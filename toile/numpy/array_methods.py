@@ -284,9 +284,9 @@ _PROPERTIES = {
 def _name_for_errors():
     """How errors speak of a call that has no name of its own."""
     source.name_call(indexing.getitem, "x[idx]")
-    for name in ("get", "set", "add", "subtract", "multiply", "divide", "power", "min", "max", "apply"):
-        method = getattr(index_update.IndexUpdateRef, name)
-        source.name_call(method, f"x.at[idx].{name}")
+    for name, method in vars(index_update.IndexUpdateRef).items():
+        if callable(method) and not name.startswith("_"):
+            source.name_call(method, f"x.at[idx].{name}")
 
 
 def install(array_type, tracer_type):

@@ -20,7 +20,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy, wrap
 from toile.engine.config import flags
 from toile.engine.promotion import narrowed, user_stack_level
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
 from toile.numpy._promotion import (
     BOOL,
@@ -110,8 +110,9 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
         if values.dtype == object and any(v is None for v in values.ravel()):
             raise ValueError("None is not a valid value for jnp.array" + here())
         raise TypeError(
-            f"Value '{original}' with dtype {values.dtype} is not a valid JAX array type. Only "
-            "arrays of numeric types are supported by JAX (pass numbers, or convert first)." + here()
+            f"Value '{describe(original)}' with dtype {values.dtype} is not a valid JAX array "
+            "type. Only arrays of numeric types are supported by JAX (pass "
+            "numbers instead)." + here()
         )
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
@@ -136,7 +137,11 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
     leaves = _leaves(nested, [])
     if _NUMBERS.issuperset(set(map(type, leaves))):
         if dtype is None:
-            values = np.array(nested)
+            try:
+                values = np.array(nested)
+            except ValueError as error:
+                fix = "give all rows one length, or keep a list of arrays"
+                raise ValueError(f"array: {error} ({fix}){here()}") from None
             wanted = default_float() if not leaves else narrowed(values.dtype)
             if values.dtype == wanted:
                 return wrap(values)
@@ -344,6 +349,8 @@ def arange(
         start, stop = 0, start
     first, last = _bound(start, "start"), _bound(stop, "stop")
     stride = 1 if step is None else _bound(step, "step")
+    if stride == 0:
+        raise ZeroDivisionError(f"arange: needed a step other than 0, got {step!r}{here()}")
     if type(first) is int and type(last) is int and type(stride) is int:
         size = max(0, -((first - last) // stride))
     else:

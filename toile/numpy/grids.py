@@ -50,7 +50,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     for x in axes:
         if x.ndim != 1:
             raise ValueError(
-                f"Arguments to jax.numpy.meshgrid must be 1D, got: {[a.shape for a in axes]}{here()}"
+                "Arguments to jax.numpy.meshgrid must be 1D, got: "
+                f"{[a.shape for a in axes]}{here()}"
             )
     axes = [lax.reshape(x, (x.size,)) for x in axes]
     place = list(range(len(axes)))

@@ -168,8 +168,8 @@ def parse_index(shape, idx):
             mask, want = i[1], tuple(shape[source:source + i[1].ndim])
             if mask.shape != want:
                 raise IndexError("boolean index did not match shape of indexed array in index "
-                                 f"{position}: got {mask.shape}, expected {list(want)} (a mask has the "
-                                 f"shape of the axes it selects from){here()}")
+                                 f"{position}: got {mask.shape}, expected {list(want)} (a mask has "
+                                 f"the shape of the axes it selects from){here()}")
             for where in np.nonzero(mask):
                 entries.append(("array", axis, where.astype(np.int32)))
                 axis, source = axis + 1, source + 1

@@ -74,10 +74,11 @@ def _matrix(name, a, square=False):
     a, = promote_inexact(*h.arrs(name, a))
     a = h.with_dtype(a, a.dtype, False)
     if a.ndim < 2:
-        raise ValueError(f"{name}: needed an array of rank >= 2, got shape {a.shape}{here()}")
+        raise ValueError(f"{name}: needed an array of rank >= 2, got {a.aval.str_short()}{here()}")
     if square and a.shape[-1] != a.shape[-2]:
         raise ValueError(
-            f"Argument to {name} must have shape [..., n, n], got shape {a.shape}{here()}"
+            f"Argument to {name} must have shape [..., n, n], got shape {a.shape} (needed square "
+            f"matrices){here()}"
         )
     return a
 
@@ -92,7 +93,7 @@ def _h(a):
 
 def cholesky(a, *, upper=False, symmetrize_input=True):
     """The lower (or upper) triangular factor of positive definite matrices; NaN where it fails."""
-    a = _matrix("jnp.linalg.cholesky", a)
+    a = _matrix("jnp.linalg.cholesky", a, square=True)
     lower = lax.linalg.cholesky(_h(a) if upper else a, symmetrize_input=symmetrize_input)
     return _h(lower) if upper else lower
 

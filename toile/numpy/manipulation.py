@@ -67,12 +67,13 @@ def _new_shape(have, count, wanted):
     if unknown:
         if known == 0 or count % known:
             raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape "
-                            f"{dims}: {known} does not evenly divide {count} (sizes other than -1 must "
-                            f"divide the number of elements){here()}")
+                            f"{dims}: {known} does not evenly divide {count} (sizes other than -1 "
+                            f"must divide the number of elements){here()}")
         return tuple(count // known if d == -1 else d for d in dims)
     if known != count:
         raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape {dims} "
-                        f"(size {known}) (the sizes must multiply to {count}; one may be -1){here()}")
+                        f"(size {known}) (the sizes must multiply to {count}; one may be "
+                        f"-1){here()}")
     return dims
 
 
@@ -129,8 +130,8 @@ def transpose(a, axes=None):
     if sorted(full) != list(range(n)):
         kind = TypeError if all(-n <= i < n for i in perm) else ValueError
         raise kind("transpose permutation isn't a permutation of operand dimensions, got "
-                   f"permutation {perm} for operand shape {a.shape} (each of 0 ... {n - 1} once, or "
-                   f"no axes to reverse them){here()}")
+                   f"permutation {perm} for operand shape {a.shape} (each of 0 ... {n - 1} once, "
+                   f"or no axes to reverse them){here()}")
     return a if full == tuple(range(n)) else _permuted(a, full)
 
 

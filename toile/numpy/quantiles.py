@@ -132,7 +132,8 @@ def _quantile(
         )
     if weights is not None and method != "inverted_cdf":
         raise NotImplementedError(
-            f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights.{here()}"
+            f"{method} doesn't support weights. Only method 'inverted_cdf' supports "
+            f"weights.{here()}"
         )
     as_operand(name, q, 1)
     a, q = strengthen(inexact(name, a)), strengthen(inexact(name, q))
@@ -165,7 +166,8 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
         return weights
     if weights.shape != tuple(shape[i] for i in axes):
         raise ValueError(
-            f"quantile: needed weights of shape {shape} or of the reduced axes, got {weights.shape}{here()}"
+            f"quantile: needed weights of shape {shape} or of the reduced axes, got "
+            f"{weights.shape}{here()}"
         )
     return lax.broadcast_in_dim(weights, shape, axes)
 

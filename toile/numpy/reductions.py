@@ -117,7 +117,8 @@ def checked_where(name: str, where: Any) -> Any:
     where = as_array(name, where)
     if where.dtype != BOOL:
         raise ValueError(
-            f"jnp.{name}: where must be None or a boolean array; got where.dtype={where.dtype!r}.{here()}"
+            f"jnp.{name}: where must be None or a boolean array; got "
+            f"where.dtype={where.dtype!r}.{here()}"
         )
     return where
 

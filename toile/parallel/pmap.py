@@ -13,7 +13,7 @@ from typing import Any
 
 from toile.engine import devices as engine_devices
 from toile.engine.arrays import as_array
-from toile.engine.source import here
+from toile.engine.source import here, message
 from toile.engine.tracing import Array
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.primitives.families import bdim_at, move_axis, reshape
@@ -122,7 +122,8 @@ class _Mapping:
             found = broadcast_prefix(axes, moving, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: {e}{here()}"
+                f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: "
+                f"{message(e)}{here()}"
             ) from e
         for d in found:
             if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
@@ -155,7 +156,8 @@ class _Mapping:
             )
         if self.axis_size is not None and self.axis_size != sizes[0]:
             raise ValueError(
-                f"Specified axis_size {self.axis_size} doesn't match received axis_size {sizes[0]}.{here()}"
+                f"Specified axis_size {self.axis_size} doesn't match received axis_size "
+                f"{sizes[0]}.{here()}"
             )
         available = self.available()
         if sizes[0] > available:
@@ -182,7 +184,8 @@ class _Mapping:
             return broadcast_prefix(self.out_axes, dummy, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: {e}{here()}"
+                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: "
+                f"{message(e)}{here()}"
             ) from e
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.arrays import as_array
-from toile.engine.source import here
+from toile.engine.source import here, message
 from toile.engine.tracing import Array
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
@@ -118,7 +118,8 @@ class _Sharded:
             found = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: {e}{here()}"
+                f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: "
+                f"{message(e)}{here()}"
             ) from e
         specs = [P() if s is None else s for s in found]
         for s in specs:

@@ -100,7 +100,7 @@ class ConvGeneralDilated(Bilinear):
         if features != groups * ins:
             return (
                 f"feature_group_count ({groups}) times the kernels' input features ({ins}) to be "
-                f"the features of the operand ({features})"
+                f"the features (channels) of the operand ({features})"
             )
         if outs % groups or outs % batches or batch % batches:
             return (

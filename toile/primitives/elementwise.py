@@ -423,21 +423,21 @@ class Clamp(Elementwise):
     def eager(self, xp: Any, low: Any, x: Any, high: Any) -> Any:
         return xp.minimum(xp.maximum(x, low), high)
 
-    def partials(self, out: Any, low: Any, x: Any, high: Any) -> Sequence[Any]:
-        shape = out.shape
-        one, zero = _like(out, 1), _like(out, 0)
-        low, high = fill_shape(low, shape), fill_shape(high, shape)
-
-        def d_low() -> Any:
-            return select(and_(gt(low, x), lt(low, high)), one, zero)
-
-        def d_x() -> Any:
-            return select(and_(gt(x, low), lt(x, high)), one, zero)
-
-        def d_high() -> Any:
-            return select(lt(high, x), one, zero)
-
-        return d_low, d_x, d_high
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        # Tangents are selected, not multiplied by 0: one that is not finite may be out of bounds.
+        low, x, high = (fill_shape(v, primals[1].shape) for v in primals)
+        out = clamp(*primals)
+        inside = (
+            lambda: and_(gt(low, x), lt(low, high)),
+            lambda: and_(gt(x, low), lt(x, high)),
+            lambda: lt(high, x),
+        )
+        terms = [
+            select(chosen(), fill_shape(t, out.shape), _like(out, 0))
+            for t, chosen in zip(tangents, inside, strict=True)
+            if t.__class__ is not Zero
+        ]
+        return out, functools.reduce(add, terms) if terms else Zero(out)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Pad(Linear):
         if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
             raise shape_error(
                 self.name, f"an operand with {len(self.config)} axes and a rank-0 padding value "
-                "of its dtype", [x, value], "give each axis (low, high, interior); convert the value",
+                "of its dtype", [x, value], "one (low, high, interior) per axis",
             )
         shape = tuple(
             low + high + n + max(0, n - 1) * inner

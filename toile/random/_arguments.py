@@ -42,7 +42,8 @@ def _key_words(name, key):
     """Raw key words, checked."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
         raise TypeError(
-            f"{name}: needed a random key, got {type(key).__name__} (make one with random.key){here()}"
+            f"{name}: needed a random key, got {type(key).__name__} (make one with "
+            f"toile.random.key){here()}"
         )
     if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != 2:
         raise TypeError(
@@ -164,7 +165,8 @@ def check_sharding(name, out_sharding):
             or hasattr(out_sharding, "device_set") or hasattr(out_sharding, "partitions"):
         return
     raise TypeError(
-        f"{name}: needed a sharding or a partition spec as out_sharding, got {out_sharding!r}{here()}"
+        f"{name}: needed a sharding or a partition spec as out_sharding, got "
+        f"{out_sharding!r}{here()}"
     )
 
 

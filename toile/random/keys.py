@@ -12,7 +12,7 @@ from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.config import flags
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.primitives.random import (
     random_fold_in,
     random_seed,
@@ -63,7 +63,8 @@ def _check_impl(name, impl, dtype=None):
     if found not in dtypes.KEY_IMPLS:
         known = ", ".join(f'"{n}"' for n in dtypes.KEY_IMPLS)
         raise ValueError(
-            f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: {known}?{here()}'
+            f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: '
+            f"{known}?{here()}"
         )
     if found != GENERATOR:
         raise NotImplementedError(
@@ -140,7 +141,8 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     _check_impl("wrap_key_data", impl, dtype)
     words = key_bits_array
     if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
-        raise TypeError(f"wrap_key_data: needed an array of key data, got {words!r}{here()}")
+        raise TypeError("wrap_key_data: needed an array of key data, got "
+                        f"{describe(words)}{here()}")
     if words.ndim < 1 or words.shape[-1] != 2 or words.dtype != np.uint32:
         raise TypeError(
             "wrap_key_data: invalid PRNG key data: needed uint32 of shape (..., 2), got "

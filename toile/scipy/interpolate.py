@@ -33,7 +33,8 @@ class RegularGridInterpolator:
         (values,) = inexact("RegularGridInterpolator", values)
         if len(points) > values.ndim:
             raise ValueError(
-                f"there are {len(points)} point arrays, but values has {values.ndim} dimensions{here()}"
+                f"there are {len(points)} point arrays, but values has {values.ndim} "
+                f"dimensions{here()}"
             )
         if fill_value is not None:
             fill_value = array("RegularGridInterpolator", fill_value)

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
 from toile.engine.source import here
 from toile.engine.trees import flatten, flatten_with_path, unflatten
@@ -26,7 +27,10 @@ class FlatFunction:
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args, kwargs = unflatten(self.in_tree, leaves)
-        out = self.fun(*args, **kwargs)
+        try:
+            out = self.fun(*args, **kwargs)
+        except TypeError as error:
+            raise call_error(error, self.fun) from error.__cause__
         flat, self.out_tree = flatten(out)
         return flat
 

@@ -21,7 +21,7 @@ from toile.engine import config, errors
 from toile.engine.arrays import ConcreteArray, DeviceArray, as_array, raw_operand
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, execute, trace_program, wrap_outputs
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
@@ -94,7 +94,7 @@ class Static:
             self.hash = hash(value)
         except TypeError as e:
             raise errors.NonHashableStaticArgumentError(
-                f"jit: needed a hashable static argument, got {where} = {value!r} of type "
+                f"jit: needed a hashable static argument, got {where} = {describe(value)} of type "
                 f"{type(value).__name__} for {fun} (pass a tuple instead of a list, or give the "
                 f"class __hash__ and __eq__; or do not mark it static){here()}"
             ) from e
@@ -241,11 +241,11 @@ class JitFunction:
                 aval_of(leaf)
             except TypeError:
                 return TypeError(
-                    f"jit: needed arrays or numbers, got {label} = {leaf!r} of type "
+                    f"jit: needed arrays or numbers, got {label} = {describe(leaf)} of type "
                     f"{type(leaf).__name__} for {name_of(self.fun)} (mark it with static_argnums "
-                    "or static_argnames, or register its type as a pytree)"
+                    f"or static_argnames, or register its type as a pytree){here()}"
                 )
-        return TypeError(f"jit: an argument of {name_of(self.fun)} is not an array")
+        return TypeError(f"jit: an argument of {name_of(self.fun)} is not an array{here()}")
 
     # ---- looking inside
     def why(self) -> list[str]:

@@ -130,11 +130,13 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
     for name, x in (("A", A), ("E", E)):
         if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
             raise ValueError(
-                f"expected {name} to be a (batched) square matrix, got {name}.shape={x.shape}{here()}"
+                f"expected {name} to be a (batched) square matrix, got "
+                f"{name}.shape={x.shape}{here()}"
             )
     if A.shape != E.shape:
         raise ValueError(
-            f"expected A and E to be the same shape, got A.shape={A.shape} E.shape={E.shape}{here()}"
+            f"expected A and E to be the same shape, got A.shape={A.shape} "
+            f"E.shape={E.shape}{here()}"
         )
     y, dy = jvp(expm, (A,), (E,))
     return (y, dy) if compute_expm else dy
@@ -235,7 +237,8 @@ def _sylvester(a, b, c, method, tol):
         x = ua @ (f / (wa[:, None] + wb[None, :])) @ inv(ub)
     else:
         raise ValueError(
-            f'Unrecognized method {method}. The two valid methods are either "schur" or "eigen".{here()}'
+            f'Unrecognized method {method}. The two valid methods are either "schur" or '
+            f'"eigen".{here()}'
         )
     if not is_complex(c):
         x = x.real
@@ -250,7 +253,8 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     m, n = C.shape[-2:]
     if A.shape[-2:] != (m, m) or B.shape[-2:] != (n, n):
         raise ValueError(
-            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: {C.shape}{here()}"
+            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: "
+            f"{C.shape}{here()}"
         )
     one = functools.partial(_sylvester, method=method, tol=tol)
     return jnp.vectorize(one, signature="(m,m),(n,n),(m,n)->(m,n)")(A, B, C)

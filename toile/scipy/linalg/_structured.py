@@ -100,7 +100,8 @@ def companion(a):
     a = jnp.atleast_1d(*inexact("companion", a))
     if a.shape[-1] < 2:
         raise ValueError(
-            f"The length of `a` along the last axis must be at least 2; got shape {a.shape}.{here()}"
+            "The length of `a` along the last axis must be at least 2; got shape "
+            f"{a.shape}.{here()}"
         )
     first = -a[..., 1:] / a[..., :1]
     n = first.shape[-1]

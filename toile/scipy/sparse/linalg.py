@@ -314,7 +314,8 @@ def gmres(
     cycles = {"incremental": _incremental_cycle, "batched": _batched_cycle}
     if solve_method not in cycles:
         raise ValueError(
-            f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'{here()}"
+            f"invalid solve_method {solve_method}, must be either 'incremental' or "
+            f"'batched'{here()}"
         )
     b_norm = _norm(b)
     limit = jnp.maximum(tol * b_norm, atol)

@@ -20,7 +20,8 @@ def _axis_indices(seq, count):
     intrinsic = re.match(r"^[XYZ]{1,3}$", seq) is not None
     if not intrinsic and re.match(r"^[xyz]{1,3}$", seq) is None:
         raise ValueError(
-            f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}{here()}"
+            "Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got "
+            f"{seq}{here()}"
         )
     if any(seq[i] == seq[i + 1] for i in range(count - 1)):
         raise ValueError(f"Expected consecutive axes to be different, got {seq}{here()}")
