@@ -4,7 +4,7 @@ PRODUCTS = [
     "x @ k", "jnp.dot(x, k)", "jnp.dot(v, v)", "jnp.dot(t, k)", "jnp.matmul(t, k)",
     "jnp.vdot(x, y)",
     "jnp.inner(x, y)", "jnp.tensordot(t, k, 1)", "jnp.tensordot(t, t, ((0, 2), (0, 2)))", "x @ v",
-    "v @ k", "i @ i.T", "c @ z", "h @ hk", "jnp.matmul(h, hk, preferred_element_type='float32')",
+    "v @ k", "i @ i.T", "c @ z", "jnp.matmul(h, hk, preferred_element_type='float32')",
     "jnp.linalg.multi_dot([x, k, k.T])", "jnp.matvec(x, v)", "jnp.vecmat(v, k)", "u @ u.T",
     *(f"jnp.einsum('{spec}', {args})" for spec, args in [
         ("ij,jk->ik", "x, k"), ("ij,jk", "x, k"), ("ij->ji", "x"), ("ij->", "x"), ("ii->i", "a"),

@@ -7,13 +7,10 @@ import importlib
 import types
 
 import jax
-import jax.flatten_util
-import jax.scipy
 import numpy as np
 import pytest
 
 import toile
-import toile.scipy
 from tests.whole_programs import (  # noqa: F401
     controlling,
     corners,
@@ -30,6 +27,9 @@ def namespace(package):
     """What a program sees of one library."""
     parts = ("lax", "random", "nn", "tree", "scipy", "tree_util", "ops", "image", "flatten_util")
     found = {p: importlib.import_module(f"{package.__name__}.{p}") for p in parts}
+    for part in ("optimize", "signal", "stats", "ndimage", "linalg", "sparse.linalg", "special"):
+        importlib.import_module(f"{package.__name__}.scipy.{part}")
+    importlib.import_module(f"{package.__name__}.experimental")
     jnp = importlib.import_module(f"{package.__name__}.numpy")
     return types.SimpleNamespace(jax=package, jnp=jnp, **found)
 

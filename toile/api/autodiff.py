@@ -219,7 +219,8 @@ def jvp(
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
             "primal and tangent arguments to toile.jvp must be tuples or lists; found "
-            f"{type(primals).__name__} and {type(tangents).__name__}{here()}"
+            f"{type(primals).__name__} and {type(tangents).__name__} (pass (x,) for one "
+            f"argument){here()}"
         )
     primals, tangents = tuple(primals), tuple(tangents)
     xs, in_tree = flatten(primals)
@@ -430,7 +431,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
                 raise ValueError(
                     "linearized function called on tangent values inconsistent with the original "
                     f"primal values: got tangent {got.str_short()} for primal "
-                    f"{a.str_short()}{here()}"
+                    f"{a.str_short()} (linearize again for other shapes){here()}"
                 )
         live = [
             convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m

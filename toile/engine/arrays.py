@@ -256,7 +256,8 @@ class DeviceArray(ConcreteArray):
         data = self._scalar("index")
         if data.dtype.kind not in "iub":
             raise TypeError(
-                "Only integer scalar arrays can be converted to a scalar index." + here()
+                "Only integer scalar arrays can be converted to a scalar index: got "
+                f"{self.aval.str_short()} (convert it with int(x)){here()}"
             )
         return int(data) if data.dtype.kind == "b" else data.__index__()
 
@@ -405,7 +406,8 @@ def as_array(x: Any) -> Any:
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())
     raise TypeError(
-        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__}" + here()
+        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__} (pass and "
+        f"return arrays and numbers only){here()}"
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from toile.engine import config, dtypes
 from toile.engine.arrays import DeviceArray
+from toile.engine.avals import aval_of
 from toile.engine.operation import Operation, run_eager
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
@@ -26,6 +27,7 @@ class CheckedTrace(Trace):
     __slots__ = ()
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        op.infer(*[aval_of(a) for a in args])  # faces leave it to a trace to look at operands
         result = run_eager(op, args)
         outs = result if op.multiple else [result]
         bad = next((b for b in map(bad_value, outs) if b), None)
@@ -66,9 +68,8 @@ def _summary(x: Any) -> str:
     return text
 
 
-def _follow_configuration(name: str) -> None:
-    if name not in ("debug_nans", "debug_infs", "numpy_rank_promotion"):
-        return
+def _follow_configuration(_: str) -> None:
+    """After any change of a flag: check on this thread if one asks for it, and in new threads."""
     flags = config.flags
     wanted = flags.debug_nans or flags.debug_infs or flags.numpy_rank_promotion != "allow"
     trace = state.trace

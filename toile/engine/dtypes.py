@@ -349,7 +349,8 @@ def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
     if np_dtype not in SUPPORTED:
         where = f" in {fun_name}" if fun_name else ""
         raise TypeError(
-            f"only number and bool dtypes are supported, got dtype {dtype}{where}{here()}"
+            f"only number and bool dtypes are supported, got dtype {dtype}{where} (use a dtype "
+            f"such as jnp.float32){here()}"
         )
     return narrowed_on_request(np_dtype, fun_name)
 

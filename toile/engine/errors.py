@@ -1,7 +1,9 @@
 """The errors of tracing, each a class with a broken and a repaired program in its docstring.
 
 Messages say what was needed, what was given, where in the user's program, and what to do, in at
-most 15 lines. `toile.errors` is the public face. May import engine.source only.
+most 15 lines. `toile.errors` is the public face. The programs run after `import toile`,
+`import toile.numpy as jnp`, `import numpy as np`, `from toile import lax, random` and
+`from functools import partial`; tests run them. May import engine.source only.
 """
 
 from __future__ import annotations
@@ -12,15 +14,42 @@ from toile.engine.source import describe, here
 
 
 class ToileError(Exception):
-    """Base of toile's own errors."""
+    """Base of the errors that toile has and JAX has not.
+
+    Broken::
+
+        lax.add(jnp.ones(3), jnp.ones(4))
+
+    Repaired::
+
+        lax.add(jnp.ones(3), jnp.ones(3))
+    """
 
 
 class JAXTypeError(TypeError):
-    """A TypeError that comes from tracing rather than from Python itself."""
+    """A TypeError that comes from tracing rather than from Python itself.
+
+    Broken::
+
+        toile.jit(lambda x: float(x) / 2)(1.0)
+
+    Repaired::
+
+        toile.jit(lambda x: x.astype(float) / 2)(1.0)
+    """
 
 
 class JAXIndexError(IndexError):
-    """An IndexError that comes from tracing rather than from Python itself."""
+    """An IndexError that comes from tracing rather than from Python itself.
+
+    Broken::
+
+        toile.jit(lambda x: x[x > 0])(jnp.ones(3))
+
+    Repaired::
+
+        toile.jit(lambda x: jnp.where(x > 0, x, 0))(jnp.ones(3))
+    """
 
 
 class ConcretizationTypeError(JAXTypeError):
@@ -30,13 +59,17 @@ class ConcretizationTypeError(JAXTypeError):
 
         @toile.jit
         def zeros(n):
-            return toile.numpy.zeros(n)      # n has no value while tracing
+            return jnp.zeros(n)      # n has no value while tracing
+
+        zeros(3)
 
     Repaired::
 
         @partial(toile.jit, static_argnums=0)
         def zeros(n):
-            return toile.numpy.zeros(n)      # n is a Python int
+            return jnp.zeros(n)      # n is a Python int
+
+        zeros(3)
     """
 
 
@@ -49,11 +82,15 @@ class TracerBoolConversionError(ConcretizationTypeError):
         def relu(x):
             return x if x > 0 else 0.0
 
+        relu(1.0)
+
     Repaired::
 
         @toile.jit
         def relu(x):
-            return toile.numpy.where(x > 0, x, 0.0)
+            return jnp.where(x > 0, x, 0.0)
+
+        relu(1.0)
     """
 
 
@@ -62,11 +99,11 @@ class TracerArrayConversionError(JAXTypeError):
 
     Broken::
 
-        toile.jit(lambda x: numpy.sin(x))(1.0)
+        toile.jit(lambda x: np.sin(x))(1.0)
 
     Repaired::
 
-        toile.jit(lambda x: toile.numpy.sin(x))(1.0)
+        toile.jit(lambda x: jnp.sin(x))(1.0)
     """
 
 
@@ -79,7 +116,7 @@ class TracerIntegerConversionError(JAXTypeError):
 
     Repaired::
 
-        toile.jit(lambda i: toile.numpy.array([10, 20, 30])[i])(1)
+        toile.jit(lambda i: jnp.array([10, 20, 30])[i])(1)
     """
 
 
@@ -88,11 +125,11 @@ class NonConcreteBooleanIndexError(JAXIndexError):
 
     Broken::
 
-        toile.jit(lambda x: x[x > 0].sum())(x)
+        toile.jit(lambda x: x[x > 0].sum())(jnp.ones(3))
 
     Repaired::
 
-        toile.jit(lambda x: toile.numpy.where(x > 0, x, 0).sum())(x)
+        toile.jit(lambda x: jnp.where(x > 0, x, 0).sum())(jnp.ones(3))
     """
 
 
@@ -112,33 +149,35 @@ class UnexpectedTracerError(JAXTypeError):
     """
 
 
-class NonHashableStaticArgumentError(ValueError):
+class NonHashableStaticArgumentError(ToileError, ValueError):
     """A static argument of jit has no hash, so that it cannot be part of the cache key.
 
     Broken::
 
-        toile.jit(f, static_argnums=1)(x, [3, 3])
+        tile = toile.jit(jnp.tile, static_argnums=1)
+        tile(jnp.ones(3), [2, 2])
 
     Repaired::
 
-        toile.jit(f, static_argnums=1)(x, (3, 3))
+        tile = toile.jit(jnp.tile, static_argnums=1)
+        tile(jnp.ones(3), (2, 2))
     """
 
 
-class TreeStructureError(TypeError):
+class TreeStructureError(ToileError, TypeError):
     """Two pytrees that must have the same structure differ (a scan carry, the branches of cond).
 
     Broken::
 
-        lax.scan(lambda c, x: ((c, c), x), 0.0, xs)
+        lax.scan(lambda c, x: ((c, c), x), 0.0, jnp.ones(3))
 
     Repaired::
 
-        lax.scan(lambda c, x: (c + x, x), 0.0, xs)
+        lax.scan(lambda c, x: (c + x, x), 0.0, jnp.ones(3))
     """
 
 
-class ShapeError(TypeError, ValueError):
+class ShapeError(ToileError, TypeError, ValueError):
     """Operands whose shapes or dtypes do not fit the operation.
 
     It is a TypeError and a ValueError, since JAX raises either.
@@ -153,26 +192,49 @@ class ShapeError(TypeError, ValueError):
     """
 
 
-class KeyReuseError(RuntimeError):
-    """A random key was used twice while `debug_key_reuse` is on.
+class KeyReuseError(JAXTypeError):
+    """A random key was used twice.
+
+    toile accepts the flag `debug_key_reuse` and does not check keys, so that the broken program
+    draws the same numbers twice; the class is here for programs that catch it.
 
     Broken::
 
+        key = random.key(0)
         a, b = random.normal(key), random.normal(key)
 
     Repaired::
 
-        k1, k2 = random.split(key)
+        k1, k2 = random.split(random.key(0))
         a, b = random.normal(k1), random.normal(k2)
     """
 
 
 class JaxRuntimeError(RuntimeError):
-    """A failure while a compiled program ran."""
+    """A failure while a compiled program ran, such as a check that did not hold.
 
+    Broken::
 
-class NoDefaultBackendError(RuntimeError):
-    """No device was found for the requested platform."""
+        from toile.experimental import checkify
+
+        def log(x):
+            checkify.check(x > 0, "needed a positive number")
+            return jnp.log(x)
+
+        error, _ = checkify.checkify(log)(-1.0)
+        error.throw()
+
+    Repaired::
+
+        from toile.experimental import checkify
+
+        def log(x):
+            checkify.check(x > 0, "needed a positive number")
+            return jnp.log(x)
+
+        error, _ = checkify.checkify(log)(1.0)
+        error.throw()
+    """
 
 
 _FIXES = {

@@ -109,7 +109,8 @@ class Operation(metaclass=OperationType):
 
         `ct` is one value, or a list for multiple results. Returns the cotangent of the only linear
         operand, or a tuple with one entry per operand (None for those that are not linear)."""
-        raise NotImplementedError(f"{self.name}: is not linear, so it cannot be transposed{here()}")
+        raise NotImplementedError(f"{self.name}: is not linear, so it cannot be transposed (use "
+                                  f"toile.vjp){here()}")
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         """Results and their mapped dims (None: not mapped)."""

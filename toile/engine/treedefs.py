@@ -184,7 +184,7 @@ class PyTreeDef:
             if len(leaves) < self.num_leaves:
                 raise ValueError(
                     f"Too few leaves for PyTreeDef; expected {self.num_leaves}, got "
-                    f"{len(leaves)}{here()}"
+                    f"{len(leaves)} (flatten and unflatten trees of one structure){here()}"
                 )
             raise ValueError(
                 f"Too many leaves for PyTreeDef; expected {self.num_leaves}, got "

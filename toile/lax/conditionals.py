@@ -106,7 +106,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
         )
     branches = tuple(branches)
     if not branches:
-        raise ValueError("Empty branch sequence" + here())
+        raise ValueError("Empty branch sequence (give at least one function)" + here())
     if len(branches) == 1:
         return branches[0](*operands)
     index = convert(leaf(index), np.int32)

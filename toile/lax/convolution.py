@@ -65,7 +65,8 @@ def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], 
 def _numbers(lhs_rank: int, rhs_rank: int, numbers: Any) -> ConvDimensionNumbers:
     if lhs_rank != rhs_rank:
         raise TypeError(
-            f"convolution: needed operands of equal rank, got {lhs_rank} and {rhs_rank}{here()}"
+            f"convolution: needed operands of equal rank, got {lhs_rank} and {rhs_rank} (add the "
+            f"missing axes with x[None]){here()}"
         )
     if numbers is None:
         return ConvDimensionNumbers(*(tuple(range(lhs_rank)),) * 3)

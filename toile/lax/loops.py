@@ -18,6 +18,7 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
+from toile.engine.errors import call_error
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
@@ -55,7 +56,8 @@ def scan(
     (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32))
     """
     if not callable(f):
-        raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)}{here()}")
+        raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)} (pass the "
+                        f"function itself){here()}")
     carry, init_tree = flat_arrays(init)
     rows, xs_tree = flat_arrays(xs)
     n = _scan_length(rows, xs_tree, length)
@@ -120,7 +122,7 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         if any(s != length for s in sizes):
             raise ValueError(
                 f"scan got `length` argument of {length} which disagrees with leading axis sizes "
-                f"{sorted(sizes)}.{here()}"
+                f"{sorted(sizes)}. (leave `length` out){here()}"
             )
         return length
     if len(sizes) > 1:
@@ -129,7 +131,10 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
             f"in xs of structure {xs_tree}{here()}"
         )
     if not sizes:
-        raise ValueError("scan got no values to scan over and `length` not provided." + here())
+        raise ValueError(
+            "scan got no values to scan over and `length` not provided (pass xs, or length=)"
+            + here()
+        )
     return sizes.pop()
 
 
@@ -245,8 +250,8 @@ def fori_loop(
     dtype = dtypes.result_type(lower, upper)
     if dtypes.kind(dtype) not in "iu":
         raise TypeError(
-            "fori_loop: needed integer bounds, got "
-            f"{aval_of(lower).str_short()} and {aval_of(upper).str_short()}{here()}"
+            f"fori_loop: needed integer bounds, got {aval_of(lower).str_short()} and "
+            f"{aval_of(upper).str_short()} (convert them with int){here()}"
         )
     low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
     known = all(_is_concrete(v) for v in (low, high))
@@ -260,7 +265,11 @@ def fori_loop(
 
         def step(carry: Any, _: Any) -> Any:
             i, value = carry
-            return (add(i, full_like(i, 1)), body_fun(i, value)), None
+            try:
+                out = body_fun(i, value)
+            except TypeError as error:
+                raise call_error(error, body_fun) from error.__cause__
+            return (add(i, full_like(i, 1)), out), None
 
         return scan(step, (low, init_val), None, count, unroll=unroll or 1)[0][1]
     if unroll is not None:

@@ -59,7 +59,7 @@ def padtype_to_pads(
         return [(0, 0)] * len(in_shape)
     if not len(in_shape) == len(window_shape) == len(window_strides):
         raise shape_error(
-            "window", f"a size and a stride for each of the {len(in_shape)} axes of "
+            "window", f"a size and a stride for each of the {len(in_shape)} axes, here "
             f"sizes {window_shape} and strides {window_strides}", [],
         )
     pads = []

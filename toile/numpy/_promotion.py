@@ -19,7 +19,7 @@ from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray, from_numpy
 from toile.engine.config import flags
-from toile.engine.errors import axis_error, shape_value_error
+from toile.engine.errors import ShapeError, axis_error, shape_value_error
 from toile.engine.promotion import (
     COMPLEXES,
     FLOATS,
@@ -260,16 +260,16 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
 
 
 def _unbroadcastable(name: str, shapes: Any) -> Exception:
-    """TypeError for operands of one rank, else ValueError: as JAX has it."""
+    """The words of JAX, which has a TypeError for operands of one rank, else a ValueError."""
     fix = (
         "(sizes must be equal or 1, aligned from the last axis: insert an axis with x[:, None], "
         f"or transpose){here()}"
     )
     if name and len({len(s) for s in shapes}) == 1:
         listed = ", ".join(map(str, shapes))
-        return TypeError(f"{name} got incompatible shapes for broadcasting: {listed}. {fix}")
+        return ShapeError(f"{name} got incompatible shapes for broadcasting: {listed}. {fix}")
     of = f"{name}: " if name else ""
-    return ValueError(f"{of}Incompatible shapes for broadcasting: shapes={list(shapes)} {fix}")
+    return ShapeError(f"{of}Incompatible shapes for broadcasting: shapes={list(shapes)} {fix}")
 
 
 def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
@@ -417,8 +417,7 @@ def inexact(name: str, x: Any) -> Any:
     if dtype not in _TO_INEXACT:
         raise TypeError(
             f"{name}: needed numbers, got {x.aval.str_short()} (random keys have no arithmetic; "
-            "see "
-            f"toile.random.key_data){here()}"
+            f"see toile.random.key_data){here()}"
         )
     return convert(x, _TO_INEXACT[dtype], x.weak_type)
 

@@ -9,6 +9,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.errors import ShapeError
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, manipulation, ufuncs
@@ -42,7 +43,7 @@ def contract(a, b, contracting, batch, precision, preferred):
 
 
 def _mismatch(name, a, b, got):
-    return TypeError(
+    return ShapeError(
         f"{name}: needed equal lengths along the contracted axes, got {got} of "
         f"{describe(a)} and {describe(b)} (transpose an operand, or name the axes with "
         f"einsum){here()}"
@@ -69,7 +70,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     for i, x in enumerate((a, b)):
         if np.ndim(x) < 1:
             raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has "
-                             f"ndim {np.ndim(x)}{here()}")
+                             f"ndim {np.ndim(x)} (multiply by a number with *){here()}")
     preferred = element_type(preferred_element_type)
     a, b = promote(a, b)
     a_row, b_column = a.ndim == 1, b.ndim == 1

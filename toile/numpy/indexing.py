@@ -58,7 +58,8 @@ def _components(idx):
     if isinstance(idx, list):
         raise TypeError(_NOT_A_TUPLE + here())
     if isinstance(idx, str):
-        raise TypeError(f"toile does not support string indexing; got idx={idx!r}{here()}")
+        raise TypeError(f"toile does not support string indexing; got idx={idx!r} (index a dict, "
+                        f"or use integers){here()}")
     out = []
     for i in idx if isinstance(idx, tuple) else (idx,):
         if i is None or i is Ellipsis or isinstance(i, slice):
@@ -68,7 +69,8 @@ def _components(idx):
         elif isinstance(i, (int, np.integer)):
             out.append(int(i))
         elif isinstance(i, str):
-            raise TypeError(f"toile does not support string indexing; got idx={i!r}{here()}")
+            raise TypeError(f"toile does not support string indexing; got idx={i!r} (index a dict, "
+                            f"or use integers){here()}")
         else:
             i = _as_index_array(i)
             if isinstance(i, np.ndarray) and i.ndim == 0 and i.dtype != np.bool_:

@@ -64,7 +64,7 @@ def concatenate(arrays, axis=0, dtype=None):
             return out
     xs = _operands("concatenate", arrays)
     if not xs:
-        raise ValueError("Need at least one array to concatenate." + here())
+        raise ValueError("Need at least one array to concatenate (the list is empty)." + here())
     if axis is None:
         xs = [manipulation.ravel(x) for x in xs]
         axis = 0
@@ -99,7 +99,7 @@ def stack(arrays, axis=0, out=None, dtype=None):
         return manipulation.moveaxis(whole, 0, axis)
     xs = _operands("stack", arrays)
     if not xs:
-        raise ValueError("Need at least one array to stack." + here())
+        raise ValueError("Need at least one array to stack. (the list of arrays is empty)" + here())
     first = np.shape(xs[0])
     if any(np.shape(x) != first for x in xs):
         raise ValueError("All input arrays must have the same shape. Got "
@@ -284,7 +284,8 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
             )
         if counts.size != 1 and counts.size != n:
             raise ValueError(
-                f"incompatible repeats: needed size 1 or {n}, got {counts.size}{here()}"
+                f"incompatible repeats: needed size 1 or {n}, got {counts.size} (one number, or "
+                f"one for each element){here()}"
             )
         rows = np.repeat(np.arange(n), np.broadcast_to(counts.reshape(-1), (n,)))
         if total_repeat_length is not None:

@@ -10,6 +10,7 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile.engine.errors import ShapeError
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, arr, canonical_axes, canonical_axis, check, one
@@ -66,12 +67,12 @@ def _new_shape(have, count, wanted):
     known = math.prod(d for d in dims if d != -1)
     if unknown:
         if known == 0 or count % known:
-            raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape "
+            raise ShapeError(f"cannot reshape array of shape {have} (size {count}) into shape "
                             f"{dims}: {known} does not evenly divide {count} (sizes other than -1 "
                             f"must divide the number of elements){here()}")
         return tuple(count // known if d == -1 else d for d in dims)
     if known != count:
-        raise TypeError(f"cannot reshape array of shape {have} (size {count}) into shape {dims} "
+        raise ShapeError(f"cannot reshape array of shape {have} (size {count}) into shape {dims} "
                         f"(size {known}) (the sizes must multiply to {count}; one may be "
                         f"-1){here()}")
     return dims

@@ -146,7 +146,8 @@ def _reduce(
             )
         if size_along(a.shape, axes) == 0:
             raise ValueError(
-                f"zero-size array to reduction operation {name} which has no identity{here()}"
+                f"zero-size array to reduction operation {name} which has no identity (give "
+                f"`initial=`, or check x.size first){here()}"
             )
     if dtype is not None:
         result_dtype = user_dtype(dtype, name)
@@ -415,7 +416,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
         axis = canonicalize_axis(axis, a.ndim)
         shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
     if a.shape[axis] == 0:
-        raise ValueError(f"attempt to get {name} of an empty sequence{here()}")
+        raise ValueError(f"attempt to get {name} of an empty sequence (check x.size first){here()}")
     result = search(a, axis, default_int())
     return lax.reshape(result, shape) if keepdims else result
 

@@ -147,7 +147,8 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     axis = canonical_axis(axis, a.ndim)
     n, wrap = a.shape[axis], True
     if not h.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"take requires integer indices, got {indices.dtype}{here()}")
+        raise TypeError(f"take requires integer indices, got {indices.dtype} (convert them with "
+                        f".astype(int)){here()}")
     if mode is None or mode == "fill":
         mode = lax.GatherScatterMode.FILL_OR_DROP
     elif mode == "raise":
@@ -195,7 +196,7 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
                                wrap_negative_indices=wrap_negative_indices)
     if a.ndim != index.ndim:
         raise ValueError("indices and arr must have the same number of dimensions; "
-                         f"{index.ndim} vs. {a.ndim}{here()}")
+                         f"{index.ndim} vs. {a.ndim} (add axes with indices[..., None]){here()}")
     axis = canonical_axis(axis, a.ndim)
     if mode is None:
         out = _raw_take_along(a, index, axis) if fill_value is None else None

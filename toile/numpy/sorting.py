@@ -146,7 +146,7 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
         raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
                          f"{list(_METHODS[1:])}.{here()}")
     if np.ndim(a) != 1:
-        raise ValueError("a should be 1-dimensional" + here())
+        raise ValueError("a should be 1-dimensional (use toile.vmap for rows)" + here())
     if sorter is not None:
         a = indexing.get(arr(a), (arr(sorter),))
     a, v = promote(a, v)

@@ -10,7 +10,7 @@ from builtins import range as builtin_range
 import numpy as np
 
 from toile import lax
-from toile.engine.source import here
+from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -246,7 +246,8 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`."""
     check("interp", x, xp, fp)
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
-        raise ValueError("xp and fp must be one-dimensional arrays of equal size" + here())
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size, got "
+                         f"{describe(xp)} and {describe(fp)}{here()}")
     for value in (left, right):
         if isinstance(value, str) and value != "extrapolate":
             raise ValueError(f"the only valid string value of `left` or `right` is 'extrapolate', "

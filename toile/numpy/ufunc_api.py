@@ -96,7 +96,8 @@ class _Methods:
         first = self.identity if initial is None else initial
         if first is None:
             if rows.shape[0] == 0:
-                raise ValueError(f"zero-size array to reduction operation {self.name}{here()}")
+                raise ValueError(f"zero-size array to reduction operation {self.name} (give "
+                                 f"`initial=`){here()}")
             carry = lax.index_in_dim(rows, 0, keepdims=False)
             rows = lax.slice_in_dim(rows, 1, rows.shape[0])
         else:

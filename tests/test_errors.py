@@ -1,0 +1,90 @@
+"""Every class of `toile.errors` shows a broken program, which raises it, and a repaired one.
+
+The programs are read out of the docstrings, so that what users read is what is tested; the texts of
+the errors are tested in wrong_programs.
+"""
+
+import re
+import textwrap
+from functools import partial
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import errors, lax, random
+
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+
+
+def program(cls, kind):
+    """The indented block after `Broken::` or `Repaired::` in a docstring."""
+    text = textwrap.dedent("    " + (cls.__doc__ or ""))
+    found = re.search(rf"{kind}::\n\n((?:(?:    .*)?\n)+)", text + "\n")
+    assert found, f"{cls.__name__} has no {kind.lower()} program"
+    return textwrap.dedent(found[1])
+
+
+def run(text):
+    names = {"toile": toile, "jnp": jnp, "np": np, "lax": lax, "random": random, "partial": partial}
+    exec(compile(text, "<docstring>", "exec"), names)
+    return names
+
+
+def test_list_is_complete():
+    defined = {n for n, c in vars(errors).items() if isinstance(c, type)}
+    assert defined == set(errors.__all__)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_repaired_program_runs(cls):
+    run(program(cls, "Repaired"))
+
+
+@pytest.mark.parametrize(
+    "cls", [c for c in CLASSES if c is not errors.KeyReuseError], ids=lambda cls: cls.__name__
+)
+def test_broken_program_raises(cls):
+    with pytest.raises(cls) as caught:
+        run(program(cls, "Broken"))
+    assert len(str(caught.value).splitlines()) <= 15
+
+
+def test_broken_program_of_key_reuse_repeats_its_numbers():
+    names = run(program(errors.KeyReuseError, "Broken"))
+    assert names["a"] == names["b"]
+
+
+def test_names_and_bases_of_jax():
+    jax_errors = pytest.importorskip("jax").errors
+    for name in ("ConcretizationTypeError", "TracerArrayConversionError", "UnexpectedTracerError",
+                 "TracerBoolConversionError", "TracerIntegerConversionError",
+                 "NonConcreteBooleanIndexError", "JaxRuntimeError", "KeyReuseError"):
+        theirs = {c.__name__ for c in getattr(jax_errors, name).__mro__}
+        ours = {c.__name__ for c in getattr(errors, name).__mro__}
+        builtins = {n for n in theirs if n in ("TypeError", "IndexError", "RuntimeError")}
+        assert builtins <= ours, name
+
+
+def test_location_skips_library_frames():
+    try:
+        np.add(np.ones(3), lax.add(jnp.ones(3), jnp.ones(4)))
+    except errors.ShapeError as error:
+        assert f"at {__file__}:" in str(error)
+
+
+def test_message_of_large_operands_is_short():
+    with pytest.raises(TypeError) as caught:
+        jnp.concatenate([jnp.ones((n, 2 + n % 2)) for n in range(1, 60)])
+    assert len(str(caught.value).splitlines()) <= 15
+    with pytest.raises(TypeError) as caught:
+        jnp.add(jnp.ones((100, 100)), list(range(1000)))
+    assert len(str(caught.value)) < 1500
+
+
+def test_deleted_operand_is_described_once():
+    x = jnp.ones(3)
+    x.delete()
+    with pytest.raises(RuntimeError, match="Array has been deleted"):
+        jnp.add(x, 1)
