@@ -1,8 +1,8 @@
 """What users write, to be run on jax and on toile: expressions over named arrays.
 
 A case is the text of an expression over `jnp`, `lax`, `nn`, `jax` and the arrays of `DATA`, or such
-a text with flags: "-grad", "-jvp", "-vmap" for what it does not have, "-value" when only shapes and
-dtypes are defined, "eager" when shapes depend on values. Longer programs are in
+a text with flags: "-grad", "-jvp", "-vmap" for what it does not have, "eager" when
+shapes depend on values, "single" for what computes in float32 always. Longer programs are in
 `parity_programs.py`.
 """
 
@@ -66,7 +66,8 @@ UFUNCS = [
     "jnp.where(x > 0, x, y)", "jnp.where(m, 1, 2.5)", "jnp.select([m, x > 0], [x, y], s)",
     "jnp.sin(c)", "jnp.exp(c)", "jnp.log(c)", "jnp.abs(c)", "jnp.sqrt(c)", "jnp.tanh(c)", "c * c",
     "jnp.conj(c)", "c.real * c.imag", "jnp.angle(c)", "c / (c + 2)", "jnp.real(c)", "jnp.imag(c)",
-    "jnp.power(c, 2)", "c ** 3", "jnp.sign(c)", "jnp.reciprocal(c)", "lax.complex(x, y)",
+    "jnp.power(c, 2)", "c ** 3", ("jnp.sign(c)", "-grad -jvp"), "jnp.reciprocal(c)",
+    "lax.complex(x, y)",
     "jnp.iscomplexobj(c)", "jnp.isreal(c)", "jnp.gcd(i, 6)", "jnp.lcm(i, 4)",
     "jnp.bitwise_and(i, 6)", "jnp.bitwise_or(i, u)", "jnp.bitwise_xor(i, i8)", "~i",
     "jnp.invert(m)",
@@ -181,7 +182,7 @@ INDEXING = [
     ("x.at[m].set(0.0)", "eager -vmap"), ("x.at[x > 0].multiply(2.0)", "eager -vmap -grad -jvp"),
     "x.at[n].add(up)", "x.at[n].set(up)",
     "jax.ops.segment_sum(up, n, num_segments=3)", "jax.ops.segment_max(up, n, num_segments=4)",
-    "lax.dynamic_slice(x, (l, 2), (2, 2))", "lax.dynamic_slice_in_dim(x, l, 2, axis=1)",
+    "lax.dynamic_slice(x, (l, n[0]), (2, 2))", "lax.dynamic_slice_in_dim(x, l, 2, axis=1)",
     "lax.dynamic_index_in_dim(x, l, 1, keepdims=False)",
     "lax.dynamic_update_slice(x, a[:2, :2], (l, l))",
     "lax.dynamic_update_slice_in_dim(x, v[None], l, 0)",

@@ -30,7 +30,7 @@ PRODUCTS = [
     "lax.reduce_window(im, 0.0, lax.add, (1, 3, 2, 1), (1, 1, 2, 1), 'SAME')",
     "lax.reduce_window(im, jnp.inf, lax.min, (1, 2, 2, 1), (1, 1, 1, 1), 'VALID')",
     ("lax.reduce_window(p, 1.0, lax.mul, (2, 2), (1, 1), 'VALID')", "-grad -jvp"),
-    ("lax.reduce(x, 0.0, lax.add, (1,))"), ("lax.reduce(i, 0, lax.max, (0,))"),
+    "lax.reduce(x, 0.0, lax.add, (1,))", "lax.reduce(i, np.int32(0), lax.max, (0,))",
     "lax.reduce_precision(x, 8, 7)",
 ]  # fmt: skip
 
@@ -71,7 +71,8 @@ LAX = [
     "lax.reduce_prod(p, (1,))",
     "lax.reduce_and(m, (0,))", "lax.reduce_or(m, (1,))", "lax.reduce_xor(i, (1,))",
     "jnp.rint(x * 2)",
-    "lax.div(i, 3)", "lax.rem(i, 3)", "lax.fft(c, 'FFT', (4,))", "lax.fft(x, 'RFFT', (4,))",
+    "lax.div(i, np.int32(3))", "lax.rem(i, np.int32(3))", "lax.fft(c, 'FFT', (4,))",
+    "lax.fft(x, 'RFFT', (4,))",
     "lax.map(jnp.sin, x)",
     "lax.optimization_barrier((x, y))", "lax.mul(x, 2.0)",
 ]  # fmt: skip
@@ -88,8 +89,8 @@ NN = [
     "nn.one_hot(far, 4)", "nn.standardize(x, axis=0)", "nn.relu(i)", "nn.softmax(h)", "nn.gelu(h)",
     "nn.silu(g)",
     "nn.log1mexp(p)", "nn.celu(x, 0.5)", "nn.glu(x, axis=1)", "nn.logmeanexp(x, axis=1)",
-    "nn.dot_product_attention(im, im, im)", "nn.dot_product_attention(im, im, im, is_causal=True)",
-    "nn.dot_product_attention(im, im, im, scale=0.3)",
+    *((f"nn.dot_product_attention(im, im, im{rest})", "single")
+      for rest in ("", ", is_causal=True", ", scale=0.3")),
 ]  # fmt: skip
 
 LINALG = [
@@ -109,7 +110,7 @@ LINALG = [
     "jnp.linalg.norm(a, ord='nuc')",
     "jnp.linalg.norm(a, ord=2)", "jnp.linalg.vector_norm(x, axis=1)", "jnp.linalg.matrix_norm(r)",
     "jnp.linalg.tensorsolve(a, w)", "jnp.linalg.tensorinv(a, ind=1)", "jnp.linalg.solve(ca, w)",
-    "lax.linalg.lu(a)[0]", ("lax.linalg.lu(a)", "-grad -jvp"),
+    ("lax.linalg.lu(a)", "-grad -jvp"),
     "lax.linalg.triangular_solve(jnp.tril(a) + 3 * jnp.eye(3), a, left_side=True, lower=True)",
     ("lax.linalg.householder_product(x.T, w)", "-grad -jvp"),
     "lax.linalg.tridiagonal_solve(v, v + 5, v, up)",

@@ -91,11 +91,10 @@ def test_import_loads_only_what_it_needs():
 def test_import_takes_at_most_a_quarter_second_more_than_numpy():
     code = """
         import time
-        start = time.perf_counter()
         import numpy
-        middle = time.perf_counter()
+        before = time.process_time()  # the time of this process: the other test worker is busy too
         import toile
-        print(time.perf_counter() - middle)
+        print(time.process_time() - before)
     """
     run_python("import toile")  # writes the bytecode, which an installation does once
     seconds = []  # the best of ten, stopping early: other work on the machine only adds to it

@@ -57,7 +57,8 @@ def test_known_flags_of_jax():
     words += ("mock", "topology", "recover", "preempt", "backend", "hlo", "shmap", "cusparse")
     words += ("serialization", "ragged_dot", "3", "pjrt", "proxy", "pipeline", "source_url")
     words += ("traceback_to_runtime", "partitioning_ptr", "constants", "refs_to_pins", "sort_dev")
-    words += ("detailed_logging",)
+    words += ("detailed_logging", "mtls", "secure", "cpp", "remat_barrier", "ppermute_sort")
+    words += ("accurate_erf_inv",)
     missing = set(jax.config.values) - set(config.values)
     assert not [name for name in missing if not any(w in name for w in words)]
 

@@ -54,12 +54,14 @@ class CustomJVP:
         outs, douts = self.rule(primals, given)
         return list(outs), [_checked_tangent(d) for d in douts]
 
-    def batched(self, axis: Axis, dims: Sequence[Dim]) -> tuple[CustomJVP, Callable[[], Any]]:
+    def batched(
+        self, axis: Axis, dims: Sequence[Dim], level: Any
+    ) -> tuple[CustomJVP, Callable[[], Any]]:
         """The call over mapped arguments, and where its results' mapped axes are, once it ran."""
         found: list[Dim] = []
 
         def fun(*args: Any) -> list[Any]:
-            outs, out_dims = vmap_flat(self.fun, axis, args, dims)
+            outs, out_dims = vmap_flat(self.fun, axis, args, dims, level)
             found[:] = out_dims
             return outs
 
@@ -75,7 +77,9 @@ class CustomJVP:
                 return [*outs, *(instantiate(d) for d in douts)]
 
             t_dims = [d for d, m in zip(dims, mask, strict=True) if m]
-            results, out_dims = vmap_flat(both, axis, [*primals, *moving], [*dims, *t_dims])
+            results, out_dims = vmap_flat(
+                both, axis, [*primals, *moving], [*dims, *t_dims], level
+            )
             return _joined(results, out_dims, axis[1], found)
 
         made = CustomJVP(fun, rule, self.symbolic_zeros, self.label)
@@ -208,12 +212,14 @@ class CustomVJP:
         ]
         return outs, found
 
-    def batched(self, axis: Axis, dims: Sequence[Dim]) -> tuple[CustomVJP, Callable[[], Any]]:
+    def batched(
+        self, axis: Axis, dims: Sequence[Dim], level: Any
+    ) -> tuple[CustomVJP, Callable[[], Any]]:
         found: list[Dim] = []
         kept: dict[str, list[Dim]] = {}
 
         def fun(*args: Any) -> list[Any]:
-            outs, out_dims = vmap_flat(self.fun, axis, args, dims)
+            outs, out_dims = vmap_flat(self.fun, axis, args, dims, level)
             found[:] = out_dims
             return outs
 
@@ -225,7 +231,7 @@ class CustomVJP:
                 count.append(len(outs))
                 return [*outs, *residuals]
 
-            results, out_dims = vmap_flat(both, axis, args, dims)
+            results, out_dims = vmap_flat(both, axis, args, dims, level)
             n = count[0]
             found[:] = out_dims[:n]
             kept["residuals"] = out_dims[n:]
@@ -243,7 +249,9 @@ class CustomVJP:
                 return [instantiate(c) for c in self.bwd(xs[:n], full)]
 
             args = [*residuals, *live]
-            outs, out_dims = vmap_flat(back, axis, args, [*kept["residuals"], *live_dims])
+            outs, out_dims = vmap_flat(
+                back, axis, args, [*kept["residuals"], *live_dims], level
+            )
             return [_to_dim(o, d, want, axis[1])
                     for o, d, want in zip(outs, out_dims, dims, strict=True)]
 

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from toile.engine.config import flags
+from toile.engine.errors import ShapeError
 from toile.engine.source import here
 
 Node = Any  # np.dtype, or one of WEAK
@@ -163,7 +164,7 @@ def least_upper_bound(*nodes: Node) -> Node:
     lattice = _LATTICES[mode, flags.enable_x64]
     for node in nodes:
         if node not in lattice.above:
-            raise TypeError(
+            raise ShapeError(
                 f"dtype={node} is not a valid dtype for type promotion: needed numbers (random "
                 f"keys have no arithmetic; see toile.random.fold_in and key_data){here()}"
             )

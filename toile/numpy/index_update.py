@@ -176,7 +176,8 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
 def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mode=None,
            wrap_negative_indices=True):
     """`x.at[idx].op(y)`, in the dtype of `x`; `op` is a name of _SCATTERS or a function."""
-    mode = indexing.gather_mode(mode, lax.GatherScatterMode.FILL_OR_DROP)
+    lenient, mode = mode is not None, indexing.gather_mode(
+        mode, lax.GatherScatterMode.FILL_OR_DROP)
     dtype, weak = x.dtype, is_weak(x)
     if not callable(op):
         y = y if isinstance(y, (Array, np.ndarray, int, float, complex, np.generic)) else arr(y)
@@ -186,7 +187,7 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                 f"{result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
         x, y = promote(x, y)
-    entries, inserted = indexing.parse_index(x.shape, idx)
+    entries, inserted = indexing.parse_index(x.shape, idx, lenient)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
     window = _window(entries)

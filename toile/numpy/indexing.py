@@ -124,10 +124,11 @@ def _static_slice(s, axis, n, position):
     return ("slice", axis, start, len(range(start, stop, step)), step)
 
 
-def parse_index(shape, idx):
+def parse_index(shape, idx, lenient=False):
     """Entries of `idx` for an operand of `shape`, and the axes of length one to insert first.
 
-    The inserted axes carry scalar booleans, which index an axis of their own.
+    The inserted axes carry scalar booleans, which index an axis of their own. An integer out of
+    bounds raises, unless `lenient`: then a mode was asked for, which says what it means.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
@@ -155,6 +156,10 @@ def parse_index(shape, idx):
             axis, source = axis + 1, source + 1
         elif type(i) is int:
             n = shape[source]
+            if lenient and not -n <= i < n:
+                entries.append(("array", axis, np.asarray(i, np.int32)))
+                axis, source = axis + 1, source + 1
+                continue
             if not -n <= i < n:
                 raise IndexError(
                     f"index {i} is out of bounds for axis {source} with size {n} (needed "
@@ -341,8 +346,8 @@ def get(x, idx, *, indices_are_sorted=False, unique_indices=False, mode=None, fi
     """`x[idx]` with JAX's options for out-of-bounds index arrays (they clamp by default)."""
     if fill_value is not None and mode is None:
         mode = "fill"
+    entries, inserted = parse_index(x.shape, idx, lenient=mode is not None)
     mode = gather_mode(mode, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
-    entries, inserted = parse_index(x.shape, idx)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
     if not any(e[0] == "array" for e in entries):

@@ -150,7 +150,7 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     if sorter is not None:
         a = indexing.get(arr(a), (arr(sorter),))
     a, v = promote(a, v)
-    dtype = h.index_dtype()
+    dtype = np.dtype(np.int32 if a.shape[0] < 2**31 else np.int64)
     x, y = raw_buffer(a), raw_buffer(v)
     if x is not None and y is not None and x.dtype.char in "fdilhbBHIL?":
         return h.arrays.wrap(np.asarray(np.searchsorted(x, y, side)).astype(dtype), False)

@@ -97,9 +97,9 @@ def _transposed(
     """Cotangent of one operand: the contraction of `ct` with the other operand."""
     missing = [c for c in out if c not in first and c not in second]
     assert not missing, "every label of an operand is in the result or in the other operand"
-    if ct.dtype != other.dtype:
-        ct = convert(ct, other.dtype) if ct.dtype.itemsize > other.dtype.itemsize else ct
-        other = convert(other, ct.dtype)
+    if ct.dtype != other.dtype:  # a result of another dtype: compute in the wider of the two
+        wide = ct.dtype if ct.dtype.itemsize >= other.dtype.itemsize else other.dtype
+        ct, other = convert(ct, wide), convert(other, wide)
     found = dot_operation(first, second, out, None, precision)(ct, other)
     return convert(found, linear.dtype)
 

@@ -52,20 +52,24 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Runs the vmap rules in the parent trace."""
+    """Runs the vmap rules in the parent trace.
 
-    __slots__ = ("axis",)
+    Traces of one `level` map the same axis: a custom rule is called under a trace of its own, and
+    may close over values that the trace around it has mapped."""
 
-    def __init__(self, parent: Trace | None, axis: Axis):
+    __slots__ = ("axis", "level")
+
+    def __init__(self, parent: Trace | None, axis: Axis, level: Any = None):
         super().__init__(parent)
         self.axis = axis
+        self.level = object() if level is None else level
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Dim], bool]:
         values: list[Any] = []
         dims: list[Dim] = []
         mapped = False
         for a in args:
-            if a.__class__ is BatchTracer and a._trace is self:
+            if a.__class__ is BatchTracer and a._trace.level is self.level:
                 values.append(a.value)
                 dims.append(a.dim)
                 mapped = True
@@ -94,12 +98,10 @@ class BatchTrace(Trace):
         return self.wrap(out, dim)
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
-        values, dims, mapped = self.split(args)
+        values, dims, _ = self.split(args)
         state.trace = self.parent
         try:
-            if not mapped:
-                return call(*values)
-            batched, out_dims = call.batched(self.axis, dims)
+            batched, out_dims = call.batched(self.axis, dims, self.level)
             outs = batched(*values)
         finally:
             state.trace = self
@@ -109,10 +111,11 @@ class BatchTrace(Trace):
 
 
 def vmap_flat(
-    fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any], dims: Sequence[Dim]
+    fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any], dims: Sequence[Dim],
+    level: Any = None,
 ) -> tuple[list[Any], list[Dim]]:
     """Results of a flat function over mapped arguments, and where their mapped axes are."""
-    trace = BatchTrace(state.trace, axis)
+    trace = BatchTrace(state.trace, axis, level)
     tracers = [trace.wrap(a, d) for a, d in zip(args, dims, strict=True)]
     with opened(trace), bound_axis(*axis):
         outs = fun(*tracers)
