@@ -361,7 +361,7 @@ def custom_rules_in_depth(ns):
         jax.jit(jax.vmap(jax.grad(total, argnums=1), (None, 0)))(tree, jnp.stack([x, 2 * x])),
         jax.grad(scaled)(3.0),
         jax.lax.scan(lambda c, v: (c + scaled(v), scaled(c)), 0.5, x),
-        jax.grad(lambda c: jax.lax.scan(lambda c, v: (c * scaled(v), c), c, x)[0])(1.0),
+        jax.grad(lambda c: jax.lax.scan(lambda c, v: (c * scaled(v), c), c, x)[0])(x[0]),
     )
 
 

@@ -343,7 +343,7 @@ def bandit_and_bayes(ns):
         alpha, beta, pulls,
         stats.beta.logpdf(0.3, alpha, beta),
         stats.gamma.logpdf(jnp.array([0.5, 2.0]), 2.0),
-        stats.poisson.logpmf(jnp.arange(4), 1.5),
+        stats.poisson.logpmf(jnp.arange(4.0), 1.5),
         stats.t.logpdf(0.3, 4.0), stats.expon.cdf(1.2), stats.norm.ppf(jnp.array([0.1, 0.9])),
         stats.bernoulli.logpmf(jnp.array([0, 1]), 0.3), stats.dirichlet.logpdf(
             jnp.array([0.2, 0.3, 0.5]), jnp.array([1.0, 2.0, 3.0])),

@@ -260,7 +260,7 @@ def gan_step(ns):
     jax, jnp = ns.jax, ns.jnp
     kg, kd, kz = ns.random.split(ns.random.PRNGKey(11), 3)
     gen = {"w": ns.random.normal(kg, (3, 2)) * 0.5, "b": jnp.zeros(2)}
-    dis = {"w": ns.random.normal(kd, (2, 8)) * 0.5, "v": jnp.full((8,), 0.1)}
+    dis = {"w": ns.random.normal(kd, (2, 8)) * 0.5, "v": jnp.full((8,), 0.1, jnp.float32)}
     real = data(10, 2) + 2.0
 
     def fake(gen, key):

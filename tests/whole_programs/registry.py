@@ -19,10 +19,13 @@ def program(rtol=1e-4, atol=1e-5, x64=False):
 
 
 def caught(function, *args, **kwargs):
-    """The names of the built-in classes of the exception that a call raises, or "none"."""
+    """What a call raises: the built-in classes it can be caught as, or nothing."""
     try:
         function(*args, **kwargs)
     except Exception as error:
-        builtin = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
-        return ",".join(builtin)
-    return "none"
+        return Caught(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+    return Caught()
+
+
+class Caught(frozenset):
+    """Names of exception classes."""

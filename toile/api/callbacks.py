@@ -5,10 +5,13 @@ May import everything below the faces.
 
 from __future__ import annotations
 
+import functools
 import string
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from toile.control.callbacks import (
     DebugCallback,
@@ -111,7 +114,10 @@ def _is_value(x: Any) -> bool:
 
 
 class _Checker(string.Formatter):
-    """Formats with every argument used, as `print` under jit is expected to."""
+    """Checks that fields and arguments match; the values are known only when the code runs."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return ""
 
     def check_unused_args(self, used: Any, args: Any, kwargs: Any) -> None:
         unused_args = [a for i, a in enumerate(args) if i not in used]
@@ -128,15 +134,34 @@ _formatter = _Checker()
 
 
 def debug_print(
-    fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False,
+    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: Any,
-) -> None:
-    """Print values of traced code: `debug.print("loss {x}", x=loss)`."""
+) -> Any:
+    """Print values of traced code: `debug.print("loss {x}", x=loss)`.
+
+    Without a format it returns the function that prints: `debug.print(ordered=True)("{}", x)`."""
+    if fmt is None:
+        if args or kwargs:
+            raise TypeError("debug.print: needed a format string, got arguments "
+                            f"{[*args, *kwargs]} without one{here()}")
+        return functools.partial(_print, ordered, skip_format_check)
+    _print(ordered, skip_format_check, fmt, *args, **kwargs)
+    return None
+
+
+def _print(ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any) -> None:
+    """Format and print when the traced code runs, with the print options of now."""
     if not skip_format_check:
         _formatter.format(fmt, *args, **kwargs)
+    options = np.get_printoptions()
+    fields = any(name is not None for _, name, _, _ in string.Formatter().parse(fmt))
 
     def show(*xs: Any, **named: Any) -> None:
-        print(fmt.format(*xs, **named))
+        if not fields:
+            print(fmt, *xs)
+            return
+        with np.printoptions(**options):
+            print(fmt.format(*xs, **named))
 
     debug_callback(_named(show), *args, ordered=ordered, **kwargs)
 

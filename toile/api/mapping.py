@@ -220,7 +220,7 @@ def jacfwd(
             y, jac = vmap(pushed, out_axes=(None, -1))(basis)
         _check_kinds("jacfwd", y, holomorphic, "outputs")
         tree = chosen if not isinstance(argnums, int) else chosen[0]
-        result = tree_map(lambda j: _unravel(tree, j, -1), jac)
+        result = tree_map(lambda j, like: _unravel(tree, _typed(j, like), -1), jac, y)
         return (result, aux) if has_aux else result
 
     return jacobian_f
@@ -248,7 +248,7 @@ def jacrev(
         jac = vmap(pullback)(_standard_basis(y))
         found = jac[0] if isinstance(argnums, int) else jac
         inputs = chosen[0] if isinstance(argnums, int) else chosen
-        by_input = tree_map(lambda j: _unravel(y, j, 0), found)
+        by_input = tree_map(lambda j, like: _unravel(y, _typed(j, like), 0), found, inputs)
         result = _transposed(structure(inputs), structure(y), by_input)
         return (result, aux) if has_aux else result
 
@@ -322,6 +322,14 @@ def _identity_block(rows: int, offset: int, columns: int, dtype: Any) -> Any:
     i = broadcast_in_dim(iota(np.int32, (rows,)), (rows, columns), (0,))
     j = broadcast_in_dim(iota(np.int32, (columns,)), (rows, columns), (1,))
     return convert(eq(sub(i, scalar(offset, np.int32)), j), dtype)
+
+
+def _typed(jac: Any, like: Any) -> Any:
+    """Derivatives in the dtype of a result (forward) or an argument (reverse), weak as it is."""
+    aval = aval_of(like)
+    if not dtypes.is_inexact(aval.dtype) or aval_of(jac).dtype == dtypes.float0:
+        return jac
+    return convert(jac, aval.dtype, aval.weak_type)
 
 
 def _unravel(tree: Any, x: Any, axis: int) -> Any:

@@ -72,6 +72,9 @@ class Aval:
         name = short_dtype(self.dtype) if short_dtypes else dtypes.name_of(self.dtype)
         return f"{name}[{','.join(map(str, self.shape))}]"
 
+    def __str__(self) -> str:
+        return ("~" if self.weak_type else "") + self.str_short()
+
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short()}{weak})"

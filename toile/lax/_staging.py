@@ -92,14 +92,14 @@ def check_same_types(
 
 
 def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | None:
-    """Input avals that a loop's results fit, when they differ in weak types only."""
+    """Input avals that a loop's results fit, when weak ones have another dtype; None if all fit.
+
+    A weak input with a strong result of its dtype stays weak, as in JAX."""
     changed = False
     found = []
     for a, o in zip(avals, outs, strict=True):
-        if a.weak_type and (not o.weak_type or o.dtype != a.dtype):
-            dtype = a.dtype
-            if o.dtype != a.dtype:
-                dtype = dtypes.promote_pair(a.dtype, True, o.dtype, o.weak_type)[0]
+        if a.weak_type and o.dtype != a.dtype:
+            dtype = dtypes.promote_pair(a.dtype, True, o.dtype, o.weak_type)[0]
             found.append(Aval(a.shape, dtype, False))
             changed = True
         else:

@@ -84,7 +84,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         v = leaf(v)
         if not dtypes.is_inexact(v.dtype):
             v = convert(v, dtypes.default_float_dtype())
-        return div(v, scalar(size, v.dtype))
+        return div(v, convert(scalar(size, v.dtype), v.dtype, v.weak_type))
 
     return tree_map(one, total)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from toile.control.cond import Cond
 from toile.engine import config, dtypes
-from toile.engine.avals import Aval, aval_of
+from toile.engine.avals import aval_of
 from toile.engine.program import Program, Var
 from toile.engine.source import describe, here
 from toile.engine.trees import structure, unflatten
@@ -131,9 +131,8 @@ def _branched(
     for i in order[1:]:
         pair = (f"{names[order[0]]} output", f"{names[i]} output")
         check_same_structure(what, lead[2], staged[i][2], pair)
-        check_same_types(what, lead[2], lead[0].out_avals, _weak_promoted(staged[i][0], lead[0]),
-                         pair)
-    outs = [_common(column) for column in zip(*(s[0].out_avals for s in staged), strict=True)]
+        check_same_types(what, lead[2], lead[0].out_avals, staged[i][0].out_avals, pair)
+    outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(
         _with_all_consts(strengthened(p, outs), [len(c) for _, c, _ in staged], i, staged)
         for i, (p, _, _) in enumerate(staged)
@@ -141,30 +140,6 @@ def _branched(
     consts = [c for _, cs, _ in staged for c in cs]
     results = Cond(programs)(index, *consts, *xs)
     return unflatten(first[2], results)
-
-
-def _weak_promoted(program: Program, other: Program) -> list[Aval]:
-    """A branch's avals, taking the other branch's dtype where its own is only weak."""
-    return [
-        Aval(a.shape, b.dtype, False) if (a.weak_type or b.weak_type) and _promotes(a, b) else a
-        for a, b in zip(program.out_avals, other.out_avals, strict=True)
-    ]
-
-
-def _promotes(a: Aval, b: Aval) -> bool:
-    dtype, _ = dtypes.promote_pair(a.dtype, a.weak_type, b.dtype, b.weak_type)
-    return dtype in (a.dtype, b.dtype)
-
-
-def _common(avals: Sequence[Aval]) -> Aval:
-    """The aval of one result over all branches: weak only if all are."""
-    dtype, weak = avals[0].dtype, avals[0].weak_type
-    for a in avals[1:]:
-        if a.dtype == dtype:
-            weak = weak and a.weak_type
-        else:
-            dtype, weak = dtypes.promote_pair(dtype, weak, a.dtype, a.weak_type)
-    return Aval(avals[0].shape, dtype, weak)
 
 
 def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged: Any) -> Program:

@@ -30,7 +30,6 @@ from toile.lax._staging import (
     flat_arrays,
     leaf,
     stage,
-    strengthened,
     with_avals,
 )
 from toile.primitives.bits import lt
@@ -82,7 +81,6 @@ def scan(
     check_same_structure("scan", init_tree, carry_tree, names)
     check_same_types("scan", init_tree, avals, program.out_avals[:k],
                      ("the input carry", "the corresponding output carry"))
-    program = strengthened(program, avals + program.out_avals[k:])
     op = Scan(program, len(consts), k, n, reverse, steps)
     outs = op(*consts, *with_avals(carry, avals), *rows)
     return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[k:])
@@ -215,7 +213,6 @@ def while_loop(
                          ("body_fun input", "body_fun output"))
     check_same_types("while_loop", tree, avals, body.out_avals,
                      ("the input carry", "the corresponding output carry"))
-    body = strengthened(body, avals)
     op = While(cond, body, len(cond_consts), len(body_consts))
     outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
     return unflatten(tree, outs)

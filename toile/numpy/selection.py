@@ -381,4 +381,5 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     for c, n in reversed(pairs) if order == "C" else pairs:
         total = ufuncs.add(total, ufuncs.multiply(c, stride))
         stride *= n
-    return total if dtype is None else lax.convert_element_type(arr(total), dtype)
+    total = arr(total)
+    return lax.convert_element_type(total, total.dtype if dtype is None else dtype)

@@ -18,7 +18,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
-from toile.primitives.bits import and_, eq, gt, lt
+from toile.primitives.bits import and_, eq, ge, gt, lt
 from toile.primitives.complexes import complex_, conj, imag, real
 from toile.primitives.families import (
     ANY,
@@ -221,7 +221,8 @@ class Abs(Elementwise):
             return out, Zero(out)
         if dtypes.kind(x.dtype) == "c":
             return out, real(mul(dx, conj(sign(x))))
-        return out, mul(dx, sign(x))
+        # At zero the slope is that of the right side: 1, and not sign's 0.
+        return out, select(ge(x, full_like(x, 0)), dx, neg(dx))
 
 
 class Sign(Elementwise):

@@ -262,10 +262,10 @@ class JitFunction:
         """Trace for arguments (or ShapeDtypeStructs) without running."""
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, in_tree = flatten((args_in, kwargs_in))
-        flat = FlatFunction(self._restored(statics), in_tree)
-        avals = [aval_of(x) for x in leaves]
-        program, consts = trace_program(flat, avals, name_of(self.fun))
-        return TracedStage(self, Traced(program, consts, flat.out_tree, avals), in_tree)
+        signatures = tuple([(a.shape, a.dtype, a.weak_type) for a in map(aval_of, leaves)])
+        key = (in_tree, signatures, statics, config.trace_context(), state.axes)
+        traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
+        return TracedStage(self, traced, in_tree)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The Program for arguments (or ShapeDtypeStructs), to print, cost or compile."""
