@@ -148,8 +148,8 @@ def _public_name(frame: FrameType) -> str:
             return ""
         if hasattr(module, "__path__") and root in vars(module):
             return ".".join(path[:i]) + "." + root + ("(...)" if inner else "")
-    module = frame.f_globals
-    return f"{module['__name__']}.{root}" if root in module.get("__all__", ()) else ""
+    listed = root in frame.f_globals.get("__all__", ())
+    return f"{frame.f_globals['__name__']}.{root}" if listed else ""
 
 
 _LAYERS = {"engine", "primitives", "transforms", "control", "staging", "backends"}
@@ -175,19 +175,20 @@ _MOST = 240  # characters of one call
 
 def describe(value: Any, depth: int = 0) -> str:
     """A value in an error: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
-    given = getattr(value, "in_errors", None)  # what stands for arrays says which
+    given = getattr(type(value), "in_errors", None)  # what stands for arrays says which
     if given is not None:
-        return given()
+        return given(value)
     try:
         shape, dtype = value.shape, value.dtype
         return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
     except Exception:
         pass
     if isinstance(value, dict) and depth < 3:
-        return _listed("{}", [f"{k!r}: {describe(v, depth + 1)}" for k, v in value.items()])
+        items = list(value.items())[:_ITEMS]
+        return _listed("{}", [f"{k!r}: {describe(v, depth + 1)}" for k, v in items], len(value))
     if isinstance(value, (list, tuple)) and depth < 3:
         brackets = "[]" if isinstance(value, list) else "()"
-        return _listed(brackets, [describe(v, depth + 1) for v in value])
+        return _listed(brackets, [describe(v, depth + 1) for v in value[:_ITEMS]], len(value))
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     try:
@@ -197,8 +198,11 @@ def describe(value: Any, depth: int = 0) -> str:
     return text if len(text) <= 60 and "\n" not in text else f"{text.split(chr(10))[0][:50]}..."
 
 
-def _listed(brackets: str, items: list[str]) -> str:
-    if len(items) > 8:
-        items = [*items[:7], f"... {len(items) - 7} more"]
+_ITEMS = 8  # of one list, tuple or dict
+
+
+def _listed(brackets: str, items: list[str], count: int) -> str:
+    if count > _ITEMS:
+        items = [*items, f"... {count - _ITEMS} more"]
     comma = "," if len(items) == 1 and brackets == "()" else ""
     return brackets[0] + ", ".join(items) + comma + brackets[1]
