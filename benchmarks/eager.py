@@ -165,7 +165,8 @@ def main() -> None:
 def _cpu_name() -> str:
     try:
         with open("/proc/cpuinfo") as f:
-            lines = [x.split(":")[1].strip() for x in f if x.lower().startswith(("model name", "cpu part"))]
+            wanted = ("model name", "cpu part")
+            lines = [x.split(":")[1].strip() for x in f if x.lower().startswith(wanted)]
         return lines[0] if lines else platform.processor()
     except OSError:
         return platform.processor()

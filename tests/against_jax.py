@@ -15,11 +15,11 @@ import jax
 import numpy as np
 
 import toile
+from tests.quick_jax import OPTIONS
 
 # JAX runs compiled, which is faster than its op-by-op mode; toile runs op by op unless asked.
 COMPILED = os.environ.get("TOILE_TEST_COMPILED", "0") not in ("", "0")
 
-QUICK = {"xla_backend_optimization_level": 0}  # most of the time goes into compiling the oracle
 
 
 def resolve(root, path):
@@ -128,7 +128,7 @@ def _run(package, f, args, grad, jit):
 
     run = both
     if jit:
-        run = jax.jit(both, compiler_options=QUICK) if package is jax else package.jit(both)
+        run = jax.jit(both, compiler_options=OPTIONS) if package is jax else package.jit(both)
     return run([args[i] for i in where])
 
 

@@ -20,14 +20,10 @@ import toile.ops
 import toile.scipy
 from tests import parity_cases, parity_cases_more
 from tests.parity_programs import PROGRAMS
+from tests.quick_jax import OPTIONS as QUICK
 
 DATA = parity_cases.DATA
 WIDE = {"float32": "float64", "complex64": "complex128"}
-# Compiling is what takes jax's time: these make it five times faster, and no less exact.
-QUICK = {
-    "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1,
-}
 # The least tolerance for results of a dtype, whatever the mode.
 LEAST = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 2e-5, "complex64": 2e-5}
 LIBRARIES = {

@@ -247,7 +247,7 @@ WAYS = ["vmap", "vmap_jit", "vmap_grad", "two_axes"]
 def test_collective_equals_jax(name, how):
 
     def run(ns):
-        fun = lambda x: COLLECTIVES[name](ns, x)  # noqa: E731
+        fun = lambda x: COLLECTIVES[name](ns, x)
         if how == "vmap_jit":
             return ns.jax.vmap(ns.jax.jit(fun), axis_name="i")(ROWS)
         if how == "vmap_grad":

@@ -14,6 +14,7 @@ import numpy as np
 import toile
 import toile.numpy
 from tests.against_jax import compare
+from tests.quick_jax import OPTIONS
 
 RNG = np.random.RandomState(0)
 F = np.float32
@@ -90,7 +91,7 @@ def oracle(expressions, x64):
     """JAX's answers, all compiled in one program: by far the quickest way to have them."""
     with jax.enable_x64(x64), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, from the conversion of Python numbers
-        run = jax.jit(functools.partial(values, jax, expressions))
+        run = jax.jit(functools.partial(values, jax, expressions), compiler_options=OPTIONS)
         return dict(zip(expressions, run(inputs(x64))))
 
 

@@ -146,7 +146,7 @@ def lbfgs_and_line_search(ns):
         t = backtrack(x, direction)
         x = x + t * direction
         trail.append((t, rosenbrock(x)))
-    return result.x, result.success, result.status, x, trail
+    return result.x, result.success, int(result.status), x, trail
 
 
 @program()
