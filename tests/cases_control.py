@@ -155,4 +155,6 @@ INTERNAL = {
     "LinearWhile": "the linear part of While, which only refuses to be transposed",
     "RematLinear": "the linear part of Remat, made by its reverse mode",
     "CustomLinear": "the linear part of CustomVJPCall, made by its reverse mode",
+    "Check": "checkify's; tests/test_experimental.py holds it to jax",
+    "CustomVmapCall": "custom_vmap's; tests/test_faces.py holds it to jax",
 }

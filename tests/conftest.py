@@ -17,7 +17,6 @@ TEST_ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
 # Tables of which `make test` runs a fixed part, every n-th test by a hash of its name; `make
 # test-all` runs them whole. What they hold is compared with jax, which takes its time to compile.
 SAMPLED = {
-    "whole_programs/test_whole_programs.py": 3,
     "scipy/test_stats.py": 3,
     "scipy/test_special.py": 2,
     "scipy/test_numerics.py": 2,

@@ -30,8 +30,9 @@ def beam_search(ns):
         def body(state):
             i, tokens, scores, done = state
             last = lax.dynamic_index_in_dim(tokens, i - 1, axis=1, keepdims=False)
-            logp = jnp.where(done[:, None], jnp.where(jnp.arange(vocab) == end, 0.0, -jnp.inf),
-                             table[last])
+            logp = jnp.where(
+                done[:, None], jnp.where(jnp.arange(vocab) == end, 0.0, -jnp.inf), table[last]
+            )
             total = (scores[:, None] + logp).reshape(-1)
             scores, flat = lax.top_k(total, width)
             parent, token = flat // vocab, flat % vocab
@@ -123,13 +124,22 @@ def collatz_and_loops(ns):
         return lax.fori_loop(2, n, mark, jnp.ones(n, bool).at[:2].set(False))
 
     unrolled = lax.scan(lambda c, x: (c * 0.5 + x, c), 0.0, jnp.arange(7.0), unroll=3)
-    pairs = lax.scan(lambda c, xs: (c + xs["a"] * xs["b"], None), 0.0,
-                     {"a": jnp.arange(3.0), "b": jnp.ones(3)})
+    pairs = lax.scan(
+        lambda c, xs: (c + xs["a"] * xs["b"], None), 0.0, {"a": jnp.arange(3.0), "b": jnp.ones(3)}
+    )
     mapped = lax.map(lambda t: t[0] ** t[1], (jnp.arange(4.0), jnp.arange(4)))
     batched = lax.map(lambda v: jnp.sin(v).sum(), jnp.ones((7, 2)), batch_size=3)
     return (
-        jax.vmap(collatz)(jnp.arange(1, 10)), collatz(27), fibonacci(20), jax.jit(fibonacci)(10),
-        jax.grad(newton)(3.0), sieve(20), unrolled, pairs, mapped, batched,
+        jax.vmap(collatz)(jnp.arange(1, 10)),
+        collatz(27),
+        fibonacci(20),
+        jax.jit(fibonacci)(10),
+        jax.grad(newton)(3.0),
+        sieve(20),
+        unrolled,
+        pairs,
+        mapped,
+        batched,
         caught(lambda: lax.scan(lambda c, x: (jnp.ones(3), x), 0.0, jnp.arange(2))),
         caught(jax.grad(lambda x: lax.while_loop(lambda c: c < 9.0, lambda c: c * c, x)), 2.0),
         jax.jvp(lambda x: lax.while_loop(lambda c: c < 9.0, lambda c: c * c, x), (2.0,), (1.0,)),
@@ -145,8 +155,9 @@ def vmap_with_trees_and_names(ns):
     def f(p, x, scale):
         return {"y": x @ p["w"] + p["b"], "s": scale * x.sum()}
 
-    out = jax.vmap(jax.vmap(f, (None, 1, None)), ({"w": 0, "b": 1}, None, None),
-                   {"y": 1, "s": 0})(p, x, 2.0)
+    out = jax.vmap(jax.vmap(f, (None, 1, None)), ({"w": 0, "b": 1}, None, None), {"y": 1, "s": 0})(
+        p, x, 2.0
+    )
     normal = jax.vmap(lambda v: (v - lax.pmean(v, "i")) / lax.psum(1, "i"), axis_name="i")(x)
 
     def ranks(v):
@@ -156,10 +167,13 @@ def vmap_with_trees_and_names(ns):
         return i, gathered[i], shifted, lax.pmax(v, "i"), lax.psum((v, {"k": i}), "i")
 
     named = jax.vmap(ranks, axis_name="i")(x)
-    softmax = jax.vmap(lambda v: jnp.exp(v - lax.pmax(v, "c")) / lax.psum(
-        jnp.exp(v - lax.pmax(v, "c")), "c"), axis_name="c")(x[:, 0])
-    grads = jax.grad(lambda x: jnp.sum(jax.vmap(
-        lambda v: lax.psum(v**2, "i") * v, axis_name="i")(x)))(x)
+    softmax = jax.vmap(
+        lambda v: jnp.exp(v - lax.pmax(v, "c")) / lax.psum(jnp.exp(v - lax.pmax(v, "c")), "c"),
+        axis_name="c",
+    )(x[:, 0])
+    grads = jax.grad(
+        lambda x: jnp.sum(jax.vmap(lambda v: lax.psum(v**2, "i") * v, axis_name="i")(x))
+    )(x)
     two = jax.vmap(jax.vmap(lambda v: lax.psum(v, ("a", "b")), axis_name="b"), axis_name="a")(x)
     sized = jax.vmap(lambda: lax.axis_index("i"), axis_name="i", axis_size=4)()
     spread = jax.vmap(lambda k, v: v, in_axes=(0, None), out_axes=-1)(jnp.arange(2), jnp.ones(3))
@@ -242,9 +256,14 @@ def vectorize_signatures(ns):
     stats = jnp.vectorize(lambda v: (v.mean(), v - v.mean()), signature="(k)->(),(k)")
     a, v = jnp.asarray(data(3, 2, 4)), jnp.asarray(data(5, 1, 4, seed=1))
     return (
-        matvec(a, v), power(v, 2), clip(v, jnp.zeros((2, 1))), stats(a),
-        jax.vmap(matvec, (0, None))(a, v), caught(matvec, a, jnp.ones(3)),
-        jnp.apply_along_axis(jnp.cumsum, 1, a), jax.grad(lambda a: matvec(a, v).sum())(a),
+        matvec(a, v),
+        power(v, 2),
+        clip(v, jnp.zeros((2, 1))),
+        stats(a),
+        jax.vmap(matvec, (0, None))(a, v),
+        caught(matvec, a, jnp.ones(3)),
+        jnp.apply_along_axis(jnp.cumsum, 1, a),
+        jax.grad(lambda a: matvec(a, v).sum())(a),
     )
 
 
@@ -266,8 +285,22 @@ def dynamic_windows(ns):
     patches = lax.conv_general_dilated_patches(x[None, None], (3,), (2,), "VALID")
     slid = jnp.lib.stride_tricks.sliding_window_view(x, 4) if hasattr(jnp, "lib") else 0
     return (
-        moving, past, wrote, g, ring, gathered, taken, patches, lax.slice(x, (1,), (9,), (3,)),
-        lax.slice_in_dim(x, 2, -2), x[::-2], x[..., None, 2:5], lax.rev(x, (0,)), slid,
-        jnp.roll(x, -3), x.at[jnp.array([1, 1])].set(jnp.array([5.0, 5.0])), lax.pad(
-            x[:3], 0.0, [(1, 2, 1)]), lax.index_in_dim(x, 2, keepdims=False),
+        moving,
+        past,
+        wrote,
+        g,
+        ring,
+        gathered,
+        taken,
+        patches,
+        lax.slice(x, (1,), (9,), (3,)),
+        lax.slice_in_dim(x, 2, -2),
+        x[::-2],
+        x[..., None, 2:5],
+        lax.rev(x, (0,)),
+        slid,
+        jnp.roll(x, -3),
+        x.at[jnp.array([1, 1])].set(jnp.array([5.0, 5.0])),
+        lax.pad(x[:3], 0.0, [(1, 2, 1)]),
+        lax.index_in_dim(x, 2, keepdims=False),
     )

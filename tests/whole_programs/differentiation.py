@@ -380,7 +380,8 @@ def linear_operators_and_transposes(ns):
     shapes = jax.eval_shape(lambda x: jax.vjp(blur, x)[0], x)
     y2, pull, aux = jax.vjp(lambda x: (blur(x), {"k": x[0]}), x, has_aux=True)
     solve = jax.lax.custom_linear_solve(
-        lambda v: 3.0 * v + 0.1 * jnp.roll(v, 1), x,
+        lambda v: 3.0 * v + 0.1 * jnp.roll(v, 1),
+        x,
         solve=lambda mv, b: jax.scipy.sparse.linalg.cg(mv, b)[0],
         transpose_solve=lambda mv, b: jax.scipy.sparse.linalg.cg(mv, b)[0],
     )

@@ -279,7 +279,7 @@ def random_numbers_as_used(ns):
 
 @program()
 def metropolis_ising(ns):
-    jax, jnp, lax = ns.jax, ns.jnp, ns.lax
+    jnp, lax = ns.jnp, ns.lax
     size = 6
     rows, cols = jnp.meshgrid(jnp.arange(size), jnp.arange(size), indexing="ij")
     parity = (rows + cols) % 2
@@ -298,7 +298,7 @@ def metropolis_ising(ns):
 
 @program()
 def mixture_model_em(ns):
-    jax, jnp, lax = ns.jax, ns.jnp, ns.lax
+    jnp, lax = ns.jnp, ns.lax
     x = jnp.asarray(np.concatenate([data(20, 2) + 2, data(20, 2, seed=1) - 2]))
 
     def e_step(pi, mu, var):
@@ -340,12 +340,17 @@ def bandit_and_bayes(ns):
     alpha, beta, _, pulls = thompson(ns.random.key(3), steps=15)
     stats = ns.scipy.stats
     return (
-        alpha, beta, pulls,
+        alpha,
+        beta,
+        pulls,
         stats.beta.logpdf(0.3, alpha, beta),
         stats.gamma.logpdf(jnp.array([0.5, 2.0]), 2.0),
         stats.poisson.logpmf(jnp.arange(4.0), 1.5),
-        stats.t.logpdf(0.3, 4.0), stats.expon.cdf(1.2), stats.norm.ppf(jnp.array([0.1, 0.9])),
-        stats.bernoulli.logpmf(jnp.array([0, 1]), 0.3), stats.dirichlet.logpdf(
-            jnp.array([0.2, 0.3, 0.5]), jnp.array([1.0, 2.0, 3.0])),
-        ns.scipy.special.betaln(alpha, beta), ns.scipy.special.digamma(alpha),
+        stats.t.logpdf(0.3, 4.0),
+        stats.expon.cdf(1.2),
+        stats.norm.ppf(jnp.array([0.1, 0.9])),
+        stats.bernoulli.logpmf(jnp.array([0, 1]), 0.3),
+        stats.dirichlet.logpdf(jnp.array([0.2, 0.3, 0.5]), jnp.array([1.0, 2.0, 3.0])),
+        ns.scipy.special.betaln(alpha, beta),
+        ns.scipy.special.digamma(alpha),
     )

@@ -61,9 +61,7 @@ def cnn_with_batch_norm_state(ns):
         )
 
     def batch_norm(p, s, x, train):
-        mean, var = (
-            (x.mean((0, 1, 2)), x.var((0, 1, 2))) if train else (s["mean"], s["var"])
-        )
+        mean, var = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if train else (s["mean"], s["var"])
         new = {"mean": 0.9 * s["mean"] + 0.1 * mean, "var": 0.9 * s["var"] + 0.1 * var}
         y = (x - mean) * lax.rsqrt(var + 1e-5) * p["scale"] + p["bias"]
         return y, (new if train else s)
@@ -120,9 +118,7 @@ def lstm_language_model(ns):
     def loss(params, tokens):
         x = params["embed"][tokens[:, :-1]]
         zeros = jnp.zeros((x.shape[0], hidden))
-        _, h = lax.scan(
-            functools.partial(cell, params), (zeros, zeros), jnp.swapaxes(x, 0, 1)
-        )
+        _, h = lax.scan(functools.partial(cell, params), (zeros, zeros), jnp.swapaxes(x, 0, 1))
         logits = jnp.einsum("tbh,vh->btv", h, params["embed"])
         picked = jnp.take_along_axis(ns.nn.log_softmax(logits), tokens[:, 1:, None], -1)
         return -picked.mean()
@@ -160,9 +156,7 @@ def transformer_with_adam_and_schedule(ns):
         return p * (x - mean) / jnp.sqrt(var + 1e-6)
 
     def attention(p, x, mask):
-        q, k, v = (
-            (x @ p[n]).reshape(*x.shape[:-1], heads, d // heads) for n in ("q", "k", "v")
-        )
+        q, k, v = ((x @ p[n]).reshape(*x.shape[:-1], heads, d // heads) for n in ("q", "k", "v"))
         scores = jnp.einsum("...qhd,...khd->...hqk", q, k) / np.sqrt(d // heads)
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
         out = jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(scores, axis=-1), v)
@@ -349,7 +343,7 @@ def dropout_network_over_epochs(ns):
     key = ns.random.PRNGKey(42)
     w = (ns.random.normal(key, (3, 8)), ns.random.normal(ns.random.fold_in(key, 1), (8, 1)))
     history = []
-    for epoch in range(2):
+    for _ in range(2):
         key, shuffle = ns.random.split(key)
         order = ns.random.permutation(shuffle, x.shape[0])
         for start in range(0, 20, 8):
@@ -386,7 +380,11 @@ def mixed_precision_with_loss_scaling(ns):
     params = ns.tree.map(jnp.asarray, params)
     carry, finite = jax.lax.scan(jax.jit(step), (params, jnp.float32(1024.0), 0), length=5)
     half = params["w"].astype(jnp.bfloat16)
-    kinds = [str((half * 2.0).dtype), str((half + jnp.float32(1)).dtype), str((half @ half.T).dtype)]
+    kinds = [
+        str((half * 2.0).dtype),
+        str((half + jnp.float32(1)).dtype),
+        str((half @ half.T).dtype),
+    ]
     return carry, finite, kinds, str(loss(params, 1.0)[1]), jnp.sum(half, dtype=jnp.float32)
 
 
@@ -500,10 +498,17 @@ def residual_image_network(ns):
     numbers = ("NHWC", "HWIO", "NHWC")
 
     def forward(w):
-        y = lax.conv_general_dilated(x, w["a"], (1, 1), "SAME", rhs_dilation=(2, 2),
-                                     dimension_numbers=numbers)
-        y = lax.conv_general_dilated(y, w["depth"], (2, 2), [(1, 1), (0, 2)],
-                                     dimension_numbers=numbers, feature_group_count=4)
+        y = lax.conv_general_dilated(
+            x, w["a"], (1, 1), "SAME", rhs_dilation=(2, 2), dimension_numbers=numbers
+        )
+        y = lax.conv_general_dilated(
+            y,
+            w["depth"],
+            (2, 2),
+            [(1, 1), (0, 2)],
+            dimension_numbers=numbers,
+            feature_group_count=4,
+        )
         mean = lax.reduce_window(y, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME") / 9
         up = lax.conv_transpose(mean, w["up"], (2, 2), "SAME")
         resized = jax.image.resize(up, (2, 8, 8, 3), "bilinear")

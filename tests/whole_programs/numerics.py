@@ -83,10 +83,23 @@ def pca_whitening_and_svd(ns):
     spectral = jax.grad(lambda c: jnp.linalg.eigvalsh(c)[-1])(cov)
     q, r = jnp.linalg.qr(x)
     return (
-        cov, values, jnp.cov(white.T), s, rank2, nuclear, logdet, spectral,
-        jnp.abs(q.T @ q), jnp.abs(jnp.diag(r)), jnp.linalg.pinv(x), jnp.linalg.matrix_rank(x),
-        jnp.linalg.cond(cov), jnp.linalg.lstsq(x, x[:, 0])[0], jnp.corrcoef(x.T),
-        type(jnp.linalg.svd(x)).__name__, jnp.linalg.eigh(cov).eigenvalues,
+        cov,
+        values,
+        jnp.cov(white.T),
+        s,
+        rank2,
+        nuclear,
+        logdet,
+        spectral,
+        jnp.abs(q.T @ q),
+        jnp.abs(jnp.diag(r)),
+        jnp.linalg.pinv(x),
+        jnp.linalg.matrix_rank(x),
+        jnp.linalg.cond(cov),
+        jnp.linalg.lstsq(x, x[:, 0])[0],
+        jnp.corrcoef(x.T),
+        type(jnp.linalg.svd(x)).__name__,
+        jnp.linalg.eigh(cov).eigenvalues,
     )
 
 
@@ -126,7 +139,9 @@ def lbfgs_and_line_search(ns):
 
     result = ns.scipy.optimize.minimize(
         lambda x: jnp.sum((x - jnp.arange(3.0)) ** 2 * jnp.array([1.0, 3.0, 9.0])),
-        jnp.zeros(3), method="BFGS", options={"maxiter": 20},
+        jnp.zeros(3),
+        method="BFGS",
+        options={"maxiter": 20},
     )
 
     def backtrack(x, direction):
@@ -198,12 +213,17 @@ def heat_and_wave_stencils(ns):
 
     out = {}
     for rule in (periodic, dirichlet, reflecting, by_conv):
-        heat = lax.fori_loop(0, 10, lambda _, u: u + 0.1 * rule(u), u0)
-        wave = lax.scan(lambda s, _: ((s[1], 2 * s[1] - s[0] + 0.2 * rule(s[1])), None),
-                        (u0, u0), None, length=6)[0]
+        heat = lax.fori_loop(0, 10, lambda _, u, rule=rule: u + 0.1 * rule(u), u0)
+        wave = lax.scan(
+            lambda s, _, rule=rule: ((s[1], 2 * s[1] - s[0] + 0.2 * rule(s[1])), None),
+            (u0, u0),
+            None,
+            length=6,
+        )[0]
         out[rule.__name__] = heat, wave[1], heat.sum()
-    grad = jax.grad(lambda u: jnp.sum(lax.scan(lambda u, _: (u + 0.1 * reflecting(u), 0.0), u,
-                                               None, 4)[0] ** 2))(u0)
+    grad = jax.grad(
+        lambda u: jnp.sum(lax.scan(lambda u, _: (u + 0.1 * reflecting(u), 0.0), u, None, 4)[0] ** 2)
+    )(u0)
     return out, grad, jnp.gradient(u0), jnp.diff(u0, n=2, axis=0), jnp.trapezoid(u0, dx=0.5)
 
 
@@ -225,12 +245,17 @@ def fourier_filtering(ns):
     image = jnp.asarray(data(6, 8))
     blur = jnp.fft.ifft2(jnp.fft.fft2(image) * jnp.fft.fft2(jnp.eye(6, 8))).real
     return (
-        low_pass(x, 4.0), jax.grad(lambda x: jnp.sum(low_pass(x, 4.0) ** 3))(x),
+        low_pass(x, 4.0),
+        jax.grad(lambda x: jnp.sum(low_pass(x, 4.0) ** 3))(x),
         jax.lax.fori_loop(0, 3, lambda i, u: spectral_step(u), x.astype(jnp.complex64)),
-        blur, jnp.fft.fftshift(jnp.fft.fft(x)), jnp.fft.hfft(jnp.fft.ihfft(x)),
+        blur,
+        jnp.fft.fftshift(jnp.fft.fft(x)),
+        jnp.fft.hfft(jnp.fft.ihfft(x)),
         jax.scipy.signal.fftconvolve(x, jnp.ones(5) / 5, mode="same"),
-        jnp.abs(jnp.fft.rfftn(image, norm="ortho")) ** 2, jnp.angle(jnp.fft.fft(x)[3]),
-        jnp.convolve(x, jnp.hanning(7), "valid"), jax.jvp(spectral_step, (x + 0j,), (x + 1j,)),
+        jnp.abs(jnp.fft.rfftn(image, norm="ortho")) ** 2,
+        jnp.angle(jnp.fft.fft(x)[3]),
+        jnp.convolve(x, jnp.hanning(7), "valid"),
+        jax.jvp(spectral_step, (x + 0j,), (x + 1j,)),
     )
 
 
@@ -250,23 +275,29 @@ def double_precision_program(ns):
     return {
         "types": [str(v.dtype) for v in (x, i, jnp.array(1), jnp.array(1.5), jnp.array(1j))],
         "mixed": [str((jnp.float32(1) * v).dtype) for v in (x, 2.0, i)],
-        "integral": integrate(jnp.exp), "root": root,
+        "integral": integrate(jnp.exp),
+        "root": root,
         "grad": jax.grad(integrate_power := lambda p: integrate(lambda g: g**p))(2.0),
         "hess": jax.hessian(integrate_power)(2.0),
-        "normal": ns.random.normal(key, (3,)), "bits": ns.random.bits(key, (2,), "uint64"),
+        "normal": ns.random.normal(key, (3,)),
+        "bits": ns.random.bits(key, (2,), "uint64"),
         "ints": ns.random.randint(key, (3,), 0, 2**40),
         "uniform32": ns.random.uniform(key, (2,), jnp.float32),
-        "big": jnp.int64(2) ** 40 + i, "eigh": jnp.linalg.eigvalsh(jnp.outer(x, x) + jnp.eye(5)),
+        "big": jnp.int64(2) ** 40 + i,
+        "eigh": jnp.linalg.eigvalsh(jnp.outer(x, x) + jnp.eye(5)),
         "finite": (jax.jit(jnp.exp)(1 + 1e-6) - jnp.exp(1.0)) / 1e-6,
-        "argmax": jnp.argmax(x), "sum": jnp.sum(jnp.ones(3, jnp.int32)), "count": x.size,
+        "argmax": jnp.argmax(x),
+        "sum": jnp.sum(jnp.ones(3, jnp.int32)),
+        "count": x.size,
         "scan": lax.scan(lambda c, v: (c + v, c * 2), 0.0, x),
-        "erf": jax.scipy.special.erfinv(x[1:-1]), "gammaln": jax.scipy.special.gammaln(x + 1),
+        "erf": jax.scipy.special.erfinv(x[1:-1]),
+        "gammaln": jax.scipy.special.gammaln(x + 1),
     }
 
 
 @program()
 def hashing_and_bits(ns):
-    jax, jnp, lax = ns.jax, ns.jnp, ns.lax
+    jnp, lax = ns.jnp, ns.lax
 
     def murmur(h):
         h = jnp.asarray(h, jnp.uint32)
@@ -289,18 +320,27 @@ def hashing_and_bits(ns):
     i = jnp.arange(-4, 5)
     u = jnp.arange(5, dtype=jnp.uint8)
     return {
-        "murmur": murmur(np.arange(5)), "fnv": fnv(text),
+        "murmur": murmur(np.arange(5)),
+        "fnv": fnv(text),
         "xorshift": lax.fori_loop(0, 5, lambda _, s: xorshift(s), jnp.uint32(1)),
-        "count": lax.population_count(u), "clz": lax.clz(u), "not": ~u, "neg": -u,
-        "wrap": u - jnp.uint8(3), "shift": [i >> 1, i << 2, lax.shift_right_logical(i, 1)],
+        "count": lax.population_count(u),
+        "clz": lax.clz(u),
+        "not": ~u,
+        "neg": -u,
+        "wrap": u - jnp.uint8(3),
+        "shift": [i >> 1, i << 2, lax.shift_right_logical(i, 1)],
         "cast": lax.bitcast_convert_type(jnp.float32(1.5), jnp.uint32),
         "bytes": lax.bitcast_convert_type(jnp.uint32(0x01020304), jnp.uint8),
         "div": [i // 3, i % 3, lax.div(i, 3), lax.rem(i, 3), jnp.fmod(i, 3), divmod(i, 2)],
-        "pack": jnp.packbits(u > 2), "unpack": jnp.unpackbits(u[:2]),
+        "pack": jnp.packbits(u > 2),
+        "unpack": jnp.unpackbits(u[:2]),
         "bitwise": [i & 3, i | 1, i ^ -1, jnp.bitwise_count(i), jnp.invert(i)],
-        "gray": u ^ (u >> 1), "mixed": [str((u + i[:5]).dtype), str((u + 1).dtype), str((u / 2).dtype)],
-        "view": jnp.float32(-0.0).view(jnp.int32), "popcount": jnp.bitwise_count(i).sum(),
-        "overflow": jnp.int8(127) + jnp.int8(1), "power": jnp.array(3) ** jnp.arange(4),
+        "gray": u ^ (u >> 1),
+        "mixed": [str((u + i[:5]).dtype), str((u + 1).dtype), str((u / 2).dtype)],
+        "view": jnp.float32(-0.0).view(jnp.int32),
+        "popcount": jnp.bitwise_count(i).sum(),
+        "overflow": jnp.int8(127) + jnp.int8(1),
+        "power": jnp.array(3) ** jnp.arange(4),
         "casts": [jnp.array([-1.5, 300.7, jnp.nan]).astype(t) for t in ("int8", "uint8", "bool")],
     }
 
@@ -326,21 +366,30 @@ def sorting_and_searching(ns):
     keys, values = lax.sort((jnp.array([2, 1, 2, 0]), jnp.arange(4.0)), num_keys=1)
     ranks = jnp.argsort(jnp.argsort(-x[:2]))
     return {
-        "network": odd_even(jnp.array([5, 2, 9, 1, 7])), "sort": jnp.sort(x),
-        "argsort": jnp.argsort(x), "down": jnp.sort(x, descending=True), "pair": (keys, values),
-        "down_arg": jnp.argsort(x, descending=True, stable=True), "ranks": ranks,
-        "top": lax.top_k(x[:2], 1), "topk": lax.top_k(jnp.array([[1, 5, 5], [9, 8, 9]]), 2),
+        "network": odd_even(jnp.array([5, 2, 9, 1, 7])),
+        "sort": jnp.sort(x),
+        "argsort": jnp.argsort(x),
+        "down": jnp.sort(x, descending=True),
+        "pair": (keys, values),
+        "down_arg": jnp.argsort(x, descending=True, stable=True),
+        "ranks": ranks,
+        "top": lax.top_k(x[:2], 1),
+        "topk": lax.top_k(jnp.array([[1, 5, 5], [9, 8, 9]]), 2),
         "search": jnp.searchsorted(jnp.array([1, 3, 5]), jnp.array([0, 3, 6]), side="right"),
         "digit": jnp.digitize(jnp.array([0.5, 2.5]), jnp.arange(4.0)),
         "unique": jnp.unique(jnp.array([3, 1, 3]), size=4, fill_value=-1),
         "inverse": jnp.unique(jnp.array([3, 1, 3]), return_inverse=True, return_index=True),
         "nonzero": jnp.nonzero(jnp.array([0, 2, 0, 1]), size=3, fill_value=-1),
         "partition": jnp.sort(jnp.partition(jnp.array([4, 2, 3, 1]), 2)[:2]),
-        "hist": jnp.histogram(jnp.arange(10.0), bins=4), "argmax": jnp.argmax(x),
+        "hist": jnp.histogram(jnp.arange(10.0), bins=4),
+        "argmax": jnp.argmax(x),
         "nan": [jnp.nanmax(x), jnp.nanargmin(x), jnp.nansum(x[1:5]), jnp.max(x)],
-        "where": jnp.where(x > 1), "isin": jnp.isin(jnp.arange(4), jnp.array([1, 3])),
-        "percentile": jnp.percentile(x[:2], jnp.array([10, 50])), "median": jnp.median(x),
-        "bincount": jnp.bincount(jnp.array([0, 1, 1]), minlength=4), "ptp": jnp.ptp(x[:2]),
+        "where": jnp.where(x > 1),
+        "isin": jnp.isin(jnp.arange(4), jnp.array([1, 3])),
+        "percentile": jnp.percentile(x[:2], jnp.array([10, 50])),
+        "median": jnp.median(x),
+        "bincount": jnp.bincount(jnp.array([0, 1, 1]), minlength=4),
+        "ptp": jnp.ptp(x[:2]),
         "grad": jax.grad(lambda v: jnp.dot(jnp.sort(v), jnp.arange(3.0)))(jnp.array([3.0, 1, 2])),
         "median_grad": jax.grad(lambda v: lax.top_k(v, 2)[0].sum())(jnp.array([3.0, 1.0, 2.0])),
     }
@@ -363,11 +412,23 @@ def polynomials_and_interpolation(ns):
 
     grid = jnp.meshgrid(x[:3], x[:2], sparse=True)
     return (
-        jnp.polyval(c, x), jnp.polyfit(x, jnp.polyval(c, x), 2), jnp.sort(jnp.roots(c).real),
-        chebyshev(c, x), jax.vmap(jax.grad(chebyshev, 1), (None, 0))(c, x), grid,
-        jnp.interp(jnp.array([-2.0, 0.1, 2.0]), x, x**2, left=-1.0), jnp.vander(x[:3], 3),
+        jnp.polyval(c, x),
+        jnp.polyfit(x, jnp.polyval(c, x), 2),
+        jnp.sort(jnp.roots(c).real),
+        chebyshev(c, x),
+        jax.vmap(jax.grad(chebyshev, 1), (None, 0))(c, x),
+        grid,
+        jnp.interp(jnp.array([-2.0, 0.1, 2.0]), x, x**2, left=-1.0),
+        jnp.vander(x[:3], 3),
         jax.scipy.ndimage.map_coordinates(jnp.outer(x, x), [x[:3] + 2, x[:3] + 3], order=1),
-        jnp.polymul(c, c), jnp.polyder(c), jnp.polyint(c), jnp.cumsum(x), jnp.logspace(0, 2, 3),
-        jnp.geomspace(1, 8, 4), jnp.kron(jnp.eye(2), x[:2]), jnp.tensordot(jnp.ones((2, 3)), c, 1),
-        jnp.select([x < -0.5, x < 0.5], [x, x**2], 7.0), jnp.piecewise(x, [x < 0], [0.0, jnp.exp]),
+        jnp.polymul(c, c),
+        jnp.polyder(c),
+        jnp.polyint(c),
+        jnp.cumsum(x),
+        jnp.logspace(0, 2, 3),
+        jnp.geomspace(1, 8, 4),
+        jnp.kron(jnp.eye(2), x[:2]),
+        jnp.tensordot(jnp.ones((2, 3)), c, 1),
+        jnp.select([x < -0.5, x < 0.5], [x, x**2], 7.0),
+        jnp.piecewise(x, [x < 0], [0.0, jnp.exp]),
     )

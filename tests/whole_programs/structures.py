@@ -60,37 +60,62 @@ def registered_classes(ns):
     special = tu.tree_map_with_path(lambda p, v: tu.keystr(p), {"k": [Special(1), (2, 3)]})
     moved = jax.tree.map(lambda a, b: a - b, layer, g)
     return (
-        g.w, g.b, g.name, moved(x), stats.mean, stats.kind, pair.left, pair.right.left,
-        pair.right.right is None, special["k"][0].x, special["k"][1],
-        str(ns.tree.structure(pair)), len(ns.tree.leaves(layer)), str(ns.tree.structure(stats)),
+        g.w,
+        g.b,
+        g.name,
+        moved(x),
+        stats.mean,
+        stats.kind,
+        pair.left,
+        pair.right.left,
+        pair.right.right is None,
+        special["k"][0].x,
+        special["k"][1],
+        str(ns.tree.structure(pair)),
+        len(ns.tree.leaves(layer)),
+        str(ns.tree.structure(stats)),
     )
 
 
 @program()
 def tree_utilities(ns):
-    jax, jnp, tu, tree = ns.jax, ns.jnp, ns.tree_util, ns.tree
+    jnp, tu, tree = ns.jnp, ns.tree_util, ns.tree
     t = {"b": [1, (2.0, None)], "a": {"z": jnp.ones(2), "y": np.arange(3)}}
     leaves, treedef = tree.flatten(t)
     paths, _ = tu.tree_flatten_with_path(t)
     ordered = collections.OrderedDict([("z", 1), ("a", 2)])
     default = collections.defaultdict(int, {"q": 5})
     return {
-        "leaves": leaves, "def": str(treedef), "n": treedef.num_leaves, "repr": repr(treedef),
-        "paths": [tu.keystr(p) for p, _ in paths], "kinds": [type(k).__name__ for k in paths[0][0]],
+        "leaves": leaves,
+        "def": str(treedef),
+        "n": treedef.num_leaves,
+        "repr": repr(treedef),
+        "paths": [tu.keystr(p) for p, _ in paths],
+        "kinds": [type(k).__name__ for k in paths[0][0]],
         "simple": [tu.keystr(p, simple=True, separator="/") for p, _ in paths],
-        "back": tree.unflatten(treedef, leaves), "same": treedef == tree.structure(t),
-        "all": tree.all({"a": True, "b": [1, 0]}), "reduce": tree.reduce(lambda a, b: a + b, [1, [2]]),
-        "init": tree.reduce(lambda a, b: a + b, {}, 10), "ordered": tree.leaves(ordered),
-        "ordered_def": str(tree.structure(ordered)), "default_def": str(tree.structure(default)),
+        "back": tree.unflatten(treedef, leaves),
+        "same": treedef == tree.structure(t),
+        "all": tree.all({"a": True, "b": [1, 0]}),
+        "reduce": tree.reduce(lambda a, b: a + b, [1, [2]]),
+        "init": tree.reduce(lambda a, b: a + b, {}, 10),
+        "ordered": tree.leaves(ordered),
+        "ordered_def": str(tree.structure(ordered)),
+        "default_def": str(tree.structure(default)),
         "none_leaf": tree.leaves(t, is_leaf=lambda x: x is None),
-        "transpose": tree.transpose(tree.structure([0, 0]), tree.structure({"a": 0, "b": 0}),
-                                    [{"a": 1, "b": 2}, {"a": 3, "b": 4}]),
+        "transpose": tree.transpose(
+            tree.structure([0, 0]),
+            tree.structure({"a": 0, "b": 0}),
+            [{"a": 1, "b": 2}, {"a": 3, "b": 4}],
+        ),
         "map_rest": tree.map(lambda x, r: (x, r), [1, 2], [{"k": 1}, [5]]),
-        "mismatch": [caught(tree.map, lambda a, b: a, [1], [1, 2]),
-                     caught(tree.map, lambda a, b: a, {"a": 1}, {"b": 1}),
-                     caught(tree.unflatten, treedef, [1])],
+        "mismatch": [
+            caught(tree.map, lambda a, b: a, [1], [1, 2]),
+            caught(tree.map, lambda a, b: a, {"a": 1}, {"b": 1}),
+            caught(tree.unflatten, treedef, [1]),
+        ],
         "leaf": [tu.tree_leaves(None), tu.tree_leaves(3), tu.all_leaves([1, 2])],
-        "children": [str(c) for c in treedef.children()], "count": tu.treedef_tuple((treedef,)) == treedef,
+        "children": [str(c) for c in treedef.children()],
+        "count": tu.treedef_tuple((treedef,)) == treedef,
         "partial": tu.Partial(lambda a, b: a * b, 3.0)(2.0),
         "partial_leaves": tu.tree_leaves(tu.Partial(jnp.add, jnp.ones(2))),
         "raveled": ns.flatten_util.ravel_pytree({"a": jnp.arange(2), "b": jnp.ones((2, 1))})[0],
@@ -111,8 +136,16 @@ def jit_arguments(ns):
         return y.sum() if mode == "sum" else y.mean()
 
     x = jnp.arange(4.0)
-    calls = [f(x), f(x, 3), f(x, n=3), f(x, mode="mean"), f(x, extra={"e": 1.0}), f(x),
-             f(x, extra={"e": jnp.ones(4)}), f(x.astype(int))]
+    calls = [
+        f(x),
+        f(x, 3),
+        f(x, n=3),
+        f(x, mode="mean"),
+        f(x, extra={"e": 1.0}),
+        f(x),
+        f(x, extra={"e": jnp.ones(4)}),
+        f(x.astype(int)),
+    ]
 
     class Model:
         def __init__(self, scale):
@@ -142,11 +175,19 @@ def jit_arguments(ns):
         return {"n": x.shape[0], "args": args, "kw": kwargs, "d": x.ndim, "f": 1.5}
 
     return (
-        calls, traces, methods, outer(x), shapes(x, 1, 2.0, b=3, a=np.int8(1)),
-        caught(f, x, n=jnp.array(2)), caught(jax.jit(lambda x: 1 if x > 0 else 2), 1.0),
-        caught(jax.jit(lambda x: np.asarray(x)), 1.0), caught(jax.jit(lambda x: "a"), 1.0),
-        caught(jax.jit(lambda x: jnp.zeros(x)), 3), caught(jax.jit(lambda x: x[x > 0]), x),
-        f.lower(x).out_info.shape if hasattr(f, "lower") else None, f.__name__,
+        calls,
+        traces,
+        methods,
+        outer(x),
+        shapes(x, 1, 2.0, b=3, a=np.int8(1)),
+        caught(f, x, n=jnp.array(2)),
+        caught(jax.jit(lambda x: 1 if x > 0 else 2), 1.0),
+        caught(jax.jit(lambda x: np.asarray(x)), 1.0),
+        caught(jax.jit(lambda x: "a"), 1.0),
+        caught(jax.jit(lambda x: jnp.zeros(x)), 3),
+        caught(jax.jit(lambda x: x[x > 0]), x),
+        f.lower(x).out_info.shape if hasattr(f, "lower") else None,
+        f.__name__,
     )
 
 
@@ -192,21 +233,35 @@ def shape_inference_init(ns):
     def init(key, x):
         k1, k2 = ns.random.split(key)
         h = jnp.zeros((x.shape[0], 1000))
-        return {"w": ns.random.normal(k1, (x.shape[1], 1000), jnp.bfloat16), "h": h,
-                "b": jnp.zeros(x.shape[1], int), "key": k2, "n": 3}
+        return {
+            "w": ns.random.normal(k1, (x.shape[1], 1000), jnp.bfloat16),
+            "h": h,
+            "b": jnp.zeros(x.shape[1], int),
+            "key": k2,
+            "n": 3,
+        }
 
     spec = jax.ShapeDtypeStruct((8, 4), jnp.float32)
     key = ns.random.key(0)
     out = jax.eval_shape(init, key, spec)
     described = ns.tree.map(lambda s: f"{s.shape} {s.dtype} {s.weak_type}", out)
-    scanned = jax.eval_shape(lambda x: jax.lax.scan(lambda c, v: (c + v.sum(), v * 2), 0.0, x), spec)
+    scanned = jax.eval_shape(
+        lambda x: jax.lax.scan(lambda c, v: (c + v.sum(), v * 2), 0.0, x), spec
+    )
     grads = jax.eval_shape(jax.grad(lambda w: (w**2).sum()), jnp.ones((3, 2), jnp.float16))
-    zeros = ns.tree.map(lambda s: jnp.zeros(s.shape, s.dtype),
-                        {k: out[k] for k in ("w", "b")})
+    zeros = ns.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), {k: out[k] for k in ("w", "b")})
     huge = jax.eval_shape(lambda: jnp.zeros((10**5, 10**6)).sum(axis=0))
     return (
-        described, [str(s) for s in ns.tree.leaves(scanned)], str(grads), zeros, huge.shape, repr(spec),
-        spec == jax.ShapeDtypeStruct((8, 4), "float32"), spec.size, spec.ndim, len(spec),
+        described,
+        [str(s) for s in ns.tree.leaves(scanned)],
+        str(grads),
+        zeros,
+        huge.shape,
+        repr(spec),
+        spec == jax.ShapeDtypeStruct((8, 4), "float32"),
+        spec.size,
+        spec.ndim,
+        len(spec),
         caught(jax.eval_shape, lambda a: a @ jnp.ones(3), spec),
     )
 
@@ -236,9 +291,16 @@ def counting_equations(ns):
     closed2, shape = jax.make_jaxpr(lambda x: {"a": x + 1}, return_shape=True)(jnp.ones(2))
     evaluated = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, jnp.ones((2, 3)), jnp.float32(2.0))
     return (
-        dict(names(closed.jaxpr)), [str(a) for a in closed.in_avals], len(closed.jaxpr.outvars),
-        [str(a) for a in closed.out_avals], dict(names(scan.jaxpr)), dict(names(cond.jaxpr)),
-        shape["a"].shape, evaluated, len(closed2.eqns), len(closed.consts),
+        dict(names(closed.jaxpr)),
+        [str(a) for a in closed.in_avals],
+        len(closed.jaxpr.outvars),
+        [str(a) for a in closed.out_avals],
+        dict(names(scan.jaxpr)),
+        dict(names(cond.jaxpr)),
+        shape["a"].shape,
+        evaluated,
+        len(closed2.eqns),
+        len(closed.consts),
         [str(v.aval) for v in closed.jaxpr.invars],
     )
 

@@ -22,8 +22,9 @@ class BatchTracer(Tracer):
     """One example of a batch, as far as its function can tell."""
 
     __slots__ = ("value", "dim")
+    _trace: BatchTrace
 
-    def __init__(self, trace: Trace, value: Any, dim: int):
+    def __init__(self, trace: BatchTrace, value: Any, dim: int):
         self._trace, self.value, self.dim = trace, value, dim
 
     @property
@@ -46,9 +47,7 @@ class BatchTracer(Tracer):
         return self.value.ndim - 1
 
     def describe(self) -> str:
-        trace = self._trace
-        assert isinstance(trace, BatchTrace)
-        return f"\n  it is one example of a batch of {trace.axis[1]} that vmap maps over"
+        return f"\n  it is one example of a batch of {self._trace.axis[1]} that vmap maps over"
 
 
 class BatchTrace(Trace):
