@@ -410,7 +410,7 @@ def polynomials_and_interpolation(ns):
         (b1, b2), _ = jax.lax.scan(step, (zero, zero), coefficients[:0:-1])
         return coefficients[0] + x * b1 - b2
 
-    grid = jnp.meshgrid(x[:3], x[:2], sparse=True)
+    grid = tuple(jnp.meshgrid(x[:3], x[:2], sparse=True))
     return (
         jnp.polyval(c, x),
         jnp.polyfit(x, jnp.polyval(c, x), 2),

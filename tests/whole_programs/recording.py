@@ -1,4 +1,4 @@
-"""What jax answers to each program, kept in `recorded.npz`, so that most runs need not compile it.
+"""What jax answers to each program, kept in `tests/golden`, so that most runs need not compile it.
 
 A program is recorded under the hash of its text: changing it makes the tests ask jax again.
 `python -m tests.whole_programs.recording` records what is missing and drops what is gone.
@@ -25,7 +25,7 @@ from tests.whole_programs import (  # noqa: F401
 )
 from tests.whole_programs.registry import PROGRAMS, Caught
 
-FILE = pathlib.Path(__file__).with_name("recorded.npz")
+FILE = pathlib.Path(__file__).parent.parent / "golden" / "whole_programs.npz"
 PARTS = ("lax", "random", "nn", "tree", "scipy", "tree_util", "ops", "image", "flatten_util")
 SCIPY = ("optimize", "signal", "stats", "ndimage", "linalg", "sparse.linalg", "special")
 

@@ -38,7 +38,9 @@ index_exp = np.index_exp
 s_ = np.s_
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+def meshgrid(
+    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Any, ...]:
     """Coordinate arrays of the grid spanned by one-dimensional arrays."""
     if not copy:
         raise ValueError("jax.numpy.meshgrid only supports copy=True" + here())
@@ -63,7 +65,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     shapes = (
         tuple(n if i == p or not sparse else 1 for i, n in enumerate(sizes)) for p in place
     )
-    return [lax.broadcast_in_dim(x, s, (p,)) for x, s, p in zip(axes, shapes, place)]
+    return tuple(lax.broadcast_in_dim(x, s, (p,)) for x, s, p in zip(axes, shapes, place))
 
 
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:

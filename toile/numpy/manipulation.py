@@ -235,7 +235,7 @@ def broadcast_arrays(*args):
     """The arguments, each broadcast to their common shape."""
     xs = h.arrs("broadcast_arrays", *args)
     common = broadcast_shapes(*(x.shape for x in xs))
-    return [h.broadcast_to(x, common) for x in xs]
+    return tuple(h.broadcast_to(x, common) for x in xs)
 
 
 def _atleast(name, make, arys):
