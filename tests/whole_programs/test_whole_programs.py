@@ -1,8 +1,8 @@
 """Each whole program on both libraries: structures, dtypes, weak types, shapes and values agree.
 
 jax is the oracle, by its recorded answers or, for a sample of the programs, for those that have
-changed and for all with TOILE_TEST_ALL=1, asked again. Values agree to float32 roundoff, which a program may widen
-where it iterates. What jax raises can be caught with the same except clauses.
+changed and for all with TOILE_TEST_ALL=1, asked again. Values agree to float32 roundoff, which a
+program may widen where it iterates. What jax raises can be caught with the same except clauses.
 """
 
 import zlib
