@@ -8,45 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.remat import Remat
 from toile.engine.arrays import Array, as_array
-from toile.engine.avals import Aval, aval_of
-from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.avals import aval_of
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
+from toile.primitives.barriers import Name
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
-from toile.primitives.families import Linear
 from toile.staging.flattening import FlatFunction, name_of
 from toile.staging.jit import Static
-
-
-@dataclass(frozen=True)
-class Name(Linear):
-    """The operand, under a name that checkpoint policies can refer to."""
-
-    label: str
-
-    name = "name"
-
-    def infer(self, x: Aval) -> Aval:
-        return x
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return x
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        return ct
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-    def physical(self, x: Aval) -> Operation:
-        return self
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

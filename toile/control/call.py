@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval, Zero
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, execute, used_vars, without_dead_code
 from toile.primitives.families import bdim_at
 from toile.transforms.jvp import jvp_program
@@ -140,7 +140,3 @@ def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]
 def program_flops(program: Program) -> int:
     """Floating-point operations of a Program, from its operations' own counts."""
     return sum(e.op.flops(*(a.aval for a in e.ins)) for e in program.equations)
-
-
-def instantiate_list(xs: Sequence[Any]) -> list[Any]:
-    return [instantiate(x) for x in xs]

@@ -200,11 +200,6 @@ def instantiate(x: Any) -> Any:
     return x
 
 
-def zeros_like_aval(aval: Aval) -> Any:
-    """An array of zeros of an aval, through the current trace."""
-    return zeros_hook(aval)
-
-
 def _unfilled(aval: Aval) -> Any:
     raise RuntimeError("toile.primitives has not been imported" + here())
 

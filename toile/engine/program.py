@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray, as_array, raw_operand, wrap_aval
 from toile.engine.avals import Aval, aval_of
 from toile.engine.operation import Operation, infer_list
@@ -467,26 +464,3 @@ def execute(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
 def wrap_outputs(program: Program, raws: Sequence[Any]) -> list[Any]:
     """Arrays around the raw results of a Program."""
     return [wrap_aval(r, o.aval) for r, o in zip(raws, program.outputs, strict=True)]
-
-
-def is_key(aval: Aval) -> bool:
-    return dtypes.is_extended(aval.dtype)
-
-
-def identity_program(avals: Sequence[Aval]) -> Program:
-    """The Program that returns its inputs."""
-    inputs = [Var(a) for a in avals]
-    return Program(inputs, [], inputs, "identity")
-
-
-def strip_weak(avals: Sequence[Aval]) -> list[Aval]:
-    return [a.strip_weak_type() for a in avals]
-
-
-def literal(value: Any, dtype: Any, weak: bool = False) -> Literal:
-    """A rank-0 literal."""
-    return Literal(np.asarray(value, dtype), Aval((), dtype, weak))
-
-
-def avals_of(xs: Sequence[Any]) -> list[Aval]:
-    return [aval_of(x) for x in xs]

@@ -23,7 +23,7 @@ from toile.lax._operands import checked, dtypes_of, operand, operands, stretched
 from toile.primitives import bits, complexes, families, special
 from toile.primitives import elementwise as ops
 from toile.primitives import transcendental as curves
-from toile.primitives.families import ANY, FLOATING, NUMERIC, accepts_text
+from toile.primitives.families import FLOATING, NUMERIC, accepts_text
 
 __all__ = [
     "AccuracyMode", "RoundingMethod", "Tolerance", "abs", "acos", "acosh", "add", "asin", "asinh",
@@ -293,23 +293,7 @@ def _compare_keys(name: str, x: Any, y: Any) -> Any:
     return op(x, y)
 
 
-@dataclass(frozen=True)
-class _KeyComparison(bits.Eq):  # type: ignore[misc]
-    """x == y (or x != y) for random keys."""
-
-    equal: bool = True
-    accepts = ANY + "V"
-    name = "eq"
-
-    def physical(self, *avals: Any) -> Any:
-        return self
-
-    def eager(self, xp: Any, x: Any, y: Any) -> Any:
-        same = xp.equal(x, y).all(axis=-1)
-        return same if self.equal else ~same
-
-
-_KEY_COMPARISONS = {"eq": _KeyComparison(True), "ne": _KeyComparison(False)}
+_KEY_COMPARISONS = {"eq": bits.key_eq, "ne": bits.key_ne}
 
 # --------------------------------------------------------------------------------- transcendental
 

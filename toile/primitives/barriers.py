@@ -1,15 +1,17 @@
-"""Identities that stop something: derivatives at `StopGradient`.
+"""Identities that mean something to others: `StopGradient` to derivatives, `Name` to policies.
 
-May import the engine only.
+May import the engine and primitives.families.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
+from toile.primitives.families import Linear
 
 
 class StopGradient(Operation):
@@ -35,3 +37,27 @@ class StopGradient(Operation):
 
 
 stop_gradient = StopGradient()
+
+
+@dataclass(frozen=True)
+class Name(Linear):
+    """The operand, under a name that checkpoint policies can refer to."""
+
+    label: str
+
+    name = "name"
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ct
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+    def physical(self, x: Aval) -> Operation:
+        return self

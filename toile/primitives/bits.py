@@ -6,6 +6,7 @@ May import the engine and primitives.families.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,25 @@ class Clz(_Bits):
         return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
 
 
+@dataclass(frozen=True)
+class _KeyComparison(_Comparison):
+    """x == y (or x != y) for random keys."""
+
+    equal: bool = True
+    accepts = ANY + "V"
+    name = "eq"
+
+    def physical(self, *avals: Any) -> Any:
+        return self
+
+    def eager(self, xp: Any, x: Any, y: Any) -> Any:
+        same = xp.equal(x, y).all(axis=-1)
+        return same if self.equal else ~same
+
+
 eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
 and_, or_, xor, not_ = And(), Or(), Xor(), Not()
 shift_left, shift_right_logical = ShiftLeft(), ShiftRightLogical()
 shift_right_arithmetic = ShiftRightArithmetic()
 population_count, clz = PopulationCount(), Clz()
+key_eq, key_ne = _KeyComparison(True), _KeyComparison(False)

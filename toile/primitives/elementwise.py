@@ -42,10 +42,6 @@ from toile.primitives.families import (
 _BOOL = np.dtype(bool)
 
 
-def half_like(x: Any) -> Any:
-    return full_like(x, 0.5)
-
-
 class Div(Elementwise):
     """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
 
@@ -243,11 +239,7 @@ class Sign(Elementwise):
             return out, Zero(out)
         # d(x/|x|) = i * sign(x) * Im(dx * conj(sign x)) / |x|
         turn = div(imag(mul(dx, conj(out))), abs_(x))
-        return out, mul(out, complex_(full_like_real(turn, 0), turn))
-
-
-def full_like_real(x: Any, value: Any) -> Any:
-    return _like(x, value)
+        return out, mul(out, complex_(_like(turn, 0), turn))
 
 
 class _Step(Elementwise):

@@ -471,21 +471,11 @@ def bdim_at(x: Any, dim: Dim, size: int, to: int = 0) -> Any:
     return move_axis(x, dim, to)
 
 
-def expand_to(x: Any, rank: int) -> Any:
-    """Append size-1 axes until `x` has `rank` axes."""
-    return x if x.ndim == rank else reshape(x, (*x.shape, *[1] * (rank - x.ndim)))
-
-
 def sum_cotangents(a: Any, b: Any) -> Any:
     """Sum of two cotangents, either of which may be a symbolic zero."""
     if a.__class__ is Zero:
         return b
     return a if b.__class__ is Zero else add(a, b)
-
-
-def linear_mask(xs: Sequence[Any]) -> list[bool]:
-    """Which operands of a transpose rule are linear: those that arrive as avals."""
-    return [type(x) is Aval for x in xs]
 
 
 Thunk = Callable[[], Any]

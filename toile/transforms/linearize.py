@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.avals import Aval, Zero, aval_of
-from toile.engine.operation import Operation, infer_list, instantiate
+from toile.engine.operation import Operation, infer_list
 from toile.engine.program import (
     Equation,
     Literal,
@@ -346,18 +346,7 @@ class Forward(Operation):
         return self
 
 
-def run_linear(tape: Tape, tangents: Sequence[Any]) -> list[Any]:
-    """Apply a tape to tangents; the result has arrays of zeros where nothing arrives."""
-    env: dict[int, Any] = {x.slot: t for x, t in zip(tape.inputs, tangents, strict=True)}
-    for e in tape.entries:
-        args = [env[a.slot] if _on(tape, a) else a for a in e.args]
-        outs = e.op(*args)
-        for o, v in zip(e.outs, outs if e.op.multiple else [outs], strict=True):
-            env[o.slot] = v
-    return [env[o.slot] if _on(tape, o) else instantiate(o) for o in tape.outputs]
-
-
 __all__ = [
     "LinearTrace", "LinearTracer", "Split", "Tape", "Zero", "linearize_flat", "record_linear",
-    "run_linear", "split_program", "tape_to_program",
+    "split_program", "tape_to_program",
 ]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine.avals import Aval, Zero
-from toile.engine.operation import instantiate
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.tracing import state
 from toile.primitives.families import add
@@ -135,7 +134,3 @@ def _transpose_program(
     ]
     made = derive(run, avals, f"transpose_{program.name}")
     return made, nonzero
-
-
-def instantiate_all(xs: Sequence[Any]) -> list[Any]:
-    return [instantiate(x) for x in xs]
