@@ -7,15 +7,12 @@ numbers with the machine's name.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from benchmarks import timing
 
 WIDTH, LAYERS, BATCH, TENSORS = 64, 4, 32, 48
 
@@ -106,26 +103,6 @@ def adam_cases() -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(cases: dict[str, Callable[[], Any]], rounds: int, target: float) -> dict[str, list]:
-    """Seconds per call for each case and round, libraries taking turns within a round."""
-    counts = {}
-    for name, fun in cases.items():
-        fun()
-        fun()
-        started = time.perf_counter()
-        fun()
-        counts[name] = max(1, int(target / max(time.perf_counter() - started, 1e-7)))
-    found: dict[str, list] = {name: [] for name in cases}
-    for _ in range(rounds):
-        for name, fun in cases.items():
-            n = counts[name]
-            started = time.perf_counter()
-            for _ in range(n):
-                fun()
-            found[name].append((time.perf_counter() - started) / n)
-    return found
-
-
 GOALS = {
     "add 8x8": [("toile", "numpy", 3.0), ("toile", "torch", 1.0), ("toile", "jax", 1.0)],
     "mlp grad": [("toile", "torch", 1.5), ("toile", "jax", 0.2)],
@@ -133,44 +110,13 @@ GOALS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--target", type=float, default=0.03, help="seconds per case and round")
-    parser.add_argument("--json", help="write the numbers to this file")
-    args = parser.parse_args()
+def suites() -> dict[str, dict[str, Callable[[], Any]]]:
+    """The cases by title."""
     import torch
 
     torch.set_num_threads(1)
-    suites = {"add 8x8": add_cases(), "mlp grad": mlp_cases(), "adam 48": adam_cases()}
-    report: dict[str, Any] = {"machine": platform.machine(), "cpu": _cpu_name(),
-                              "python": platform.python_version(), "results": {}}
-    for title, cases in suites.items():
-        found = measure(cases, args.rounds, args.target)
-        medians = {name: statistics.median(ts) for name, ts in found.items()}
-        print(title + ": " + ", ".join(f"{n} {1e6 * t:.2f} us" for n, t in medians.items()))
-        ratios = {}
-        for a, b, goal in GOALS[title]:
-            # The ratio of each round is what a shared machine leaves intact.
-            ratio = statistics.median(x / y for x, y in zip(found[a], found[b], strict=True))
-            ratios[f"{a}/{b}"] = ratio
-            print(f"  {a}/{b} = {ratio:.3f} (goal <= {goal}) {'ok' if ratio <= goal else 'MISSED'}")
-        report["results"][title] = {"median_us": {n: 1e6 * t for n, t in medians.items()},
-                                    "ratios": ratios}
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(report, f, indent=1)
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo") as f:
-            wanted = ("model name", "cpu part")
-            lines = [x.split(":")[1].strip() for x in f if x.lower().startswith(wanted)]
-        return lines[0] if lines else platform.processor()
-    except OSError:
-        return platform.processor()
+    return {"add 8x8": add_cases(), "mlp grad": mlp_cases(), "adam 48": adam_cases()}
 
 
 if __name__ == "__main__":
-    main()
+    timing.main(__doc__, suites, GOALS)

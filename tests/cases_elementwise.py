@@ -160,7 +160,8 @@ PARTS = [
 ]
 FUNCTIONS = [
     unary(e.Log, np.log, P, INEXACT),
-    unary(t.Log1p, np.log1p, U, INEXACT),
+    unary(t.Log1p, np.log1p, U, INEXACT), unary(t.Log2, np.log2, P, INEXACT),
+    unary(t.OneMinusSquare, lambda x: 1 - x * x, U, INEXACT),
     unary(t.Atan, np.arctan, U, INEXACT),
     unary(t.Exp, np.exp, A, INEXACT), unary(t.Exp2, lambda x: 2.0**x, A, INEXACT),
     unary(t.Expm1, np.expm1, A, INEXACT),

@@ -102,15 +102,17 @@ _install(Array, _Tracer)
 _absent.install()
 
 _LAZY = (
-    *("ad_checkpoint", "core", "custom_batching", "custom_derivatives", "debug", "dlpack"),
-    *("distributed", "dtypes", "errors", "experimental", "flatten_util", "image", "monitoring"),
-    *("nn", "ops", "parallel", "profiler", "random", "ref", "scipy", "sharding", "stages"),
-    *("test_util", "typing", "version"),
+    *("ad_checkpoint", "configurations", "core", "cursor", "custom_batching"),
+    *("custom_derivatives", "debug", "distributed", "dlpack", "dtypes", "errors", "experimental"),
+    *("flatten_util", "ids", "image", "linen", "monitoring", "nn", "ops", "parallel", "profiler"),
+    *("random", "ref", "scipy", "sharding", "stages", "struct", "test_util", "traceback_util"),
+    *("traverse_util", "typing", "version"),
 )
 _FROM = {
     "sharding": (
         *("NamedSharding", "P", "make_mesh", "set_mesh", "reshard", "make_array_from_callback"),
         *("make_array_from_process_local_data", "make_array_from_single_device_arrays"),
+        *("get_abstract_mesh", "get_mesh", "use_abstract_mesh"),
     ),
     "parallel": ("pmap", "shard_map", "smap"),
     "ref": ("Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref"),

@@ -1,5 +1,77 @@
-"""checkpoint (remat), its policies, and names for values that policies refer to."""
+"""checkpoint (remat), its policies, names for values that policies refer to, and what is saved.
 
+`print_saved_residuals` records `vjp` of a function and says where each value that its cotangent
+function keeps comes from: an argument, a constant, or the output of an operation.
+"""
+
+import inspect
+
+from toile.api.autodiff import vjp
 from toile.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
+from toile.api.tracing import make_jaxpr
+from toile.control.call import Call
+from toile.engine.avals import aval_of
+from toile.engine.keypaths import keystr
+from toile.engine.program import Var
+from toile.engine.trees import flatten, flatten_with_path, unflatten
+from toile.primitives.barriers import Name
 
-__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
+__all__ = [
+    "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
+]
+
+
+def print_saved_residuals(f, *args, **kwargs):
+    """Print each value that differentiating `f` saves for the backward pass, and its origin."""
+    for aval, origin in _saved_residuals(f, args, kwargs):
+        print(f"{aval.str_short(short_dtypes=True)} {origin}")
+
+
+def _saved_residuals(f, args, kwargs):
+    leaves, tree = flatten((args, kwargs))
+
+    def of_leaves(*leaves):
+        args, kwargs = unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    program = make_jaxpr(lambda *xs: vjp(of_leaves, *xs)[1])(*leaves).program
+    names = _argument_names(f, args, kwargs)
+    inputs = program.inputs[len(program.inputs) - len(names) :]  # after the constants
+    origins = {v: f"from the argument {n}" for v, n in zip(inputs, names, strict=True)}
+    for equation in program.equations:
+        for out in equation.outs:
+            origins[out] = f"{_made_by(equation.op)} from {equation.source}"
+    kept = list(dict.fromkeys(v for v in program.outputs if isinstance(v, Var)))
+    order = {v: i for i, v in enumerate(origins)}
+    literals = [(aval_of(v), "from a literal") for v in program.outputs if not isinstance(v, Var)]
+    constants = [(v.aval, "from a constant") for v in kept if v not in origins]
+    made = sorted((v for v in kept if v in origins), key=order.__getitem__)
+    return [*literals, *constants, *((v.aval, origins[v]) for v in made)]
+
+
+def _made_by(op):
+    if isinstance(op, Name):
+        return f"named '{op.label}'"
+    if isinstance(op, Call):
+        return f"output of jitted function '{op.label}'"
+    return f"output of {op.name}"
+
+
+def _argument_names(f, args, kwargs):
+    """The leaves of the arguments by the names of the parameters: x, params['w']."""
+    try:
+        given = inspect.signature(f).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {}
+    positional = [n for n in given if n not in kwargs] or ["args"]
+    found = []
+    for path, _ in flatten_with_path((args, kwargs))[0]:
+        of_kwargs, key, rest = path[0].idx, path[1], path[2:]
+        if of_kwargs:
+            name = str(key.key)
+        elif key.idx < len(positional) and given:
+            name = positional[key.idx]
+        else:
+            name = f"args[{key.idx}]"
+        found.append(name + keystr(rest))
+    return found

@@ -54,6 +54,8 @@ lib.vmap(lambda a: a @ m.T)(m)|lib.vmap(jnp.matmul, in_axes=(0, None))(t, jnp.on
 
 @pytest.mark.parametrize("case", [c for line in CASES.strip().split("\n") for c in line.split("|")])
 def test_as_jax(case):
+    if case.startswith("jnp.cross(x[:2]") and jax.__version_info__ >= (0, 12):
+        pytest.skip("vectors of two elements are refused since 0.12; toile takes them")
     check(case)
 
 

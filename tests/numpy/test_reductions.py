@@ -67,6 +67,8 @@ def test_operands(name):
     for operand in OPERANDS:
         if "arg" in name and operand == "c":
             continue  # refused by both, by the oracle only once it compiles
+        if (name, operand) == ("nanmedian", "o") and jax.__version_info__ < (0, 11):
+            continue  # an IndexError there, NaN since
         check(f"jnp.{name}({operand})", values=operand in VALUED)
 
 

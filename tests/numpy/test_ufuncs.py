@@ -70,9 +70,19 @@ jnp.lcm(jnp.asarray([4, 0, -6]), 4)
 """.replace("\n", "|").split("|")
 
 
+# What newer versions of jax changed: log2 and hypot keep weak types, sinc is 0 at infinity.
+CHANGED = {
+    (0, 11): ["log2(w)", "log2(k)", "log2(2)", "log2(0.5)", "log2(True)", "log2(1j)", "sinc(z)"],
+    (0, 12): ["hypot(w, i)", "hypot(i, 2.5)", "hypot(b, 1)"],
+}
+OUTDATED = {c for v, cases in CHANGED.items() if jax.__version_info__ < v for c in cases}
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
     for operand in OPERANDS:
+        if f"{name}({operand})" in OUTDATED:
+            continue
         values = operand in VALUED and not (name in FLUSHED and operand == "z")
         check(f"jnp.{name}({operand})", values=values)
 
@@ -82,6 +92,8 @@ def test_binary(name):
     for a, b in PAIRS:
         if name in ("gcd", "lcm") and (a, b) == ("b", "1"):
             continue  # the oracle's weak bit depends on which operand is the boolean
+        if f"{name}({a}, {b})" in OUTDATED:
+            continue
         # Integers raised to negative powers are undefined there; here they wrap.
         values = (a, b) in VALUED_PAIRS and not (name in ("pow", "power") and b == "i")
         check(f"jnp.{name}({a}, {b})", rtol=1e-4, values=values)

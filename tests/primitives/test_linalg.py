@@ -143,7 +143,8 @@ def compare_vmap(run, arrays, tol, size=3):
 def test_cholesky(shape, dtype):
     a = positive(shape, dtype)
     compare("cholesky", a, second=shape == (4, 4))
-    compare("cholesky", a, symmetrize_input=False)
+    if jax.__version_info__ >= (0, 11):  # older ones let tangents of the upper triangle through
+        compare("cholesky", a, symmetrize_input=False)
 
 
 def _plain(x):

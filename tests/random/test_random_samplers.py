@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import toile
-from tests.random.oracle import check_close, check_equal, x64
+from tests.random.oracle import OLD, check_close, check_equal, x64
 from toile import random
+from toile.random import _arguments
 
 N = 5001
 f4 = np.float32
@@ -25,6 +26,7 @@ TRANSFORMED = [
     ("triangular", (0.0, 0.3, 1.0, (N,))),
     ("double_sided_maxwell", (1.0, 2.0, (N,))),
 ]
+CANCELLING = {"double_sided_maxwell": 1.0}  # loc + scale x
 
 REJECTION = [
     ("gamma", (0.3, (N,))),
@@ -33,7 +35,7 @@ REJECTION = [
     ("loggamma", (0.3, (N,))),
     ("loggamma", (3.0, (N,))),
     ("beta", (0.5, 2.0, (N,))),
-    ("dirichlet", (f4([0.5, 1, 4]), (N,))),
+    ("dirichlet", (f4([0.5, 1, 4]), (1000,))),
     ("chisquare", (5.0, (N,))),
     ("f", (5.0, 7.0, (N,))),
     ("t", (4.0, (N,))),
@@ -71,27 +73,57 @@ def test_million_normals():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_narrow(name, dtype):
-    check_close(name, (N,), dtype, share=0.99)
+    check_close(name, (N,), dtype, share=0.99 if OLD and dtype == "float16" else 1.0)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_x64(name):
     with x64(True):
-        # A number near zero is the small difference of larger ones.
-        check_close(name, (N,), share=1.0 if name in ("normal", "exponential") else 0.995)
+        check_close(name, (N,), share=0.94 if OLD else 1.0)
         check_close(name, (N,), "float32")
 
 
 @pytest.mark.parametrize("case", TRANSFORMED, ids=identifier)
 def test_transformed(case):
-    # loc + scale x is near zero a small difference, where a last bit of x counts for many.
-    check_close(case[0], *case[1], seed=4, share=0.99 if "double" in case[0] else 1.0)
+    check_close(case[0], *case[1], seed=4, terms=CANCELLING.get(case[0]))
+
+
+@pytest.mark.parametrize("case", TRANSFORMED, ids=identifier)
+def test_transformed_x64(case):
+    with x64(True):
+        check_close(case[0], *case[1], seed=4, terms=CANCELLING.get(case[0]),
+                    share=0.94 if OLD else 1.0)
 
 
 @pytest.mark.parametrize("case", REJECTION, ids=identifier)
 def test_rejection(case):
-    # A last bit of log u / a, which XLA rounds differently by context, is many after exp.
-    check_close(case[0], *case[1], seed=4, share=0.99 if case[0] == "dirichlet" else 0.999)
+    check_close(case[0], *case[1], seed=4, share=0.999)
+
+
+@pytest.mark.parametrize("case", [c for c in REJECTION if np.size(c[1][0]) < 10], ids=identifier)
+def test_rejection_x64(case):
+    with x64(True):
+        check_close(case[0], *case[1], seed=4, share=0.91 if OLD else 0.999)
+
+
+def test_large_batches_of_dirichlet():
+    # For these jax leaves softmax and the logarithms before it to the YNNPACK library, whose log
+    # differs in the last bit; exp makes many of one. jax.nn.softmax(jax.random.loggamma(...)) is
+    # as far from its own dirichlet.
+    check_close("dirichlet", f4([0.5, 1, 4]), (N,), seed=4, share=0.99)
+
+
+def test_reciprocal_root_by_newton():
+    # The shape parameters of XLA's gamma numbers on x86-64, with the steps that its 1/sqrt(d) is
+    # from the quotient: seen in the share of numbers that agree.
+    a = f4([0.3, 1 / 3, 0.5, 2, 2.5, 3, 2 / 3])
+    d = np.where(a >= 1, a, a + f4(1)) - f4(1 / 3)
+    quotient = f4(1) / np.sqrt(d)
+    found = np.asarray(_arguments.rsqrt(toile.numpy.asarray(d), newton=True))
+    steps = found.view(np.int32) - quotient.view(np.int32)
+    np.testing.assert_array_equal(steps, [0, 0, 0, 0, 1, 1, -1])
+    plain = _arguments.rsqrt(toile.numpy.asarray(d), newton=False)
+    np.testing.assert_array_equal(plain, quotient)
 
 
 @pytest.mark.parametrize("mode", ["low", "high", "highest"])
@@ -105,7 +137,7 @@ def test_complex_normal():
 
 def test_truncated_normal_x64():
     with x64(True):
-        check_close("truncated_normal", -2.0, 2.0, (N,), share=0.99)
+        check_close("truncated_normal", -2.0, 2.0, (N,), share=0.94 if OLD else 1.0)
 
 
 @pytest.mark.parametrize("method", ["cholesky", "svd", "eigh"])

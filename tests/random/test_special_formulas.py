@@ -65,7 +65,10 @@ def test_unary(name):
     x = x.astype(np.float32)
     found = getattr(special, name)(np, x)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, getattr(lax, name)(x), rtol=2e-5, atol=2e-6)
+    expected = np.array(getattr(lax, name)(x))
+    if name == "digamma":
+        expected[x == 0] = -np.inf  # nan before jax 0.11
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["igamma", "igammac", "zeta", "polygamma"])
@@ -73,7 +76,9 @@ def test_binary_edges(name):
     a, x = (v.ravel() for v in np.meshgrid([0, -1, -2.5, np.nan, 1, 2, 3.7],
                                            [0, -1, -2, -0.5, np.inf, np.nan, 1, 2, 3.7]))
     a, x = a.astype(np.float32), x.astype(np.float32)
-    expected = np.asarray(getattr(lax, name)(a, x))
+    expected = np.array(getattr(lax, name)(a, x))
+    if name == "polygamma":
+        expected[(a == 0) & (x == 0)] = -np.inf  # nan before jax 0.11
     np.testing.assert_allclose(getattr(special, name)(np, a, x), expected, rtol=1e-5, atol=1e-6)
 
 

@@ -28,10 +28,12 @@ def la(name, *args, **kwargs):
     kwargs.setdefault("atol", 1e-5)
     return case(L + name, *args, **{"rtol64": 1e-9, **kwargs})
 
+# Before 0.11 the gradient of JAX had a part in the triangle that is not read.
+CHOLESKY = (0,) if jax.__version_info__ >= (0, 11) else ()
 
 CASES = [
-    la("cholesky", POS, grad=(0,)),
-    la("cholesky", POS, lower=True, grad=(0,)),
+    la("cholesky", POS, grad=CHOLESKY),
+    la("cholesky", POS, lower=True, grad=CHOLESKY),
     la("cholesky", HERMITIAN),
     la("cholesky", BATCH),
     la("cholesky", np.eye(3, dtype=np.int32)),

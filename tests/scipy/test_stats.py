@@ -15,7 +15,7 @@ F = np.float32
 RNG = np.random.RandomState(2)
 X = np.linspace(-1.9, 2.9, 9, dtype=F)
 P = np.linspace(0.1, 3.7, 9, dtype=F)
-U = np.linspace(0.05, 0.95, 9, dtype=F)
+U = np.linspace(0.05, 0.9, 9, dtype=F)  # without 1/2, where the slope of jax's cauchy.ppf is 0
 EDGE_U = np.array([-0.1, 0.0, 0.5, 1.0, 1.1, np.nan], F)
 K = np.arange(9).astype(F)
 
@@ -70,7 +70,9 @@ def _cases():
                 "betabinom",
             ):
                 yield case(path, *args, *moved, x64=(False,), **options)
-            if quantile and family != "norm":
+            # Before 0.12 cauchy.ppf went on outside [0, 1] and was finite at 0 and 1.
+            known = family != "cauchy" or jax.__version_info__ >= (0, 12)
+            if quantile and family != "norm" and known:
                 yield case(path, EDGE_U, *shapes, x64=(False,), **options)
 
 

@@ -398,7 +398,7 @@ def gradient_corner_cases(ns):
     return {
         "abs": g(jnp.abs)(0.0),
         "relu": g(jax.nn.relu)(0.0),
-        "max": g(jnp.maximum, argnums=(0, 1))(1.0, 1.0),
+        "max": g(jnp.maximum, argnums=(0, 1))(zero, zero),
         "sqrt": g(jnp.sqrt)(0.0),
         "safe": g(safe)(zero),
         "norm": g(jnp.linalg.norm)(jnp.zeros(2)),
@@ -421,7 +421,7 @@ def gradient_corner_cases(ns):
         "var": g(jnp.var)(jnp.arange(3.0)),
         "where3": g(lambda x: jnp.nan_to_num(x / 0.0))(1.0),
         "interp": g(lambda x: jnp.interp(x, jnp.arange(3.0), jnp.array([0.0, 2.0, 1.0])))(1.5),
-        "hypot": g(jnp.hypot)(3.0, 4.0),
+        "hypot": g(jnp.hypot)(jnp.float32(3.0), 4.0),
         "int_power": g(lambda x: x ** jnp.array(3))(2.0),
         "cond": g(lambda x: jax.lax.cond(x > 1, jnp.sin, jnp.cos, x))(1.0),
         "complex": g(lambda x: jnp.real(jnp.exp(1j * x)))(0.3),

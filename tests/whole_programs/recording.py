@@ -19,6 +19,8 @@ from tests.whole_programs import (  # noqa: F401
     corners,
     differentiation,
     inference,
+    models,
+    modules,
     networks,
     numerics,
     structures,
@@ -27,6 +29,7 @@ from tests.whole_programs.registry import PROGRAMS, Caught
 
 FILE = pathlib.Path(__file__).parent.parent / "golden" / "whole_programs.npz"
 PARTS = ("lax", "random", "nn", "tree", "scipy", "tree_util", "ops", "image", "flatten_util")
+FLAX = ("linen", "core", "struct", "traverse_util", "errors")
 SCIPY = ("optimize", "signal", "stats", "ndimage", "linalg", "sparse.linalg", "special")
 
 
@@ -36,7 +39,10 @@ def namespace(package):
     for part in SCIPY:
         load(f"scipy.{part}")
     load("experimental")
-    return types.SimpleNamespace(jax=package, jnp=load("numpy"), **{p: load(p) for p in PARTS})
+    flax = "flax" if package.__name__ == "jax" else package.__name__
+    of_flax = {name: importlib.import_module(f"{flax}.{name}") for name in FLAX}
+    parts = {name: load(name) for name in PARTS}
+    return types.SimpleNamespace(jax=package, jnp=load("numpy"), **parts, **of_flax)
 
 
 @dataclass

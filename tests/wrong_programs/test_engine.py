@@ -5,39 +5,16 @@ the operation it names, the operands it shows and a word of the fix; every messa
 the marked line and has at most 15 lines.
 """
 
-import inspect
-
 import numpy as np
 import pytest
 
 import toile
 import toile.numpy as jnp
+from tests.wrong_programs.table import Table, check
 from toile import errors, lax, nn, random
 
-CASES = []
-
-
-def wrong(kind, operation, *shown, fix):
-    """Add a program to the table; `shown` are texts of the message, mostly operands."""
-
-    def add(program):
-        CASES.append((program, kind, operation, shown, fix))
-        return program
-
-    return add
-
-
-def check(program, kind, operation, shown, fix):
-    with pytest.raises(kind) as caught:
-        program()
-    text = str(caught.value)
-    lines, first = inspect.getsourcelines(program)
-    line = first + next(i for i, s in enumerate(lines) if "# wrong" in s)
-    assert f"{__file__}:{line} " in text, f"line {line} is not in: {text}"
-    for part in (operation, fix, *shown):
-        assert part in text, f"{part!r} is not in: {text}"
-    assert len(text.splitlines()) <= 15, text
-    assert "Array(" not in text, f"values instead of shapes: {text}"
+TABLE = Table()
+wrong = TABLE.wrong
 
 
 def ones(*shape, dtype=jnp.float32):
@@ -645,10 +622,10 @@ def tree_map_structures():
     toile.tree.map(jnp.add, {"a": 1.0}, {"a": 1.0, "b": 2.0})  # wrong
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].__name__)
-def test_wrong_program(case):
-    check(*case)
+@pytest.mark.parametrize("program, kind, operation, shown, fix, where", TABLE)
+def test_wrong_program(program, kind, operation, shown, fix, where):
+    check(program, kind, operation, shown, fix, where)
 
 
 def test_enough_programs():
-    assert len(CASES) >= 40
+    assert len(TABLE) >= 40

@@ -17,10 +17,11 @@ import numpy as np
 from toile.api.tracing import closed_partial
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.engine import dtypes
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array, DeviceArray, as_array
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import instantiate
 from toile.engine.source import describe, here, message
+from toile.engine.tracing import state
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
@@ -68,16 +69,23 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     return zero if symbolic_zeros else instantiate(Zero(val))
 
 
-def _bound(fun: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Positional arguments, defaults and keywords resolved by the signature."""
+def _signature(fun: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        signature = inspect.signature(fun)
+        return inspect.signature(fun)
     except (TypeError, ValueError):
+        return None
+
+
+def _bound(
+    fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
+) -> tuple[Any, ...]:
+    """Positional arguments, defaults and keywords resolved by the signature."""
+    if signature is None:
         if kwargs:
             raise TypeError(
                 f"{name_of(fun)}: needed positional arguments, got keywords {sorted(kwargs)} and "
                 "no signature to resolve them with" + here()
-            ) from None
+            )
         return tuple(args)
     if not kwargs and len(args) == len(signature.parameters):
         return tuple(args)
@@ -111,6 +119,16 @@ class _Custom:
             names = list(inspect.signature(fun).parameters)
             nums = (*nums, *(names.index(n) for n in nondiff_argnames))
         self.nondiff_argnums = tuple(sorted(set(nums)))
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        return _signature(self.fun)
+
+    def _is_quick(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the function can be called as it is: nothing traces, only arrays are given."""
+        if state.trace is not None or kwargs or self.nondiff_argnums:
+            return False
+        return all(a.__class__ is DeviceArray for a in args)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -172,7 +190,10 @@ class custom_jvp(_Custom):
                 f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp "
                 f"(call it with the rule: f.defjvp(rule)){here()}"
             )
-        args = _bound(self.fun, args, kwargs)
+        if self._is_quick(args, kwargs):
+            out = self.fun(*args)
+            return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
+        args = _bound(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]
@@ -266,7 +287,10 @@ class custom_vjp(_Custom):
                 f"No VJP defined for custom_vjp function {name_of(self.fun)} using defvjp "
                 f"(give it both rules: f.defvjp(fwd, bwd)){here()}"
             )
-        args = _bound(self.fun, args, kwargs)
+        if self._is_quick(args, kwargs):
+            out = self.fun(*args)
+            return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
+        args = _bound(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]

@@ -200,7 +200,7 @@ class DeviceArray(ConcreteArray):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self._data.dtype.kind == "V":  # bfloat16 would arrive as two bytes without a meaning
+        if self._data.dtype.isbuiltin != 1:  # bfloat16 would arrive as bytes without a meaning
             raise AttributeError("__array_interface__")
         return self.__array__().__array_interface__
 

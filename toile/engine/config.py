@@ -9,12 +9,13 @@ Hooks in `on_change` are called as `hook(name)` after each change, on the thread
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from toile.engine.source import here
@@ -223,10 +224,17 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "persistent_cache_min_entry_size_bytes": (0, _integer),
     "persistent_cache_enable_xla_caches": ("xla_gpu_per_fusion_autotune_cache_dir", _text),
     "raise_persistent_cache_errors": (False, _boolean),
+    # Modules, under Flax's names.
+    "flax_filter_frames": (True, _boolean),
+    "flax_profile": (True, _boolean),
+    "flax_use_orbax_checkpointing": (True, _boolean),
+    "flax_preserve_adopted_names": (False, _boolean),
+    "flax_return_frozendict": (False, _boolean),
+    "flax_fix_rng_separator": (False, _boolean),
 }
 
-# JAX spells these without its prefix.
-_UNPREFIXED = frozenset({"check_vma", "eager_constant_folding"})
+# These are spelt without the prefix `jax_`: two of JAX's, Flax's, and those that programs define.
+_UNPREFIXED = {"check_vma", "eager_constant_folding", *(n for n in _TABLE if n[:5] == "flax_")}
 _ALIASES = {"x64_enabled": "enable_x64", "checking_leaks": "check_tracer_leaks"}
 _GUARD_DIRECTIONS = ("host_to_device", "device_to_device", "device_to_host")
 
@@ -239,6 +247,7 @@ TRACE_FLAGS = (
     *("disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_static_indices"),
     *("error_checking_behavior_nan", "error_checking_behavior_divide"),
     *("error_checking_behavior_oob", "disable_most_optimizations", "contexts"),
+    *("flax_fix_rng_separator", "flax_preserve_adopted_names", "flax_return_frozendict"),
 )
 _read_trace_flags = operator.attrgetter(*TRACE_FLAGS)
 
@@ -271,15 +280,23 @@ def x64_enabled() -> bool:
     return flags.enable_x64
 
 
+class UnknownOption(AttributeError, LookupError):
+    """There is no flag of that name; JAX raises the one error for it, Flax the other."""
+
+
 def _short_name(name: str) -> str:
-    """The table's name of a flag given with or without `jax_`/`toile_`; AttributeError if none."""
+    """The table's name of a flag given with or without `jax_`/`toile_`; UnknownOption if none."""
     short = name.removeprefix("jax_").removeprefix("toile_")
     short = _ALIASES.get(short, short)
     if short in _TABLE:
         return short
     near = difflib.get_close_matches(short, _TABLE, n=1)
-    hint = f"did you mean {'jax_' + near[0]!r}?" if near else "see toile.config.values"
-    raise AttributeError(f"Unrecognized config option: {name} ({hint}){here()}")
+    hint = f"did you mean {_public_name(near[0])!r}?" if near else "see toile.config.values"
+    raise UnknownOption(f"Unrecognized config option: {name} ({hint}){here()}")
+
+
+def _public_name(short: str) -> str:
+    return short if short in _UNPREFIXED else f"jax_{short}"
 
 
 def _changed(name: str) -> None:
@@ -297,9 +314,11 @@ def _covered(name: str) -> tuple[str, ...]:
 
 
 def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
-    """The default of a flag after the variables TOILE_X and JAX_X, the first one found."""
+    """The default of a flag after the variables TOILE_X and JAX_X or FLAX_X, the first found."""
     default, parser = _TABLE[short]
-    variables = [f"TOILE_{short.upper()}", f"JAX_{short.upper()}"]
+    upper = short.upper()
+    variables = [f"TOILE_{upper.removeprefix('FLAX_')}"]
+    variables.append(upper if short.startswith("flax_") else f"JAX_{upper}")
     if short == "num_cpu_devices":
         variables.insert(0, "TOILE_CPU_DEVICES")
     for variable in variables:
@@ -326,12 +345,21 @@ for _name in _TABLE:
     setattr(_Flags, _name, _environment_value(_name, os.environ))
 
 
+def define(name: str, default: Any, parser: Parser) -> None:
+    """Add a flag under the name it has everywhere; RuntimeError if there is one."""
+    if name in _TABLE:
+        raise RuntimeError(f"Config option {name} already defined{here()}")
+    _TABLE[name] = (default, parser)
+    _UNPREFIXED.add(name)
+    setattr(_Flags, name, default)
+
+
 class Config:
     """The public configuration object: JAX's flag names, with or without the `jax_` prefix."""
 
-    def update(self, name: str, value: Any) -> None:
-        """Set the process-wide value of flag `name`."""
-        short = _short_name(name)
+    def update(self, name: Any, value: Any) -> None:
+        """Set the process-wide value of the flag `name`, or of one given as its holder."""
+        short = _short_name(name if isinstance(name, str) else name.name)
         value = _TABLE[short][1](short, value)
         for each in _covered(short):
             setattr(_Flags, each, value)
@@ -341,10 +369,20 @@ class Config:
         """The value of flag `name` in force on this thread."""
         return getattr(flags, _short_name(name))
 
+    @contextlib.contextmanager
+    def temp_flip_flag(self, var_name: str, var_value: bool) -> Iterator[None]:
+        """Give the flag `flax_<var_name>` another value in every thread for a while."""
+        before = self.read(f"flax_{var_name}")
+        self.update(f"flax_{var_name}", var_value)
+        try:
+            yield
+        finally:
+            self.update(f"flax_{var_name}", before)
+
     @property
     def values(self) -> dict[str, Any]:
-        """All flags under JAX's names with their values on this thread."""
-        return {n if n in _UNPREFIXED else f"jax_{n}": getattr(flags, n) for n in _TABLE}
+        """All flags under JAX's and Flax's names with their values on this thread."""
+        return {_public_name(n): getattr(flags, n) for n in _TABLE}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -413,7 +451,7 @@ class State:
     """One flag as a callable: `state(value)` is a context manager, `state.value` reads it."""
 
     def __init__(self, name: str) -> None:
-        self.name = name if name in _UNPREFIXED else f"jax_{name}"
+        self.name = _public_name(name)
         self.__name__ = name
         self.__doc__ = f"Context manager and decorator for the `{self.name}` option."
 

@@ -81,6 +81,13 @@ def user_source(depth: int = 1) -> Source | None:
     return None
 
 
+def _no_module() -> str:
+    return ""
+
+
+module_path = _no_module  # the module that runs, for errors; set by `toile.linen`
+
+
 def here() -> str:
     """For errors: the call of toile with its operands, and the user's line with its text."""
     frame: FrameType | None = sys._getframe(1)
@@ -88,7 +95,7 @@ def here() -> str:
     while frame is not None and is_internal(frame.f_code):
         inside.append(frame)
         frame = frame.f_back
-    call = _call(inside)
+    call = module_path() + _call(inside)
     if frame is None:
         return call
     found = Source(frame.f_code, frame.f_lasti)
@@ -183,10 +190,12 @@ def describe(value: Any, depth: int = 0) -> str:
         return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
     except Exception:
         pass
-    if isinstance(value, dict) and depth < 3:
+    if isinstance(value, (dict, list, tuple)) and depth >= 3:
+        return "{...}" if isinstance(value, dict) else "(...)"
+    if isinstance(value, dict):
         items = list(value.items())[:_ITEMS]
         return _listed("{}", [f"{k!r}: {describe(v, depth + 1)}" for k, v in items], len(value))
-    if isinstance(value, (list, tuple)) and depth < 3:
+    if isinstance(value, (list, tuple)):
         brackets = "[]" if isinstance(value, list) else "()"
         return _listed(brackets, [describe(v, depth + 1) for v in value[:_ITEMS]], len(value))
     if callable(value):

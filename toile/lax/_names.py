@@ -80,6 +80,7 @@ shift_right_arithmetic_p = bits.shift_right_arithmetic
 population_count_p, clz_p = bits.population_count, bits.clz
 exp_p, exp2_p, expm1_p = curves.exp, curves.exp2, curves.expm1
 log_p, log1p_p, logistic_p = elementwise.log, curves.log1p, curves.logistic
+log2_p, one_minus_square_p = curves.log2, curves.one_minus_square
 sqrt_p, rsqrt_p, cbrt_p = curves.sqrt, curves.rsqrt, curves.cbrt
 sin_p, cos_p, tan_p = curves.sin, curves.cos, curves.tan
 asin_p, acos_p, atan_p, atan2_p = curves.asin, curves.acos, curves.atan, curves.atan2

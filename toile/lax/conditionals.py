@@ -124,9 +124,10 @@ def _branched(
     xs, _ = flat_arrays(tuple(operands))
     in_tree = structure(tuple(operands))
     avals = [aval_of(x) for x in xs]
-    staged = [stage(b, in_tree, avals) for b in branches]
+    order = (1, 0) if what == "cond" else tuple(range(len(branches)))  # of cond: the one for True
+    found = {i: stage(branches[i], in_tree, avals) for i in order}
+    staged = [found[i] for i in range(len(branches))]
     first = staged[0]
-    order = (1, 0) if what == "cond" else tuple(range(len(staged)))
     lead = staged[order[0]]
     for i in order[1:]:
         pair = (f"{names[order[0]]} output", f"{names[i]} output")

@@ -206,6 +206,8 @@ def _dot_plan(
     if x.dtype != y.dtype and _fineness(x.dtype) == _fineness(y.dtype):
         raise shape_error(name, "operands of equal dtypes", [x, y])
     wanted = _result_dtype(name, x, y, common, preferred)
+    if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in "fc":
+        common = wanted  # float8_e5m2 has not the digits of float8_e4m3fn
     out = "".join((*batch, *kept[0], *kept[1]))
     op = dot_operation("".join(lhs), "".join(rhs), out, wanted, precision)
     op.infer(Aval(x.shape, common), Aval(y.shape, common))

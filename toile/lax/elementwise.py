@@ -31,10 +31,11 @@ __all__ = [
     "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh",
     "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
     "igamma", "igamma_grad_a", "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log",
-    "log1p", "logistic", "lt", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter", "polygamma",
-    "population_count", "pow", "random_gamma_grad", "real", "reciprocal", "rem", "round", "rsqrt",
-    "select", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
-    "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh", "zeta",
+    "log1p", "log2", "logistic", "lt", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter",
+    "one_minus_square", "polygamma", "population_count", "pow", "random_gamma_grad", "real",
+    "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub",
+    "tan", "tanh", "zeta",
 ]  # fmt: skip
 
 # What lax accepts where an operation itself accepts more.
@@ -302,6 +303,7 @@ exp2 = _accurate("exp2", curves.exp2)
 expm1 = _accurate("expm1", curves.expm1)
 log = _accurate("log", ops.log)
 log1p = _accurate("log1p", curves.log1p)
+log2 = _accurate("log2", curves.log2)
 logistic = _accurate("logistic", curves.logistic)
 sqrt = _accurate("sqrt", curves.sqrt)
 rsqrt = _accurate("rsqrt", curves.rsqrt)
@@ -319,11 +321,12 @@ asinh = _unary("asinh", curves.asinh)
 acosh = _unary("acosh", curves.acosh)
 atanh = _unary("atanh", curves.atanh)
 atan2 = _binary("atan2", curves.atan2)
+one_minus_square = _unary("one_minus_square", curves.one_minus_square)
 
 # ------------------------------------------------------------------------------ special functions
 
 erf = _unary("erf", special.erf)
-erfc = _unary("erfc", special.erfc)
+erfc = _accurate("erfc", special.erfc)
 erf_inv = _unary("erf_inv", special.erf_inv)
 lgamma = _unary("lgamma", special.lgamma)
 digamma = _unary("digamma", special.digamma)

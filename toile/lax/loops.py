@@ -201,13 +201,14 @@ def while_loop(
     carry, tree = flat_arrays(init_val)
     in_tree = structure((init_val,))
     avals = [aval_of(c) for c in carry]
+    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
     body, body_consts, out_tree = stage(body_fun, in_tree, avals)
     if out_tree == tree:
         promoted = agree_on_weak(avals, body.out_avals)
         if promoted is not None:
             avals = promoted
+            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
             body, body_consts, out_tree = stage(body_fun, in_tree, avals)
-    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
     _check_condition(cond, cond_tree, cond_fun)
     check_same_structure("while_loop", tree, out_tree,
                          ("body_fun input", "body_fun output"))

@@ -10,7 +10,7 @@ import enum
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ from toile.primitives.shapes import optimization_barrier as _barrier
 
 __all__ = [
     "RandomAlgorithm", "Token", "after_all", "composite", "create_token", "dce_sink",
-    "optimization_barrier", "rng_bit_generator", "rng_uniform", "stage", "stop_gradient",
-    "with_sharding_constraint",
+    "optimization_barrier", "polynomial", "rng_bit_generator", "rng_uniform", "stage",
+    "stop_gradient", "with_sharding_constraint",
 ]  # fmt: skip
 
 
@@ -45,6 +45,33 @@ def _stopped(x: Any) -> Any:
     if not dtypes.is_inexact(a.dtype):
         return x
     return a if state.trace is None else _stop_gradient(a)
+
+
+def polynomial(x: Any, coeffs: Sequence[Any], *, unroll: int | None = None) -> Any:
+    """The sum of coeffs[k] x**k, by Horner's rule; `unroll` changes nothing here.
+
+    >>> import toile.lax as lax
+    >>> lax.polynomial(3.0, [1.0, 5.0, 2.0])
+    Array(34., dtype=float32, weak_type=True)
+    """
+    x = operand("polynomial", x)
+    if not len(coeffs):
+        return shapes.full_like(x, 0)
+    terms = [_coefficient(c, x) for c in coeffs]
+    total = terms.pop()
+    if not terms:
+        shape = np.broadcast_shapes(x.shape, total.shape)
+        return shapes.broadcast_in_dim(
+            total, shape, range(len(shape) - total.ndim, len(shape)))
+    for c in reversed(terms):
+        total = elementwise.add(elementwise.mul(total, x), c)
+    return total
+
+
+def _coefficient(c: Any, x: Any) -> Any:
+    if not isinstance(c, Array) and np.ndim(c) == 0:
+        return DeviceArray(np.asarray(c, x.dtype), x.weak_type)
+    return convert_element_type(c, x.dtype)
 
 
 def optimization_barrier(operand: Any, /) -> Any:

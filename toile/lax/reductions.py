@@ -49,6 +49,20 @@ def _reduction(name: str, kind: Any) -> Callable[[Any, Sequence[int]], Any]:
         axes = axes_of(name, axes, x)
         return prepared(kind, (axes,), x.shape, x.dtype)(x)
 
+    return _named(fun, name, kind)
+
+
+def _placed(name: str, kind: Any) -> Callable[..., Any]:
+    """A reduction that takes `out_sharding`, which holds of itself on one device."""
+    reduce = _reduction(name, kind)
+
+    def fun(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
+        return reduce(operand, axes)
+
+    return _named(fun, name, kind)
+
+
+def _named(fun: Callable[..., Any], name: str, kind: Any) -> Callable[..., Any]:
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = kind.__doc__
     fun.__module__ = "toile.lax"
@@ -56,8 +70,8 @@ def _reduction(name: str, kind: Any) -> Callable[[Any, Sequence[int]], Any]:
 
 
 reduce_prod = _reduction("reduce_prod", reductions.ReduceProd)
-reduce_max = _reduction("reduce_max", reductions.ReduceMax)
-reduce_min = _reduction("reduce_min", reductions.ReduceMin)
+reduce_max = _placed("reduce_max", reductions.ReduceMax)
+reduce_min = _placed("reduce_min", reductions.ReduceMin)
 reduce_and = _reduction("reduce_and", reductions.ReduceAnd)
 reduce_or = _reduction("reduce_or", reductions.ReduceOr)
 reduce_xor = _reduction("reduce_xor", reductions.ReduceXor)

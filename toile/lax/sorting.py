@@ -42,8 +42,10 @@ def sort_key_val(
     return k, v
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
-    """The k largest elements along an axis, in descending order, and their places."""
+def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Any]:
+    """The k largest elements along an axis, in descending order, and their places.
+
+    Equal elements keep their order, also where `is_stable` does not ask for it."""
     x = _operand("top_k", operand)
     count = operator.index(k)
     if count < 0:

@@ -120,7 +120,7 @@ def standardize(
     return jnp.subtract(x, mean) * lax.rsqrt(variance + epsilon)
 
 
-def one_hot(x, num_classes, *, dtype=None, axis=-1):
+def one_hot(x, num_classes, *, dtype=None, axis=-1, out_sharding=None):
     """Indicator vectors of the indices `x` along a new axis; an index out of range gives 0."""
     num_classes = operator.index(num_classes)
     x = jnp.asarray(x)

@@ -30,6 +30,12 @@ class Initializer(Protocol):
         raise NotImplementedError
 
 
+def _gives_shape(init):
+    """Promise that init(key, shape, …) has that shape: parameters are then checked untraced."""
+    init.gives_shape = True
+    return init
+
+
 def _dtype(dtype):
     return default_float() if dtype is None else dtype
 
@@ -38,11 +44,13 @@ def _placed(x, out_sharding):
     return x if out_sharding is None else jnp.asarray(x, device=out_sharding)
 
 
+@_gives_shape
 def zeros(key, shape, dtype=None, out_sharding=None):
     """All zeros; the key is not used."""
     return _placed(jnp.zeros(shape, _dtype(dtype)), out_sharding)
 
 
+@_gives_shape
 def ones(key, shape, dtype=None, out_sharding=None):
     """All ones; the key is not used."""
     return _placed(jnp.ones(shape, _dtype(dtype)), out_sharding)
@@ -51,6 +59,7 @@ def ones(key, shape, dtype=None, out_sharding=None):
 def constant(value, dtype=None):
     """Initializer of arrays filled with `value`."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         return _placed(jnp.full(shape, value, dtype=_dtype(dtype)), out_sharding)
 
@@ -60,6 +69,7 @@ def constant(value, dtype=None):
 def uniform(scale=1e-2, dtype=None):
     """Initializer uniform on [0, scale)."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         return _placed(random.uniform(key, shape, dtype) * jnp.array(scale, dtype), out_sharding)
@@ -70,6 +80,7 @@ def uniform(scale=1e-2, dtype=None):
 def normal(stddev=1e-2, dtype=None):
     """Initializer normal with standard deviation `stddev`."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         return _placed(random.normal(key, shape, dtype) * jnp.array(stddev, dtype), out_sharding)
@@ -80,6 +91,7 @@ def normal(stddev=1e-2, dtype=None):
 def truncated_normal(stddev=1e-2, dtype=None, lower=-2.0, upper=2.0):
     """Initializer normal within [lower, upper], times `stddev` (not rescaled)."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         draw = random.truncated_normal(key, lower, upper, shape, dtype)
@@ -123,6 +135,7 @@ def variance_scaling(
 ):
     """Initializer with variance `scale / fan`; `mode` names the fan."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         shape = tuple(int(n) for n in shape)
         dtype = _dtype(dtype)
@@ -227,6 +240,7 @@ kaiming_normal = he_normal
 def orthogonal(scale=1.0, column_axis=-1, dtype=None):
     """Initializer with orthonormal columns (or rows, if there are fewer), times `scale`."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         if len(shape) < 2:
@@ -247,6 +261,7 @@ def orthogonal(scale=1.0, column_axis=-1, dtype=None):
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
     """Initializer of convolution kernels: orthogonal at the centre tap, zeros elsewhere."""
 
+    @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         if len(shape) not in (3, 4, 5):

@@ -42,6 +42,8 @@ def isclose(
 ) -> Any:
     """Whether |a - b| <= atol + rtol |b|, or both are the same infinity."""
     a, b = promote_args("isclose", a, b)
+    if dtypes.issubdtype(a.dtype, dtypes.extended):
+        return lax.eq(a, b)
     dtype = to_inexact(a.dtype)
     a, b = (broadcast_to(convert(x, dtype), a.shape or b.shape) for x in (a, b))
     real = real_part(dtype)

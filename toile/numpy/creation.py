@@ -458,7 +458,7 @@ def identity(n: Any, dtype: Any = None) -> Any:
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
     """An N by M matrix with ones on and below diagonal `k`."""
     shape = operator.index(N), operator.index(N if M is None else M)
-    dtype = np.dtype("float32") if dtype is None else user_dtype(dtype, "tri")
+    dtype = user_dtype(float if dtype is None else dtype, "tri")
     return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
 
 

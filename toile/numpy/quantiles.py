@@ -147,16 +147,23 @@ def _quantile(
         raise ValueError(f"q must be have rank <= 1, got shape {q.shape}{here()}")
     axes = canonicalize_axes(axis, a.ndim)
     kept = tuple(n for i, n in enumerate(a.shape) if i not in axes)
+    if skip_nan and math.prod(a.shape[i] for i in axes) == 0:
+        # The mean of no numbers, as in NumPy: `q` adds no axes to it.
+        shape = [1 if i in axes else n for i, n in enumerate(a.shape)] if keepdims else kept
+        return lax.full(shape, math.nan, a.dtype)
     if weights is not None:
         weights = _aligned(convert(as_array(name, weights), q.dtype), a.shape, axes)
         weights = _columns(weights, axes)
-    x, weights = _sorted_columns(_columns(a, axes), weights, skip_nan)
-    points = lax.reshape(q, (q.size,))
-    if method == "inverted_cdf":
-        result = _inverted_cdf(x, weights, points, skip_nan)
+    if 0 in kept:
+        result = lax.full((*q.shape, *kept), math.nan, a.dtype)
     else:
-        result = _interpolated(x, points, method, skip_nan)
-    result = convert(lax.reshape(result, (*q.shape, *kept)), a.dtype)
+        x, weights = _sorted_columns(_columns(a, axes), weights, skip_nan)
+        points = lax.reshape(q, (q.size,))
+        if method == "inverted_cdf":
+            result = _inverted_cdf(x, weights, points, skip_nan)
+        else:
+            result = _interpolated(x, points, method, skip_nan)
+        result = convert(lax.reshape(result, (*q.shape, *kept)), a.dtype)
     return lax.expand_dims(result, tuple(q.ndim + a for a in axes)) if keepdims else result
 
 

@@ -45,7 +45,7 @@ from toile.numpy.ufuncs import truth
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean",
-    "min", "prod", "ptp", "std", "sum", "var",
+    "min", "minmax", "prod", "ptp", "std", "sum", "var",
 ]
 
 _FLOAT32 = np.dtype("float32")
@@ -219,6 +219,15 @@ def min(
     ):
         return lax.reduce_min(a, canonicalize_axes(axis, a.ndim))
     return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
+
+
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None,
+) -> tuple[Any, Any]:
+    """The least and the greatest element over `axis`; `initial` may be a pair, one for each."""
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
 
 
 def all(

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from toile import lax
+from toile.engine import dtypes
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, indexing, manipulation, selection, ufuncs
@@ -16,7 +17,7 @@ from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_b
 
 __all__ = [
     "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort",
-    "sort_complex",
+    "sort_complex", "top_k",
 ]
 
 
@@ -197,3 +198,19 @@ def digitize(x, bins, right=False, *, method=None):
     down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x,
                                            "right" if right else "left", **options))
     return selection.where(ufuncs.greater_equal(bins[n - 1], bins[0]), up, down)
+
+
+def top_k(a, k, /, *, axis=-1, mode="largest", sorted=True):
+    """The `k` greatest (or, by mode="smallest", least) elements along `axis`, and their places."""
+    a = one("top_k", a)
+    if dtypes.kind(a.dtype) == "c":
+        raise ValueError("top_k is not compatible with complex inputs." + here())
+    if mode not in ("largest", "smallest"):
+        raise ValueError(f"mode must be 'largest' or 'smallest', got {mode!r}{here()}")
+    axis = canonical_axis(axis, a.ndim)
+    if mode == "largest":
+        return lax.top_k(a, k, axis=axis)
+    # -x - 1, that is ~x, reverses the order of integers without overflow
+    flip = lax.bitwise_not if dtypes.kind(a.dtype) in "biu" else lax.neg
+    values, places = lax.top_k(flip(a), k, axis=axis)
+    return flip(values), places

@@ -90,7 +90,7 @@ def _bins(x, edges):
     return selection.where(ufuncs.equal(x, edges[last]), last, place)
 
 
-def histogram(a, bins=10, range=None, weights=None, density=None):
+def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=None):
     """How many elements (or how much weight) fall into each bin, and the edges of the bins."""
     if weights is None:
         check("histogram", a, bins if not isinstance(bins, str) else 0)

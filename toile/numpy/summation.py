@@ -167,6 +167,21 @@ def _pair(x, xs, y, ys, keep, options):
     return out, labels + "".join(c for c in ys if c not in xs)
 
 
+def _by_own_product(dot, arrays, simple, precision, preferred):
+    """By a caller's dot_general, which may treat its operands differently: their order is part of
+    what it can rely on. The second comes first unless the result is in order as it is."""
+    (x, y), (numbers, perm) = arrays, simple
+    options = {"precision": precision, "preferred_element_type": preferred or x.dtype}
+    if perm is None:
+        return dot(x, y, numbers, **options)
+    (cx, cy), (bx, by) = numbers
+    out = dot(y, x, ((cy, cx), (by, bx)), **options)
+    own = x.ndim - len(cx) - len(bx)  # axes of x alone, which are last
+    axes = list(range(out.ndim))
+    axes = axes[:len(bx)] + axes[out.ndim - own:] + axes[len(bx):out.ndim - own]
+    return lax.transpose(out, tuple(axes[i] for i in perm))
+
+
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
            preferred_element_type=None, _dot_general=None, out_sharding=None):
     """Sum of products of operands whose axes are named by letters.
@@ -186,8 +201,10 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
         simple = _simple(subscripts, shapes)
         if simple is not None:
             numbers, perm = simple
-            x = (_dot_general or lax.dot_general)(*arrays, numbers, precision=precision,
-                                                  preferred_element_type=preferred)
+            if _dot_general is not None:
+                return _by_own_product(_dot_general, arrays, simple, precision, preferred)
+            x = lax.dot_general(*arrays, numbers, precision=precision,
+                                preferred_element_type=preferred)
             x = lax.transpose(x, perm) if perm else x
             return x if x.weak_type == weak else h.with_dtype(x, x.dtype, weak)
     if isinstance(optimize, list):

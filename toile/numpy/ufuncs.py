@@ -158,17 +158,10 @@ def log1p(x: Any, /) -> Any:
 
 
 def log2(x: Any, /) -> Any:
-    """The logarithm to base 2: log(x) / log(2)."""
-    x = inexact("log2", x)
-    if x.dtype in COMPLEX:
-        y = lax.log(x)
-        re, im = lax.real(y), lax.imag(y)
-        octave = literal(_OCTAVE, re.dtype)
-        return lax.complex(lax.div(re, octave), lax.div(im, octave))
-    return lax.div(lax.log(x), literal(_OCTAVE, x.dtype))
+    """The logarithm to base 2."""
+    return lax.log2(inexact("log2", x))
 
 
-_OCTAVE = float(np.log(2))
 _PER_DECADE = float(1 / np.log(10))
 
 

@@ -1,13 +1,13 @@
 """Elementwise functions with mathematics of their own: division, powers, rounding, bounds.
 
 Every one is a composition of `lax` functions; where the derivative of the composition would be
-wrong at a point (`sinc` at 0, `logaddexp` of equal infinities), a custom rule gives it. May import
+wrong at a point (`logaddexp` of equal infinities), a custom rule gives it. May import
 the engine, `lax`, `api` and the ufuncs below.
 """
 
 from __future__ import annotations
 
-import functools
+import math
 import operator
 from typing import Any
 
@@ -22,6 +22,7 @@ from toile.engine.tracing import state
 from toile.numpy._promotion import (
     BOOL,
     COMPLEX,
+    HALVES,
     INEXACT,
     INTEGERS,
     UNSIGNED_INTEGERS,
@@ -230,7 +231,7 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     nothing = lax.eq(large, _zero(large))
     ratio = lax.div(small, select(nothing, 1, large))
     length = lax.mul(large, lax.sqrt(lax.add(_one(ratio), lax.square(ratio))))
-    return _settled(select(infinite, np.inf, select(nothing, large, length)))
+    return select(infinite, np.inf, select(nothing, large, length))
 
 
 def _settled(x: Any) -> Any:
@@ -320,26 +321,45 @@ def logaddexp2(x1: Any, x2: Any, /) -> Any:
 # Special functions.
 
 
-@functools.partial(custom_jvp, nondiff_argnums=(0,))
-def _sinc_at_zero(order: int, x: Any) -> Any:
-    """The derivative of sin(x)/x at 0: (-1)**(order/2) / (order + 1), and 0 for odd orders."""
-    value = 0.0 if order % 2 else (-1) ** (order // 2) / (order + 1)
-    return lax.add(lax.mul(x, _zero(x)), literal(value, x.dtype, x.weak_type))
-
-
-@_sinc_at_zero.defjvp
-def _sinc_at_zero_jvp(order: int, primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    return _sinc_at_zero(order, x), lax.mul(_sinc_at_zero(order + 1, x), t)
-
-
 def sinc(x: Any, /) -> Any:
     """sin(pi x) / (pi x), and 1 at 0."""
     x = inexact("sinc", x)
-    at_zero = lax.eq(x, _zero(x))
-    angle = lax.mul(literal(np.pi, x.dtype, x.weak_type), x)
-    safe = select(at_zero, 1, angle)
-    return select(at_zero, _sinc_at_zero(0, angle), lax.div(lax.sin(safe), safe))
+    if x.dtype in COMPLEX:
+        return _complex_sinc(x)
+    if x.dtype in HALVES:
+        return convert(_real_sinc(convert(x, np.dtype("float32"))), x.dtype, x.weak_type)
+    return _real_sinc(x)
+
+
+def _real_sinc(x: Any) -> Any:
+    """With x = n + r, |r| <= 1/2: sin(pi x) = (-1)**n sin(pi r), and r is exact."""
+    n = lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+    r = select(lax.eq(lax.abs(x), literal(math.inf, x.dtype, x.weak_type)), 0, lax.sub(x, n))
+    # sin(pi r) / (pi r) is a series in r²; its derivatives at 0 come out right at every order.
+    lobe = lax.polynomial(lax.mul(r, r), _LOBE[: 13 if x.dtype.itemsize == 8 else 8])
+    half = lax.mul(n, literal(0.5, x.dtype, x.weak_type))
+    odd = lax.ne(lax.floor(half), half)
+    first = lax.eq(n, _zero(n))
+    below = select(odd, lax.neg(x), select(first, 1, x))
+    # The sum makes a zero at an integer positive.
+    rest = lax.add(lax.div(lax.mul(r, lobe), below), _zero(x))
+    return select(first, lobe, rest)
+
+
+def _complex_sinc(x: Any) -> Any:
+    """The series inside the unit disk of pi x, the quotient outside; 0 at infinite Re x."""
+    re, im = lax.real(x), lax.imag(x)
+    far = lax.bitwise_and(lax.eq(lax.abs(re), literal(math.inf, re.dtype)), lax.is_finite(im))
+    angle = select(far, 1, lax.mul(literal(math.pi, x.dtype, x.weak_type), x))
+    near = lax.lt(lax.abs(angle), literal(1, re.dtype))
+    small, large = select(near, angle, 0), select(near, 1, angle)
+    series = lax.polynomial(lax.mul(small, small), _SERIES)
+    return select(far, 0, select(near, series, lax.div(lax.sin(large), large)))
+
+
+# sin(z)/z in powers of z², and with z = pi r in powers of r².
+_SERIES = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(13))
+_LOBE = tuple(c * math.pi ** (2 * k) for k, c in enumerate(_SERIES))
 
 
 @custom_jvp

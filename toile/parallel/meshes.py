@@ -235,7 +235,7 @@ class AbstractMesh(_Named):
                 f"AbstractMesh: needed one size per axis name, got sizes {self.axis_sizes} and "
                 f"names {self.axis_names}{here()}"
             )
-        self.axis_types = _types_of(axis_types, self.axis_names, AxisType.Auto)
+        self.axis_types = _types_of(axis_types, self.axis_names, AxisType.Explicit)
         self.abstract_device = abstract_device
 
     @property

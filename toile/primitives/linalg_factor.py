@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.primitives.arrays import lapack
-from toile.primitives.complexes import real
+from toile.primitives.complexes import complex_, imag, real
 from toile.primitives.elementwise import convert, div
 from toile.primitives.families import add, full_like, mul, sub, zeros
 from toile.primitives.linalg import (
@@ -48,8 +48,11 @@ class Cholesky(MatrixOperation):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         # dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal.
+        # As A's upper triangle is not read, that of dA is the mirror image of the lower one.
         (a,), (da,) = primals, tangents
-        l = self(a)
+        l, strict = self(a), tril(da, -1)
+        half = complex_(tril(real(da)), tril(imag(da), -1)) if _complex(da) else tril(da)
+        da = add(half, adjoint(strict))
         right = TriangularSolve(lower=True, transpose_a=True, conjugate_a=_complex(l))
         inner = TriangularSolve(left_side=True, lower=True)(l, right(l, da))
         weights = add(eye(l.shape, l.dtype), full_like(l, 1))

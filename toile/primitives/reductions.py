@@ -7,6 +7,7 @@ primitives.families and elementwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -68,7 +69,7 @@ class Reduction(Operation):
         return type(self)(axes)(x), d - sum(a < d for a in axes)  # type: ignore[call-arg]
 
     def flops(self, *avals: Aval) -> int:
-        return avals[0].size
+        return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
 
 
 class _Extreme(Reduction):

@@ -28,16 +28,25 @@ from toile.primitives.families import (
 )
 
 
-def _one_minus_square(x: Any) -> Any:
-    return sub(full_like(x, 1), mul(x, x))
-
-
 def _one_plus_square(x: Any) -> Any:
     return add(full_like(x, 1), mul(x, x))
 
 
 def _is_complex(x: Any) -> bool:
     return dtypes.kind(x.dtype) == "c"
+
+
+class OneMinusSquare(Elementwise):
+    """1 - x^2 as (1 + x)(1 - x), which keeps its digits near |x| = 1."""
+
+    accepts = "iufc"
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        one = x.dtype.type(1)
+        return (one + x) * (one - x)
+
+    def partials(self, y: Any, x: Any) -> Sequence[Any]:
+        return (mul(full_like(x, -2), x),)
 
 
 class _Quotient(Elementwise):
@@ -104,6 +113,25 @@ class Log1p(_Quotient):
 
     def divisor(self, x: Any) -> Any:
         return add(x, full_like(x, 1))
+
+
+class Log2(_Quotient):
+    """Logarithm to base 2: log(x) times 1 / log(2)."""
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        y = xp.log(x)
+        if not _is_complex(x):
+            return y * y.dtype.type(_LOG2_E)
+        # part by part: a complex product would turn inf + 0j into inf + nan j
+        out = xp.empty_like(y)
+        out.real, out.imag = (part * part.dtype.type(_LOG2_E) for part in (y.real, y.imag))
+        return out
+
+    def divisor(self, x: Any) -> Any:
+        return mul(x, full_like(x, math.log(2)))
+
+
+_LOG2_E = 1 / math.log(2)
 
 
 class Logistic(Elementwise):
@@ -205,7 +233,7 @@ class Asin(Elementwise):
         return xp.arcsin(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
-        return (rsqrt(_one_minus_square(x)),)
+        return (rsqrt(one_minus_square(x)),)
 
 
 class Acos(Elementwise):
@@ -217,7 +245,7 @@ class Acos(Elementwise):
         return xp.arccos(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
-        return (neg(rsqrt(_one_minus_square(x))),)
+        return (neg(rsqrt(one_minus_square(x))),)
 
 
 class Atan(_Quotient):
@@ -284,8 +312,7 @@ class Tanh(Elementwise):
         return xp.tanh(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
-        one = full_like(y, 1)
-        return (mul(add(one, y), sub(one, y)),)  # 1 - y² would lose all digits near |y| = 1
+        return (one_minus_square(y),)
 
 
 class Asinh(Elementwise):
@@ -328,7 +355,8 @@ class Atanh(Elementwise):
         return (div(div(one, add(one, x)), sub(one, x)),)
 
 
-exp, exp2, expm1, log1p, logistic = Exp(), Exp2(), Expm1(), Log1p(), Logistic()
+exp, exp2, expm1, logistic = Exp(), Exp2(), Expm1(), Logistic()
+log1p, log2, one_minus_square = Log1p(), Log2(), OneMinusSquare()
 sqrt, rsqrt, cbrt = Sqrt(), Rsqrt(), Cbrt()
 sin, cos, tan = Sin(), Cos(), Tan()
 asin, acos, atan, atan2 = Asin(), Acos(), Atan(), Atan2()

@@ -5,6 +5,7 @@ shards it, so a sharding only has to be of the right kind here.
 """
 
 import operator
+import platform
 
 import numpy as np
 
@@ -212,19 +213,51 @@ def is_concrete(key):
     return concrete_words(key) is not None
 
 
-def log(x):
-    """The natural logarithm as samplers need it: float32 in the steps of XLA's.
+def _on_concrete_singles(kernel, otherwise):
+    """`kernel(np, data)` for a concrete float32 array in NumPy's memory, else `otherwise(x)`."""
 
-    NumPy's differs in the last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays
-    take this path: compiled programs have a logarithm of their own."""
-    if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == np.float32 \
-            and type(x._data) is np.ndarray:
-        token = ignore_errors()
-        try:
-            return wrap(special.log(np, x._data))
-        finally:
-            restore_errors(token)
-    return lax.log(x)
+    def apply(x):
+        if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == np.float32 \
+                and type(x._data) is np.ndarray:
+            token = ignore_errors()
+            try:
+                return wrap(kernel(np, x._data))
+            finally:
+                restore_errors(token)
+        return otherwise(x)
+
+    return apply
+
+
+# The natural logarithm as samplers need it: float32 in the steps of XLA's. NumPy's differs in the
+# last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path: compiled
+# programs have a logarithm of their own. The exponential function of float32 is rounded once,
+# because NumPy's is off by up to three units in the last place on some processors.
+log = _on_concrete_singles(special.log, lax.log)
+exp = _on_concrete_singles(special.exp, lax.exp)
+
+# XLA's float32 1/sqrt(x) on x86-64 refines the processor's estimate by Newton's method.
+_NEWTON = platform.machine().lower() in ("x86_64", "amd64")
+
+
+def rsqrt(x, newton=_NEWTON):
+    """1 / sqrt(x) with the rounding of XLA on this kind of processor.
+
+    A last bit of it counts for many where 1 + x / sqrt(9 d) is near zero. The last step of Newton's
+    method has a last bit of its own, which depends little on the estimate it starts from."""
+    y = lax.rsqrt(x)
+    if not newton or x.dtype != np.float32:
+        return y
+    half, one = np.float32(0.5), np.float32(1)
+    residual = fused(x * y, y, jnp.full_like(x, -one))
+    return fused(y * -half, residual, y)
+
+
+def divide(x, y):
+    """x / y as XLA computes it: by the reciprocal where y is broadcast."""
+    if y.size < x.size:
+        return x * (y.dtype.type(1) / y)
+    return x / y
 
 
 def concrete(name, kind, x):

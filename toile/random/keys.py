@@ -5,6 +5,7 @@ words of shape (..., 2): what came in raw goes out raw. The one generator is Thr
 """
 
 from collections.abc import Sequence
+from typing import NewType
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from toile.primitives.random import (
 from toile.random._arguments import canonical_shape, wrapped_key
 
 GENERATOR = "threefry2x32"
+
+Key = NewType("Key", Array)  # for annotations: an array of keys
 
 
 class PRNGSpec:

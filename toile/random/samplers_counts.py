@@ -15,6 +15,9 @@ from toile.random._arguments import convert
 from toile.random.bits import unit
 
 
+ROUNDS = 2**31 - 1  # more than any sample takes
+
+
 def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
     """Poisson counts of mean lam.
 
@@ -26,7 +29,7 @@ def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
     shape = np.shape(lam) if shape is None else args.canonical_shape(shape)
     args.check_sharding("poisson", out_sharding)
     lam = convert(jnp.broadcast_to(lam, shape), np.float32)
-    rounds = int(dtypes.iinfo(dtype).max)  # a bound that is never reached
+    rounds = min(int(dtypes.iinfo(dtype).max), ROUNDS)  # a bound that is never reached
     rare = (lam != lam) | (lam < 10)
     few = _arrivals(key, jnp.where(rare, lam, np.float32(0)), shape, dtype, rounds)
     many = _poisson_rejection(key, jnp.where(rare, np.float32(1e5), lam), shape, dtype, rounds)
@@ -117,9 +120,6 @@ def binomial(key, n, p, shape=None, dtype=None):
     result = jnp.where(endless & ~invalid, dtype.type(np.inf), result)
     keep = lower_half | bad_count | q_nan | endless
     return jnp.where(keep, result, count.astype(dtype) - result)
-
-
-ROUNDS = 2**31 - 1  # more than any sample takes
 
 
 def _successes(key, count, p, shape):

@@ -93,7 +93,7 @@ def _sample(key, a, log_space):
     keys = random_split(key, missing)
     large = a >= one
     d = jnp.where(large, a, a + one) - third
-    c = third * lax.rsqrt(d)
+    c = third * args.rsqrt(d)
     keys, boost_keys = args.split_key(keys)
     cube = _accepted_cube(keys, c, d)
     if log_space:
@@ -155,7 +155,7 @@ def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
     log_x = _gamma(key_a, a, shape, dtype, True)
     log_y = _gamma(key_b, b, shape, dtype, True)
     largest = lax.max(log_x, log_y)
-    x, y = jnp.exp(log_x - largest), jnp.exp(log_y - largest)
+    x, y = args.exp(log_x - largest), args.exp(log_y - largest)
     return x / (x + y)
 
 
@@ -173,8 +173,8 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     args.check_shape("dirichlet", shape, batch)
     log_x = _gamma(key, alpha, shape + n, dtype, True)
     top = lax.stop_gradient(jnp.max(log_x, axis=-1, keepdims=True, initial=-np.inf))
-    x = jnp.exp(log_x - top)
-    return x / jnp.sum(x, axis=-1, keepdims=True)
+    x = args.exp(log_x - top)
+    return args.divide(x, jnp.sum(x, axis=-1, keepdims=True))
 
 
 def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
@@ -189,7 +189,7 @@ def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
 
 def _chisquare(key, df, shape, dtype):
     two = dtype.type(2)
-    return jnp.exp(_gamma(key, df / two, shape, dtype, True)) * two
+    return args.exp(_gamma(key, df / two, shape, dtype, True)) * two
 
 
 def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
@@ -201,8 +201,8 @@ def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
     args.check_castable("f", dtype, dfnum, dfden)
     dfnum, dfden = (args.to_rank(convert(v, dtype), len(shape)) for v in (dfnum, dfden))
     below_key, above_key = args.split_key(key)
-    above = _chisquare(above_key, dfnum, shape, dtype) / dfnum
-    return above / (_chisquare(below_key, dfden, shape, dtype) / dfden)
+    above = args.divide(_chisquare(above_key, dfnum, shape, dtype), dfnum)
+    return above / args.divide(_chisquare(below_key, dfden, shape, dtype), dfden)
 
 
 def t(key, df, shape=None, dtype=None, *, out_sharding=None):
@@ -244,4 +244,4 @@ def ball(key, d, p=2, shape=(), dtype=None, *, out_sharding=None):
     point_key, length_key = args.split_key(key)
     x = _generalized_normal(point_key, p, (*shape, d), dtype)
     e = standard_exponential(length_key, shape, dtype)
-    return x / ((jnp.abs(x) ** p).sum(-1) + e)[..., None] ** (1 / p)
+    return args.divide(x, ((jnp.abs(x) ** p).sum(-1) + e)[..., None] ** (1 / p))

@@ -115,7 +115,7 @@ def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
     args.check_castable("pareto", dtype, b)
     args.check_sharding("pareto", out_sharding)
     e = standard_exponential(key, shape, dtype)
-    return lax.exp(e / args.to_rank(convert(b, dtype), len(shape)))
+    return args.exp(args.divide(e, args.to_rank(convert(b, dtype), len(shape))))
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):

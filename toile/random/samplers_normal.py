@@ -108,7 +108,7 @@ def lognormal(key, sigma=UNIT_SCALE, shape=None, dtype=None, *, out_sharding=Non
     shape = args.joint_shape("lognormal", shape, sigma)
     args.check_sharding("lognormal", out_sharding)
     args.check_castable("lognormal", dtype, sigma)
-    return lax.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
+    return args.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
 
 
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky", *,

@@ -220,12 +220,14 @@ class JitFunction:
         """Why this call is traced: what differs from the nearest earlier trace."""
         if not self.cache.history:
             return "first call"
-        best: list[str] | None = None
+        best: tuple[tuple[bool, int], list[str]] | None = None
         for old, old_labels, _ in self.cache.history:
             found = _differences(old, key, old_labels, labels)
-            if best is None or len(found) < len(best):
-                best = found
-        return "; ".join(best or ["a value it closed over is gone"])
+            distance = (old[0] != key[0], len(found))  # another structure is the furthest
+            if best is None or distance < best[0]:
+                best = distance, found
+        assert best is not None
+        return "; ".join(best[1] or ["a value it closed over is gone"])
 
     def _delete_donated(self, args: Any, kwargs: Any) -> None:
         donated = [args[n] for n in self.donate_argnums if -len(args) <= n < len(args)]
@@ -308,13 +310,24 @@ def _differences(
             found.append(f"{label}: weak type {a[2]} -> {b[2]}")
     for (where, a), (_, b) in zip(old[2] or (), new[2] or (), strict=False):
         if a != b:
-            found.append(f"static argument {where}: {a.value!r} -> {b.value!r}")
+            found += _static_changes(where, a.value, b.value)
     if old[3] != new[3]:
         changed = [n for n, a, b in zip(config.TRACE_FLAGS, old[3], new[3], strict=True) if a != b]
         found.append(f"configuration changed: {', '.join(changed)}")
     if old[4] != new[4]:
         found.append(f"named axes {old[4]} -> {new[4]}")
     return found
+
+
+def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
+    """How a static argument changed; it may know better (`changes_since`), also within tuples."""
+    if type(old) is type(new) and hasattr(new, "changes_since"):
+        return new.changes_since(old)
+    if type(old) is type(new) is tuple and len(old) == len(new):
+        if any(hasattr(x, "changes_since") for x in new):
+            pairs = zip(old, new, strict=True)
+            return [text for a, b in pairs if a != b for text in _static_changes(where, a, b)]
+    return [f"static argument {where}: {old!r} -> {new!r}"]
 
 
 def _static_arguments(

@@ -2,7 +2,7 @@
 
 Two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU compiler step by
 step, fused multiply-adds included, because random samplers pass through them and must agree with
-it to the bit; float64 uses the same formulas without fusing. The rest calls scipy.special
+it to the bit; float64 uses the formulas of recent releases without fusing. The rest calls scipy.special
 (cupyx on a GPU) in float64 and rounds once, with domain edges set to what a user of JAX sees.
 Narrow types are computed in float32 or float64 and rounded to the input type.
 """
@@ -17,6 +17,7 @@ import numpy as np
 Array = Any  # numpy.ndarray or cupy.ndarray
 
 CHUNK = 1 << 14  # elements per pass of the step-by-step formulas: buffers stay in cache
+FUSED = 4  # last steps of a float64 polynomial with fused multiply-adds
 
 # W. J. Cody-style minimax on [-3.83, 3.83], where float32 erf saturates: x P(x²) / Q(x²).
 _ERF_P = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
@@ -25,14 +26,15 @@ _ERF_Q = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885
           0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0)
 _ERF_LIMIT = 3.832506856900711
 
-# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for |x| < sqrt(2) - 1.
+# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for sqrt(1/2) < 1 + x < sqrt(2). XLA's float32 keeps to
+# |x| < sqrt(2) - 1, where its few bits still suffice; in float64 that would cost a hundred ulp.
 _LOG1P_P = (4.5270000862445199635215e-5, 4.9854102823193375972212e-1, 6.5787325942061044846969,
             2.9911919328553073277375e1, 6.0949667980987787057556e1, 5.7112963590585538103336e1,
             2.0039553499201281259648e1)
 _LOG1P_Q = (1.0, 1.5062909083469192043167e1, 8.3047565967967209469434e1,
             2.2176239823732856465394e2, 3.0909872225312059774938e2, 2.1642788614495947685003e2,
             6.0118660497603843919306e1)
-_LOG1P_SMALL = 0.41421356237309504880
+_LOG1P_LEAST, _LOG1P_MOST = -0.29289321881345247560, 0.41421356237309504880
 
 # Cephes float32 log: nine coefficients in three interleaved groups; log 2 in two parts.
 _LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
@@ -98,6 +100,11 @@ def log(xp: ModuleType, x: Array) -> Array:
     return _stepwise(xp, x, _log)
 
 
+def exp(xp: ModuleType, x: Array) -> Array:
+    """The exponential function of float32, rounded once on every processor."""
+    return xp.exp(x.astype(np.float64)).astype(np.float32)
+
+
 def erf(xp: ModuleType, x: Array) -> Array:
     """The error function."""
     return _stepwise(xp, x, _erf)
@@ -121,16 +128,19 @@ def _horner(xp: ModuleType, x: Array, *tables: tuple[float, ...]) -> Array:
     """Polynomials of one degree, leading coefficient first, as rows; one rounding per step.
 
     The product of two float32 is exact in float64, so that adding there and rounding to float32 is
-    a fused multiply-add but for a double rounding, 29 bits further down."""
+    a fused multiply-add but for a double rounding, 29 bits further down. In float64 fusing takes
+    twenty operations a step; the last steps, which decide the last bit, have it."""
     constants = _constants(x.dtype, tables)
     if xp is not np:
         constants = tuple(map(xp.asarray, constants))
     if x.dtype != np.float32:
-        wide, p = x, x * constants[0]
+        p = x * constants[0]
         p += constants[1]
-        for c in constants[2:]:
-            p *= wide
+        for c in constants[2:-FUSED]:
+            p *= x
             p += c
+        for c in constants[-FUSED:]:
+            p = fused_multiply_add(xp, p, x, c)
         return p
     wide = x.astype(np.float64)
     t = wide * constants[0]
@@ -198,7 +208,10 @@ def _log(xp: ModuleType, x: Array) -> Array:
 
 
 def _log1p(xp: ModuleType, x: Array) -> Array:
-    small = xp.abs(x) < x.dtype.type(_LOG1P_SMALL)
+    if x.dtype == np.float32:
+        small = xp.abs(x) < np.float32(_LOG1P_MOST)
+    else:
+        small = (x > _LOG1P_LEAST) & (x < _LOG1P_MOST)
     return _by_branch(xp, small, lambda x: _log1p_small(xp, x), lambda x: _log(xp, x + 1), x)
 
 
@@ -268,9 +281,10 @@ def lgamma(xp: ModuleType, x: Array) -> Array:
 
 
 def digamma(xp: ModuleType, x: Array) -> Array:
-    """The derivative of log Γ, nan at zero and the negative integers."""
-    out = _in_double(xp, "psi", x)
-    return xp.where((x <= 0) & (x == xp.floor(x)), x.dtype.type(np.nan), out)
+    """The derivative of log Γ, -inf at zero and nan at the negative integers."""
+    out, number = _in_double(xp, "psi", x), x.dtype.type
+    out = xp.where(x == 0, number(-np.inf), out)
+    return xp.where((x < 0) & (x == xp.floor(x)), number(np.nan), out)
 
 
 def bessel_i0e(xp: ModuleType, x: Array) -> Array:

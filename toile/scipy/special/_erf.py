@@ -34,6 +34,25 @@ def erfinv(x):
     return lax.erf_inv(*inexact("erfinv", x))
 
 
+def erfcinv(y):
+    """The inverse of `erfc`, accurate near 0 and 2, where it is infinite."""
+    y, = real_inexact("erfcinv", y)
+    if np.dtype(y.dtype).itemsize < 4:
+        return _erfcinv(y.astype(np.float32)).astype(y.dtype)
+    return _erfcinv(y)
+
+
+@custom_jvp
+def _erfcinv(y):
+    upper = y > 1
+    # erfc(x) = 2 Φ(-√2 x); 2 - y is exact.
+    x = ndtri(jnp.where(upper, 2 - y, y) * 0.5) * const(y, -np.sqrt(0.5))
+    return jnp.where(upper, -x, x) + 0  # +0, not -0, at 1
+
+
+_erfcinv.defjvps(lambda dy, x, y: dy * -0.5 * _SQRT_PI * jnp.exp(x * x))
+
+
 # -- Faddeeva ------------------------------------------------------------------------------------
 
 _WOFZ_L = 4.756828460010884  # √(32/√2), the scale of the conformal map for 32 terms

@@ -45,10 +45,15 @@ def logsf(x, loc=0, scale=1):
 def isf(q, loc=0, scale=1):
     """Inverse of the survival function."""
     q, loc, scale = inexact("cauchy.isf", q, loc, scale)
-    return jnp.tan(np.pi / 2 - np.pi * q) * scale + loc
+    return lax.neg(ppf(q, lax.neg(loc), scale))
 
 
 def ppf(q, loc=0, scale=1):
     """Inverse of the distribution function."""
     q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
-    return jnp.tan(np.pi * q - np.pi / 2) * scale + loc
+    # tan(pi (q - 1/2)) is -1 / tan(pi q) and 1 / tan(pi (1 - q)), exact near q = 0 and q = 1.
+    middle = abs(q - 0.5) < 0.25
+    upper = q > 0.5
+    tail = jnp.where(upper, 1, -1) / jnp.tan(np.pi * jnp.where(upper, 1 - q, abs(q)))
+    value = jnp.where(middle, jnp.tan(np.pi * (q - 0.5)), tail)
+    return jnp.where((q < 0) | (q > 1), np.nan, value * scale + loc)

@@ -1,0 +1,124 @@
+"""The flags of modules, with Flax's names; they live in `toile.config` beside the engine's.
+
+`config.update("flax_return_frozendict", True)` sets one, the environment variables
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts do too. Each flag also has a
+holder here, and `bool_flag` and `int_flag` define further ones.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Generic, NoReturn, TypeVar
+
+from toile.engine.config import Config, config, define
+
+__all__ = [
+    "Config",
+    "FlagHolder",
+    "bool_env",
+    "bool_flag",
+    "config",
+    "flax_filter_frames",
+    "flax_fix_rng",
+    "flax_preserve_adopted_names",
+    "flax_profile",
+    "flax_return_frozendict",
+    "flax_use_orbax_checkpointing",
+    "int_flag",
+    "static_bool_env",
+    "static_int_env",
+    "temp_flip_flag",
+]
+
+_T = TypeVar("_T")
+_TRUE = ("y", "yes", "t", "true", "on", "1")
+_FALSE = ("n", "no", "f", "false", "off", "0")
+
+
+class FlagHolder(Generic[_T]):
+    """One flag: `.value` reads it, and `config.update` takes it in place of its name."""
+
+    def __init__(self, name: str, help: str) -> None:
+        self.name = name
+        self.__name__ = name.removeprefix("flax_")
+        self.__doc__ = f"Flag holder for `{name}`.\n\n{help}"
+
+    @property
+    def value(self) -> _T:
+        """The value in force."""
+        return config.read(self.name)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self.name}: a FlagHolder has no truth value (use its .value)")
+
+    def __repr__(self) -> str:
+        return f"<flag {self.name}={self.value!r}>"
+
+
+def static_bool_env(varname: str, default: bool) -> bool:
+    """The environment variable as a bool: y, yes, t, true, on, 1 or n, no, f, false, off, 0."""
+    text = os.getenv(varname)
+    if text is None:
+        return default
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f"invalid truth value {text.lower()!r} for environment {varname!r}")
+
+
+bool_env = static_bool_env
+
+
+def static_int_env(varname: str, default: int | None) -> int | None:
+    """The environment variable as an int."""
+    text = os.getenv(varname)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"invalid integer value {text!r} for environment {varname!r}") from None
+
+
+def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
+    """Define a boolean flag `name`, whose environment variable is the name in capitals."""
+    name = name.lower()
+    define(name, static_bool_env(name.upper(), default), lambda _, value: value)
+    return FlagHolder(name, help)
+
+
+def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
+    """Define an integer flag `name`, whose environment variable is the name in capitals."""
+    name = name.lower()
+    define(name, static_int_env(name.upper(), default), lambda _, value: value)
+    return FlagHolder(name, help)
+
+
+def temp_flip_flag(var_name: str, var_value: bool) -> Any:
+    """Context manager that gives the flag `flax_<var_name>` another value for a while."""
+    return config.temp_flip_flag(var_name, var_value)
+
+
+flax_filter_frames: FlagHolder[bool] = FlagHolder(
+    "flax_filter_frames", "Whether tracebacks leave out the frames of the library."
+)
+flax_profile: FlagHolder[bool] = FlagHolder(
+    "flax_profile", "Whether methods of modules run in a named scope, which profiles show."
+)
+flax_use_orbax_checkpointing: FlagHolder[bool] = FlagHolder(
+    "flax_use_orbax_checkpointing",
+    "Whether checkpoints may be handed to Orbax; toile saves them itself.",
+)
+flax_preserve_adopted_names: FlagHolder[bool] = FlagHolder(
+    "flax_preserve_adopted_names",
+    "Whether a module made elsewhere keeps its name where it becomes a field or an attribute.",
+)
+flax_return_frozendict: FlagHolder[bool] = FlagHolder(
+    "flax_return_frozendict", "Whether init and apply return FrozenDicts instead of dicts."
+)
+flax_fix_rng: FlagHolder[bool] = FlagHolder(
+    "flax_fix_rng_separator",
+    "Whether keys are derived from paths with separators, so that ('ab', 'c') and ('a', 'bc')"
+    " give different ones.",
+)

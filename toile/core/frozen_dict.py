@@ -1,0 +1,249 @@
+"""FrozenDict: a nested dictionary that cannot be changed, and functions that also take plain ones.
+
+The levels below the top are plain dicts that nobody else holds; reading one wraps it without a
+copy. As a tree its keys are sorted and its path entries are DictKeys, like a dict's; the children
+are plain dicts. `freeze`, `copy` and `pop` share what is already frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, KeysView, Mapping, ValuesView
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from toile.engine import trees
+from toile.engine.keypaths import DictKey
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenKeysView(KeysView[K]):
+    """The keys of a FrozenDict; its repr lists them."""
+
+    def __repr__(self) -> str:
+        return f"frozen_dict_keys({list(self)})"
+
+
+class FrozenValuesView(ValuesView[V]):
+    """The values of a FrozenDict; its repr lists them."""
+
+    def __repr__(self) -> str:
+        return f"frozen_dict_values({list(self)})"
+
+
+class FrozenDict(Mapping[K, V]):
+    """A nested dictionary that cannot be changed; equal to a dict of the same items, and hashable.
+
+    Example::
+
+        >>> variables = FrozenDict({"params": {"kernel": 1.0}, "batch_stats": {"mean": 0.0}})
+        >>> variables["params"]
+        FrozenDict({
+            kernel: 1.0,
+        })
+        >>> variables, stats = variables.pop("batch_stats")
+        >>> list(variables)
+        ['params']
+    """
+
+    __slots__ = ("_dict", "_hash")
+    _dict: dict[K, Any]
+    _hash: int | None
+
+    def __init__(self, *args: Any, __unsafe_skip_copy__: bool = False, **kwargs: Any) -> None:
+        self._hash = None
+        if len(args) == 1 and not kwargs and isinstance(args[0], FrozenDict):
+            self._dict = args[0]._dict
+            return
+        xs = dict(*args, **kwargs)
+        self._dict = xs if __unsafe_skip_copy__ else _private(xs)
+
+    def __getitem__(self, key: K) -> V:
+        value = self._dict[key]
+        return _view(value) if isinstance(value, dict) else value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        raise ValueError(
+            f"FrozenDict is immutable. Setting {key!r} needs a new one: use"
+            f" .copy({{{key!r}: ...}}), or .unfreeze() for a dict that can be changed"
+        )
+
+    def __delitem__(self, key: K) -> None:
+        raise ValueError(f"FrozenDict is immutable. Use rest, value = x.pop({key!r})")
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._dict
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._dict)
+
+    def __len__(self) -> int:
+        return len(self._dict)
+
+    def __repr__(self) -> str:
+        return self.pretty_repr()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (self.unfreeze(),)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, FrozenDict):
+            return self._dict == other._dict
+        if isinstance(other, dict):
+            return self._dict == other
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            total = 0
+            for pair in self.items():
+                total ^= hash(pair)  # the order of keys does not matter to equality
+            self._hash = total
+        return self._hash
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value of `key`, or `default`."""
+        return self[key] if key in self._dict else default
+
+    def pretty_repr(self, num_spaces: int = 4) -> str:
+        """One line per entry, each level indented by `num_spaces`."""
+        return f"FrozenDict({_pretty(self._dict, num_spaces)})"
+
+    def copy(self, add_or_replace: Mapping[K, V] = MappingProxyType({})) -> FrozenDict[K, V]:
+        """A FrozenDict with entries added or replaced."""
+        return self._like({**self._dict, **_private(dict(unfreeze(add_or_replace)))})
+
+    def keys(self) -> FrozenKeysView[K]:
+        """The keys, in the order of insertion."""
+        return FrozenKeysView(self)
+
+    def values(self) -> FrozenValuesView[V]:
+        """The values, those which are dictionaries as FrozenDicts."""
+        return FrozenValuesView(self)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """The (key, value) pairs, one after another."""
+        for key, value in self._dict.items():
+            yield key, _view(value) if isinstance(value, dict) else value
+
+    def pop(self, key: K) -> tuple[FrozenDict[K, V], V]:
+        """A FrozenDict without `key`, and the value it had."""
+        value = self[key]
+        return self._like({k: v for k, v in self._dict.items() if k != key}), value
+
+    def unfreeze(self) -> dict[K, V]:
+        """The nested dict with the same entries, which may be changed."""
+        return unfreeze(self)
+
+    def _like(self, xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
+        """A dictionary of this type with entries that nobody else holds."""
+        return _view(xs) if type(self) is FrozenDict else type(self)(xs)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Hashable]:
+        """The values in the order of sorted keys, and these keys."""
+        keys = tuple(sorted(self._dict))
+        return tuple([self._dict[key] for key in keys]), keys
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], Hashable]:
+        """The (path entry, value) pairs in the order of sorted keys, and these keys."""
+        values, keys = self.tree_flatten()
+        return tuple(zip(map(DictKey, keys), values)), keys
+
+    @classmethod
+    def tree_unflatten(cls, keys: Any, values: Any) -> FrozenDict[Any, Any]:
+        """The dictionary of these keys and values; the levels below were made just now."""
+        return cls(zip(keys, values), __unsafe_skip_copy__=True)
+
+
+trees.register(
+    FrozenDict,
+    FrozenDict.tree_flatten,
+    FrozenDict.tree_unflatten,
+    FrozenDict.tree_flatten_with_keys,
+)
+
+
+def _view(xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
+    """A FrozenDict around a dict that nobody changes, without a copy."""
+    out = object.__new__(FrozenDict)
+    out._dict, out._hash = xs, None
+    return out
+
+
+def _private(xs: Any) -> Any:
+    """Nested dicts copied, so that no caller holds them; frozen ones need no copy."""
+    if isinstance(xs, FrozenDict):
+        return xs._dict
+    if not isinstance(xs, dict):
+        return xs
+    return {key: _private(value) for key, value in xs.items()}
+
+
+def _pretty(x: Any, num_spaces: int, depth: int = 0) -> str:
+    if not isinstance(x, dict):
+        # A leaf's own line breaks are indented along with it.
+        return repr(x).replace("\n", "\n" + " " * (num_spaces * depth))
+    if not x:
+        return "{}"
+    pad, inner = " " * (num_spaces * depth), " " * (num_spaces * (depth + 1))
+    lines = [
+        f"{inner}{key}: {_pretty(value, num_spaces, depth + 1)},\n" for key, value in x.items()
+    ]
+    return "{\n" + "".join(lines) + pad + "}"
+
+
+def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
+    """The FrozenDict with the entries of a nested dict."""
+    return FrozenDict(xs)
+
+
+def unfreeze(x: FrozenDict[Any, Any] | dict[str, Any]) -> dict[Any, Any]:
+    """The nested dict with the entries of a FrozenDict; of a dict, a copy with all levels plain."""
+    if isinstance(x, FrozenDict):
+        leaves, treedef = trees.flatten(x._dict)
+        return treedef.unflatten(leaves)
+    if isinstance(x, dict):
+        return {key: unfreeze(value) for key, value in x.items()}
+    return x
+
+
+_EMPTY: FrozenDict[str, Any] = FrozenDict({})
+
+
+def copy(
+    x: FrozenDict[Any, Any] | dict[str, Any],
+    add_or_replace: FrozenDict[str, Any] | dict[str, Any] = _EMPTY,
+) -> FrozenDict[Any, Any] | dict[str, Any]:
+    """A dictionary of the same kind with entries added or replaced."""
+    if isinstance(x, FrozenDict):
+        return x.copy(add_or_replace)
+    out = _plain_copy("copy", x)
+    out.update(add_or_replace)
+    return out
+
+
+def pop(
+    x: FrozenDict[Any, Any] | dict[str, Any], key: str
+) -> tuple[FrozenDict[Any, Any] | dict[str, Any], Any]:
+    """A dictionary of the same kind without `key`, and the value it had."""
+    if isinstance(x, FrozenDict):
+        return x.pop(key)
+    out = _plain_copy("pop", x)
+    value = out.pop(key)
+    return out, value
+
+
+def _plain_copy(name: str, x: Any) -> dict[Any, Any]:
+    """A dict with every container in it rebuilt."""
+    if not isinstance(x, dict):
+        raise TypeError(f"{name}: Expected FrozenDict or dict, got {type(x)}")
+    leaves, treedef = trees.flatten(x)
+    return treedef.unflatten(leaves)
+
+
+def pretty_repr(x: Any, num_spaces: int = 4) -> str:
+    """A dictionary on several lines, each level indented; `repr(x)` of anything else."""
+    if isinstance(x, FrozenDict):
+        return x.pretty_repr(num_spaces)
+    return _pretty(x, num_spaces)

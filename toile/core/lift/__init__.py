@@ -1,0 +1,64 @@
+"""Transformations of functions of scopes: one mechanism, `pack`, under all of them."""
+
+from toile.core.filters import (
+    CollectionFilter,
+    DenyList,
+    Filter,
+    PRNGSequenceFilter,
+    group_collections,
+    in_filter,
+    intersect_filters,
+    is_filter_empty,
+    subtract_filters,
+    union_filters,
+)
+from toile.core.frozen_dict import freeze, unfreeze
+from toile.core.lift.autodiff import custom_vjp, jvp, value_and_grad, vjp
+from toile.core.lift.axes import In, InOutAxis, InOutScanAxis, Out, tree_map_rngs
+from toile.core.lift.control import cond, switch, while_loop
+from toile.core.lift.mapping import remat_scan, scan, vmap
+from toile.core.lift.packing import pack
+from toile.core.lift.staging import checkpoint, fold_rngs, jit, remat
+from toile.core.lift.variables import id_fn, map_variables, swap_collection
+from toile.core.rng import LazyRng
+from toile.core.scope import Scope
+
+__all__ = [
+    "CollectionFilter",
+    "DenyList",
+    "Filter",
+    "In",
+    "InOutAxis",
+    "InOutScanAxis",
+    "LazyRng",
+    "Out",
+    "PRNGSequenceFilter",
+    "Scope",
+    "checkpoint",
+    "cond",
+    "custom_vjp",
+    "fold_rngs",
+    "freeze",
+    "group_collections",
+    "id_fn",
+    "in_filter",
+    "intersect_filters",
+    "is_filter_empty",
+    "jit",
+    "jvp",
+    "map_variables",
+    "pack",
+    "remat",
+    "remat_scan",
+    "scan",
+    "subtract_filters",
+    "swap_collection",
+    "switch",
+    "tree_map_rngs",
+    "unfreeze",
+    "union_filters",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "while_loop",
+]

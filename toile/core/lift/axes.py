@@ -1,0 +1,105 @@
+"""What vmap and scan share: axes of collections, sizes of axes, splitting of random streams."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from toile import dtypes, random
+from toile.core.filters import CollectionFilter
+from toile.engine import trees
+from toile.engine.source import here
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class In(Generic[T]):
+    """A collection that goes into a transformation along `axis` and does not come out."""
+
+    axis: T
+
+
+@dataclasses.dataclass(frozen=True)
+class Out(Generic[T]):
+    """A collection that only comes out of a transformation, along `axis`."""
+
+    axis: T
+
+
+Axis = int | None
+InOutAxis = Axis | In[Axis] | Out[Axis]
+ScanAxis = int
+InOutScanAxis = ScanAxis | In[ScanAxis] | Out[ScanAxis]
+Axes = tuple[tuple[Any, ...], tuple[Any, ...]]  # filters and, in the same order, axes
+
+
+def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axes]:
+    """Filters and axes of what goes in, and of what comes out."""
+    ins = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, Out)]
+    outs = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, In)]
+    return unzipped(ins), unzipped(outs)
+
+
+def _axis(v: Any) -> Any:
+    return v.axis if isinstance(v, In | Out) else v
+
+
+def unzipped(pairs: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Two tuples from pairs."""
+    pairs = list(pairs)
+    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+
+
+def with_axes(
+    change: Callable[..., Any], groups: Any, axes: tuple[Any, ...], params: Mapping[Any, Any]
+) -> tuple[Any, ...]:
+    """Tell the boxes in variables about an axis that they lose or get."""
+    return tuple(
+        g if axis is None else change(g, axis, params)
+        for g, axis in zip(groups, axes, strict=True)
+    )
+
+
+def sizes(axes: Any, xs: Any, shared: Any) -> set[int]:
+    """Sizes of the axes of `xs`; `shared` stands for no axis."""
+    found: set[int] = set()
+
+    def look(axis: Any, x: Any) -> None:
+        if axis is not shared and (leaves := trees.leaves(x)):
+            found.add(leaves[0].shape[axis])
+
+    trees.tree_map(look, axes, xs, is_leaf=lambda x: x is None)
+    return found
+
+
+def one_size(found: set[int], given: int | None, what: str, option: str) -> int:
+    """The size that all agree on."""
+    if len(found) > 1:
+        raise ValueError(f"Inconsistent {what}: {found}{here()}")
+    if given is not None:
+        return given
+    if not found:
+        raise ValueError(
+            f"{option} should be specified manually. Needed one array with that axis, got none: "
+            f"pass {option}={here()}"
+        )
+    return found.pop()
+
+
+def tree_map_rngs(fn: Callable[..., Any], tree: Any) -> Any:
+    """Map a function over the keys in a tree."""
+    return trees.tree_map(fn, tree, is_leaf=_is_key)
+
+
+def _is_key(x: Any) -> bool:
+    return hasattr(x, "dtype") and dtypes.issubdtype(x.dtype, dtypes.prng_key)
+
+
+def split_streams(groups: Any, splits: tuple[bool, ...], size: int) -> tuple[Any, ...]:
+    """A key for each step in the groups that are split; the others as they are."""
+    return tuple(
+        tree_map_rngs(lambda key: random.split(key, size), group) if split else group
+        for group, split in zip(groups, splits, strict=True)
+    )

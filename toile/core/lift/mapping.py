@@ -1,0 +1,179 @@
+"""vmap and scan of functions of scopes, and scans whose steps are computed again for gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toile import api
+from toile.core import axes_scan, meta
+from toile.core.filters import CollectionFilter, PRNGSequenceFilter
+from toile.core.lift.axes import (
+    InOutAxis,
+    InOutScanAxis,
+    in_and_out,
+    one_size,
+    sizes,
+    split_streams,
+    unzipped,
+    with_axes,
+)
+from toile.core.lift.packing import Packed, lifted
+from toile.core.lift.staging import remat
+
+
+def vmap(
+    fn: Callable[..., Any],
+    variable_axes: Mapping[CollectionFilter, InOutAxis],
+    split_rngs: Mapping[PRNGSequenceFilter, bool],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+    spmd_axis_name: str | None = None,
+    metadata_params: Mapping[Any, Any] = {},
+) -> Callable[..., Any]:
+    """Map a function of a scope over an added axis of its arguments and variables.
+
+    `variable_axes` gives the axis of each collection, None for one that is shared; `split_rngs`
+    says which streams differ along the axis. What is in neither is not seen inside.
+    """
+    (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
+    rng_groups, splits = unzipped(split_rngs.items())
+    rng_axes = tuple(0 if split else None for split in splits)
+
+    def inner(packed: Packed, *args: Any) -> Any:
+        variables = with_axes(meta.remove_axis, packed.variables, var_in, metadata_params)
+        found = sizes((var_in, in_axes), (variables, args), None)
+        size = one_size(found, axis_size, "batch axis sizes", "axis_size")
+
+        @functools.wraps(fn)
+        def mapped(variables: Any, rngs: Any, args: Any) -> Any:
+            scope = packed.scopes(variables, rngs)
+            y = fn(scope, *args)
+            return y, packed.repack(scope)
+
+        run = api.vmap(
+            mapped,
+            in_axes=(var_in, rng_axes, in_axes),
+            out_axes=(out_axes, var_out),
+            axis_name=axis_name,
+            axis_size=axis_size,
+            spmd_axis_name=spmd_axis_name,
+        )
+        y, changed = run(variables, split_streams(packed.rngs, splits, size), args)
+        return y, with_axes(meta.add_axis, changed, var_out, metadata_params)
+
+    return lifted(inner, in_groups, out_groups, rng_groups, name="vmap")
+
+
+def scan(
+    fn: Callable[..., Any],
+    variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {},
+    variable_broadcast: CollectionFilter = False,
+    variable_carry: CollectionFilter = False,
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    _split_transpose: bool = False,
+    data_transform: Callable[..., Any] | None = None,
+    metadata_params: Mapping[Any, Any] = {},
+    check_constancy_invariants: bool = True,
+) -> Callable[..., Any]:
+    """Loop `fn(scope, carry, *xs) -> (carry, ys)` over axes of its arguments and variables.
+
+    Collections are scanned along an axis (`variable_axes`), the same in every step
+    (`variable_broadcast`), or carried from step to step (`variable_carry`).
+    """
+    (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
+    assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
+    rng_groups, splits = unzipped(split_rngs.items())
+    rng_axes = tuple(0 if split else axes_scan.broadcast for split in splits)
+
+    def inner(packed: Packed, init: Any, *args: Any) -> Any:
+        found = sizes(in_axes, args, axes_scan.broadcast)
+        n = one_size(found, length, "scan lengths", "length")
+
+        def body(shared: Any, carry: Any, scanned: Any, rngs: Any, args: Any) -> Any:
+            carried, c = carry
+            variables = (shared, carried, *scanned)
+            if data_transform is not None:
+                variables, rngs = data_transform(variables, rngs)
+            scope = packed.scopes(variables, rngs)
+            c, y = fn(scope, c, *args)
+            shared_out, carried_out, *scanned_out = packed.repack(scope)
+            shared = packed.completed(shared, shared_out)
+            carried = packed.completed(carried, carried_out)
+            return shared, (carried, c), (y, tuple(scanned_out))
+
+        run = axes_scan.scan(
+            body,
+            in_axes=(var_in, rng_axes, in_axes),
+            out_axes=(out_axes, var_out),
+            length=length,
+            reverse=reverse,
+            unroll=unroll,
+            _split_transpose=_split_transpose,
+            check_constancy_invariants=check_constancy_invariants,
+        )
+        shared, carried, *scanned = packed.variables
+        shared, (carried, c), (ys, scanned) = run(
+            shared,
+            (carried, init),
+            with_axes(meta.remove_axis, scanned, var_in, metadata_params),
+            split_streams(packed.rngs, splits, n),
+            args,
+        )
+        scanned = with_axes(meta.add_axis, scanned, var_out, metadata_params)
+        return (c, ys), (shared, carried, *scanned)
+
+    return lifted(
+        inner,
+        (variable_broadcast, variable_carry, *in_groups),
+        (variable_broadcast, variable_carry, *out_groups),
+        rng_groups,
+        name="scan",
+    )
+
+
+def remat_scan(
+    body_fn: Callable[..., Any],
+    lengths: Sequence[int],
+    policy: Callable[..., bool] | None = None,
+    variable_broadcast: CollectionFilter = False,
+    variable_carry: CollectionFilter = False,
+    variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
+) -> Callable[..., Any]:
+    """Repeat `carry = body_fn(scope, carry)` prod(lengths) times, in nested loops.
+
+    Each inner loop is computed again for gradients, so that d loops over n steps in all keep
+    about d·n^(1/d) carries instead of n."""
+    loop = functools.partial(
+        scan,
+        variable_broadcast=variable_broadcast,
+        variable_carry=variable_carry,
+        variable_axes=variable_axes,
+        split_rngs=split_rngs,
+        length=lengths[0],
+    )
+
+    def one_step(scope: Any, carry: Any) -> Any:
+        return body_fn(scope, carry), ()
+
+    def inner_loop(scope: Any, carry: Any) -> Any:
+        rest = remat_scan(
+            body_fn, lengths[1:], policy, variable_broadcast, variable_carry, variable_axes,
+            split_rngs,
+        )  # fmt: skip
+        return rest(scope, carry), ()
+
+    if len(lengths) == 1:
+        step: Callable[..., Any] = one_step
+    else:
+        step = remat(inner_loop, policy=policy, prevent_cse=False)
+    return lambda scope, carry: loop(step)(scope, carry)[0]

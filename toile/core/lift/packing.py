@@ -1,0 +1,241 @@
+"""How scopes cross the border of a transformation: the one mechanism under all lifted ones.
+
+Outside, the variables and random streams of some scopes are grouped by filters, which makes them
+plain trees. Inside, scopes are made from such trees, a function of scopes runs, and the variables
+that may have changed are grouped again. Back outside, they are written to the original scopes.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toile.core.filters import (
+    CollectionFilter,
+    Filter,
+    PRNGSequenceFilter,
+    in_filter,
+    intersect_filters,
+    union_filters,
+)
+from toile.core.frozen_dict import freeze
+from toile.core.scope import Scope
+from toile.engine import trees
+from toile.engine.source import here
+
+Groups = tuple[tuple[Any, ...], ...]  # by filter, then by scope
+
+
+def _copied(x: Any) -> Any:
+    """The same tree with dicts of its own; FrozenDicts and values are shared."""
+    if x.__class__ is dict:
+        return {k: _copied(v) for k, v in x.items()}
+    return x
+
+
+def _grouped(
+    xs: Mapping[str, Any], filters: Sequence[Filter]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The entries of `xs`, each in the group of the first filter that takes it; what is left."""
+    groups: list[dict[str, Any]] = [{} for _ in filters]
+    left = []
+    for name, value in xs.items():
+        for col_filter, group in zip(filters, groups, strict=True):
+            if in_filter(col_filter, name):
+                group[name] = value
+                break
+        else:
+            left.append(name)
+    return groups, left
+
+
+def _transposed(rows: Sequence[Sequence[Any]]) -> Groups:
+    return tuple(zip(*rows, strict=True))
+
+
+def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tuple[str, ...]]]]:
+    """The scopes that are below no other, and for each one the way there from one of those.
+
+    Variables of a scope that is below another one are among the other's: a variable that two
+    scopes reach must cross the border once."""
+    wanted = dict.fromkeys(scopes)
+    ways = []
+    for leaf in scopes:
+        top, way = leaf, ()
+        path: list[str] = [leaf.name]  # type: ignore[list-item]
+        scope = leaf.parent
+        while scope is not None:
+            if scope in wanted:
+                top, way = scope, tuple(reversed(path))
+            path.append(scope.name)  # type: ignore[arg-type]
+            scope = scope.parent
+        ways.append((top, way))
+    tops = dict.fromkeys(top for top, _ in ways)
+    return [s for s in wanted if s in tops], ways
+
+
+class Packed:
+    """Scopes on their way through a transformation."""
+
+    def __init__(
+        self,
+        scope_tree: Any,
+        in_filters: Sequence[CollectionFilter],
+        out_filters: Sequence[CollectionFilter],
+        rng_filters: Sequence[PRNGSequenceFilter],
+        name: str | None,
+    ):
+        leaves, self.tree = trees.flatten(scope_tree)
+        self.outer, self.ways = _minimal(leaves)
+        self.out_filters, self.name = tuple(out_filters), name
+        self.mutable: Filter = functools.reduce(union_filters, out_filters, False)
+        self.variables = _transposed([self._collections(s, in_filters) for s in self.outer])
+        self.rngs = _transposed([_grouped(s.rngs, rng_filters)[0] for s in self.outer])
+        self.entered = False
+
+    def _collections(self, scope: Scope, filters: Sequence[Filter]) -> list[dict[str, Any]]:
+        """The variables of a scope by filter; what cannot come out again is frozen."""
+        scope._populate_collections()
+        groups, _ = _grouped(scope._variables, filters)
+        return [
+            {
+                col: _copied(xs) if in_filter(self.mutable, col) else freeze(xs)
+                for col, xs in group.items()
+            }
+            for group in groups
+        ]
+
+    def inner_mutable(self, scope: Scope, mutable_filter: CollectionFilter = True) -> Filter:
+        """What is mutable inside."""
+        return intersect_filters(intersect_filters(scope.mutable, self.mutable), mutable_filter)
+
+    def scopes(
+        self, variables: Any, rngs: Any, mutable_filter: CollectionFilter = True
+    ) -> Any:
+        """Inside: the tree of scopes, over these variables and streams."""
+        self.entered = True
+        nothing = ((),) * len(self.outer)  # where no group is lifted there is nothing to transpose
+        by_scope = zip(
+            self.outer, _transposed(variables) or nothing, _transposed(rngs) or nothing,
+            strict=True,
+        )  # fmt: skip
+        made = {}
+        for outer, groups, streams in by_scope:
+            inner = Scope(
+                {col: _copied(xs) for group in groups for col, xs in group.items()},
+                name=outer.name,
+                rngs={name: rng for group in streams for name, rng in group.items()},
+                mutable=self.inner_mutable(outer, mutable_filter),
+                path=outer.path,
+                debug_path=self._debug_path(outer),
+                flags=outer.flags,
+            )
+            inner.rng_counters = outer.rng_counters
+            made[outer] = inner
+        found = []
+        for outer, way in self.ways:
+            scope = made[outer]
+            for step in way:
+                scope = scope.push(step, reuse=True)
+            found.append(scope)
+        return trees.unflatten(self.tree, found)
+
+    def _debug_path(self, scope: Scope) -> tuple[str, ...]:
+        """The path with the transformation around its last name."""
+        path = scope.debug_path
+        if not self.name:
+            return path
+        return (*path[:-1], f"{self.name}({path[-1]})") if path else (f"{self.name}()",)
+
+    def repack(self, scope_tree: Any) -> Groups:
+        """Inside, at the end: the variables that may have changed, by filter."""
+        inner, _ = _minimal(trees.flatten_up_to(self.tree, scope_tree))
+        rows = []
+        for scope in inner:
+            scope.invalidate()
+            changed = {k: v for k, v in scope._variables.items() if in_filter(scope.mutable, k)}
+            groups, left = _grouped(changed, self.out_filters)
+            if left:
+                raise ValueError(
+                    f"unmapped output variables: {tuple(left)}: needed a filter of {self.name} "
+                    f"that takes in each collection that may change{here()}"
+                )
+            rows.append([{k: _copied(v) for k, v in group.items()} for group in groups])
+        return _transposed(rows)
+
+    @staticmethod
+    def completed(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A group that came out, with the collections in it that could not change.
+
+        They are not among the results; the next step of a loop needs them all the same."""
+        return tuple({**a, **b} for a, b in zip(before, after, strict=True))
+
+    def publish(self, groups: Any) -> None:
+        """Outside: write what came out to the original scopes."""
+        for scope, out in zip(self.outer, _transposed(groups), strict=False):
+            for group in out:
+                for col, variables in group.items():
+                    if scope.is_mutable_collection(col):
+                        for name, value in variables.items():
+                            scope.put_variable(col, name, value)
+
+
+def lifted(
+    fn: Callable[..., Any],
+    in_filters: Sequence[CollectionFilter],
+    out_filters: Sequence[CollectionFilter],
+    rng_filters: Sequence[PRNGSequenceFilter],
+    name: str | None = None,
+    enable_kwargs: bool = False,
+) -> Callable[..., Any]:
+    """A function of (scopes, …) from `fn(packed, …) -> (result, changed variables by filter)`."""
+
+    @functools.wraps(fn)
+    def wrapper(scope_tree: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs and not enable_kwargs:
+            _warn_dropped(name, kwargs)
+            kwargs = {}
+        packed = Packed(scope_tree, in_filters, out_filters, rng_filters, name)
+        y, changed = fn(packed, *args, **kwargs)
+        packed.publish(changed)
+        return y
+
+    return wrapper
+
+
+def _warn_dropped(name: str | None, kwargs: Mapping[str, Any]) -> None:
+    names = ", ".join(kwargs)
+    pronoun = "it" if len(kwargs) == 1 else "them"
+    warnings.warn(
+        f'kwargs are not supported in {name}, so "{names}" is(are) ignored: pass {pronoun} by '
+        f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for what "
+        f"is the same everywhere), or close over {pronoun}, as a field of the module or with "
+        "functools.partial",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def pack(
+    fn: Callable[..., Any],
+    in_variable_filters: Sequence[CollectionFilter],
+    out_variable_filters: Sequence[CollectionFilter],
+    rng_filters: Sequence[PRNGSequenceFilter],
+    name: str | None = None,
+    enable_kwargs: bool = False,
+) -> Callable[..., Any]:
+    """Lift a transformation of one's own.
+
+    `fn(scope_fn, repack_fn, variable_groups, rng_groups, *args) -> (result, variable groups)` runs
+    outside; `scope_fn(variable_groups, rng_groups)` and `repack_fn(scopes)` are called inside.
+    """
+
+    @functools.wraps(fn)
+    def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
+        return fn(packed.scopes, packed.repack, packed.variables, packed.rngs, *args, **kwargs)
+
+    return lifted(
+        inner, in_variable_filters, out_variable_filters, rng_filters, name, enable_kwargs
+    )

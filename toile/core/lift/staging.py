@@ -1,0 +1,202 @@
+"""jit and checkpoint of functions of scopes, and folding of random streams as jit does it.
+
+A jitted function of a scope runs its Python once; what that did to the counters of random draws is
+kept in the structure of its result, and done again by each call that finds it traced.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from toile import api
+from toile.api.checkpoint import checkpoint as engine_checkpoint
+from toile.core.filters import CollectionFilter, DenyList, Filter, PRNGSequenceFilter
+from toile.core.lift.packing import Packed, lifted
+from toile.core.rng import LazyRng
+from toile.engine import trees
+from toile.engine.source import here
+from toile.tree_util import register_static
+
+
+def checkpoint(
+    fn: Callable[..., Any],
+    variables: CollectionFilter = True,
+    rngs: PRNGSequenceFilter = True,
+    concrete: bool = False,
+    prevent_cse: bool = True,
+    static_argnums: int | tuple[int, ...] = (),
+    policy: Callable[..., bool] | None = None,
+) -> Callable[..., Any]:
+    """A function of a scope that is computed again for its gradient, nothing of it kept.
+
+    `static_argnums` count the arguments after the scope."""
+
+    def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
+        if concrete:
+            raise NotImplementedError(
+                "The concrete argument is deprecated. Use static_argnums instead, for arguments "
+                f"that Python's control flow depends on{here()}"
+            )
+
+        @functools.wraps(fn)
+        def pure(variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
+            scope = packed.scopes(variables, rngs)
+            y = fn(scope, *args, **kwargs)
+            return y, packed.repack(scope)
+
+        run = engine_checkpoint(
+            pure,
+            prevent_cse=prevent_cse,
+            policy=policy,
+            static_argnums=trees.tree_map(lambda n: n + 2, static_argnums),
+        )
+        return run(packed.variables, packed.rngs, *args, **kwargs)
+
+    return lifted(inner, (variables,), (variables,), (rngs,), name="remat", enable_kwargs=True)
+
+
+remat = checkpoint
+
+
+# Counters of random draws, flat: ((path in the tree of counters, count), …).
+
+
+@register_static
+class Draws(tuple[Any, ...]):
+    """How far each counter went, for each scope, as part of a structure."""
+
+    __slots__ = ()
+
+
+def _flat_counts(counters: dict[Any, Any], path: tuple[Any, ...] = ()) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            found[(*path, key, None)] = 0  # a child, which may have no stream
+            found.update(_flat_counts(value, (*path, key)))
+        else:
+            found[(*path, key)] = value
+    return found
+
+
+def _drawn(before: dict[Any, int], counters: dict[Any, Any]) -> tuple[Any, ...]:
+    """What was drawn since `before`; places that are new are among it, also without a draw."""
+    after = _flat_counts(counters)
+    return tuple(
+        (path, n - before.get(path, 0))
+        for path, n in after.items()
+        if path not in before or n != before[path]
+    )
+
+
+def _draw_again(counters: dict[Any, Any], drawn: tuple[Any, ...]) -> None:
+    for (*path, name), n in drawn:
+        place = counters
+        for key in path:
+            place = place.setdefault(key, {})
+        if name is not None:
+            place[name] = place.get(name, 0) + n
+
+
+def _hashable(x: Filter) -> Filter:
+    """A filter that can be part of a cache key."""
+    if isinstance(x, str):
+        return (x,)
+    if isinstance(x, DenyList):
+        return DenyList(_hashable(x.deny))
+    return tuple(sorted(x)) if isinstance(x, Iterable) else x
+
+
+def _without_suffix(rngs: Any) -> Any:
+    """Streams that do not know where in the network they are: equal modules share a trace."""
+    return trees.tree_map(
+        lambda x: x.clear_suffix() if isinstance(x, LazyRng) else x,
+        rngs,
+        is_leaf=lambda x: isinstance(x, LazyRng),
+    )
+
+
+class _Calls(threading.local):
+    """The calls of a jitted function that are running, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Packed] = []
+
+
+def jit(
+    fn: Callable[..., Any],
+    variables: CollectionFilter = True,
+    rngs: PRNGSequenceFilter = True,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    donate_argnums: int | Iterable[int] = (),
+    device: Any = None,
+    backend: str | None = None,
+) -> Callable[..., Any]:
+    """Trace a function of (scope, key, …) once per kind of arguments.
+
+    The lifted function is called with (scope, key, …) too: `key`, hashable, says what else tracing
+    depends on; `argnums` count the scope but not the key. `.why()` tells the cause of each trace.
+    """
+    calls = _Calls()
+
+    # It must not close over one call's scopes, or it could not be traced once for many.
+    @functools.wraps(fn)
+    def pure(fingerprint: Any, variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
+        packed = calls.stack[-1]
+        before = [_flat_counts(s.rng_counters) for s in packed.outer]
+        scope = packed.scopes(variables, rngs)
+        y = fn(scope, fingerprint[1], *args, **kwargs)
+        pairs = zip(before, packed.outer, strict=True)
+        drawn = Draws(_drawn(b, s.rng_counters) for b, s in pairs)
+        return y, packed.repack(scope), drawn
+
+    # `pure` has the fingerprint, variables and streams where `fn` has the scope.
+    run = api.jit(
+        pure,
+        static_argnums=(0, *(n + 2 for n in _numbers(static_argnums) if n > 0)),
+        static_argnames=static_argnames,
+        donate_argnums=tuple(n + 2 for n in _numbers(donate_argnums) if n > 0),
+        device=device,
+        backend=backend,
+    )
+
+    def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
+        mutable = tuple(_hashable(packed.inner_mutable(s)) for s in packed.outer)
+        calls.stack.append(packed)
+        try:
+            y, changed, drawn = run(
+                (mutable, key), packed.variables, _without_suffix(packed.rngs), *args, **kwargs
+            )
+        finally:
+            calls.stack.pop()
+        if not packed.entered:  # traced before: the counters did not move
+            for scope, counts in zip(packed.outer, drawn, strict=True):
+                _draw_again(scope.rng_counters, counts)
+        return y, changed
+
+    lifted_fn = lifted(inner, (variables,), (variables,), (rngs,), name="jit", enable_kwargs=True)
+    lifted_fn.why = run.why  # type: ignore[attr-defined]
+    return lifted_fn
+
+
+def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
+    return tuple(argnums) if isinstance(argnums, Iterable) else (argnums,)
+
+
+def fold_rngs(
+    fn: Callable[..., Any],
+    variables: CollectionFilter = True,
+    rngs: PRNGSequenceFilter = True,
+) -> Callable[..., Any]:
+    """A function of (scope, key, …) that draws the random numbers it would draw under `jit`."""
+
+    def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
+        scope = packed.scopes(packed.variables, _without_suffix(packed.rngs))
+        y = fn(scope, key, *args, **kwargs)
+        return y, packed.repack(scope)
+
+    return lifted(inner, (variables,), (variables,), (rngs,), name="fold_rngs", enable_kwargs=True)

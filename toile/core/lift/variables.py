@@ -1,0 +1,76 @@
+"""Functions that see other variables than there are: map_variables and swap_collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile.core.filters import (
+    CollectionFilter,
+    PRNGSequenceFilter,
+    intersect_filters,
+    is_filter_empty,
+    subtract_filters,
+)
+from toile.core.frozen_dict import unfreeze
+from toile.core.lift.packing import Packed, lifted
+from toile.core.scope import Scope
+from toile.engine import trees
+
+
+def id_fn(x: Any) -> Any:
+    """What it is given."""
+    return x
+
+
+def map_variables(
+    fn: Callable[..., Any],
+    mapped_collections: CollectionFilter,
+    map_in_fn: Callable[..., Any] = id_fn,
+    map_out_fn: Callable[..., Any] = id_fn,
+    init: bool = False,
+    mutable: bool = False,
+    rngs: PRNGSequenceFilter = True,
+    variables: CollectionFilter = True,
+) -> Callable[..., Any]:
+    """Let a function of a scope see `map_in_fn` of some collections.
+
+    With `mutable` what it changes is stored through `map_out_fn`; with `init` it runs once more
+    before, when variables of those collections can be created, to create them in mapped form.
+    """
+    stored = mutable or init
+
+    def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
+        target, rest = packed.variables
+        if init:
+            scopes = packed.scopes((target, rest), packed.rngs)
+            if any(_can_create(s, mapped_collections) for s in trees.leaves(scopes)):
+                fn(scopes, *args, **kwargs)
+                target, _ = packed.repack(scopes)
+                target = tuple(map_out_fn(x) for x in target)
+        target = tuple(map_in_fn(unfreeze(x)) for x in target)
+        writable = True if stored else subtract_filters(True, mapped_collections)
+        scopes = packed.scopes((target, rest), packed.rngs, mutable_filter=writable)
+        y = fn(scopes, *args, **kwargs)
+        target, rest = packed.repack(scopes)
+        if stored:
+            target = tuple(map_out_fn(x) for x in target)
+        return y, (target, rest)
+
+    ins = (mapped_collections, variables)
+    outs = ins if stored else (False, subtract_filters(variables, mapped_collections))
+    return lifted(inner, ins, outs, (rngs,), name="map_variables", enable_kwargs=True)
+
+
+def _can_create(scope: Scope, collections: CollectionFilter) -> bool:
+    return not is_filter_empty(intersect_filters(scope.mutable, collections))
+
+
+def swap_collection(fn: Callable[..., Any], col_a: str, col_b: str) -> Callable[..., Any]:
+    """Let a function see each of two collections in the place of the other."""
+
+    def swap(target: dict[str, Any]) -> dict[str, Any]:
+        a, b = target.get(col_a, {}), target.get(col_b, {})
+        return {**target, col_a: b, col_b: a}
+
+    return map_variables(fn, (col_a, col_b), swap, swap, mutable=True)

@@ -1,0 +1,63 @@
+"""Functional layers: plain functions of a Scope, its inputs and the layer's options.
+
+They are what Linen's layers would be without Modules: parameters are declared on the scope at hand,
+and a caller gives each layer a scope of its own with `scope.child(layer, name)`.
+"""
+
+from toile.core.nn import activation, initializers
+from toile.core.nn.activation import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    leaky_relu,
+    log_sigmoid,
+    log_softmax,
+    relu,
+    sigmoid,
+    silu,
+    soft_sign,
+    softmax,
+    softplus,
+    swish,
+    tanh,
+)
+from toile.core.nn.attention import dot_product_attention, multi_head_dot_product_attention
+from toile.core.nn.linear import Embedding, conv, conv_transpose, dense, dense_general, embedding
+from toile.core.nn.normalization import batch_norm, group_norm, layer_norm
+from toile.core.nn.pooling import avg_pool, max_pool
+from toile.core.nn.stochastic import dropout
+
+__all__ = [
+    "Embedding",
+    "activation",
+    "avg_pool",
+    "batch_norm",
+    "celu",
+    "conv",
+    "conv_transpose",
+    "dense",
+    "dense_general",
+    "dot_product_attention",
+    "dropout",
+    "elu",
+    "embedding",
+    "gelu",
+    "glu",
+    "group_norm",
+    "initializers",
+    "layer_norm",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "max_pool",
+    "multi_head_dot_product_attention",
+    "relu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softmax",
+    "softplus",
+    "swish",
+    "tanh",
+]

@@ -1,0 +1,189 @@
+"""Attention as functions of a Scope: the core computation, and its many-headed form with a cache.
+
+Queries, keys and values are (batch, positions..., heads, channels). Attention goes over some of the
+axes of positions; the others are treated like the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from toile import lax, random
+from toile import numpy as jnp
+from toile.core.nn import initializers
+from toile.core.nn.decoding import CacheEntry, advance_cache, decoded_mask, decoded_padding
+from toile.core.nn.linear import default_kernel_init, dense_general
+from toile.core.nn.masks import _make_causal_mask, check_attention_axes, make_padding_mask
+from toile.core.scope import Scope
+from toile.engine.source import here
+from toile.nn import logsumexp
+
+__all__ = [
+    "CacheEntry",
+    "dot_product_attention",
+    "make_padding_mask",
+    "multi_head_dot_product_attention",
+]
+
+
+def _need(holds: bool, where: str, needed: str, got: Any) -> None:
+    if not holds:
+        raise AssertionError(f"{where}: needed {needed}, got {got}{here()}")
+
+
+def dot_product_attention(
+    scope: Scope,
+    query: Any,
+    key: Any,
+    value: Any,
+    dtype: Any = jnp.float32,
+    bias: Any = None,
+    axis: int | Sequence[int] | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    precision: Any = None,
+) -> Any:
+    """softmax(query · keyᵀ / √channels + bias) · value, with dropout of the weights.
+
+    `axis` are the axes attended over, by default all between batch and heads; dropout is the same
+    for the whole batch and all heads if `broadcast_dropout`.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.core import apply, nn
+    >>> q, kv = jnp.ones((2, 3, 4, 8)), jnp.ones((2, 5, 4, 8))
+    >>> apply(nn.dot_product_attention)({}, q, kv, kv).shape
+    (2, 3, 4, 8)
+    """
+    shapes = (query.shape, key.shape, value.shape)
+    agree = (
+        len({len(s) for s in shapes}) == 1
+        and shapes[1][:-1] == shapes[2][:-1]
+        and shapes[0][:1] == shapes[1][:1]
+        and shapes[0][-1] == shapes[1][-1]
+    )
+    _need(agree, "dot_product_attention", "one batch, keys and values of one length, queries and "
+          "keys of one depth", shapes)  # fmt: skip
+    n = key.ndim
+    axes = _axes(axis, n)
+    check_attention_axes(axes, n)
+    batch = tuple(a for a in range(n) if a not in axes and a != n - 1)
+    order = (*batch, *axes, n - 1)  # (batch, other positions, heads, attended, channels)
+    batched = tuple(range(len(batch)))
+    query = query.transpose(order) / jnp.sqrt(query.shape[-1]).astype(dtype)
+    dims: Any = (((n - 1,), (n - 1,)), (batched, batched))
+    weights = lax.dot_general(query, key.transpose(order), dims, precision=precision)
+    if bias is not None:
+        weights = weights + bias
+    over = tuple(range(weights.ndim - len(axes), weights.ndim))
+    weights = lax.exp(weights - logsumexp(weights, axis=over, keepdims=True)).astype(dtype)
+    if not deterministic and dropout_rate > 0.0:
+        rng = scope.make_rng("dropout") if dropout_rng is None else dropout_rng
+        shape = weights.shape
+        if broadcast_dropout:
+            shape = (1,) * len(batch) + shape[len(batch) :]
+        keep = 1.0 - dropout_rate
+        kept = random.bernoulli(rng, keep, shape).astype(dtype)
+        weights = weights * (kept / jnp.asarray(keep, dtype=dtype))
+    positions = tuple(range(len(batch), n - 1))
+    dims = ((over, positions), (batched, batched))
+    y = lax.dot_general(weights, value.transpose(order), dims, precision=precision)
+    return y.transpose(tuple(order.index(a) for a in range(n)))
+
+
+def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """The axes attended over; all that hold positions if none are named."""
+    if axis is None:
+        return tuple(range(1, ndim - 2))
+    return tuple(axis) if isinstance(axis, Iterable) else (axis,)
+
+
+def multi_head_dot_product_attention(
+    scope: Scope,
+    inputs_q: Any,
+    inputs_kv: Any,
+    num_heads: int,
+    dtype: Any = jnp.float32,
+    qkv_features: int | None = None,
+    out_features: int | None = None,
+    attention_axis: tuple[int, ...] | None = None,
+    causal_mask: bool = False,
+    padding_mask: Any = None,
+    key_padding_mask: Any = None,
+    segmentation: Any = None,
+    key_segmentation: Any = None,
+    cache: bool = False,
+    broadcast_dropout: bool = True,
+    dropout_rng: Any = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    precision: Any = None,
+    kernel_init: Any = default_kernel_init,
+    bias_init: Any = initializers.zeros,
+    bias: bool = True,
+    attention_fn: Callable[..., Any] = dot_product_attention,
+) -> Any:
+    """Project to queries, keys and values, attend in every head, and project back.
+
+    inputs_kv=None is self-attention. Masks: `causal_mask` hides later positions, `padding_mask` and
+    `key_padding_mask` those that are 0, `segmentation` those of other segments. With `cache`, calls
+    decode one position each: at first the collection 'cache' receives a function from the shape of
+    batch and positions to a CacheEntry, which the caller replaces by its result.
+
+    >>> import toile, toile.numpy as jnp
+    >>> from toile.core import init, nn
+    >>> attend = nn.multi_head_dot_product_attention
+    >>> y, variables = init(attend)(toile.random.key(0), jnp.ones((2, 5, 8)), None, num_heads=4)
+    >>> toile.tree.map(jnp.shape, variables["params"]["query"]), y.shape
+    ({'bias': (4, 2), 'kernel': (8, 4, 2)}, (2, 5, 8))
+    """
+    where = "multi_head_dot_product_attention"
+    kv, axes = _first(inputs_kv, inputs_q), _axes(attention_axis, inputs_q.ndim + 1)
+    depth = qkv_features or inputs_q.shape[-1]
+    _need(causal_mask or not cache, where, "causal_mask=True with cache=True", f"{causal_mask}: "
+          "Caching is only support for causal attention.")  # fmt: skip
+    _need(depth % num_heads == 0, where, f"{num_heads} heads of one size", f"{depth} features: "
+          "Memory dimension must be divisible by number of heads.")  # fmt: skip
+    options = {"kernel_init": kernel_init, "bias_init": bias_init, "bias": bias, "dtype": dtype,
+               "precision": precision}  # fmt: skip
+    sizes = (num_heads, depth // num_heads)
+    project = functools.partial(dense_general, features=sizes, axis=-1, **options)
+    query = scope.child(project, "query")(inputs_q)
+    key, value = scope.child(project, "key")(kv), scope.child(project, "value")(kv)
+    entry = advance_cache(scope, inputs_q, key, value, axes) if cache else None
+    masks = []
+    if entry is not None:
+        key, value, key_padding_mask = entry.key, entry.value, decoded_padding(entry)
+        masks.append(decoded_mask(entry, axes))
+    elif causal_mask:
+        masks.append(_make_causal_mask(key, axes))
+    pairs = functools.partial(
+        make_padding_mask, query_shape=query.shape, key_shape=key.shape, attention_axis=axes
+    )
+    if padding_mask is not None:
+        masks.append(pairs(padding_mask, _first(key_padding_mask, padding_mask)))
+    if segmentation is not None:
+        other = _first(key_segmentation, segmentation)
+        masks.append(pairs(segmentation, other, segmentation_mask=True))
+    y = scope.child(attention_fn)(
+        query, key, value, dtype=dtype, axis=axes, bias=_as_bias(masks, dtype),
+        precision=precision, dropout_rng=dropout_rng, dropout_rate=dropout_rate,
+        broadcast_dropout=broadcast_dropout, deterministic=deterministic,
+    )  # fmt: skip
+    out = scope.child(dense_general, name="out")
+    return out(y, features=out_features or inputs_q.shape[-1], axis=(-2, -1), **options)
+
+
+def _first(given: Any, default: Any) -> Any:
+    return default if given is None else given
+
+
+def _as_bias(masks: list[Any], dtype: Any) -> Any:
+    """What to add to the logits: 0 where all masks hold, a large negative number elsewhere."""
+    if not masks:
+        return None
+    mask = functools.reduce(jnp.logical_and, masks)
+    return jnp.where(mask > 0, 0.0, -1e10).astype(dtype)

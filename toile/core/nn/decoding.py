@@ -1,0 +1,93 @@
+"""The cache of decoding: keys and values of the positions so far, one more with each call.
+
+It is the variable 'entry' of the collection 'cache'. How many positions there will be is not known
+when it is declared, so that it starts as a function from their shape to the CacheEntry.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from toile import lax, struct
+from toile import numpy as jnp
+from toile.core.scope import Scope
+from toile.engine.source import here
+
+__all__ = ["CacheEntry"]
+
+
+class CacheEntry(struct.PyTreeNode):
+    """Keys and values of the positions decoded so far, and their number."""
+
+    key: Any
+    value: Any
+    i: Any
+
+
+def advance_cache(
+    scope: Scope, inputs: Any, key: Any, value: Any, axes: tuple[int, ...]
+) -> CacheEntry | None:
+    """The cache with the key and value of one more position, None if it is not there yet."""
+    if not scope.has_variable("cache", "entry"):
+        scope.put_variable("cache", "entry", _cache_maker(key.ndim, key.shape[-2:]))
+        return None
+    entry = scope.get_variable("cache", "entry")
+    if not isinstance(entry, CacheEntry):
+        raise ValueError(
+            "multi_head_dot_product_attention: Cache is not initialized. Needed a CacheEntry, got "
+            f"{type(entry).__name__} (call the function that init left in 'cache' with the "
+            f"shape of batch and positions){here()}"
+        )
+    sizes = entry.key.shape
+    expected = (*(1 if a in axes else sizes[a] for a in range(len(sizes) - 2)), inputs.shape[-1])
+    if expected != inputs.shape:
+        raise ValueError(
+            "multi_head_dot_product_attention: Invalid shape provided, expected shape "
+            f"{expected} instead got {inputs.shape} (a cache takes one position a call){here()}"
+        )
+    # The count of positions, as indices into the axes attended over, the last running fastest.
+    start, left = [0] * len(sizes), entry.i
+    step = math.prod(sizes[a] for a in axes)
+    for a in axes:
+        step //= sizes[a]
+        start[a], left = left // step, left % step
+    entry = entry.replace(
+        key=lax.dynamic_update_slice(entry.key, key, start),
+        value=lax.dynamic_update_slice(entry.value, value, start),
+        i=entry.i + jnp.array(1, jnp.uint32),
+    )
+    scope.put_variable("cache", "entry", entry)
+    return entry
+
+
+def _cache_maker(ndim: int, tail: tuple[int, ...]) -> Callable[..., CacheEntry]:
+    """A function that makes an empty cache when the number of positions is known."""
+
+    def init_fn(shape: tuple[int, ...], dtype: Any = jnp.float32) -> CacheEntry:
+        full = (*shape, *tail)
+        if len(full) != ndim:
+            raise ValueError(
+                "Shape should be a tuple with the shape of the batch and attention dims, of length "
+                f"{ndim - len(tail)}, got {shape}{here()}"
+            )
+        zeros = functools.partial(jnp.zeros, full, dtype)
+        return CacheEntry(key=zeros(), value=zeros(), i=jnp.zeros((), jnp.uint32))
+
+    return init_fn
+
+
+def decoded_mask(entry: CacheEntry, axes: tuple[int, ...]) -> Any:
+    """True for the keys that the cache holds, as a mask of attention weights."""
+    sizes = tuple(entry.key.shape[a] for a in axes)
+    held = jnp.arange(math.prod(sizes), dtype=jnp.uint32) < entry.i
+    return held.reshape((1,) * (entry.key.ndim - 1) + sizes)
+
+
+def decoded_padding(entry: CacheEntry) -> Any:
+    """1 for the positions that the cache holds, as a padding mask of the keys."""
+    batch, length = entry.key.shape[:2]
+    held = jnp.broadcast_to(jnp.arange(length) < entry.i, (batch, length))
+    return held.astype(jnp.float32)[..., None]

@@ -1,0 +1,75 @@
+"""Initializers of parameters: those of `toile.nn.initializers`, and two that build constant ones.
+
+`zeros` and `ones` are initializers; `zeros_init()` and `ones_init()` return them, as the functions
+that build the other initializers do.
+"""
+
+from toile.nn.initializers import (
+    Initializer,
+    constant,
+    delta_orthogonal,
+    glorot_normal,
+    glorot_uniform,
+    he_normal,
+    he_uniform,
+    kaiming_normal,
+    kaiming_uniform,
+    lecun_normal,
+    lecun_uniform,
+    normal,
+    ones,
+    orthogonal,
+    truncated_normal,
+    uniform,
+    variance_scaling,
+    xavier_normal,
+    xavier_uniform,
+    zeros,
+)
+
+__all__ = [
+    "Initializer",
+    "constant",
+    "delta_orthogonal",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "normal",
+    "ones",
+    "ones_init",
+    "orthogonal",
+    "truncated_normal",
+    "uniform",
+    "variance_scaling",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+    "zeros_init",
+]
+
+
+def zeros_init() -> Initializer:
+    """The initializer of zeros.
+
+    >>> import toile
+    >>> from toile.core import nn
+    >>> nn.initializers.zeros_init()(toile.random.key(0), (2,))
+    Array([0., 0.], dtype=float32)
+    """
+    return zeros
+
+
+def ones_init() -> Initializer:
+    """The initializer of ones.
+
+    >>> import toile
+    >>> from toile.core import nn
+    >>> nn.initializers.ones_init()(toile.random.key(0), (2,))
+    Array([1., 1.], dtype=float32)
+    """
+    return ones

@@ -1,0 +1,111 @@
+"""Pooling: the sum, mean, maximum or minimum of windows over the axes between batch and features.
+
+All are one `lax.reduce_window`; inputs are (batch..., window axes..., features), the batch may be
+absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile import lax
+from toile import numpy as jnp
+from toile.engine.source import here
+
+__all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
+
+
+def pool(
+    inputs: Any,
+    init: Any,
+    reduce_fn: Callable[[Any, Any], Any],
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None,
+    padding: str | Sequence[tuple[int, int]],
+) -> Any:
+    """Fold every window with `reduce_fn`, from `init`; `padding` is 'SAME', 'VALID' or pairs.
+
+    >>> import toile.numpy as jnp
+    >>> from toile import lax
+    >>> from toile.core.nn.pooling import pool
+    >>> pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
+    Array([1., 5., 9.], dtype=float32)
+    """
+    window = tuple(window_shape)
+    strides = tuple(strides) if strides else (1,) * len(window)
+    _check("as many strides as window axes", len(strides) == len(window), strides, window)
+    batch = inputs.ndim - len(window) - 1
+    single = batch == 0
+    if single:
+        inputs, batch = inputs[None], 1
+    _check("window axes and an axis of features", batch > 0, inputs.shape, window)
+    if not isinstance(padding, str):
+        pairs = tuple(map(tuple, padding))
+        _check("a pair for each window axis", len(pairs) == len(window), pairs, window)
+        _check("pairs (low, high)", all(len(pair) == 2 for pair in pairs), pairs, window)
+        padding = ((0, 0),) * batch + pairs + ((0, 0),)
+    dims, strides = (1,) * batch + window + (1,), (1,) * batch + strides + (1,)
+    y = lax.reduce_window(inputs, init, reduce_fn, dims, strides, padding)
+    return lax.squeeze(y, (0,)) if single else y
+
+
+def _check(needed: str, holds: bool, got: Any, window: tuple[int, ...]) -> None:
+    if not holds:
+        raise AssertionError(f"pool: needed {needed}, got {got} with the window {window}{here()}")
+
+
+def avg_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    count_include_pad: bool = True,
+) -> Any:
+    """The mean of every window; without `count_include_pad`, of what is not padding.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.core import nn
+    >>> nn.avg_pool(jnp.ones((2, 5, 7, 3)), (2, 2), strides=(2, 2)).shape
+    (2, 2, 3, 3)
+    """
+    y = pool(inputs, 0.0, lax.add, window_shape, strides, padding)
+    if count_include_pad:
+        return y / math.prod(window_shape)
+    shape = (*inputs.shape[:-1], 1)  # the counts depend neither on features nor on the example
+    if len(shape) - 2 == len(window_shape):
+        shape = (1, *shape[1:])
+    return y / pool(jnp.ones(shape), 0.0, lax.add, window_shape, strides, padding)
+
+
+def max_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+) -> Any:
+    """The maximum of every window.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.core import nn
+    >>> nn.max_pool(jnp.arange(5.0).reshape(1, 5, 1), (3,), padding="SAME").ravel()
+    Array([1., 2., 3., 4., 4.], dtype=float32)
+    """
+    return pool(inputs, -jnp.inf, lax.max, window_shape, strides, padding)
+
+
+def min_pool(
+    inputs: Any,
+    window_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+) -> Any:
+    """The minimum of every window.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.core.nn.pooling import min_pool
+    >>> min_pool(jnp.arange(5.0).reshape(1, 5, 1), (3,), padding="SAME").ravel()
+    Array([0., 0., 1., 2., 3.], dtype=float32)
+    """
+    return pool(inputs, jnp.inf, lax.min, window_shape, strides, padding)

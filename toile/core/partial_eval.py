@@ -1,0 +1,87 @@
+"""Results that need only part of their arguments, computed without the rest.
+
+A function is traced with every argument abstract; what its results do not need is dropped from the
+Program; if an argument that was not given is still used, the results depend on it.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile import errors
+from toile.engine.avals import Aval, aval_of
+from toile.engine.program import Program, evaluate, trace_program, without_dead_code
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.trees import flatten, unflatten
+
+
+def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -> list[Any]:
+    """The flat results of `fun` on unknown arguments; None where one depends on them.
+
+    What `fun` closes over is known; the results are computed in the current trace."""
+    program, captured = trace_program(fun, avals, name="constants")
+    unknown = set(program.inputs[len(captured) :])
+    live = _without_effects(program)
+    depends: set[Any] = set(unknown)
+    for e in live.equations:
+        if any(a in depends for a in e.ins):
+            depends.update(e.outs)
+    free = [o not in depends for o in live.outputs]
+    if not all(free):  # a call with one unknown argument may have results that do not need it
+        free = [_is_free(program, i, unknown) for i in range(len(program.outputs))]
+    known = _without_effects(without_dead_code(program, free))
+    values = iter(evaluate(known, [*captured, *(None for _ in avals)]))
+    return [next(values) if f else None for f in free]
+
+
+def _without_effects(program: Program) -> Program:
+    """The Program less what is there for its effects only: those belong to the real run."""
+    live: set[Any] = set(program.outputs)
+    kept = []
+    for e in reversed(program.equations):
+        if any(o in live for o in e.outs):
+            live.update(e.ins)
+            kept.append(e)
+    return Program(program.inputs, kept[::-1], program.outputs, program.name)
+
+
+def _is_free(program: Program, index: int, unknown: set[Any]) -> bool:
+    """Whether one output can be computed without the unknown inputs."""
+    keep = [i == index for i in range(len(program.outputs))]
+    alone = _without_effects(without_dead_code(program, keep))
+    used = {a for e in alone.equations for a in e.ins} | set(alone.outputs)
+    return not any(u in used for u in unknown)
+
+
+def lazy_init(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` for arguments of which some are ShapeDtypeStructs that no result may depend on."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = flatten((args, kwargs))
+        hidden = [i for i, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)]
+        out_tree: list[Any] = []
+
+        def flat(*unknown: Any) -> list[Any]:
+            given = list(leaves)
+            for i, tracer in zip(hidden, unknown, strict=True):
+                given[i] = tracer
+            args, kwargs = unflatten(in_tree, given)
+            outs, tree = flatten(fn(*args, **kwargs))
+            out_tree.append(tree)
+            return outs
+
+        avals = [aval_of(leaves[i]) for i in hidden]
+        outs: list[Any] = constant_outputs(flat, avals)
+        for i, value in enumerate(outs):
+            if value is None:
+                raise errors.LazyInitError(_output_aval(flat, avals, i))
+        return unflatten(out_tree[0], outs)
+
+    return wrapper
+
+
+def _output_aval(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval], index: int) -> Aval:
+    """Shape and dtype of one result, for the error."""
+    program, _ = trace_program(fun, avals, name="constants")
+    return program.outputs[index].aval

@@ -1,0 +1,108 @@
+"""Random streams of scopes: a key and what is to be folded into it, hashed when it is needed.
+
+The rule is Flax's: SHA-1 over the names of the path and the count of the draw, no separators
+between them unless `flax_fix_rng_separator`, its first four bytes folded into the stream's key.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from toile import dtypes, random
+from toile.configurations import config
+from toile.core.frozen_dict import FrozenDict
+from toile.engine.tracing import Array
+from toile.tree_util import GetAttrKey, register_pytree_with_keys
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest(data: tuple[Any, ...], separated: bool) -> np.uint32:
+    """The 32 bits that stand for a path and a count."""
+    text = hashlib.sha1()
+    for x in data:
+        if separated:
+            text.update(b"\x00")
+        if isinstance(x, str):
+            text.update(x.encode("utf-8"))
+        elif isinstance(x, int):
+            text.update(x.to_bytes((x.bit_length() + 7) // 8, byteorder="big"))
+        else:
+            raise ValueError(f"Expected int or string, got: {x}")
+    return np.uint32(int.from_bytes(text.digest()[:4], byteorder="big"))
+
+
+def fold_in_static(rng: Any, data: Collection[str | int]) -> Any:
+    """Fold names and counts, known when a program is traced, into a key."""
+    if not data:
+        return rng
+    return random.fold_in(rng, _digest(tuple(data), config.flax_fix_rng_separator))
+
+
+class LazyRng:
+    """A key with the names and counts that will be folded into it; a pytree of the key."""
+
+    __slots__ = ("rng", "suffix")
+
+    def __init__(self, rng: Any, suffix: tuple[str | int, ...]):
+        self.rng = rng
+        self.suffix = suffix
+
+    def as_jax_rng(self) -> Any:
+        """The key itself."""
+        return fold_in_static(self.rng, self.suffix)
+
+    @staticmethod
+    def create(rng: Any, *suffix: str | int) -> LazyRng:
+        """A lazy key from a key, or one with a longer suffix from a lazy key."""
+        if isinstance(rng, LazyRng):
+            return LazyRng(rng.rng, rng.suffix + suffix)
+        return LazyRng(rng, suffix)
+
+    def clear_suffix(self) -> LazyRng:
+        """The stream's key with nothing to fold."""
+        return LazyRng(self.rng, ())
+
+    def replace(self, **updates: Any) -> LazyRng:
+        """A copy with other fields."""
+        return LazyRng(**{"rng": self.rng, "suffix": self.suffix, **updates})
+
+    def __repr__(self) -> str:
+        return f"LazyRng(rng={self.rng}, suffix={self.suffix})"
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, LazyRng):
+            return NotImplemented
+        return (self.rng, self.suffix) == (other.rng, other.suffix)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+register_pytree_with_keys(
+    LazyRng,
+    lambda x: (((GetAttrKey("rng"), x.rng),), x.suffix),
+    lambda suffix, children: LazyRng(children[0], suffix),
+    lambda x: ((x.rng,), x.suffix),
+)
+
+
+def is_valid_rng(rng: Any) -> bool:
+    """Whether `rng` is one key: typed and of shape (), or two words of uint32."""
+    if isinstance(rng, LazyRng):
+        return True
+    if not isinstance(rng, np.ndarray | Array):
+        return False
+    if dtypes.issubdtype(rng.dtype, dtypes.prng_key):
+        return rng.shape == ()
+    return rng.shape == (2,) and rng.dtype == np.uint32
+
+
+def is_valid_rngs(rngs: Any) -> bool:
+    """Whether `rngs` maps names of streams to keys."""
+    return isinstance(rngs, dict | FrozenDict) and all(
+        isinstance(name, str) and is_valid_rng(rng) for name, rng in rngs.items()
+    )

@@ -1,0 +1,134 @@
+"""Names of axes, logical and of a mesh: the rules between them, and values laid out by them.
+
+A logical axis ("batch", "embed") says what an axis is; a rule maps it to axes of the mesh. The
+rules in force belong to a thread. All of a value is on one device so far: layouts are checked
+against the mesh, and the values stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from toile.core import meta
+from toile.engine.source import here
+from toile.experimental.layout import Format
+from toile.lax import with_sharding_constraint
+from toile.sharding import NamedSharding, PartitionSpec, reshard
+
+AxisName = str | tuple[str, ...] | None
+LogicalRules = Sequence[tuple[str, AxisName]]
+Sharding = tuple[AxisName, ...]
+
+
+class _Rules(threading.local):
+    rules: LogicalRules = ()
+
+
+_in_force = _Rules()
+
+
+def set_logical_axis_rules(rules: LogicalRules) -> None:
+    """Put pairs (logical axis, mesh axis or axes or None) in force, in order of precedence."""
+    _in_force.rules = rules
+
+
+def get_logical_axis_rules() -> LogicalRules:
+    """The rules in force."""
+    return _in_force.rules
+
+
+@contextlib.contextmanager
+def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
+    """Put rules in force for a block.
+
+    >>> with logical_axis_rules((("batch", "data"),)):
+    ...     apply_rules(PartitionSpec("batch", None), None)
+    P('data', None)
+    """
+    before = _in_force.rules
+    _in_force.rules = rules
+    try:
+        yield
+    finally:
+        _in_force.rules = before
+
+
+def composite_rules(rule1: LogicalRules | None, rule2: LogicalRules | None) -> LogicalRules:
+    """The rules of both, which must not contradict each other."""
+    if not rule1 or not rule2:
+        return rule1 or rule2 or ()
+    rules = dict(rule1)
+    for alias, value in rule2:
+        if rules.setdefault(alias, value) != value:
+            raise ValueError(
+                f"Inconsistent logical axis annotations for {alias}: {rules[alias]} vs {value}"
+                f"{here()}"
+            )
+    return tuple(rules.items())
+
+
+def map_sharding(f: Callable[[Any], Any], sharding: Any) -> Any:
+    """f of each axis of a PartitionSpec, a tuple, a NamedSharding or a Format."""
+    if isinstance(sharding, PartitionSpec | tuple):
+        return PartitionSpec(*map(f, sharding))
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, map_sharding(f, sharding.spec))
+    if isinstance(sharding, Format):
+        return Format(sharding.layout, map_sharding(f, sharding.sharding))
+    return None
+
+
+def get_mesh(sharding: Any) -> Any:
+    """The mesh of a NamedSharding or a Format of one; None for names of axes."""
+    if isinstance(sharding, Format):
+        return get_mesh(sharding.sharding)
+    return sharding.mesh if isinstance(sharding, NamedSharding) else None
+
+
+def apply_rules(sharding: Any, sharding_rules: LogicalRules | None) -> Any:
+    """The axes of a sharding renamed by the rules in force and the given ones."""
+    rules = dict(composite_rules(get_logical_axis_rules(), sharding_rules))
+    return map_sharding(lambda axis: rules.get(axis, axis), sharding)
+
+
+def get_pspec(sharding: Any, sharding_rules: LogicalRules | None = None) -> PartitionSpec:
+    """The names of a sharding as a PartitionSpec of mesh axes."""
+    return apply_rules(sharding, sharding_rules)
+
+
+def from_sharding_rules(sharding: Sharding, sharding_rules: LogicalRules) -> Sharding:
+    """Names of axes renamed by the given rules alone, as a tuple."""
+    rules = dict(sharding_rules)
+    return tuple(rules[str(s)] if s and str(s) in rules else s for s in sharding)
+
+
+def shard_value(
+    value: Any, out_sharding: Any, sharding_rules: LogicalRules | None, mesh: Any
+) -> Any:
+    """A value laid out on a mesh, the given one or the one in force, by names of its axes."""
+    if not out_sharding:
+        return value
+    mesh = meta.get_global_mesh() if mesh is None else mesh
+    out_sharding = apply_rules(out_sharding, sharding_rules)
+    own = get_mesh(out_sharding)
+    if own:
+        assert not mesh or mesh == own, f"shard_value: needed one mesh, got {mesh} and {own}"
+        mesh = own
+    if mesh is None:
+        raise ValueError(
+            "An auto mesh context or metadata is required if creating a variable with annotation "
+            f"{out_sharding=} (use toile.set_mesh, or name the mesh in the metadata){here()}"
+        )
+    if isinstance(out_sharding, PartitionSpec):
+        out_sharding = NamedSharding(mesh, out_sharding)
+    if isinstance(out_sharding, Format) or mesh.are_all_axes_auto:
+        return with_sharding_constraint(value, out_sharding)
+    if mesh.are_all_axes_explicit:
+        return reshard(value, out_sharding)
+    raise ValueError(
+        "Mesh must have all axes as Explicit or all axes as Auto. Got mixed axis types: "
+        f"{mesh.axis_types}{here()}"
+    )

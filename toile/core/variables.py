@@ -1,0 +1,55 @@
+"""Variable: a handle on one value of a collection, which modules read and assign."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from toile.core import meta
+from toile.engine import trees
+
+if TYPE_CHECKING:
+    from toile.core.scope import Scope
+
+T = TypeVar("T")
+_ids = itertools.count()
+
+
+class Variable(Generic[T]):
+    """A place in a collection: `value` reads it and, where the collection is mutable, writes it."""
+
+    def __init__(self, scope: Scope, collection: str, name: str, unbox: bool):
+        self._id = next(_ids)
+        self.scope = scope
+        self.collection = collection
+        self.name = name
+        self.unbox = unbox
+
+    @property
+    def value(self) -> T:
+        """What the collection holds now; metadata boxes are opened if the variable says so."""
+        v = self.scope.get_variable(self.collection, self.name)
+        return meta.unbox(v) if self.unbox else v
+
+    @value.setter
+    def value(self, value: T) -> None:
+        if self.unbox:
+            value = _boxed_like(self.scope.get_variable(self.collection, self.name), value)
+        self.scope.put_variable(self.collection, self.name, value)
+
+    def is_mutable(self) -> bool:
+        """Whether `value` may be assigned."""
+        return self.scope.is_mutable_collection(self.collection)
+
+    def __repr__(self) -> str:
+        where = "/".join(self.scope.path)
+        return f"Variable({self.collection}: {where}/{self.name} = {self.value})"
+
+
+def _boxed_like(old: Any, new: Any) -> Any:
+    """`new` in the boxes of `old`, if the trees are the same and there are boxes."""
+    leaves, tree = trees.flatten(old, is_leaf=meta.is_axis_metadata)
+    if not any(map(meta.is_axis_metadata, leaves)):
+        return new
+    same = tree == trees.structure(new, is_leaf=meta.is_axis_metadata)
+    return meta.replace_boxed(old, new) if same else new

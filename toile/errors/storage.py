@@ -1,0 +1,174 @@
+"""What goes wrong with checkpoints and files, and with cursors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.errors.base import FlaxError
+
+
+class InvalidCheckpointError(FlaxError):
+    """A checkpoint was saved where one of the same or a later step lies.
+
+    Broken::
+
+        import tempfile
+        from toile.training import checkpoints
+
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step=2)
+            checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step=1)
+
+    Repaired::
+
+        import tempfile
+        from toile.training import checkpoints
+
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step=2)
+            checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step=1, overwrite=True)
+    """
+
+    def __init__(self, path: Any, step: Any) -> None:
+        super().__init__(
+            f'Trying to save an outdated checkpoint at step: "{step}" and path: "{path}".',
+            "save under a later step, or pass overwrite=True, which removes the later checkpoints",
+        )
+
+
+class MPACheckpointingRequiredError(FlaxError):
+    """An array spread over processes was saved without the manager that gathers its parts.
+
+    Raised only where several processes run; the repair is to save with
+    `save_checkpoint_multiprocess`.
+    """
+
+    def __init__(self, path: Any, step: Any) -> None:
+        super().__init__(
+            f'Checkpoint failed at step: "{step}" and path: "{path}": Target contains a'
+            " multiprocess array should be saved/restored with a GlobalAsyncCheckpointManager.",
+            "call save_checkpoint_multiprocess on every process",
+        )
+
+
+class MPARestoreTargetRequiredError(FlaxError):
+    """An array spread over processes was restored without a target that says how it is spread.
+
+    Raised only where several processes run; the repair is a `target` that holds arrays with the
+    shardings wanted.
+    """
+
+    def __init__(self, path: Any, step: Any, key: Any = None) -> None:
+        at = f" (the array at {key})" if key else ""
+        super().__init__(
+            f'Restore checkpoint failed at step: "{step}" and path: "{path}": Checkpoints'
+            " containing a multiprocess array need to be restored with a target with pre-created"
+            f" arrays{at}.",
+            "pass such a target, or allow_partial_mpa_restoration=True to leave those arrays out",
+        )
+
+
+class MPARestoreDataCorruptedError(FlaxError):
+    """The saved parts of an array spread over processes are not complete.
+
+    Raised only where several processes run; the repair is to restore an earlier step.
+    """
+
+    def __init__(self, step: Any, path: Any) -> None:
+        super().__init__(
+            f'Restore checkpoint failed at step: "{step}" on multiprocess array at "{path}": No'
+            ' "commit_success.txt" found on this "_gda" directory.',
+            "the save was interrupted: restore an earlier step",
+        )
+
+
+class AlreadyExistsError(FlaxError):
+    """A file was copied or renamed onto one that exists.
+
+    Broken::
+
+        import os, tempfile
+        from toile import io
+
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in "ab"]
+            for path in paths:
+                open(path, "w").close()
+            io.copy(*paths)
+
+    Repaired::
+
+        import os, tempfile
+        from toile import io
+
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in "ab"]
+            for path in paths:
+                open(path, "w").close()
+            io.copy(*paths, overwrite=True)
+    """
+
+    def __init__(self, path: Any) -> None:
+        super().__init__(
+            f'Trying overwrite an existing file: "{path}".',
+            "pass overwrite=True, or choose another name",
+        )
+
+
+class CursorFindError(FlaxError):
+    """`Cursor.find` found no object, or more than one.
+
+    Broken::
+
+        from toile.cursor import cursor
+
+        params = {"a": {"kernel": 1}, "b": {"kernel": 2}}
+        cursor(params).find(lambda path, value: "kernel" in path)
+
+    Repaired::
+
+        from toile.cursor import cursor
+
+        params = {"a": {"kernel": 1}, "b": {"kernel": 2}}
+        cursor(params).find(lambda path, value: path.startswith("b") and "kernel" in path)
+    """
+
+    def __init__(self, cursor: Any = None, cursor2: Any = None) -> None:
+        if cursor is not None and cursor2 is not None:
+            super().__init__(
+                "More than one object found given the conditions of the cond_fn. The first two"
+                f" objects found have the following paths: {cursor._path} and {cursor2._path}",
+                "make cond_fn narrower, or use find_all",
+            )
+        else:
+            super().__init__(
+                "No object found given the conditions of the cond_fn.",
+                "cond_fn(path, value) gets paths such as 'params/Dense_0/kernel'; print them to"
+                " see which there are",
+            )
+
+
+class TraverseTreeError(FlaxError):
+    """A traversal was given neither or both of a condition and an update.
+
+    Broken::
+
+        from toile.cursor import _traverse_tree
+
+        list(_traverse_tree((), {"a": 1}))
+
+    Repaired::
+
+        from toile.cursor import _traverse_tree
+
+        list(_traverse_tree((), {"a": 1}, cond_fn=lambda path, value: path == "a"))
+    """
+
+    def __init__(self, update_fn: Any, cond_fn: Any) -> None:
+        if update_fn is None and cond_fn is None:
+            message = "Both update_fn and cond_fn are None. Exactly one of them must be None."
+        else:
+            message = (
+                "Both update_fn and cond_fn are not None. Exactly one of them must be not None."
+            )
+        super().__init__(message, "pass update_fn to change values, cond_fn to find them")

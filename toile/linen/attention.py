@@ -1,0 +1,524 @@
+"""Attention: each position of a sequence takes a weighted mean of the values of others.
+
+`dot_product_attention` works on projected heads, `MultiHeadDotProductAttention` is the layer with
+its four projections; with `decode=True` it keeps keys and values in the collection `cache` and
+takes one position at a time. The functions that make masks are at the end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile import lax, random
+from toile import numpy as jnp
+from toile.engine.source import here
+from toile.linen.dtypes import promote_dtype
+from toile.linen.linear import DenseGeneral, default_kernel_init
+from toile.linen.methods import compact
+from toile.linen.module import Module, merge_param
+from toile.linen.normalization import LayerNorm
+from toile.linen.weights import (
+    Array,
+    DotGeneralT,
+    Dtype,
+    Initializer,
+    PrecisionLike,
+    PRNGKey,
+    Shape,
+)
+from toile.nn import initializers, softmax
+
+__all__ = [
+    "Array",
+    "DenseGeneral",
+    "DotGeneralT",
+    "Dtype",
+    "Initializer",
+    "LayerNorm",
+    "Module",
+    "MultiHeadAttention",
+    "MultiHeadDotProductAttention",
+    "PRNGKey",
+    "PrecisionLike",
+    "SelfAttention",
+    "Shape",
+    "combine_masks",
+    "compact",
+    "default_kernel_init",
+    "dot_product_attention",
+    "dot_product_attention_weights",
+    "initializers",
+    "jnp",
+    "lax",
+    "make_attention_mask",
+    "make_causal_mask",
+    "merge_param",
+    "promote_dtype",
+    "random",
+]
+
+
+
+def _check_heads(**heads: Array) -> None:
+    """Queries, keys and values are (*batch, length, heads, depth), all but the length shared."""
+    shapes = {name: x.shape for name, x in heads.items()}
+    q, k, v = shapes["q"], shapes["k"], shapes.get("v", shapes["k"])
+    names = ", ".join(heads)
+    if not len(q) == len(k) == len(v):
+        fault = f"{names} must have same rank"
+    elif not q[:-3] == k[:-3] == v[:-3]:
+        fault = f"{names} batch dims must match"
+    elif not q[-2:-1] == k[-2:-1] == v[-2:-1]:
+        fault = f"{names} num_heads must match"
+    elif k[-3:-2] != v[-3:-2]:
+        fault = "k, v lengths must match"
+    elif q[-1:] != k[-1:]:
+        fault = "q, k depths must match"
+    else:
+        return
+    got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    raise AssertionError(
+        f"dot_product_attention: {fault}, got {got} (each is (*batch, length, heads, depth))"
+        f"{here()}"
+    )
+
+
+def _contract(
+    equation: str, x: Array, y: Array, precision: Any, dot_general: Callable[..., Array] | None
+) -> Array:
+    return jnp.einsum(equation, x, y, precision=precision, _dot_general=dot_general)
+
+
+def dot_product_attention_weights(
+    query: Array,
+    key: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: PRNGKey | None = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Dtype | None = None,
+    precision: PrecisionLike = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Array] | None = None,
+    einsum: Callable[..., Array] | None = None,
+) -> Array:
+    """softmax(q·k / sqrt(depth) + bias) over keys: (*batch, heads, queries, keys).
+
+    `query` and `key` are (*batch, length, heads, depth); `bias` and `mask` broadcast to the result,
+    where a mask is false no weight goes. With a `module`, the weights before dropout are sown
+    into its intermediates as `attention_weights`.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> q, k = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8))
+    >>> nn.dot_product_attention_weights(q, k).shape
+    (2, 3, 4, 5)
+    """
+    if (precision or einsum_dot_general) and einsum:
+        raise ValueError(
+            "dot_product_attention_weights: precision/einsum_dot_general and einsum are mutually "
+            f"exclusive: an einsum of your own chooses both itself{here()}"
+        )
+    query, key = promote_dtype(query, key, dtype=dtype)
+    dtype = query.dtype
+    _check_heads(q=query, k=key)
+    query = query / np.sqrt(np.float32(query.shape[-1])).astype(dtype)
+    equation = "...qhd,...khd->...hqk"
+    if einsum:
+        weights = einsum(equation, query, key)
+    else:
+        weights = _contract(equation, query, key, precision, einsum_dot_general)
+    if bias is not None:
+        weights = weights + bias
+    if mask is not None:
+        # The lowest finite number: where nothing may be seen, all weights are equal, not NaN.
+        weights = jnp.where(mask, weights, jnp.finfo(dtype).min)
+    if force_fp32_for_softmax and dtype != jnp.float32:
+        weights = softmax(weights.astype(jnp.float32))
+    else:
+        weights = softmax(weights).astype(dtype)
+    if module is not None:
+        module.sow("intermediates", "attention_weights", weights)
+    if not deterministic and dropout_rate > 0.0:
+        keep_prob = 1.0 - dropout_rate
+        shape = weights.shape
+        if broadcast_dropout:  # one pattern for all examples and heads
+            shape = (1,) * (key.ndim - 2) + shape[-2:]
+        keep = random.bernoulli(dropout_rng, keep_prob, shape)
+        weights = weights * (keep.astype(dtype) / jnp.asarray(keep_prob, dtype=dtype))
+    return weights
+
+
+def dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: PRNGKey | None = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Dtype | None = None,
+    precision: PrecisionLike = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Array] | None = None,
+    qk_attn_weights_einsum: Callable[..., Array] | None = None,
+    attn_weights_value_einsum: Callable[..., Array] | None = None,
+) -> Array:
+    """Means of the values under `dot_product_attention_weights`: (*batch, queries, heads, depth).
+
+    All inputs are (*batch, length, heads, depth); there need not be batch axes.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> q, k, v = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8)), jnp.ones((2, 5, 3, 6))
+    >>> nn.dot_product_attention(q, k, v).shape
+    (2, 4, 3, 6)
+    """
+    if bool(qk_attn_weights_einsum) != bool(attn_weights_value_einsum):
+        raise ValueError(
+            "dot_product_attention: qk_attn_weights_einsum and attn_weights_value_einsum must be "
+            f"specified together{here()}"
+        )
+    if (precision or einsum_dot_general) and qk_attn_weights_einsum:
+        raise ValueError(
+            "dot_product_attention: precision/einsum_dot_general and qk_attn_weights_einsum/"
+            "attn_weights_value_einsum are mutually exclusive: einsums of your own choose both "
+            f"themselves{here()}"
+        )
+    query, key, value = promote_dtype(query, key, value, dtype=dtype)
+    _check_heads(q=query, k=key, v=value)
+    weights = dot_product_attention_weights(
+        query, key, bias, mask, broadcast_dropout, dropout_rng, dropout_rate, deterministic,
+        query.dtype, precision, module, force_fp32_for_softmax,
+        einsum_dot_general=einsum_dot_general, einsum=qk_attn_weights_einsum,
+    )  # fmt: skip
+    equation = "...hqk,...khd->...qhd"
+    if attn_weights_value_einsum:
+        return attn_weights_value_einsum(equation, weights, value)
+    return _contract(equation, weights, value, precision, einsum_dot_general)
+
+
+class MultiHeadDotProductAttention(Module):
+    """Attention of several heads between projections: `query`, `key`, `value` and `out`.
+
+    Inputs are (*batch, length, features). Without `inputs_k` it is self-attention; without
+    `inputs_v` the values come from `inputs_k`. Where `mask`, which broadcasts to (*batch, heads,
+    queries, keys), is false, a query does not see a key.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=16)
+    >>> x = jnp.ones((4, 3, 5))
+    >>> variables = layer.init(toile.random.key(0), x)
+    >>> toile.tree.map(jnp.shape, variables["params"]["query"])
+    {'bias': (2, 8), 'kernel': (5, 2, 8)}
+    >>> toile.tree.map(jnp.shape, variables["params"]["out"])
+    {'bias': (5,), 'kernel': (2, 8, 5)}
+    >>> layer.apply(variables, x, mask=nn.make_causal_mask(jnp.ones((4, 3)))).shape
+    (4, 3, 5)
+
+    With `decode=True`, `init` on a whole sequence makes room in `cache` and each `apply` with
+    `mutable=["cache"]` takes the next position. Dropout falls on the weights and needs
+    `deterministic` (here or in the call) and the stream `dropout` (or `dropout_rng`).
+
+    Fields: `num_heads`; `dtype` of the computation and `param_dtype`; `qkv_features` of all
+    heads together and `out_features` (default: those of the queries); `broadcast_dropout`, one
+    pattern for all examples and heads; `dropout_rate`; `deterministic`; `precision`;
+    `kernel_init`, `bias_init` and for the last projection `out_kernel_init`, `out_bias_init`;
+    `use_bias`; `attention_fn`, which takes the heads and those options that it has parameters for;
+    `decode`; `normalize_qk`, a LayerNorm on queries and keys; `force_fp32_for_softmax`; and
+    replacements for the contractions: `qkv_dot_general(_cls)`, `out_dot_general(_cls)`,
+    `qk_attn_weights_einsum_cls`, `attn_weights_value_einsum_cls`.
+    """
+
+    num_heads: int
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    qkv_features: int | None = None
+    out_features: int | None = None
+    broadcast_dropout: bool = True
+    dropout_rate: float = 0.0
+    deterministic: bool | None = None
+    precision: PrecisionLike = None
+    kernel_init: Initializer = default_kernel_init
+    out_kernel_init: Initializer | None = None
+    bias_init: Initializer = initializers.zeros
+    out_bias_init: Initializer | None = None
+    use_bias: bool = True
+    attention_fn: Callable[..., Array] = dot_product_attention
+    decode: bool = False
+    normalize_qk: bool = False
+    force_fp32_for_softmax: bool = False
+    qkv_dot_general: DotGeneralT | None = None
+    out_dot_general: DotGeneralT | None = None
+    qkv_dot_general_cls: Any = None
+    out_dot_general_cls: Any = None
+    qk_attn_weights_einsum_cls: Callable[..., Callable[..., Array]] | None = None
+    attn_weights_value_einsum_cls: Callable[..., Callable[..., Array]] | None = None
+
+    @compact
+    def __call__(
+        self,
+        inputs_q: Array,
+        inputs_k: Array | None = None,
+        inputs_v: Array | None = None,
+        *,
+        inputs_kv: Array | None = None,
+        mask: Array | None = None,
+        deterministic: bool | None = None,
+        dropout_rng: PRNGKey | None = None,
+        sow_weights: bool = False,
+    ) -> Array:
+        """Attend from `inputs_q` to `inputs_k`, `inputs_v`; `sow_weights` keeps the weights."""
+        inputs_k, inputs_v = _keys_and_values(inputs_q, inputs_k, inputs_v, inputs_kv)
+        query, key, value = _project(self, inputs_q, inputs_k, inputs_v)
+        if self.decode:
+            key, value, mask = _through_cache(self, query, key, value, mask)
+        if self.dropout_rate > 0.0:
+            deterministic = merge_param("deterministic", self.deterministic, deterministic)
+            if not deterministic and dropout_rng is None:
+                dropout_rng = self.make_rng("dropout")
+        else:
+            deterministic = True
+        scores, mix = self.qk_attn_weights_einsum_cls, self.attn_weights_value_einsum_cls
+        options = {
+            "mask": mask,
+            "dropout_rng": dropout_rng,
+            "dropout_rate": self.dropout_rate,
+            "broadcast_dropout": self.broadcast_dropout,
+            "deterministic": deterministic,
+            "dtype": self.dtype,
+            "precision": self.precision,
+            "force_fp32_for_softmax": self.force_fp32_for_softmax,
+            "qk_attn_weights_einsum": scores() if scores else None,
+            "attn_weights_value_einsum": mix() if mix else None,
+        }
+        attend = self.attention_fn
+        if attend is not dot_product_attention:  # a user's function takes what it names
+            taken = inspect.signature(attend).parameters
+            options = {name: value for name, value in options.items() if name in taken}
+        if sow_weights:
+            options["module"] = self
+        x = attend(query, key, value, **options)
+        return DenseGeneral(
+            features=self.out_features or inputs_q.shape[-1],
+            axis=(-2, -1),
+            kernel_init=self.out_kernel_init or self.kernel_init,
+            bias_init=self.out_bias_init or self.bias_init,
+            use_bias=self.use_bias,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            precision=self.precision,
+            dot_general=self.out_dot_general,
+            dot_general_cls=self.out_dot_general_cls,
+            name="out",
+        )(x)
+
+
+def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | None) -> tuple:
+    """What keys and values are made from; `kv` is the older spelling of both."""
+    if kv is not None:
+        if k is not None or v is not None:
+            raise ValueError(
+                "MultiHeadDotProductAttention: If either `inputs_k` or `inputs_v` is not None, "
+                "`inputs_kv` must be None; write inputs_k=…, inputs_v=… (inputs_kv is the "
+                f"deprecated spelling of both){here()}"
+            )
+        warnings.warn(
+            "The inputs_kv arg will be deprecated soon. Use inputs_k and inputs_v instead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return kv, kv
+    if k is None:
+        if v is not None:
+            raise ValueError(
+                "MultiHeadDotProductAttention: `inputs_k` cannot be None if `inputs_v` is not "
+                f"None; to use one array for both, pass it as `inputs_k` alone{here()}"
+            )
+        k = q
+    if v is None:
+        v = k
+    elif v.shape[-1] == v.shape[-2]:
+        warnings.warn(
+            f"You are passing an array of shape {v.shape} to the `inputs_v` arg, when you may "
+            "have intended to pass it to the `mask` arg: the signature is `__call__(inputs_q, "
+            "inputs_k=None, inputs_v=None, *, inputs_kv=None, mask=None, deterministic=None)`. "
+            "Use the kwarg `mask` instead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return k, v
+
+
+def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array]:
+    """Queries, keys and values: (*batch, length, heads, depth)."""
+    features, heads = module.qkv_features or inputs[0].shape[-1], module.num_heads
+    if features % heads:
+        raise AssertionError(
+            f"MultiHeadDotProductAttention: Memory dimension ({features}) must be divisible by "
+            f"number of heads ({heads}); it is qkv_features, or the size of the queries' last "
+            f"axis{here()}"
+        )
+    options = {
+        "features": (heads, features // heads),
+        "axis": -1,
+        "use_bias": module.use_bias,
+        "dtype": module.dtype,
+        "param_dtype": module.param_dtype,
+        "kernel_init": module.kernel_init,
+        "bias_init": module.bias_init,
+        "precision": module.precision,
+        "dot_general": module.qkv_dot_general,
+        "dot_general_cls": module.qkv_dot_general_cls,
+    }
+    names = ("query", "key", "value")
+    out = [DenseGeneral(name=n, **options)(x) for n, x in zip(names, inputs, strict=True)]
+    if module.normalize_qk:  # keeps training stable at high learning rates, arXiv:2302.05442
+        options = {"dtype": module.dtype, "param_dtype": module.param_dtype, "use_bias": False}
+        for i in range(2):
+            out[i] = LayerNorm(name=f"{names[i]}_ln", **options)(out[i])
+    return out
+
+
+def _through_cache(
+    module: MultiHeadDotProductAttention, query: Array, key: Array, value: Array, mask: Any
+) -> tuple[Array, Array, Array | None]:
+    """Put one position into the cache; all keys and values, and a mask for those to come.
+
+    The first call, which finds no cache, makes it in the size of its inputs and changes nothing.
+    """
+    filled = module.has_variable("cache", "cached_key")
+    keys = module.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
+    values = module.variable("cache", "cached_value", jnp.zeros, value.shape, value.dtype)
+    index = module.variable("cache", "cache_index", lambda: jnp.array(0, dtype=jnp.int32))
+    if not filled:
+        return key, value, mask
+    *batch, length, heads, depth = keys.value.shape
+    needed = (*batch, 1, heads, depth)
+    if needed != query.shape:
+        raise ValueError(
+            "MultiHeadDotProductAttention: Autoregressive cache shape error, expected query shape "
+            f"{needed} instead got {query.shape} (with decode=True, a call after init takes one "
+            f"position){here()}"
+        )
+    now = index.value
+    where = (*(0 for _ in batch), now, 0, 0)
+    keys.value = key = lax.dynamic_update_slice(keys.value, key, where)
+    values.value = value = lax.dynamic_update_slice(values.value, value, where)
+    index.value = now + 1
+    past = jnp.broadcast_to(jnp.arange(length) <= now, (*batch, 1, 1, length))
+    return key, value, combine_masks(mask, past)
+
+
+class MultiHeadAttention(MultiHeadDotProductAttention):
+    """`MultiHeadDotProductAttention` by a shorter name, after which its variables are named too.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.MultiHeadAttention(num_heads=2, use_bias=False)
+    >>> variables = layer.init(toile.random.key(0), jnp.ones((3, 6)))
+    >>> toile.tree.map(jnp.shape, variables["params"])["key"]
+    {'kernel': (6, 2, 3)}
+    """
+
+
+class SelfAttention(MultiHeadDotProductAttention):
+    """`MultiHeadDotProductAttention` of one input; deprecated in favour of that layer.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
+    >>> variables = layer.init(toile.random.key(0), jnp.ones((3, 6)))
+    >>> toile.tree.map(jnp.shape, variables["params"])["out"]
+    {'kernel': (2, 3, 6)}
+    """
+
+    @compact
+    def __call__(  # type: ignore[override]
+        self,
+        inputs_q: Array,
+        mask: Array | None = None,
+        deterministic: bool | None = None,
+        dropout_rng: PRNGKey | None = None,
+        sow_weights: bool = False,
+    ) -> Array:
+        """Attend from each position of `inputs_q` to all."""
+        warnings.warn(
+            "SelfAttention will be deprecated soon. Use "
+            "`MultiHeadDotProductAttention.__call__(inputs_q)` instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return super().__call__(
+            inputs_q,
+            mask=mask,
+            deterministic=deterministic,
+            dropout_rng=dropout_rng,
+            sow_weights=sow_weights,
+        )
+
+
+def make_attention_mask(
+    query_input: Array,
+    key_input: Array,
+    pairwise_fn: Callable[..., Any] = jnp.multiply,
+    extra_batch_dims: int = 0,
+    dtype: Dtype = jnp.float32,
+) -> Array:
+    """`pairwise_fn` of every query with every key, an axis for heads before: (*batch, 1, q, k).
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> valid = jnp.array([[1, 1, 0]])
+    >>> nn.make_attention_mask(valid, valid, dtype=int)[0, 0]
+    Array([[1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 0]], dtype=int32)
+    """
+    mask = pairwise_fn(
+        jnp.expand_dims(query_input, axis=-1), jnp.expand_dims(key_input, axis=-2)
+    )
+    mask = jnp.expand_dims(mask, axis=-3)
+    mask = jnp.expand_dims(mask, axis=tuple(range(extra_batch_dims)))
+    return mask.astype(dtype)
+
+
+def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
+    """The mask under which no position of `x` (*batch, length) sees a later one.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]
+    Array([[ True, False, False],
+           [ True,  True, False],
+           [ True,  True,  True]], dtype=bool)
+    """
+    positions = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype=jnp.int32), x.shape)
+    return make_attention_mask(
+        positions, positions, jnp.greater_equal, extra_batch_dims=extra_batch_dims, dtype=dtype
+    )
+
+
+def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | None:
+    """Logical and of all masks that are given; None if none is.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> nn.combine_masks(jnp.array([1, 1, 0]), None, jnp.array([0, 1, 1]))
+    Array([0., 1., 0.], dtype=float32)
+    """
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    if any(mask.ndim != given[0].ndim for mask in given):
+        raise AssertionError(
+            f"combine_masks: masks must have same rank: {tuple(m.ndim for m in given)}{here()}"
+        )
+    combined, *others = given
+    for mask in others:
+        combined = jnp.logical_and(combined, mask)
+    return combined.astype(dtype)

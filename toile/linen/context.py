@@ -1,0 +1,195 @@
+"""What modules know of the call they are in: the stack of modules, interceptors, captures.
+
+Everything here belongs to one thread. `errors` of the engine ask for the path of the module that
+runs through a hook that this file sets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toile.configurations import config
+from toile.engine import source
+
+
+class DynamicContext(threading.local):
+    """The stacks of a thread."""
+
+    def __init__(self) -> None:
+        self.module_stack: list[Any] = [None]
+        self.capture_stack: list[Any] = []
+        self.call_info_stack: list[CallInfoContext] = []
+        self.interceptors: list[Callable[..., Any]] = []
+
+
+@dataclasses.dataclass
+class CallInfo:
+    """One call of a module's method, for `tabulate`."""
+
+    index: int
+    path: tuple[str, ...]
+    module: Any
+    rngs: Any
+    mutable: Any
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: Any
+
+
+@dataclasses.dataclass
+class CallInfoContext:
+    """The calls recorded so far."""
+
+    index: int
+    calls: list[CallInfo]
+
+    def get_call_index(self) -> int:
+        """A number for the next call, in the order in which they begin."""
+        self.index += 1
+        return self.index - 1
+
+
+context = DynamicContext()
+
+
+@contextlib.contextmanager
+def recording_calls() -> Iterator[CallInfoContext]:
+    """Record every call of a module's method in the block."""
+    context.call_info_stack.append(CallInfoContext(0, []))
+    try:
+        yield context.call_info_stack[-1]
+    finally:
+        context.call_info_stack.pop()
+
+
+def _module_path() -> str:
+    """For errors of the engine: which module runs."""
+    module = context.module_stack[-1]
+    if module is None or module.scope is None:
+        return ""
+    return f"\n  in module {module.scope.path_text} ({type(module).__name__})"
+
+
+source.module_path = _module_path
+
+
+# Names of modules in traced programs.
+
+
+class _NamedCalls:
+    enabled = config.flax_profile
+
+
+named_calls = _NamedCalls()
+
+
+def enable_named_call() -> None:
+    """Operations of a module carry its name (`named_scope`), in programs and profiles."""
+    named_calls.enabled = True
+
+
+def disable_named_call() -> None:
+    """Operations of modules carry no names."""
+    named_calls.enabled = False
+
+
+@contextlib.contextmanager
+def override_named_call(enable: bool = True) -> Iterator[None]:
+    """Enable or disable names of modules for a block."""
+    before = named_calls.enabled
+    named_calls.enabled = enable
+    try:
+        yield
+    finally:
+        named_calls.enabled = before
+
+
+# Interceptors.
+
+
+@dataclasses.dataclass(frozen=True)
+class InterceptorContext:
+    """What an interceptor is told: the module, the method's name, and the method itself.
+
+    `orig_method` skips all other interceptors."""
+
+    module: Any
+    method_name: str
+    orig_method: Callable[..., Any]
+
+
+@contextlib.contextmanager
+def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
+    """In the block, `interceptor(next_fun, args, kwargs, context)` runs for calls of methods.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> def loud(next_fun, args, kwargs, context):
+    ...     print("calling", type(context.module).__name__, context.method_name)
+    ...     return next_fun(*args, **kwargs)
+    >>> class Double(nn.Module):
+    ...     def __call__(self, x):
+    ...         return 2 * x
+    >>> with nn.intercept_methods(loud):
+    ...     y = Double()(jnp.ones(2))
+    calling Double __call__
+    """
+    context.interceptors.append(interceptor)
+    try:
+        yield
+    finally:
+        assert context.interceptors.pop() is interceptor
+
+
+def run_interceptors(method: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a method through all interceptors, the last registered innermost."""
+    fun: Callable[..., Any] = functools.partial(method, module)
+    told = InterceptorContext(module, function_name(method), fun)
+    for interceptor in reversed(context.interceptors):
+        fun = _intercepted(interceptor, fun, told)
+    return fun(*args, **kwargs)
+
+
+def _intercepted(
+    interceptor: Callable[..., Any], fun: Callable[..., Any], told: InterceptorContext
+) -> Callable[..., Any]:
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return interceptor(fun, args, kwargs, told)
+
+    return wrapped
+
+
+def function_name(fn: Any) -> str:
+    """The name of a function, also of a partial one."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", "unnamed_function")
+
+
+class Sentinel:
+    """Stands for "no parent was given"; there is one, and copies and pickles are it."""
+
+    def __copy__(self) -> Sentinel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Sentinel:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _get_unspecified_parent, ()
+
+    def __repr__(self) -> str:
+        return "<the module that runs>"
+
+
+def _get_unspecified_parent() -> Sentinel:
+    return unspecified_parent
+
+
+unspecified_parent = Sentinel()

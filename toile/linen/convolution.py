@@ -1,0 +1,394 @@
+"""Convolutions over the spatial axes of channels-last inputs: Conv, ConvLocal, ConvTranspose.
+
+An input is (*batch, *space, features), with any number of batch axes, none included; a kernel is
+(*space, input features, features). Padding that `toile.lax` does not know is done on the input
+(CIRCULAR, REFLECT, CAUSAL) or, transposed, on the result.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api.tracing import eval_shape
+from toile.engine.errors import ShapeError
+from toile.engine.source import here
+from toile.engine.structs import ShapeDtypeStruct
+from toile.linen.dtypes import promote_dtype
+from toile.linen.module import Module, compact
+from toile.linen.weights import (
+    Array,
+    ConvGeneralDilatedT,
+    Dtype,
+    Initializer,
+    LaxPadding,
+    PaddingLike,
+    PrecisionLike,
+    PromoteDtypeFn,
+    add_bias,
+    default_kernel_init,
+)
+from toile.nn import initializers
+
+
+def _conv_dimension_numbers(input_shape: Sequence[int]) -> Any:
+    """Channels-last inputs and results; kernels with input, then output features last."""
+    ndim = len(input_shape)
+    data = (0, ndim - 1, *range(1, ndim - 1))
+    return lax.ConvDimensionNumbers(data, (ndim - 1, ndim - 2, *range(ndim - 2)), data)
+
+
+def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
+    """Padding as a name or as a list of (low, high), one for each of `rank` axes.
+
+    >>> canonicalize_padding((1, (2, 0)), 2)
+    [(1, 1), (2, 0)]
+    """
+    if isinstance(padding, str):
+        return padding
+    if isinstance(padding, int):
+        return [(padding, padding)] * rank
+    if isinstance(padding, Sequence) and len(padding) == rank:
+        pairs = [(p, p) if isinstance(p, int) else p for p in padding]
+        if all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+            return pairs
+    raise ValueError(
+        f"Invalid padding format: {padding}, should be str, int, or a sequence of len {rank} where "
+        f"each element is an int or pair of ints.{here()}"
+    )
+
+
+def _sizes(x: int | Sequence[int]) -> tuple[int, ...]:
+    return (x,) if isinstance(x, int) else tuple(x)
+
+
+def _for_each(layer: Module, name: str, rank: int) -> tuple[int, ...]:
+    """A field as a number for each spatial axis; None means 1."""
+    x = getattr(layer, name)
+    if x is None or isinstance(x, int):
+        return (1 if x is None else x,) * rank
+    if len(x) != rank:
+        raise ShapeError(
+            f"{type(layer).__name__}: needed {name} to be an int or {rank} of them, one for each "
+            f"size of kernel_size={layer.kernel_size}, got {x}{here()}"  # type: ignore[attr-defined]
+        )
+    return tuple(x)
+
+
+def _with_one_batch_axis(layer: Module, inputs: Any, rank: int) -> tuple[Any, Any]:
+    """The input with its batch axes made one, and their sizes (None if they are one already)."""
+    n_batch = inputs.ndim - rank - 1
+    if n_batch == 1:
+        return inputs, None
+    if n_batch < 0:
+        raise ValueError(
+            f"{type(layer).__name__}: needed inputs of rank >= {rank + 1} (spatial axes, then "
+            f"features) for a kernel_size of {rank} sizes, got shape {inputs.shape} (for a 1D "
+            f"convolution give one kernel size){here()}"
+        )
+    batch = inputs.shape[:n_batch]
+    return jnp.reshape(inputs, (math.prod(batch), *inputs.shape[n_batch:])), batch
+
+
+def _masked(kernel: Any, mask: Any) -> Any:
+    return kernel if mask is None else kernel * mask
+
+
+def _check_mask(layer: Module, mask: Any, kernel_shape: tuple[int, ...]) -> None:
+    if mask is not None and mask.shape != kernel_shape:
+        raise ValueError(
+            "Mask needs to have the same shape as weights. Shapes are: "
+            f"{mask.shape}, {kernel_shape} (in {type(layer).__name__}){here()}"
+        )
+
+
+_PAD_MODES = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
+_LAX_MODES = ("SAME", "VALID", "SAME_LOWER")
+
+
+def _padded(
+    inputs: Any, padding: PaddingLike, kernel_size: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[Any, LaxPadding]:
+    """The input with the padding done that `lax` does not know, and the padding left to do."""
+    left = canonicalize_padding(padding, len(kernel_size))
+    if not isinstance(left, str):
+        return inputs, left
+    if left in _PAD_MODES:
+        reach = [(k - 1) * d for k, d in zip(kernel_size, dilation, strict=True)]
+        pads = [(0, 0), *[(r // 2, (r + 1) // 2) for r in reach], (0, 0)]
+        return jnp.pad(inputs, pads, mode=_PAD_MODES[left]), "VALID"
+    if left == "CAUSAL":
+        if len(kernel_size) != 1:
+            raise ValueError(
+                "Causal padding is only implemented for 1D convolutions: needed one kernel size, "
+                f"got {kernel_size}{here()}"
+            )
+        pads = [(0, 0), (dilation[0] * (kernel_size[0] - 1), 0), (0, 0)]
+        return jnp.pad(inputs, pads), "VALID"
+    return inputs, left
+
+
+def _check_mode(layer: Module, padding: LaxPadding) -> None:
+    """A name that is left for `lax` is one that it knows."""
+    if isinstance(padding, str) and padding.upper() not in _LAX_MODES:
+        raise RuntimeError(
+            f"Unrecognized padding type. {type(layer).__name__}: needed one of {_LAX_MODES}, "
+            f"{(*_PAD_MODES, 'CAUSAL')}, an int, or an int or a (low, high) for each axis, got "
+            f"{padding!r}{here()}"
+        )
+
+
+class _Conv(Module):
+    """What Conv and ConvLocal share; see Conv for the fields."""
+
+    features: int
+    kernel_size: int | Sequence[int]
+    strides: None | int | Sequence[int] = 1
+    padding: PaddingLike = "SAME"
+    input_dilation: None | int | Sequence[int] = 1
+    kernel_dilation: None | int | Sequence[int] = 1
+    feature_group_count: int = 1
+    use_bias: bool = True
+    mask: Array | None = None
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    precision: PrecisionLike = None
+    kernel_init: Initializer = default_kernel_init
+    bias_init: Initializer = initializers.zeros
+    promote_dtype: PromoteDtypeFn = promote_dtype
+    conv_general_dilated: ConvGeneralDilatedT | None = None
+    conv_general_dilated_cls: Any = None
+
+    @property
+    def shared_weights(self) -> bool:
+        """Whether all positions of the output use one kernel."""
+        raise NotImplementedError
+
+    @compact
+    def __call__(self, inputs: Array) -> Array:
+        """Convolve `inputs`, of shape (*batch, *space, features), and add the bias."""
+        kernel_size = _sizes(self.kernel_size)
+        rank = len(kernel_size)
+        inputs, batch = _with_one_batch_axis(self, inputs, rank)
+        dilation = _for_each(self, "kernel_dilation", rank)
+        inputs, padding = _padded(inputs, self.padding, kernel_size, dilation)
+        convolve = self._convolution()
+        if convolve is lax.conv_general_dilated:
+            _check_mode(self, padding)
+        options = {
+            "window_strides": _for_each(self, "strides", rank),
+            "padding": padding,
+            "lhs_dilation": _for_each(self, "input_dilation", rank),
+            "rhs_dilation": dilation,
+            "dimension_numbers": _conv_dimension_numbers(inputs.shape),
+        }
+        shared = self.shared_weights
+        shapes = self._shared_shapes if shared else self._local_shapes
+        kernel_shape, bias_shape = shapes(inputs, kernel_size, convolve, options)
+        _check_mask(self, self.mask, kernel_shape)
+        kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
+        kernel = _masked(kernel, self.mask)
+        bias = None
+        if self.use_bias:
+            bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype)
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        options["precision"] = self.precision
+        if shared:
+            # By position what conv_general_dilated takes by position in users' replacements of it.
+            strides, padding = options.pop("window_strides"), options.pop("padding")
+            options["feature_group_count"] = self.feature_group_count
+            y = convolve(inputs, kernel, strides, padding, **options)
+        else:
+            options["filter_shape"] = kernel_size
+            y = lax.conv_general_dilated_local(lhs=inputs, rhs=kernel, **options)
+        if bias is not None:
+            y = add_bias(y, bias)
+        return y if batch is None else jnp.reshape(y, batch + y.shape[1:])
+
+    def _convolution(self) -> Any:
+        """The function that convolves; an instance of a class if the user gave one."""
+        if self.conv_general_dilated_cls is not None:
+            return self.conv_general_dilated_cls()
+        if self.conv_general_dilated is not None:
+            return self.conv_general_dilated
+        return lax.conv_general_dilated
+
+    def _shared_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
+        """Shapes of the kernel and the bias that all positions use."""
+        groups, in_features = self.feature_group_count, inputs.shape[-1]
+        if in_features % groups != 0:
+            raise AssertionError(
+                f"{type(self).__name__}: needed a number of input features that "
+                f"feature_group_count={groups} divides, got {in_features} (input of shape "
+                f"{inputs.shape}){here()}"
+            )
+        return (*kernel_size, in_features // groups, self.features), (self.features,)
+
+    def _local_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
+        """Shapes of kernels and biases with one of each for every position of the output."""
+        if self.feature_group_count != 1:
+            raise NotImplementedError(
+                "`lax.conv_general_dilated_local` does not support `feature_group_count != 1`, got "
+                f"`{self.feature_group_count}`.{here()}"
+            )
+        kernel = ShapeDtypeStruct((*kernel_size, inputs.shape[-1], self.features), inputs.dtype)
+        out = eval_shape(lambda lhs, rhs: convolve(lhs=lhs, rhs=rhs, **options), inputs, kernel)
+        patch = math.prod(kernel_size) * inputs.shape[-1]
+        return (*out.shape[1:-1], patch, self.features), out.shape[1:]
+
+
+class Conv(_Conv):
+    """A convolution with one kernel for all positions.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.Conv(features=4, kernel_size=(3,), padding="VALID")
+    >>> variables = layer.init(toile.random.key(0), jnp.ones((1, 8, 3)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (4,), 'kernel': (3, 3, 4)}}
+    >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
+    (1, 6, 4)
+    >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
+    >>> y, variables = around.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
+    >>> y.shape, toile.tree.map(jnp.shape, variables)  # an input without a batch axis
+    ((1, 4, 4), {'params': {'bias': (4,), 'kernel': (3, 3, 3, 4)}})
+
+    Attributes:
+      features: number of output features.
+      kernel_size: size of the kernel along each spatial axis; an int for a 1D convolution.
+      strides: steps between windows, an int for all axes (default 1).
+      padding: 'SAME', 'VALID', 'CIRCULAR' (periodic), 'REFLECT', 'CAUSAL' (1D, on the left), an
+        int for all sides, or for each axis an int or (low, high).
+      input_dilation: distance between elements of the input, zeros between them (default 1).
+      kernel_dilation: distance between elements of the kernel (default 1).
+      feature_group_count: groups of input features, each convolved to its own share of the output.
+      use_bias: whether a bias is added.
+      mask: multiplies the kernel, whose shape it has.
+      dtype: of the computation; None promotes inputs and parameters.
+      param_dtype: of the parameters when they are made.
+      precision: of the products, see `toile.lax.Precision`.
+      kernel_init, bias_init: initializers.
+      promote_dtype: called with (inputs, kernel, bias) and dtype.
+      conv_general_dilated, conv_general_dilated_cls: in place of the function of `toile.lax`; a
+        class is instantiated.
+    """
+
+    @property
+    def shared_weights(self) -> bool:
+        """All positions of the output use one kernel."""
+        return True
+
+
+class ConvLocal(_Conv):
+    """A convolution with a kernel and a bias of its own for each position of the output.
+
+    The fields are those of Conv; there are no groups of features.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.ConvLocal(features=4, kernel_size=(3,), padding="VALID")
+    >>> y, variables = layer.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
+    >>> y.shape, toile.tree.map(jnp.shape, variables)
+    ((1, 6, 4), {'params': {'bias': (6, 4), 'kernel': (6, 9, 4)}})
+    """
+
+    @property
+    def shared_weights(self) -> bool:
+        """Every position of the output has its own kernel."""
+        return False
+
+
+class ConvTranspose(Module):
+    """A transposed convolution: what makes a smaller image larger, by the strides.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")
+    >>> y, variables = layer.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
+    >>> y.shape, toile.tree.map(jnp.shape, variables)
+    ((1, 10, 4), {'params': {'bias': (4,), 'kernel': (3, 3, 4)}})
+    >>> around = nn.ConvTranspose(4, (6, 6), strides=(2, 2), padding="CIRCULAR")
+    >>> around.init_with_output(toile.random.key(0), jnp.ones((1, 15, 15, 3)))[0].shape
+    (1, 30, 30, 4)
+
+    Attributes:
+      features: number of output features.
+      kernel_size: size of the kernel along each spatial axis; an int for one axis.
+      strides: distance between elements of the input, an int for all axes (default 1).
+      padding: 'SAME', 'VALID', 'CIRCULAR' (periodic), an int for all sides, or for each axis an int
+        or (low, high).
+      kernel_dilation: distance between elements of the kernel (default 1).
+      use_bias: whether a bias is added.
+      mask: multiplies the kernel, whose shape it has.
+      dtype: of the computation; None promotes inputs and parameters.
+      param_dtype: of the parameters when they are made.
+      precision: of the products, see `toile.lax.Precision`.
+      kernel_init, bias_init: initializers.
+      transpose_kernel: whether the kernel is that of the forward convolution, so that its spatial
+        axes are flipped and its feature axes change places.
+      promote_dtype: called with (inputs, kernel, bias) and dtype.
+      preferred_element_type: dtype that products are summed in and returned as.
+    """
+
+    features: int
+    kernel_size: int | Sequence[int]
+    strides: Sequence[int] | None = None
+    padding: PaddingLike = "SAME"
+    kernel_dilation: Sequence[int] | None = None
+    use_bias: bool = True
+    mask: Array | None = None
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    precision: PrecisionLike = None
+    kernel_init: Initializer = default_kernel_init
+    bias_init: Initializer = initializers.zeros
+    transpose_kernel: bool = False
+    promote_dtype: PromoteDtypeFn = promote_dtype
+    preferred_element_type: Dtype | None = None
+
+    @compact
+    def __call__(self, inputs: Array) -> Array:
+        """Convolve `inputs`, of shape (*batch, *space, features), and add the bias."""
+        kernel_size = _sizes(self.kernel_size)
+        rank = len(kernel_size)
+        inputs, batch = _with_one_batch_axis(self, inputs, rank)
+        strides = _for_each(self, "strides", rank)
+        in_out = (inputs.shape[-1], self.features)
+        kernel_shape = (*kernel_size, *(in_out[::-1] if self.transpose_kernel else in_out))
+        _check_mask(self, self.mask, kernel_shape)
+        kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
+        kernel = _masked(kernel, self.mask)
+        padding = canonicalize_padding(self.padding, rank)
+        circular = isinstance(padding, str) and padding == "CIRCULAR"
+        bias = None
+        if self.use_bias:
+            bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
+        inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        y = lax.conv_transpose(
+            inputs, kernel, strides, "VALID" if circular else padding,
+            rhs_dilation=_for_each(self, "kernel_dilation", rank),
+            transpose_kernel=self.transpose_kernel, precision=self.precision,
+            preferred_element_type=self.preferred_element_type,
+        )  # fmt: skip
+        if circular:
+            periods = [n * s for n, s in zip(inputs.shape[1:-1], strides, strict=True)]
+            y = _wrapped_around(y, periods, self.transpose_kernel)
+        if bias is not None:
+            y = add_bias(y, bias)
+        return y if batch is None else jnp.reshape(y, batch + y.shape[1:])
+
+
+def _wrapped_around(y: Any, periods: Sequence[int], extra_right: bool) -> Any:
+    """Sum what lies a whole number of periods apart, along each spatial axis of a full result.
+
+    The result is centred on a multiple of two periods first, so that position 0 of the sum is
+    position 0 of the input; of an odd number of zeros to add, the kernel's flip decides the side.
+    """
+    pads = [(0, 0)]
+    for n, period in zip(y.shape[1:-1], periods, strict=True):
+        missing = (period - n) % (2 * period)
+        less, more = missing // 2, (missing + 1) // 2
+        pads.append((less, more) if extra_right else (more, less))
+    y = jnp.pad(y, [*pads, (0, 0)])
+    for axis, period in enumerate(periods, 1):
+        y = jnp.reshape(y, (*y.shape[:axis], y.shape[axis] // period, period, *y.shape[axis + 1 :]))
+        y = jnp.sum(y, axis=axis)
+    return y

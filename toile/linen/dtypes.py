@@ -1,0 +1,85 @@
+"""The dtype that a layer computes in: what inputs and parameters promote to, or what it is told.
+
+Layers call `promote_dtype` in every call, so arrays that agree already are given back at once.
+"""
+
+from typing import Any, TypeVar
+
+from toile import numpy as jnp
+from toile.engine import dtypes
+from toile.engine.arrays import DeviceArray
+from toile.engine.promotion import COMPLEXES, FLOATS, NARROWED
+from toile.engine.source import here
+from toile.engine.tracing import Array
+
+__all__ = ["canonicalize_dtype", "promote_dtype"]
+
+Dtype = Any
+T = TypeVar("T", bound=tuple)
+
+_INEXACT = frozenset((*FLOATS, *COMPLEXES))
+# The usual ways to name the dtypes to compute in, except those whose meaning depends on x64.
+_NAMED = {
+    name: d
+    for d in _INEXACT - NARROWED.keys()
+    for name in (d, d.type, d.name, getattr(jnp, d.name, d))
+}
+
+
+def canonicalize_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) -> Dtype:
+    """`dtype` if it is given, else the dtype that `args` promote to (None among them is skipped).
+
+    With `inexact` the result is floating or complex: integers promote with float32, and another
+    `dtype` is an error.
+
+    >>> import toile.numpy as jnp
+    >>> canonicalize_dtype(jnp.ones(2, jnp.bfloat16), None, jnp.ones(2, jnp.float32))
+    dtype('float32')
+    >>> canonicalize_dtype(jnp.arange(3)), canonicalize_dtype(jnp.arange(3), inexact=False)
+    (dtype('float32'), dtype('int32'))
+    """
+    if dtype is None:
+        # The dtype of a NumPy array is known without a copy of it.
+        values = [x if hasattr(x, "dtype") else jnp.asarray(x) for x in args if x is not None]
+        dtype = dtypes.result_type(*values)
+        if inexact and not jnp.issubdtype(dtype, jnp.inexact):
+            dtype = jnp.promote_types(jnp.float32, dtype)
+    if inexact and not jnp.issubdtype(dtype, jnp.inexact):
+        raise ValueError(
+            f"Dtype must be inexact: needed a floating or complex dtype, got {dtype} (layers "
+            f"compute in float32, bfloat16, …; cast the result instead){here()}"
+        )
+    return dtype
+
+
+def _has_dtype(x: Any, dtype: Any) -> bool:
+    return isinstance(x, Array) and x.dtype is dtype and not x.weak_type
+
+
+def promote_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) -> list[Any]:
+    """The arguments as arrays of one dtype, see `canonicalize_dtype`; None stays None.
+
+    >>> import toile.numpy as jnp
+    >>> x, k, b = promote_dtype(jnp.ones(2), jnp.ones(2, jnp.bfloat16), None)
+    >>> x.dtype, k.dtype, b
+    (dtype('float32'), dtype('float32'), None)
+    """
+    if dtype is None:
+        common = None
+        for x in args:
+            if x is None:
+                continue
+            if not (x.__class__ is DeviceArray or isinstance(x, Array)) or x.weak_type:
+                break
+            found = x.dtype
+            if found is not common:
+                if common is not None:
+                    break
+                common = found
+        else:
+            if common in _INEXACT or (common is not None and not inexact):
+                return list(args)
+    elif dtype.__hash__ is not None and (wanted := _NAMED.get(dtype)) is not None:
+        return [x if x is None or _has_dtype(x, wanted) else jnp.asarray(x, wanted) for x in args]
+    dtype = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
+    return [None if x is None else jnp.asarray(x, dtype) for x in args]

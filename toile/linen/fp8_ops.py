@@ -1,0 +1,549 @@
+"""Products of matrices in eight-bit floats, with scales that follow the data.
+
+Each operand x is divided by a scale, clipped and rounded to float8 (`quantize`). The scale comes
+from the largest magnitudes of the last steps: new_scale = max(amax_history) / (largest float8).
+Scales and histories are variables of the collection `_overwrite_with_gradient`, and the "gradient"
+that the functions here give for them is their new value: an optimizer overwrites them with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+
+from toile import lax, random
+from toile import numpy as jnp
+from toile.api import custom_jvp, custom_vjp
+from toile.engine.source import here
+from toile.linen import initializers
+from toile.linen.fp8_meta import (
+    Fp8MetaTyRules,
+    fm32,
+    fp8_meta_dtype,
+    fp8_meta_dtype_wrapper,
+    fp32_max_grad,
+)
+from toile.linen.module import Module
+from toile.typing import DTypeLike
+
+__all__ = [
+    "OVERWRITE_WITH_GRADIENT",
+    "Fp8DirectDotGeneralOp",
+    "Fp8DotGeneral",
+    "Fp8DotGeneralBase",
+    "Fp8DotGeneralOp",
+    "Fp8Einsum",
+    "Fp8MetaTyRules",
+    "NANOOFp8DotGeneralOp",
+    "compute_amax_history",
+    "compute_scale",
+    "dequantize",
+    "dot_general_transpose_lhs",
+    "dot_general_transpose_rhs",
+    "dot_general_with_precision",
+    "fm32",
+    "fp8_meta_dtype",
+    "fp8_meta_dtype_wrapper",
+    "fp8_scaled_dot_general",
+    "fp32_max_grad",
+    "get_fp8_max",
+    "in_q",
+    "in_qdq",
+    "out_dq",
+    "out_qdq",
+    "qdq",
+    "quantize",
+    "quantize_dequantize_update",
+    "quantized_dot",
+    "update_fp8_meta",
+]
+
+DType = Any
+Dims = Any
+OVERWRITE_WITH_GRADIENT = "_overwrite_with_gradient"
+_FLOAT8 = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float8_e4m3fnuz, jnp.float8_e5m2fnuz)
+
+
+# Rounding to float8 and back.
+
+
+def get_fp8_max(fp8_dtype: DType, out_dtype: DType) -> Any:
+    """The largest number of a float8 dtype, in another dtype."""
+    assert fp8_dtype in _FLOAT8, f"get_fp8_max: needed a float8 dtype of products, got {fp8_dtype}"
+    return jnp.finfo(fp8_dtype).max.astype(out_dtype)
+
+
+def quantize(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
+    """x / scale, clipped to the range of `q_dtype` and rounded to it."""
+    bound = get_fp8_max(q_dtype, compute_dtype)
+    scaled = x / jnp.broadcast_to(scale.astype(compute_dtype), x.shape)
+    return jnp.clip(scaled, -bound, bound).astype(q_dtype)
+
+
+def dequantize(x: Any, dq_dtype: DType, scale: Any) -> Any:
+    """x * scale, in `dq_dtype`."""
+    return x.astype(dq_dtype) * jnp.broadcast_to(scale.astype(dq_dtype), x.shape)
+
+
+def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
+    """x rounded to float8, in its own dtype."""
+    return dequantize(quantize(x, q_dtype, scale, compute_dtype), x.dtype, scale)
+
+
+# Scales and histories.
+
+
+def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
+    """The scale that brings `amax` to fp8_max / 2**margin; the old one if amax is 0 or not finite.
+
+    Computed by way of its reciprocal, which is what other libraries call the scale: the rounding
+    of both divisions is part of the result."""
+    old = 1.0 / scale
+    found = (fp8_max / amax) / (2**margin)
+    found = jnp.where(amax > 0.0, found, old)
+    return 1.0 / jnp.where(jnp.isfinite(amax), found, old)
+
+
+def compute_amax_history(x: Any, amax_history: Any) -> Any:
+    """The history one step on: the largest magnitude in x comes first, the oldest goes."""
+    newest = jnp.max(jnp.abs(x)).astype(amax_history.dtype)
+    return jnp.roll(amax_history, shift=-1, axis=0).at[0].set(newest)
+
+
+def _as_float(value: Any) -> Any:
+    """Numbers to compute with, from those that are accumulated by their maximum."""
+    return lax.convert_element_type(value, jnp.float32) if value.dtype == fm32 else value
+
+
+def update_fp8_meta(x: Any, q_dtype: DType, scale: Any, amax_history: Any) -> tuple[Any, Any]:
+    """(new scale, new history): the scale from the history before x, the history with x."""
+    accumulated = scale.dtype == fm32 and amax_history.dtype == fm32
+    old_scale, history = scale, amax_history
+    if accumulated:
+        old_scale, history = _as_float(scale), _as_float(amax_history)
+    bound = get_fp8_max(q_dtype, jnp.float32)
+    new_scale = compute_scale(jnp.max(history, axis=0), old_scale, bound)
+    new_history = compute_amax_history(x, history)
+    if accumulated:
+        new_scale = lax.convert_element_type(new_scale, fp32_max_grad)
+        new_history = lax.convert_element_type(new_history, fp32_max_grad)
+    return new_scale, new_history
+
+
+def quantize_dequantize_update(
+    x: Any, q_dtype: DType, scale: Any, amax_history: Any, compute_dtype: DType
+) -> tuple[Any, Any, Any]:
+    """(x rounded to float8 by the new scale, new scale, new history)."""
+    new_scale, new_history = update_fp8_meta(x, q_dtype, scale, amax_history)
+    return qdq(x, q_dtype, _as_float(new_scale), compute_dtype), new_scale, new_history
+
+
+# Rounding of operands (forward) and of cotangents (backward).
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+def in_qdq(compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any) -> Any:
+    """An operand rounded to float8; its cotangent passes through."""
+    return quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)[0]
+
+
+def in_qdq_fwd(
+    compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
+) -> tuple[Any, Any]:
+    """The operand, and what the gradients of scale and history will be."""
+    out, *new = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
+    return out, tuple(new)
+
+
+def in_qdq_bwd(compute_dtype: DType, q_dtype: DType, res: Any, g: Any) -> tuple[Any, Any, Any]:
+    """(cotangent, new scale, new history)."""
+    return (g, *res)
+
+
+in_qdq.defvjp(in_qdq_fwd, in_qdq_bwd)
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+def out_qdq(compute_dtype: DType, q_dtype: DType, out: Any, scale: Any, amax_history: Any) -> Any:
+    """A result as it is; its cotangent is rounded to float8."""
+    return out
+
+
+def out_qdq_fwd(
+    compute_dtype: DType, q_dtype: DType, out: Any, scale: Any, amax_history: Any
+) -> tuple[Any, Any]:
+    """The result, and what rounds its cotangent."""
+    return out, (scale, amax_history)
+
+
+def out_qdq_bwd(compute_dtype: DType, q_dtype: DType, res: Any, g: Any) -> tuple[Any, Any, Any]:
+    """(rounded cotangent, new scale, new history)."""
+    return quantize_dequantize_update(g, q_dtype, *res, compute_dtype)
+
+
+out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0, 1))
+def in_q(
+    compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
+) -> tuple[Any, Any]:
+    """(an operand in float8, its new scale); no cotangent passes: `quantized_dot` makes it."""
+    return in_q_fwd(compute_dtype, q_dtype, inp, scale, amax_history)[0]
+
+
+def in_q_fwd(
+    compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
+) -> tuple[Any, Any]:
+    """The results, and what the gradients of scale and history will be."""
+    new = update_fp8_meta(inp, q_dtype, scale, amax_history)
+    return (quantize(inp, q_dtype, _as_float(new[0]), compute_dtype), new[0]), new
+
+
+def in_q_bwd(compute_dtype: DType, q_dtype: DType, res: Any, _: Any) -> tuple[Any, Any, Any]:
+    """(nothing, new scale, new history)."""
+    return (None, *res)
+
+
+in_q.defvjp(in_q_fwd, in_q_bwd)
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(0,))
+def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
+    """The product of scaled operands, with both scales again; its cotangent passes through."""
+    return dequantize(out, dq_type, _as_float(lhs_scale) * _as_float(rhs_scale))
+
+
+def out_dq_fwd(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> tuple[Any, None]:
+    """The result; nothing is kept."""
+    return out_dq(dq_type, lhs_scale, rhs_scale, out), None
+
+
+def out_dq_bwd(dq_type: DType, _: None, g: Any) -> tuple[None, None, Any]:
+    """The cotangent of the product alone."""
+    return None, None, g
+
+
+out_dq.defvjp(out_dq_fwd, out_dq_bwd)
+
+
+# Products.
+
+
+def _without(ndim: int, *axes: Any) -> list[int]:
+    gone = {i for group in axes for i in group}
+    return [i for i in range(ndim) if i not in gone]
+
+
+def dot_general_transpose_lhs(
+    g: Any,
+    x: Any,
+    y: Any,
+    *,
+    dimension_numbers: Dims,
+    precision: Any,
+    preferred_element_type: DTypeLike | None,
+    swap_ans: bool = False,
+) -> Any:
+    """The cotangent of x in dot_general(x, y), or with `swap_ans` in dot_general(y, x).
+
+    It is the product of g and y over the axes of y that x does not have."""
+    (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+    x_kept = _without(jnp.ndim(x), x_contract, x_batch)
+    y_kept = _without(jnp.ndim(y), y_contract, y_batch)
+    first = len(x_batch) + (0 if swap_ans else len(x_kept))  # g: batch, then what is left of each
+    g_y = range(first, first + len(y_kept))
+    dims = ((g_y, y_kept), (range(len(x_batch)), y_batch))
+    product = lax.dot_general(
+        g, y, dims, precision=precision, preferred_element_type=preferred_element_type
+    )
+    contracted = [x_contract[i] for i in np.argsort(y_contract)]  # what is left of y is in order
+    return lax.transpose(product, tuple(np.argsort([*x_batch, *x_kept, *contracted]).tolist()))
+
+
+def dot_general_transpose_rhs(
+    g: Any,
+    x: Any,
+    y: Any,
+    *,
+    dimension_numbers: Dims,
+    precision: Any,
+    preferred_element_type: DTypeLike | None,
+) -> Any:
+    """The cotangent of y in dot_general(x, y)."""
+    (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+    return dot_general_transpose_lhs(
+        g,
+        y,
+        x,
+        dimension_numbers=((y_contract, x_contract), (y_batch, x_batch)),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        swap_ans=True,
+    )
+
+
+@functools.partial(custom_vjp, nondiff_argnums=(8, 9))
+def quantized_dot(
+    lhs: Any,
+    q_lhs: Any,
+    lhs_scale: Any,
+    rhs: Any,
+    q_rhs: Any,
+    rhs_scale: Any,
+    out_grad_scale: Any,
+    out_grad_amax_history: Any,
+    dimension_numbers: Dims,
+    preferred_element_type: DType = None,
+) -> Any:
+    """The product of the float8 operands; gradients go to the operands they were made from.
+
+    Scales of the operands are this step's, scale and history of the cotangent the last one's."""
+    return lax.dot_general(
+        q_lhs,
+        q_rhs,
+        dimension_numbers,
+        preferred_element_type=preferred_element_type,
+        precision=lax.Precision.DEFAULT,
+    )
+
+
+def quantized_dot_fwd(*args: Any) -> tuple[Any, Any]:
+    """The product, and all operands."""
+    return quantized_dot(*args), args[:8]
+
+
+def quantized_dot_bwd(
+    dimension_numbers: Dims, preferred_element_type: DType, res: Any, g: Any
+) -> tuple[Any, ...]:
+    """Products with the cotangent in float8_e5m2, which has the range that cotangents need."""
+    lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, *of_grad = res
+    new_scale, new_history = update_fp8_meta(g, jnp.float8_e5m2, *of_grad)
+    g_scale = _as_float(new_scale)
+    q_g = quantize(g, jnp.float8_e5m2, g_scale, preferred_element_type)
+    options = {
+        "dimension_numbers": dimension_numbers,
+        "precision": lax.Precision.HIGHEST,
+        "preferred_element_type": preferred_element_type,
+    }
+    grad_lhs = dot_general_transpose_lhs(q_g, lhs, q_rhs, **options)
+    grad_lhs = dequantize(grad_lhs, preferred_element_type, _as_float(rhs_scale) * g_scale)
+    grad_rhs = dot_general_transpose_rhs(q_g, q_lhs, rhs, **options)
+    grad_rhs = dequantize(grad_rhs, preferred_element_type, _as_float(lhs_scale) * g_scale)
+    # Zeros, not None: a cotangent has to arrive at `in_q`, or its backward pass would not run.
+    none = jnp.zeros_like(lhs_scale), jnp.zeros_like(rhs_scale)
+    return grad_lhs, None, none[0], grad_rhs, None, none[1], new_scale, new_history
+
+
+quantized_dot.defvjp(quantized_dot_fwd, quantized_dot_bwd)
+
+
+def fp8_scaled_dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Dims,
+    precision: Any = None,
+    preferred_element_type: DType = None,
+    *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    grad_scale: Any = None,
+    lhs_amax_history: Any = None,
+    rhs_amax_history: Any = None,
+    grad_amax_history: Any = None,
+    quantize_compute_type: DType = jnp.float32,
+) -> Any:
+    """dot_general of operands in float8_e4m3fn, scaled before and after."""
+    if precision is not None:
+        warnings.warn(
+            'The function fp8_scaled_dot_general will set the "precision" and disregard any '
+            'provided "precision" argument.',
+            stacklevel=2,
+        )
+    e4m3 = jnp.float8_e4m3fn
+    q_lhs, lhs_scale = in_q(quantize_compute_type, e4m3, lhs, lhs_scale, lhs_amax_history)
+    q_rhs, rhs_scale = in_q(quantize_compute_type, e4m3, rhs, rhs_scale, rhs_amax_history)
+    y = quantized_dot(
+        *(lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, grad_scale, grad_amax_history),
+        dimension_numbers,
+        preferred_element_type,
+    )
+    return out_dq(preferred_element_type, lhs_scale, rhs_scale, y)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(2, 3, 4))
+def dot_general_with_precision(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Dims,
+    precision: Any = None,
+    preferred_element_type: DType = None,
+) -> Any:
+    """dot_general in the default precision, its derivative in the highest."""
+    if precision is not None or preferred_element_type is not None:
+        warnings.warn(
+            "The function dot_general_with_precision will set the precision/"
+            "preferred_element_type and disregard any provided values.",
+            stacklevel=2,
+        )
+    return lax.dot_general(lhs, rhs, dimension_numbers, precision=lax.Precision.DEFAULT)
+
+
+@dot_general_with_precision.defjvp
+def dot_general_with_precision_jvp(
+    dimension_numbers: Dims, precision: Any, preferred_element_type: DType, primals: Any,
+    tangents: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The product and its tangent."""
+    (lhs, rhs), (dlhs, drhs) = primals, tangents
+    highest = functools.partial(
+        lax.dot_general, dimension_numbers=dimension_numbers, precision=lax.Precision.HIGHEST
+    )
+    out = lax.dot_general(lhs, rhs, dimension_numbers, precision=lax.Precision.DEFAULT)
+    return out, highest(dlhs, rhs) + highest(lhs, drhs)
+
+
+# Modules, for the fields `dot_general_cls` and the like of layers.
+
+
+def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
+    """Operands in the dtype of the second, which is the one that its layer computes in."""
+    if len(args) != 3:
+        raise TypeError(
+            f"{name}: needed (lhs, rhs, dimension_numbers), got {len(args)} arguments{here()}"
+        )
+    x, k, dimension_numbers = args
+    return jnp.asarray(x, k.dtype), k, dimension_numbers, k.dtype
+
+
+class Fp8DotGeneralBase(Module):
+    """Scales and histories of a product: of its operands, and of the cotangent of its result."""
+
+    amax_history_length: int = 1024
+    e4m3_dtype: DType = jnp.float8_e4m3fn
+    e5m2_dtype: DType = jnp.float8_e5m2
+
+    def setup(self) -> None:
+        key = random.PRNGKey(0)  # of initializers that draw nothing
+        history = (initializers.zeros_init(), key, (self.amax_history_length,), jnp.float32)
+        scale = (initializers.ones_init(), key, (1,), jnp.float32)
+        variable = functools.partial(self.variable, OVERWRITE_WITH_GRADIENT)
+        self.input_amax_history = variable("input_amax_history", *history)
+        self.kernel_amax_history = variable("kernel_amax_history", *history)
+        self.output_grad_amax_history = variable("output_grad_amax_history", *history)
+        self.input_scale = variable("input_scale", *scale)
+        self.kernel_scale = variable("kernel_scale", *scale)
+        self.output_grad_scale = variable("output_grad_scale", *scale)
+
+    def _scaled_dot_general(self, compute_dtype: DType) -> Any:
+        """`fp8_scaled_dot_general` with this module's variables."""
+        return functools.partial(
+            fp8_scaled_dot_general,
+            lhs_scale=self.input_scale.value,
+            rhs_scale=self.kernel_scale.value,
+            grad_scale=self.output_grad_scale.value,
+            lhs_amax_history=self.input_amax_history.value,
+            rhs_amax_history=self.kernel_amax_history.value,
+            grad_amax_history=self.output_grad_amax_history.value,
+            quantize_compute_type=compute_dtype,
+        )
+
+
+class Fp8DotGeneralOp(Fp8DotGeneralBase):
+    """dot_general of operands rounded to float8 and back; deprecated in favour of the direct one.
+
+    >>> import warnings, toile, toile.linen as nn, toile.numpy as jnp
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", DeprecationWarning)
+    ...     layer = nn.Dense(2, dot_general_cls=nn.Fp8DotGeneralOp)
+    ...     variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
+    >>> toile.tree.map(jnp.shape, variables["params"])
+    {'bias': (2,), 'kernel': (3, 2)}
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self) is Fp8DotGeneralOp:
+            warnings.warn(
+                "The Fp8DotGeneralOp is deprecated. Use Fp8DirectDotGeneralOp or Fp8Einsum "
+                "instead.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The product; `precision` and `preferred_element_type` are the module's own."""
+        x, k, dimension_numbers, dtype = _operands("Fp8DotGeneralOp", args)
+        e4m3 = self.e4m3_dtype
+        x = in_qdq(dtype, e4m3, x, self.input_scale.value, self.input_amax_history.value)
+        k = in_qdq(dtype, e4m3, k, self.kernel_scale.value, self.kernel_amax_history.value)
+        y = dot_general_with_precision(x, k, dimension_numbers)
+        scale, history = self.output_grad_scale.value, self.output_grad_amax_history.value
+        return out_qdq(dtype, self.e5m2_dtype, y, scale, history)
+
+
+class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
+    """The same with the float8 dtypes that have no infinities and no negative zero.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.Dense(2, dot_general_cls=nn.NANOOFp8DotGeneralOp)
+    >>> variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
+    >>> toile.tree.map(jnp.shape, variables["params"])
+    {'bias': (2,), 'kernel': (3, 2)}
+    """
+
+    e4m3_dtype: DType = jnp.float8_e4m3fnuz
+    e5m2_dtype: DType = jnp.float8_e5m2fnuz
+
+
+class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
+    """dot_general of operands in float8, accumulated in their own dtype.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.Dense(2, dot_general_cls=nn.Fp8DirectDotGeneralOp)
+    >>> variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
+    >>> shapes = toile.tree.map(jnp.shape, variables["_overwrite_with_gradient"])
+    >>> shapes["Fp8DirectDotGeneralOp_0"]["input_amax_history"]
+    (1024,)
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The product; `precision` and `preferred_element_type` are the module's own."""
+        x, k, dimension_numbers, dtype = _operands("Fp8DirectDotGeneralOp", args)
+        product = self._scaled_dot_general(dtype)
+        return product(x, k, dimension_numbers, preferred_element_type=x.dtype)
+
+
+Fp8DotGeneral = Fp8DirectDotGeneralOp
+
+
+class Fp8Einsum(Fp8DotGeneralBase):
+    """einsum of two operands in float8; the second is the kernel, in the dtype to compute in.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x, kernel = jnp.ones((4, 3)), jnp.ones((3, 2))
+    >>> variables = nn.Fp8Einsum().init(toile.random.key(0), "ij,jk->ik", x, kernel)
+    >>> variables["_overwrite_with_gradient"]["kernel_scale"].shape
+    (1,)
+    """
+
+    def __call__(
+        self,
+        eqn: str,
+        lhs: Any,
+        rhs: Any,
+        precision: Any = None,
+        preferred_element_type: DTypeLike | None = None,
+    ) -> Any:
+        """The contraction that `eqn` says."""
+        return jnp.einsum(
+            eqn,
+            lhs.astype(rhs.dtype),
+            rhs,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+            _dot_general=self._scaled_dot_general(rhs.dtype),
+        )

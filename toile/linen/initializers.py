@@ -1,0 +1,6 @@
+"""Initializers of parameters, under their name in Linen: those of `toile.core.nn.initializers`."""
+
+from toile.core.nn import initializers as _initializers
+from toile.core.nn.initializers import *  # noqa: F403
+
+__all__ = _initializers.__all__

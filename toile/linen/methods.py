@@ -1,0 +1,193 @@
+"""Methods of modules: what `compact` and `nowrap` mark, and the wrappers that manage state.
+
+Every method that a user defines is wrapped once, when the class is made, so that `setup` runs
+before it and submodules know their parent; descriptors are wrapped for their error messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from toile import errors
+from toile.engine.source import here
+from toile.linen.context import function_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NOT_WRAPPED = ("__eq__", "__repr__", "__init__", "__hash__", "__post_init__")
+
+
+def compact(fun: F) -> F:
+    """Mark a method in which submodules and parameters may be declared where they are used.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> class MLP(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return nn.Dense(2)(nn.relu(nn.Dense(8)(x)))
+    >>> variables = MLP().init(toile.random.key(0), jnp.ones((1, 4)))
+    >>> toile.tree.map(jnp.shape, variables)["params"]["Dense_0"]
+    {'bias': (8,), 'kernel': (4, 8)}
+    """
+    fun.compact = True  # type: ignore[attr-defined]
+    return fun
+
+
+def nowrap(fun: F) -> F:
+    """Mark a method as a plain helper: callable on unbound modules, no state is managed."""
+    fun.nowrap = True  # type: ignore[attr-defined]
+    return fun
+
+
+def compact_name_scope(fun: F) -> F:
+    """Mark a method as compact, its submodules in a scope named after the method.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> class Both(nn.Module):
+    ...     @nn.compact_name_scope
+    ...     def up(self, x):
+    ...         return nn.Dense(3)(x)
+    ...     def __call__(self, x):
+    ...         return self.up(x)
+    >>> variables = Both().init(toile.random.key(0), jnp.ones((1, 2)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'up': {'Dense_0': {'bias': (3,), 'kernel': (2, 3)}}}}
+    """
+
+    @functools.wraps(fun)
+    def in_own_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name = fun.__name__
+        if not hasattr(self, "_compact_name_scope_modules"):
+            raise ValueError(
+                f"Cannot call compact_name_scope method {name!r} on a Module that has not been "
+                f"setup. This is likely because you are calling {name!r} from outside of init or "
+                f"apply: use module.apply(variables, …, method={name!r}){here()}"
+            )
+        return self._compact_name_scope_modules[name](*args, **kwargs)
+
+    in_own_scope.compact_name_scope = True  # type: ignore[attr-defined]
+    in_own_scope.inner_fun = fun  # type: ignore[attr-defined]
+    in_own_scope.nowrap = True  # type: ignore[attr-defined]
+    return in_own_scope  # type: ignore[return-value]
+
+
+def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a module manage its state around calls of `fun`; wrapped functions stay as they are."""
+    if hasattr(fun, "method_handler_wrapped"):
+        return fun
+
+    name, is_compact = function_name(fun), hasattr(fun, "compact")
+
+    @functools.wraps(fun)
+    def managed(*args: Any, **kwargs: Any) -> Any:
+        # Something callable in a class body need not be a method: its first argument tells.
+        if args and hasattr(args[0].__class__, "_call_wrapped_method"):
+            return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
+        return fun(*args, **kwargs)
+
+    managed.method_handler_wrapped = True  # type: ignore[attr-defined]
+    return managed
+
+
+class DescriptorWrapper:
+    """A descriptor around a user's: an AttributeError in it must not look like a missing one."""
+
+
+def wrap_descriptor_once(descriptor: Any) -> Any:
+    """Wrap a property or another descriptor, once."""
+    if isinstance(descriptor, DescriptorWrapper):
+        return descriptor
+    return _wrapper_class(descriptor)(descriptor)
+
+
+def _wrapper_class(descriptor: Any) -> type:
+    """A class with just those descriptor methods that `descriptor` has."""
+
+    def initialize(self: Any, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def get(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.wrapped.__get__(*args, **kwargs)
+        except AttributeError as e:
+            raise errors.DescriptorAttributeError() from e
+
+    def forward(name: str) -> Callable[..., Any]:
+        return lambda self, *args, **kwargs: getattr(self.wrapped, name)(*args, **kwargs)
+
+    def get_attribute(self: Any, name: str) -> Any:
+        if "wrapped" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self.wrapped, name)
+
+    body: dict[str, Any] = {"__init__": initialize, "__getattr__": get_attribute}
+    if hasattr(descriptor, "__isabstractmethod__"):
+        body["__isabstractmethod__"] = descriptor.__isabstractmethod__
+    if hasattr(descriptor, "__get__"):
+        body["__get__"] = get
+    for name in ("__set__", "__delete__", "__set_name__"):
+        if hasattr(descriptor, name):
+            body[name] = forward(name)
+    return type("_DescriptorWrapper", (DescriptorWrapper,), body)
+
+
+def local_methods(cls: type, exclude: Iterable[str] = ()) -> tuple[str, ...]:
+    """Names of the methods that `cls` itself defines."""
+    return tuple(
+        name
+        for name, value in cls.__dict__.items()
+        if callable(value)
+        and not inspect.isclass(value)
+        and type(value) not in (staticmethod, classmethod)
+        and name not in exclude
+    )
+
+
+def _local_descriptors(cls: type, exclude: Iterable[str]) -> set[str]:
+    """Names of the descriptors that `cls` itself defines."""
+    return {
+        name
+        for name, value in cls.__dict__.items()
+        if not callable(value)
+        and any(hasattr(value, m) for m in ("__get__", "__set__", "__delete__"))
+        and type(value) not in (staticmethod, classmethod)
+    }.difference(exclude)
+
+
+def wrap_attributes(cls: type) -> None:
+    """Wrap the methods and descriptors that `cls` defines, except what `nowrap` marks."""
+    fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in local_methods(cls, (*fields, *_NOT_WRAPPED)):
+        method = getattr(cls, key)
+        if not hasattr(method, "nowrap"):
+            setattr(cls, key, wrap_method_once(method))
+    for key in _local_descriptors(cls, (*fields, "parent", "__dict__", "__weakref__")):
+        descriptor = cls.__dict__[key]
+        if not hasattr(descriptor, "nowrap"):
+            setattr(cls, key, wrap_descriptor_once(descriptor))
+
+
+def find_compact_name_scopes(cls: type) -> tuple[str, ...]:
+    """Names of all `compact_name_scope` methods, inherited ones too."""
+    marked = {
+        name
+        for base in cls.__mro__
+        for name, value in vars(base).items()
+        if hasattr(value, "compact_name_scope")
+    }
+    return tuple(n for n in sorted(marked) if hasattr(getattr(cls, n), "compact_name_scope"))
+
+
+def unbound_function(method_or_fn: Any, module_type: type) -> Callable[..., Any]:
+    """The function behind a method, which takes the module as its first argument."""
+    if inspect.ismethod(method_or_fn) and isinstance(method_or_fn.__self__, module_type):
+        method_or_fn = method_or_fn.__func__
+    if hasattr(method_or_fn, "method_handler_wrapped"):
+        return method_or_fn
+    if not callable(method_or_fn) or not inspect.signature(method_or_fn).parameters:
+        raise errors.ApplyModuleInvalidMethodError(method_or_fn)
+    return method_or_fn

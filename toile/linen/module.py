@@ -1,0 +1,509 @@
+"""Module: the base class of layers and models.
+
+A Module is a dataclass of hyperparameters. Bound to a Scope (by `init`, `apply`, `bind`, or by the
+parent it is created in), it finds its variables there. This file has its life: construction,
+attachment to a parent, `setup`, calls of methods. What a bound module can do with variables is in
+`module_variables`, running and cloning in `module_functional`, summaries in `summary`.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+from toile import errors, random
+from toile.api.tracing import eval_shape
+from toile.configurations import config
+from toile.core.scope import Scope
+from toile.engine.source import here
+from toile.engine.tracing import state as engine_state
+from toile.linen import dataclass
+from toile.linen.adoption import freeze_attr, is_plain, look_inside, map_leaves
+from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
+from toile.linen.adoption import suffixes_and_values as _get_suffix_value_pairs  # noqa: F401
+from toile.linen.context import (  # noqa: F401  all of Flax's module.py is found here
+    CallInfo,
+    InterceptorContext,
+    Sentinel,
+    context,
+    disable_named_call,
+    enable_named_call,
+    intercept_methods,
+    named_calls,
+    override_named_call,
+    run_interceptors,
+    unspecified_parent,
+)
+from toile.linen.methods import (  # noqa: F401
+    DescriptorWrapper,
+    compact,
+    compact_name_scope,
+    find_compact_name_scopes,
+    nowrap,
+    wrap_attributes,
+    wrap_descriptor_once,
+    wrap_method_once,
+)
+from toile.linen.methods import local_methods as _get_local_method_names  # noqa: F401
+from toile.linen.module_functional import (  # noqa: F401
+    Functional,
+    apply,
+    capture_call_intermediates,
+    init,
+    init_with_output,
+)
+from toile.linen.module_variables import Variables
+from toile.linen.reprs import module_repr
+from toile.linen.summary import Summarized, represent_tree
+
+M = TypeVar("M", bound="Module")
+T = TypeVar("T")
+
+_ids = itertools.count()
+
+# Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
+_COPY_PROTOCOL = frozenset(
+    ("__getstate__", "__setstate__", "__getnewargs_ex__", "__reduce__", "__reduce_ex__",
+     "__copy__", "__deepcopy__")
+)  # fmt: skip
+
+
+class SetupState(enum.IntEnum):
+    """How far `setup` got; TRANSFORMED: it ran outside the transform that we are in."""
+
+    NEW = 0
+    TRANSFORMED = 1
+    DONE = 2
+
+
+class ModuleState:
+    """What a module keeps while it is used, as opposed to its fields."""
+
+    __slots__ = (
+        "in_compact_method",
+        "in_setup",
+        "setup_called",
+        "is_initialized",
+        "autoname_cursor",
+        "children",
+        "containers",
+    )
+
+    def __init__(self) -> None:
+        self.in_compact_method = False
+        self.in_setup = False
+        self.setup_called = SetupState.NEW
+        self.is_initialized = False
+        self.autoname_cursor: dict[str, int] = {}
+        self.children: dict[str, Any] = {}
+        self.containers: list[str] = []  # fields with containers or modules in them
+
+    def reset(self) -> None:
+        """Forget what belongs to one call of a method."""
+        self.in_compact_method = False
+        self.in_setup = False
+        self.autoname_cursor = {}
+
+    def export(self) -> ModuleState:
+        """What a clone inside a transform must know."""
+        new = ModuleState()
+        new.reimport(self)
+        new.setup_called = SetupState.TRANSFORMED if self.setup_called else SetupState.NEW
+        return new
+
+    def reimport(self, other: ModuleState) -> None:
+        """Take over what a clone inside a transform learned."""
+        self.in_compact_method = other.in_compact_method
+        self.in_setup = other.in_setup
+        self.is_initialized = other.is_initialized
+        self.autoname_cursor = dict(other.autoname_cursor)
+
+
+class ParentDescriptor:
+    """`parent`, held by a weak reference: modules that refer to each other would stay in memory."""
+
+    def __get__(self, obj: Any, objtype: Any = None) -> Any:
+        if obj is None:
+            return None
+        parent = obj.__dict__.get("_parent_ref")
+        return parent() if parent.__class__ is weakref.ref else parent
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        obj.__dict__["_parent_ref"] = weakref.ref(value) if isinstance(value, Module) else value
+
+
+@dataclass_transform(kw_only_default=False)
+class ModuleBase:
+    """Tells static checkers that subclasses of Module are dataclasses."""
+
+
+class Module(Functional, Variables, Summarized, ModuleBase):
+    """Base class of all layers and models: a dataclass whose methods may use variables.
+
+    Submodules are declared in `setup`, or where they are used in a method marked `compact`:
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> class MLP(nn.Module):
+    ...     widths: tuple[int, ...] = (16, 4)
+    ...     def setup(self):
+    ...         self.layers = [nn.Dense(n) for n in self.widths]
+    ...     def __call__(self, x):
+    ...         for layer in self.layers:
+    ...             x = nn.relu(layer(x))
+    ...         return x
+    >>> variables = MLP().init(toile.random.key(0), jnp.ones((2, 3)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'layers_0': {'bias': (16,), 'kernel': (3, 16)}, \
+'layers_1': {'bias': (4,), 'kernel': (16, 4)}}}
+    >>> MLP().apply(variables, jnp.ones((2, 3))).shape
+    (2, 4)
+    """
+
+    _state: ModuleState = ModuleState()
+    _parent_ref: Any = None
+    scope: Scope | None = None
+    _own_fields: tuple[str, ...] = ()
+    _compact_name_scope_methods: tuple[str, ...] = ()
+    _has_setup: bool = False  # whether binding has more to do than to adopt the fields
+
+    @classmethod
+    def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
+        """Make every subclass a dataclass and wrap its methods."""
+        super().__init_subclass__(**kwargs)
+        dataclass.transform(cls, kw_only, _ParentType)
+        cls._compact_name_scope_methods = find_compact_name_scopes(cls)
+        cls._has_setup = cls.setup is not Module.setup or bool(cls._compact_name_scope_methods)
+        wrap_attributes(cls)
+        cls._state = _unconstructed
+        cls.scope = None
+        cls._parent_ref = None
+        cls.parent = ParentDescriptor()  # type: ignore[assignment]
+
+    # Construction and attachment.
+
+    def __post_init__(self) -> None:
+        d = self.__dict__
+        d["_id"] = next(_ids)
+        d["_state"] = state = ModuleState()
+        parent = d.get("_parent_ref")
+        if parent.__class__ is weakref.ref:  # attached before: this is the second time
+            parent = parent()
+        if parent is unspecified_parent:
+            parent = context.module_stack[-1]
+        if parent is None:  # deferred until the module is attached or bound
+            d["_parent_ref"] = None
+            return
+        if isinstance(parent, Module):
+            d["_parent_ref"] = weakref.ref(parent)
+            if not self._attach(parent):
+                return
+        elif isinstance(parent, Scope):
+            d["_parent_ref"] = parent
+            d["scope"] = parent
+        else:
+            raise ValueError(
+                f"parent must be None, Module or Scope, got {type(parent).__name__}{here()}"
+            )
+        for name in self._own_fields:
+            value = d.get(name, d)  # not in the dict: a descriptor has it
+            if look_inside.get(value.__class__, True) and not is_plain(getattr(self, name)):
+                state.containers.append(name)
+                self._register_submodules(name, getattr(self, name))
+        state.is_initialized = True
+
+    def _attach(self, parent: Module) -> bool:
+        """Take a name and a scope under `parent`; False if that waits for `__setattr__`."""
+        outer = parent._state
+        d = self.__dict__
+        name = d.get("name")
+        if name is None:
+            if outer.in_setup:
+                return False
+            prefix = type(self).__name__
+            if not (outer.in_compact_method or parent._initialization_allowed):
+                raise errors.AssignSubModuleError(prefix)
+            cursor = outer.autoname_cursor.get(prefix, 0)
+            d["name"] = name = f"{prefix}_{cursor}"
+            outer.autoname_cursor[prefix] = cursor + 1
+        elif not parent._initialization_allowed:
+            raise errors.AssignSubModuleError(type(self).__name__)
+        # What `setup` makes again inside a transform is the same as outside.
+        reuse = outer.in_setup and outer.setup_called == SetupState.TRANSFORMED
+        if not reuse and name in parent.scope.reservations:  # type: ignore[union-attr]
+            raise errors.NameInUseError("submodule", name, type(parent).__name__)
+        outer.children[name] = self
+        d["scope"] = parent.scope.push(name, reuse=reuse)  # type: ignore[union-attr]
+        return True
+
+    def __setattr__(self, name: str, val: Any) -> None:
+        state = self._state
+        if not state.in_setup:
+            if state.is_initialized and not name.startswith("__"):
+                raise errors.SetAttributeFrozenModuleError(type(self).__name__, name, val)
+            object.__setattr__(self, name, val)
+            return
+        fields = self.__dataclass_fields__  # type: ignore[attr-defined]
+        if name in fields and fields[name].init:
+            raise errors.SetAttributeInModuleSetupError()
+        if is_plain(val):
+            object.__setattr__(self, name, val)
+        else:
+            self._register_submodules(name, val)
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that `setup` defines: run it first."""
+        if name in _COPY_PROTOCOL:
+            raise AttributeError(name)
+        self._try_setup()
+        if name in self.__dict__:
+            return self.__dict__[name]
+        cls = type(self).__name__
+        text = f'"{cls}" object has no attribute "{name}".'
+        if self.scope is None:
+            text += (
+                f' If "{name}" is defined in \'.setup()\', remember these fields are only '
+                "accessible from inside 'init' or 'apply': this module is unbound, it has fields "
+                f"but no variables. Bind it first: model = {cls}(…).bind(variables), then "
+                f"model.{name}"
+            )
+        raise AttributeError(text + here())
+
+    def __dir__(self) -> list[str]:
+        self._try_setup()
+        return object.__dir__(self)  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return module_repr(self)
+
+    def _register_submodules(self, name: str, val: Any) -> None:
+        """Freeze an attribute and make the modules in it children."""
+        assert self.scope is not None, "Trying to register submodules on unbound scope."
+        adopted = self.scope.adopted
+        queue: list[Module] = []
+        preserve = getattr(
+            type(self), "preserve_adopted_names", config.flax_preserve_adopted_names
+        )
+
+        def adopt(suffix: str, value: Any) -> Any:
+            if not isinstance(value, Module):
+                return value
+            own_name, kept = value.name, None
+            if value.parent is None:
+                # From outside: cloned once for each call, so that what was shared stays shared.
+                if preserve:
+                    kept = own_name
+                found = adopted.get(value._id)
+                clone = None if found is None else found()
+                if clone is None:
+                    clone = value.clone(name=None)
+                    adopted[value._id] = weakref.ref(clone)
+                value = clone
+            if value.name is None:
+                value.__dict__["_parent_ref"] = weakref.ref(self)
+                if kept is None:
+                    kept = own_name if isinstance(value, CompactNameScope) else f"{name}{suffix}"
+                value.__dict__["name"] = kept
+                queue.append(value)
+            return value
+
+        object.__setattr__(self, name, freeze_attr(map_leaves(adopt, val)))
+        for module in queue:
+            module.__post_init__()
+
+    # Setup.
+
+    def setup(self) -> None:
+        """Declare submodules and variables as attributes; override it.
+
+        It runs once for each bound instance, before the first method that is called and before
+        the first attribute that it defines is read."""
+
+    def _try_setup(self, shallow: bool = False) -> None:
+        """Run `setup` if the module is bound and it did not run; shallow: adopt fields only."""
+        state = self._state
+        if (
+            self.scope is None
+            or state.setup_called is SetupState.DONE
+            or state.in_setup
+        ):
+            return
+        state.in_setup = True
+        try:
+            for name in state.containers:
+                self._register_submodules(name, getattr(self, name))
+            if not shallow:
+                self.setup()
+                if self._compact_name_scope_methods:
+                    self._add_name_scopes()
+            elif state.setup_called is SetupState.NEW:
+                self._validate_setup()
+        finally:
+            state.in_setup = False
+            if not shallow:
+                state.setup_called = SetupState.DONE
+
+    def _add_name_scopes(self) -> None:
+        """A child for each method that has a scope of its own."""
+        me = weakref.ref(self)
+        self._compact_name_scope_modules = {
+            name: CompactNameScope(getattr(type(self), name).inner_fun, me, name=name)
+            for name in self._compact_name_scope_methods
+        }
+
+    def _validate_setup(self) -> None:
+        """Run `setup` on shapes only: its errors come before those of a transform around it."""
+
+        def run_setup_only(x: Any) -> Any:
+            wrapped_id = wrap_method_once(lambda m, x: x)
+            with TestScope({}, rngs={}, mutable=True).temporary() as root:
+                return wrapped_id(self.clone(parent=root), x)
+
+        eval_shape(run_setup_only, 0)
+
+    @property
+    def _initialization_allowed(self) -> bool:
+        state = self._state
+        return not state.is_initialized or state.in_setup or state.in_compact_method
+
+    def _name_taken(
+        self, name: str, reuse_scopes: bool = False, collection: str | None = None
+    ) -> bool:
+        if reuse_scopes:
+            return False
+        return self.scope.name_reserved(name, collection)  # type: ignore[union-attr]
+
+    # Calls.
+
+    def _call_wrapped_method(
+        self,
+        fun: Callable[..., Any],
+        fun_name: str,
+        is_compact: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call a method of the user's with `setup` done and this module on the stack."""
+        state = self._state
+        is_setup = fun_name == "setup"
+        is_recurrent = False
+        if is_setup:
+            if self.scope is None:
+                raise errors.CallSetupUnboundModuleError()
+            is_recurrent = state.in_setup
+            state.in_setup = True
+        elif state.setup_called is not SetupState.DONE and self.scope is not None:
+            if self._has_setup or state.containers:
+                self._try_setup()
+            else:  # nothing to run
+                state.setup_called = SetupState.DONE
+        if is_compact:
+            if self.scope is None:
+                raise errors.CallCompactUnboundModuleError()
+            is_recurrent = state.in_compact_method
+            state.in_compact_method = True
+        context.module_stack.append(self)
+        outer_scope = engine_state.scope
+        if named_calls.enabled:
+            label = self.name or type(self).__name__
+            label = label if fun_name == "__call__" else f"{label}.{fun_name}"
+            engine_state.scope = (*outer_scope, label)
+        try:
+            capture = context.capture_stack
+            if context.call_info_stack or context.interceptors or capture and capture[-1]:
+                return self._observed_call(fun, fun_name, args, kwargs)
+            return fun(self, *args, **kwargs)
+        finally:
+            engine_state.scope = outer_scope
+            context.module_stack.pop()
+            if is_compact:
+                self.__dict__["scope"] = self.scope.rewound()  # type: ignore[union-attr]
+            # A method may call its parent class's: only the outermost call ends the naming.
+            if (is_compact or is_setup) and not is_recurrent:
+                state.reset()
+
+    def _observed_call(
+        self, fun: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that interceptors, captured intermediates or a summary want to know of."""
+        table = context.call_info_stack[-1] if context.call_info_stack else None
+        if name == "setup":
+            table = None
+        index = table.get_call_index() if table else 0
+        if context.interceptors:
+            y = run_interceptors(fun, self, *args, **kwargs)
+        else:
+            y = fun(self, *args, **kwargs)
+        wanted = context.capture_stack[-1] if context.capture_stack else None
+        if wanted and wanted(self, name):
+            self.sow("intermediates", name, y)
+        if table:
+            shown = represent_tree((args, kwargs, y))
+            table.calls.append(
+                CallInfo(
+                    index, self.path, self.clone(), self.scope.rngs, self.scope.mutable, name,
+                    *shown,
+                )
+            )  # fmt: skip
+        return y
+
+
+_unconstructed = ModuleState()
+_ParentType = Module | Scope | Sentinel | None
+
+
+class TestScope(Scope):
+    """A scope for running `setup` on nothing: every key is the same."""
+
+    __test__ = False
+    __slots__ = ()
+
+    def make_rng(self, name: str = "params") -> Any:
+        return random.key(0)
+
+
+class CompactNameScope(Module):
+    """The child that holds the submodules of a `compact_name_scope` method."""
+
+    fn: Callable[..., Any]
+    module_fn: Callable[[], Module]
+
+    @compact
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method on the module that it belongs to."""
+        return self.fn(self.module_fn(), *args, **kwargs)
+
+
+def share_scope(module: Module, other: Module, /) -> None:
+    """Let two modules use one scope, so that wrapping a module adds no level to the parameters.
+
+    `module` takes the scope of `other`, except when `other` is a descendant of `module`."""
+    if module.scope is None or other.scope is None:
+        raise errors.CallShareScopeOnUnboundModuleError()
+    ancestor: Scope | None = other.scope
+    while ancestor is not None and ancestor is not module.scope:
+        ancestor = ancestor.parent
+    changed, scope = (other, module.scope) if ancestor is not None else (module, other.scope)
+    old = changed.scope
+    changed.__dict__["scope"] = scope
+    for child in changed._state.children.values():
+        if isinstance(child, Module) and child.scope and child.scope.parent == old:
+            if isinstance(child.scope.name, str):
+                scope.reserve(child.scope.name)  # a conflict is an error here
+            child.scope.parent = scope
+
+
+def merge_param(name: str, a: T | None, b: T | None) -> T:
+    """The one of two values that is given: a hyperparameter may come to `__init__` or the call."""
+    if a is None and b is None:
+        raise ValueError(f'Parameter "{name}" must be passed to the constructor or at call time.')
+    if a is not None and b is not None:
+        raise ValueError(
+            f'Parameter "{name}" was passed to the constructor and at call time. Should be passed '
+            "just once."
+        )
+    return b if a is None else a  # type: ignore[return-value]
+
+

@@ -1,0 +1,280 @@
+"""From modules to pure functions: init, apply, bind, clone and their relatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from toile import errors
+from toile.core import partial_eval
+from toile.core import scope as scopes
+from toile.core.filters import CollectionFilter, DenyList, union_filters
+from toile.core.frozen_dict import FrozenDict
+from toile.core.rng import is_valid_rng
+from toile.core.scope import Scope
+from toile.engine.source import here
+from toile.linen.adoption import freeze_attr, is_plain, map_leaves
+from toile.linen.context import context, unspecified_parent
+from toile.linen.methods import unbound_function
+
+M = TypeVar("M", bound="Functional")
+NOT_INTERMEDIATES = DenyList("intermediates")
+
+
+def capture_call_intermediates(module: Any, method_name: str) -> bool:
+    """The filter behind `capture_intermediates=True`: results of `__call__`."""
+    return method_name == "__call__"
+
+
+class Functional:
+    """Running, binding and cloning."""
+
+    scope: Scope | None
+    name: str | None
+    _own_fields: tuple[str, ...]
+
+    def _module_checks(self) -> None:
+        """The instance is one, and its construction was complete."""
+        if not isinstance(self, Functional):
+            raise errors.InvalidInstanceModuleError()
+        if "_id" not in self.__dict__:
+            raise errors.IncorrectPostInitOverrideError()
+
+    def _streams(self, rngs: Any) -> Any:
+        """Random streams by name; a single key feeds 'params'."""
+        if rngs is None or isinstance(rngs, dict | FrozenDict):
+            return rngs
+        if not is_valid_rng(rngs):
+            raise errors.InvalidRngError(
+                f"RNGs should be of shape (2,) or PRNGKey in Module {type(self).__name__}, but "
+                f"rngs are: {rngs}"
+            )
+        return {"params": rngs}
+
+    def _method(self, method: Any, submodules: bool) -> Callable[..., Any]:
+        """The function that a call of `apply` or `init` is about."""
+        if method is None:
+            method = self.__call__  # type: ignore[operator]
+        elif isinstance(method, str):
+            attribute = method
+            method = getattr(self, attribute)
+            if not callable(method):
+                raise TypeError(
+                    f"'{type(self).__name__}.{attribute}' must be a callable, got {type(method)}."
+                    f"{here()}"
+                )
+            if submodules and isinstance(method, Functional):
+                return lambda m, *args, **kwargs: getattr(m, attribute)(*args, **kwargs)
+        return unbound_function(method, Functional)
+
+    def apply(
+        self,
+        variables: Any,
+        *args: Any,
+        rngs: Any = None,
+        method: Callable[..., Any] | str | None = None,
+        mutable: CollectionFilter = False,
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a method (`__call__`) on variables; with `mutable`, give (result, changed).
+
+        `method` is a function of the module, a method or its name. `mutable` is True, a name or a
+        list of names of collections. `rngs` is one key, or keys by name of stream."""
+        Functional._module_checks(self)
+        rngs = self._streams(rngs)
+        run = apply(self._method(method, True), self, mutable, capture_intermediates)
+        return run(variables, *args, **kwargs, rngs=rngs)
+
+    def init_with_output(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | str | None = None,
+        mutable: CollectionFilter = NOT_INTERMEDIATES,
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a method on no variables, which creates them: (result, variables)."""
+        Functional._module_checks(self)
+        rngs = self._streams(rngs)
+        run = init_with_output(self._method(method, False), self, mutable, capture_intermediates)
+        return run(rngs, *args, **kwargs)
+
+    def init(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | str | None = None,
+        mutable: CollectionFilter = NOT_INTERMEDIATES,
+        capture_intermediates: bool | Callable[[Any, str], bool] = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The variables of the module: a nested dict, by collection, module and name.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> variables = nn.Dense(4).init(toile.random.key(0), jnp.ones((1, 3)))
+        >>> toile.tree.map(jnp.shape, variables)
+        {'params': {'bias': (4,), 'kernel': (3, 4)}}
+        """
+        Functional._module_checks(self)
+        options = {
+            "method": method, "mutable": mutable, "capture_intermediates": capture_intermediates,
+        }  # fmt: skip
+        return self.init_with_output(rngs, *args, **options, **kwargs)[1]
+
+    def lazy_init(
+        self,
+        rngs: Any,
+        *args: Any,
+        method: Callable[..., Any] | None = None,
+        mutable: CollectionFilter = NOT_INTERMEDIATES,
+        **kwargs: Any,
+    ) -> Any:
+        """Like `init`, with ShapeDtypeStructs for arguments whose values no variable needs.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> x = toile.ShapeDtypeStruct((1, 3), jnp.float32)
+        >>> nn.Dense(2).lazy_init(toile.random.key(0), x)["params"]["bias"]
+        Array([0., 0.], dtype=float32)
+        """
+        Functional._module_checks(self)
+
+        def run(rngs: Any, *args: Any, **kwargs: Any) -> Any:
+            return self.init(rngs, *args, method=method, mutable=mutable, **kwargs)
+
+        return partial_eval.lazy_init(run)(rngs, *args, **kwargs)
+
+    def bind(
+        self: M,
+        variables: Any,
+        *args: Any,
+        rngs: Any = None,
+        mutable: CollectionFilter = False,
+    ) -> M:
+        """A copy of the module with variables, for interactive use: call it, look into it.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> model = nn.Dense(2, use_bias=False)
+        >>> bound = model.bind({"params": {"kernel": jnp.eye(2)}})
+        >>> bound(jnp.array([[3.0, 4.0]]))
+        Array([[3., 4.]], dtype=float32)
+        """
+        Functional._module_checks(self)
+        scope = scopes.bind(variables, self._streams(rngs), mutable, flags={"interactive": True})
+        return self.clone(parent=scope, _deep_clone=True)
+
+    def unbind(self: M) -> tuple[M, Any]:
+        """An unbound copy of a bound module, and its variables: the inverse of `bind`.
+
+        With it a part of a bound model becomes a model of its own."""
+        Functional._module_checks(self)
+        if self.scope is None:
+            raise errors.CallUnbindOnUnboundModuleError()
+        variables = self.variables  # type: ignore[attr-defined]
+        return self.clone(_deep_clone=True, _reset_names=True, name=None), variables
+
+    def clone(
+        self: M,
+        *,
+        parent: Any = None,
+        _deep_clone: Any = False,
+        _reset_names: bool = False,
+        **updates: Any,
+    ) -> M:
+        """A new instance with the same fields, but for `updates`; see also `copy`."""
+        attrs = {name: getattr(self, name) for name in self._own_fields}
+        attrs["name"] = self.name
+        attrs.update(parent=parent, **updates)
+        if _deep_clone is not False:
+            # Each submodule is cloned once, so that one that is used twice stays one.
+            cache = {} if _deep_clone is True else _deep_clone
+
+            def clone_once(suffix: str, m: Any) -> Any:
+                if not isinstance(m, Functional) or not hasattr(m, "_id"):
+                    return m
+                key = m._id
+                if key not in cache:
+                    renamed = {"name": None} if _reset_names else {}
+                    cache[key] = m.clone(
+                        _deep_clone=cache, _reset_names=_reset_names, **renamed
+                    )
+                return cache[key]
+
+            for name, value in attrs.items():
+                if name != "parent" and not is_plain(value):
+                    attrs[name] = freeze_attr(map_leaves(clone_once, value))
+        return type(self)(**attrs)
+
+    def copy(
+        self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
+    ) -> M:
+        """A copy with other fields, a child of the module that runs, with a name of its own."""
+        return self.clone(
+            parent=parent, name=name, _deep_clone=True, _reset_names=False, **updates
+        )
+
+
+def _scope_function(
+    fn: Callable[..., Any], module: Any, mutable: CollectionFilter, capture: Any
+) -> tuple[Callable[..., Any], CollectionFilter]:
+    """`fn` of a bound module as a function of a scope; what is mutable then."""
+    if capture is True:
+        capture = capture_call_intermediates
+    if capture:
+        mutable = union_filters(mutable, "intermediates")
+
+    @functools.wraps(fn)
+    def scope_fn(scope: Scope, *args: Any, **kwargs: Any) -> Any:
+        context.capture_stack.append(capture)
+        try:
+            return fn(module.clone(parent=scope, _deep_clone=True), *args, **kwargs)
+        finally:
+            context.capture_stack.pop()
+
+    return scope_fn, mutable
+
+
+def apply(
+    fn: Callable[..., Any],
+    module: Any,
+    mutable: CollectionFilter = False,
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """A pure function of variables that calls `fn(bound module, …)`.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> run = nn.apply(lambda m, x: m(x).sum(), nn.Dense(2, use_bias=False))
+    >>> run({"params": {"kernel": jnp.eye(2)}}, jnp.ones((1, 2)))
+    Array(2., dtype=float32)
+    """
+    scope_fn, mutable = _scope_function(fn, module, mutable, capture_intermediates)
+    return scopes.apply(scope_fn, mutable=mutable)
+
+
+def init_with_output(
+    fn: Callable[..., Any],
+    module: Any,
+    mutable: CollectionFilter = NOT_INTERMEDIATES,
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """A pure function of keys that calls `fn(bound module, …)`: (result, variables)."""
+    scope_fn, mutable = _scope_function(fn, module, mutable, capture_intermediates)
+    return scopes.init(scope_fn, mutable=mutable)
+
+
+def init(
+    fn: Callable[..., Any],
+    module: Any,
+    mutable: CollectionFilter = NOT_INTERMEDIATES,
+    capture_intermediates: bool | Callable[[Any, str], bool] = False,
+) -> Callable[..., Any]:
+    """A pure function of keys that calls `fn(bound module, …)` and gives the variables."""
+    run = init_with_output(fn, module, mutable, capture_intermediates)
+
+    @functools.wraps(run)
+    def init_variables(*args: Any, **kwargs: Any) -> Any:
+        return run(*args, **kwargs)[1]
+
+    return init_variables

@@ -1,0 +1,205 @@
+"""What a bound module does with variables and random keys: the part of Module users call most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile import errors
+from toile import numpy as jnp
+from toile.core.scope import Scope, Variable
+from toile.engine.source import here
+from toile.engine.tracing import Array
+from toile.engine.trees import tree_map
+
+
+def append(xs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+    """How `sow` combines what it kept with what is new, by default."""
+    return (*xs, x)
+
+
+def no_values() -> tuple[Any, ...]:
+    """What `sow` starts with, by default."""
+    return ()
+
+
+class Variables:
+    """Declaring, reading and writing variables; drawing keys."""
+
+    scope: Scope | None
+    _state: Any
+    _initialization_allowed: bool
+    _name_taken: Callable[..., bool]
+
+    def _bound(self, doing: str) -> Scope:
+        """The scope, or an error that says how to bind."""
+        if self.scope is None:
+            cls = type(self).__name__
+            raise ValueError(
+                f"{doing} on unbound modules. Needed a bound {cls}, got an unbound one: call it "
+                f"inside init or apply, or bind it: {cls}(…).bind(variables){here()}"
+            )
+        return self.scope
+
+    def _declare(self, kind: str, name: str, col: str) -> Scope:
+        """Check that a variable may be declared now under this name."""
+        if self.scope is None or not self._initialization_allowed:
+            what = "Parameters" if kind == "param" else "Variables"
+            raise ValueError(
+                f"{what} must be initialized in `setup()` or in a method wrapped in `@compact`: "
+                f"{type(self).__name__} declares '{name}' elsewhere{here()}"
+            )
+        if self.scope.name_reserved(name, col):
+            raise errors.NameInUseError(kind, name, type(self).__name__)
+        return self.scope
+
+    def param(
+        self,
+        name: str,
+        init_fn: Callable[..., Any],
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Any:
+        """Declare a parameter and give its value; `init_fn(key, …)` makes it under `init`.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> class Shift(nn.Module):
+        ...     @nn.compact
+        ...     def __call__(self, x):
+        ...         return x + self.param("shift", nn.initializers.ones, x.shape[-1:])
+        >>> Shift().init(toile.random.key(0), jnp.zeros((2, 3)))
+        {'params': {'shift': Array([1., 1., 1.], dtype=float32)}}
+        """
+        scope = self.scope
+        if scope is not None and not init_kwargs and name not in scope.reservations:
+            # The common case in one go: an array that is there, of the shape the initializer gives.
+            value = scope._collection("params").get(name)
+            if (
+                isinstance(value, Array)
+                and getattr(init_fn, "gives_shape", False)
+                and init_args
+                and value.shape == init_args[0]
+                and self._initialization_allowed
+            ):
+                scope.reservations[name] = {"params"}
+                self._state.children[name] = "params"
+                return value
+        scope = self._declare("param", name, "params")
+        value = scope.param(name, init_fn, *init_args, unbox=unbox, **init_kwargs)
+        self._state.children[name] = "params"
+        return value
+
+    def variable(
+        self,
+        col: str,
+        name: str,
+        init_fn: Callable[..., Any] | None = None,
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Variable[Any]:
+        """Declare a variable of collection `col`; its `.value` is read and assigned.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> class Count(nn.Module):
+        ...     @nn.compact
+        ...     def __call__(self):
+        ...         calls = self.variable("state", "calls", jnp.zeros, (), int)
+        ...         calls.value += 1
+        ...         return calls.value
+        >>> variables = Count().init(toile.random.key(0))
+        >>> Count().apply(variables, mutable=["state"])
+        (Array(2, dtype=int32), {'state': {'calls': Array(2, dtype=int32)}})
+        """
+        scope = self._declare("variable", name, col)
+        found = scope.variable(col, name, init_fn, *init_args, unbox=unbox, **init_kwargs)
+        self._state.children[name] = col
+        return found
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Where the module is in the tree of variables; () for the top."""
+        return self._bound("Can't access module paths").path
+
+    @property
+    def variables(self) -> Any:
+        """The variables of this module and of those below it, by collection."""
+        return self._bound("Can't access variables").variables()
+
+    def get_variable(self, col: str, name: str, default: Any = None) -> Any:
+        """The value of a variable, or `default`."""
+        return self._bound("Can't access variables").get_variable(col, name, default)
+
+    def put_variable(self, col: str, name: str, value: Any) -> None:
+        """Write a variable of a mutable collection."""
+        self._bound("Can't access variables").put_variable(col, name, value)
+
+    def has_variable(self, col: str, name: str) -> bool:
+        """Whether the variable exists."""
+        return self._bound("Can't access variables").has_variable(col, name)
+
+    def is_mutable_collection(self, col: str) -> bool:
+        """Whether variables of `col` may be written in this call."""
+        return self._bound("Can't check mutability").is_mutable_collection(col)
+
+    def has_rng(self, name: str) -> bool:
+        """Whether this call was given a random stream `name`."""
+        return self._bound("Can't query for RNGs").has_rng(name)
+
+    def make_rng(self, name: str = "params") -> Any:
+        """The next key of a random stream; the stream 'params' stands in for a missing one."""
+        return self._bound("Can't use RNGs").make_rng(name)
+
+    def is_initializing(self) -> bool:
+        """Whether this is a call of `init`."""
+        return self._bound("Can't check if running under init()").get_flag("initializing", False)
+
+    def sow(
+        self,
+        col: str,
+        name: str,
+        value: Any,
+        reduce_fn: Callable[[Any, Any], Any] = append,
+        init_fn: Callable[[], Any] = no_values,
+    ) -> bool:
+        """Keep a value in a collection, if that is mutable; by default a tuple of all of them.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> class Model(nn.Module):
+        ...     @nn.compact
+        ...     def __call__(self, x):
+        ...         self.sow("intermediates", "sum", x.sum())
+        ...         return 2 * x
+        >>> Model().apply({}, jnp.ones(3), mutable=["intermediates"])[1]
+        {'intermediates': {'sum': (Array(3., dtype=float32),)}}
+        """
+        scope = self._bound("Can't store variables")
+        if not scope.is_mutable_collection(col):
+            return False
+        if scope.has_variable(col, name):
+            xs = scope.get_variable(col, name)
+        else:
+            scope.reserve(name, col)
+            self._state.children[name] = col
+            xs = init_fn()
+        scope.put_variable(col, name, reduce_fn(xs, value))
+        return True
+
+    def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
+        """Add a variable that is zero: its gradient is the gradient of the value.
+
+        Where `apply` is given no such collection, the value passes unchanged."""
+        scope = self._bound("Can't store variables")
+        if scope.is_mutable_collection(collection) and not scope.has_variable(collection, name):
+            scope.reserve(name, collection)
+            self._state.children[name] = collection
+            scope.put_variable(collection, name, tree_map(jnp.zeros_like, value))
+        if collection not in scope.root._variables:
+            return value
+        if not scope.has_variable(collection, name):
+            raise ValueError(
+                f"Perturbation collection {collection} present, but missing perturbation variable "
+                f"{name} at {scope.path_text}: take the collection from init{here()}"
+            )
+        return tree_map(jnp.add, value, scope.get_variable(collection, name))

@@ -1,0 +1,473 @@
+"""Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
+
+They differ in the axes that statistics are taken over; `_compute_stats` takes them and `_normalize`
+applies them with a learned scale and bias. Statistics are float32 at least, unless a layer is told
+otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer, live in
+`weight_normalization`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile import lax
+from toile import numpy as jnp
+from toile.engine.source import here
+from toile.errors import ModifyScopeVariableError
+from toile.linen.dtypes import canonicalize_dtype
+from toile.linen.methods import compact
+from toile.linen.module import Module, merge_param
+from toile.linen.transforms import map_variables
+from toile.linen.weight_normalization import SpectralNorm, WeightNorm
+from toile.nn import initializers
+from toile.nn.initializers import Initializer
+
+__all__ = [
+    "BatchNorm",
+    "GroupNorm",
+    "Initializer",
+    "InstanceNorm",
+    "LayerNorm",
+    "Module",
+    "RMSNorm",
+    "SpectralNorm",
+    "WeightNorm",
+    "canonicalize_dtype",
+    "compact",
+    "map_variables",
+    "merge_param",
+]
+
+Axes = int | Sequence[int]
+
+# dtypes whose means are taken as they are; narrower ones are widened for the sum by `mean`.
+_WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+
+
+def _canonicalize_axes(rank: int, axes: Axes) -> tuple[int, ...]:
+    """Axes as sorted numbers from 0, each once."""
+    if not isinstance(axes, Iterable):
+        return (rank + axes if axes < 0 else axes,)
+    return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
+
+
+def _abs_sq(x: Any) -> Any:
+    """|x|² of each element."""
+    if x.dtype.kind == "c":
+        return lax.square(lax.real(x)) + lax.square(lax.imag(x))
+    return lax.square(x)
+
+
+def _means(xs: Sequence[Any], axes: tuple[int, ...], mask: Any) -> list[Any]:
+    """The means over `axes` of the elements that `mask` selects, one for each of `xs`."""
+    shape = xs[0].shape
+    if mask is not None:
+        mask = jnp.broadcast_to(jnp.asarray(mask, dtype=bool), shape)
+    if xs[0].dtype not in _WIDE:
+        return [x.mean(axes, where=mask) for x in xs]
+    if mask is None:
+        count: Any = math.prod(shape[axis] for axis in axes)
+    else:  # counted once for all of them
+        count = lax.reduce_sum(lax.convert_element_type(mask, jnp.float32), axes)
+        xs = [jnp.where(mask, x, 0) for x in xs]
+    return [lax.reduce_sum(x, axes) / count for x in xs]
+
+
+def _compute_stats(
+    x: Any,
+    axes: Axes,
+    dtype: Any,
+    axis_name: Any = None,
+    axis_index_groups: Any = None,
+    use_mean: bool = True,
+    use_fast_variance: bool = True,
+    mask: Any = None,
+    force_float32_reductions: bool = True,
+) -> tuple[Any, Any]:
+    """Mean and variance over `axes`, and over `axis_name`; without `use_mean` None and E|x|².
+
+    The fast variance E|x|² - |E x|² takes one pass and, between devices, one exchange."""
+    x = jnp.asarray(x)
+    if dtype is None:
+        dtype = x.dtype
+    if force_float32_reductions and dtype != np.float32:
+        dtype = jnp.promote_types(dtype, jnp.float32)
+    x = x.astype(dtype)
+    axes = _canonicalize_axes(x.ndim, axes)
+
+    def means(*xs: Any) -> list[Any]:
+        found = _means(xs, axes, mask)
+        if axis_name is None:
+            return found
+        both = found[0] if len(found) == 1 else jnp.stack(found)
+        both = lax.pmean(both, axis_name, axis_index_groups=axis_index_groups)
+        return [both] if len(found) == 1 else [both[i] for i in range(len(found))]
+
+    if not use_mean:
+        return None, means(_abs_sq(x))[0]
+    if not use_fast_variance:
+        (mean,) = means(x)
+        centred = x - jnp.expand_dims(mean, axes)
+        return mean, means(_abs_sq(centred))[0]
+    mean, square = means(x, _abs_sq(x))
+    # Round-off can make the difference negative.
+    return mean, jnp.maximum(0.0, square - _abs_sq(mean))
+
+
+def _normalize(
+    layer: Any,
+    x: Any,
+    stats: tuple[Any, Any],
+    kept: tuple[int, ...],
+    features: tuple[int, ...],
+    sizes: tuple[int, ...],
+    use_bias: bool,
+) -> Any:
+    """(x - mean) / √(variance + ε) · scale + bias.
+
+    The statistics have the axes `kept` of `x`. The scale and the bias, parameters of `layer` of
+    shape `sizes`, have its axes `features`."""
+    mean, var = stats
+    shape = x.shape
+    scale = bias = None
+    mul, axes = lax.rsqrt(var + layer.epsilon), kept
+    if layer.use_scale:
+        scale = _parameter(layer, "scale", layer.scale_init, sizes, shape, features)
+        if kept != features:  # multiply in as few axes as hold both
+            axes = tuple(sorted({*kept, *features}))
+            common = tuple(shape[axis] for axis in axes)
+            mul = _broadcast(mul, common, tuple(map(axes.index, kept)))
+            mul = mul * _broadcast(scale, common, tuple(map(axes.index, features)))
+        else:
+            mul = mul * scale
+    y = x if mean is None else x - _broadcast(mean, shape, kept)
+    y = y * _broadcast(mul, shape, axes)
+    if use_bias:
+        bias = _parameter(layer, "bias", layer.bias_init, sizes, shape, features)
+        y = y + _broadcast(bias, shape, features)
+    # The result's dtype is at least that of x and at most that of y.
+    if layer.dtype is None and x.dtype == y.dtype and not y.weak_type:
+        return y
+    return jnp.asarray(y, canonicalize_dtype(x, scale, bias, dtype=layer.dtype))
+
+
+def _broadcast(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """`x`, which has the axes `axes` of `shape`, in that shape."""
+    return x if len(axes) == len(shape) else lax.broadcast_in_dim(x, shape, axes)
+
+
+def _parameter(
+    layer: Any, name: str, init: Any, sizes: tuple[int, ...], shape: Any, features: tuple[int, ...]
+) -> Any:
+    """A parameter of shape `sizes`, in the shape of the axes `features`."""
+    value = layer.param(name, init, sizes, layer.param_dtype)
+    if len(sizes) != len(features):
+        value = value.reshape([shape[axis] for axis in features])
+    return value if layer.force_float32_reductions else jnp.asarray(value, layer.param_dtype)
+
+
+def _layer_stats(layer: Any, x: Any, axes: Axes, mask: Any, use_mean: bool = True) -> Any:
+    """`_compute_stats` with the fields of a layer."""
+    return _compute_stats(
+        x, axes, layer.dtype, layer.axis_name, layer.axis_index_groups, use_mean,
+        layer.use_fast_variance, mask, layer.force_float32_reductions,
+    )  # fmt: skip
+
+
+def _normalize_along(
+    layer: Any, x: Any, stats: Any, axes: tuple[int, ...], features: tuple[int, ...], use_bias: bool
+) -> Any:
+    """Normalize with statistics over `axes` and a scale and bias along `features`."""
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    sizes = tuple(x.shape[axis] for axis in features)
+    return _normalize(layer, x, stats, kept, features, sizes, use_bias)
+
+
+class BatchNorm(Module):
+    """Normalize each feature over the batch; averages for evaluation are kept in `batch_stats`.
+
+    `use_running_average` says which of the two to use, here or at the call. The averages are
+    updated when the batch is used, which needs `mutable=['batch_stats']`; not while initializing.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = toile.random.normal(toile.random.key(0), (5, 6))
+    >>> model = nn.BatchNorm(momentum=0.9)
+    >>> variables = model.init(toile.random.key(1), x, use_running_average=False)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'batch_stats': {'mean': (6,), 'var': (6,)}, 'params': {'bias': (6,), 'scale': (6,)}}
+    >>> y, updated = model.apply(variables, x, use_running_average=False, mutable=["batch_stats"])
+    >>> y = model.apply({**variables, **updated}, x, use_running_average=True)
+
+    Args:
+      use_running_average: use the averages instead of this batch.
+      axis: the feature axis or axes; statistics are over all others.
+      momentum: how much of the averages stays at each update.
+      epsilon: added to the variance.
+      dtype: of the result; by default what the input and the parameters promote to.
+      param_dtype: of the parameters.
+      use_bias, use_scale: whether there are such parameters.
+      bias_init, scale_init: their initializers.
+      axis_name: a named axis (of vmap or pmap) to take statistics over, too.
+      axis_index_groups: the groups of indices of that axis that share statistics.
+      use_fast_variance: E|x|² - |E x|², which is fast and less exact.
+      force_float32_reductions: take statistics in float32 at least.
+    """
+
+    use_running_average: bool | None = None
+    axis: Any = -1
+    momentum: float = 0.99
+    epsilon: float = 1e-5
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = initializers.zeros
+    scale_init: Initializer = initializers.ones
+    axis_name: str | None = None
+    axis_index_groups: Any = None
+    use_fast_variance: bool = True
+    force_float32_reductions: bool = True
+
+    @compact
+    def __call__(self, x: Any, use_running_average: bool | None = None, *, mask: Any = None) -> Any:
+        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+        use_running_average = merge_param(
+            "use_running_average", self.use_running_average, use_running_average
+        )
+        x = jnp.asarray(x)
+        features = _canonicalize_axes(x.ndim, self.axis)
+        axes = tuple(i for i in range(x.ndim) if i not in features)
+        sizes = tuple(x.shape[axis] for axis in features)
+        exact = not self.force_float32_reductions
+        kept_dtype = self.param_dtype if exact else jnp.float32
+        kept_mean = self.variable("batch_stats", "mean", jnp.zeros, sizes, kept_dtype)
+        kept_var = self.variable("batch_stats", "var", jnp.ones, sizes, kept_dtype)
+        if use_running_average:
+            mean, var = kept_mean.value, kept_var.value
+            if exact:
+                mean, var = (jnp.asarray(s, self.param_dtype) for s in (mean, var))
+        else:
+            initializing = self.is_initializing()
+            if not initializing and not self.is_mutable_collection("batch_stats"):
+                raise ModifyScopeVariableError(
+                    "batch_stats", "mean", self.scope.path_text, type(self).__name__
+                )
+            mean, var = _compute_stats(
+                x, axes, self.dtype, None if initializing else self.axis_name,
+                self.axis_index_groups, True, self.use_fast_variance, mask,
+                self.force_float32_reductions,
+            )  # fmt: skip
+            if not initializing:
+                old, new = self.momentum, 1 - self.momentum
+                kept_mean.value = old * kept_mean.value + new * mean
+                kept_var.value = old * kept_var.value + new * var
+        return _normalize_along(self, x, (mean, var), axes, features, self.use_bias)
+
+
+class LayerNorm(Module):
+    """Normalize each example over its features.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = toile.random.normal(toile.random.key(0), (3, 4, 5))
+    >>> variables = nn.LayerNorm().init(toile.random.key(1), x)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (5,), 'scale': (5,)}}
+    >>> y = nn.LayerNorm(reduction_axes=(1, 2)).apply(variables, x)
+    >>> y.mean((1, 2)).round(4) + 0
+    Array([0., 0., 0.], dtype=float32)
+
+    Args:
+      reduction_axes: the axes that statistics are taken over.
+      feature_axes: the axes that the scale and the bias have.
+      (the others): see BatchNorm.
+    """
+
+    epsilon: float = 1e-6
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = initializers.zeros
+    scale_init: Initializer = initializers.ones
+    reduction_axes: Axes = -1
+    feature_axes: Axes = -1
+    axis_name: str | None = None
+    axis_index_groups: Any = None
+    use_fast_variance: bool = True
+    force_float32_reductions: bool = True
+
+    @compact
+    def __call__(self, x: Any, *, mask: Any = None) -> Any:
+        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+        x = jnp.asarray(x)
+        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
+        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        stats = _layer_stats(self, x, axes, mask)
+        return _normalize_along(self, x, stats, axes, features, self.use_bias)
+
+
+class RMSNorm(Module):
+    """Divide each example by the root of the mean square of its features; the mean stays.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = toile.random.normal(toile.random.key(0), (5, 6))
+    >>> variables = nn.RMSNorm().init(toile.random.key(1), x)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'scale': (6,)}}
+    >>> y = nn.RMSNorm().apply(variables, x)
+    >>> (y * y).mean(1).round(4)
+    Array([1., 1., 1., 1., 1.], dtype=float32)
+
+    Args: see LayerNorm; there is no bias.
+    """
+
+    epsilon: float = 1e-6
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_scale: bool = True
+    scale_init: Initializer = initializers.ones
+    reduction_axes: Axes = -1
+    feature_axes: Axes = -1
+    axis_name: str | None = None
+    axis_index_groups: Any = None
+    use_fast_variance: bool = True
+    force_float32_reductions: bool = True
+
+    @compact
+    def __call__(self, x: Any, *, mask: Any = None) -> Any:
+        """Normalize `x`; `mask` selects the elements that count for the mean square."""
+        x = jnp.asarray(x)
+        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
+        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        stats = _layer_stats(self, x, axes, mask, use_mean=False)
+        return _normalize_along(self, x, stats, axes, features, False)
+
+
+def _group_count(num_groups: int | None, group_size: int | None, channels: int) -> int:
+    """The number of groups, checked against the number of channels."""
+    if (num_groups is None) == (group_size is None):
+        raise ValueError(
+            "GroupNorm: Either `num_groups` or `group_size` should be specified, got "
+            f"num_groups={num_groups}, group_size={group_size} (with `group_size` "
+            f"pass `num_groups=None`, whose default is 32){here()}"
+        )
+    if group_size is not None:
+        if channels % group_size != 0:
+            raise ValueError(
+                f"GroupNorm: Number of channels ({channels}) is not multiple of the group size "
+                f"({group_size}).{here()}"
+            )
+        return channels // group_size
+    groups: Any = num_groups
+    if groups <= 0 or channels % groups != 0:
+        raise ValueError(
+            f"GroupNorm: Number of groups ({groups}) does not divide the number of channels "
+            f"({channels}).{here()}"
+        )
+    return groups
+
+
+class GroupNorm(Module):
+    """Normalize each example over groups of channels, the last axis, and over all axes between.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = toile.random.normal(toile.random.key(0), (3, 4, 5, 6))
+    >>> variables = nn.GroupNorm(num_groups=3).init(toile.random.key(1), x)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (6,), 'scale': (6,)}}
+    >>> y = nn.GroupNorm(num_groups=None, group_size=1).apply(variables, x)  # an InstanceNorm
+
+    Args:
+      num_groups: how many groups; None if `group_size` is given.
+      group_size: how many channels in a group.
+      reduction_axes: the axes that statistics are taken over, among them the last; by default all
+        but the first. Needed when an input has more leading axes than the one of `init`.
+      (the others): see BatchNorm.
+    """
+
+    num_groups: int | None = 32
+    group_size: int | None = None
+    epsilon: float = 1e-6
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = initializers.zeros
+    scale_init: Initializer = initializers.ones
+    reduction_axes: Axes | None = None
+    axis_name: str | None = None
+    axis_index_groups: Any = None
+    use_fast_variance: bool = True
+    force_float32_reductions: bool = True
+
+    @compact
+    def __call__(self, x: Any, *, mask: Any = None) -> Any:
+        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+        x = jnp.asarray(x)
+        axes = self.reduction_axes
+        axes = _canonicalize_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
+        if axes[-1] != x.ndim - 1:
+            raise ValueError(
+                "GroupNorm: The reduction axes must include the final dimension as this is assumed "
+                f"to be the feature axis: got {self.reduction_axes} of {x.ndim} axes{here()}"
+            )
+        channels = x.shape[-1]
+        groups = _group_count(self.num_groups, self.group_size, channels)
+        # In the shape (..., group, channel of the group) statistics broadcast without copies.
+        split = (groups, channels // groups)
+        grouped = x.reshape((*x.shape[:-1], *split))
+        if mask is not None:
+            mask = mask.reshape((*mask.shape[:-1], *split))
+        axes = (*axes[:-1], x.ndim)
+        kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+        stats = _layer_stats(self, grouped, axes, mask)
+        features = (x.ndim - 1, x.ndim)
+        y = _normalize(self, grouped, stats, kept, features, (channels,), self.use_bias)
+        return y.reshape(x.shape)
+
+
+class InstanceNorm(Module):
+    """Normalize each channel of each example over all other axes.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = toile.random.normal(toile.random.key(0), (2, 3, 4, 5))  # batch, height, width, channel
+    >>> variables = nn.InstanceNorm().init(toile.random.key(1), x)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (5,), 'scale': (5,)}}
+    >>> y = nn.InstanceNorm().apply(variables, x)
+
+    Args:
+      feature_axes: the channels; statistics are over all other axes but the first, the batch.
+      (the others): see BatchNorm.
+    """
+
+    epsilon: float = 1e-6
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = initializers.zeros
+    scale_init: Initializer = initializers.ones
+    feature_axes: Axes = -1
+    axis_name: str | None = None
+    axis_index_groups: Any = None
+    use_fast_variance: bool = True
+    force_float32_reductions: bool = True
+
+    @compact
+    def __call__(self, x: Any, *, mask: Any = None) -> Any:
+        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+        x = jnp.asarray(x)
+        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        if 0 in features:
+            raise ValueError(
+                "InstanceNorm: The channel axes cannot include the leading dimension as this is "
+                f"assumed to be the batch axis: got {self.feature_axes} of {x.ndim} axes{here()}"
+            )
+        axes = tuple(i for i in range(1, x.ndim) if i not in features)
+        stats = _layer_stats(self, x, axes, mask)
+        return _normalize_along(self, x, stats, axes, features, self.use_bias)

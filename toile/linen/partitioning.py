@@ -1,0 +1,388 @@
+"""Logical axes kept beside variables: an older way than the boxes of `toile.linen.spmd`.
+
+`param_with_axes` and `variable_with_axes` declare variables and sow the names of their axes into a
+collection of its own, `params_axes` for `params`; `get_axis_names` reads them there. The versions
+of scan and vmap here add the name of their axis to those names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toile import errors, struct
+from toile.api.checkpoint import checkpoint
+from toile.core import lift
+from toile.core.filters import CollectionFilter, PRNGSequenceFilter, union_filters
+from toile.core.frozen_dict import FrozenDict, freeze, unfreeze
+from toile.core.scope import Scope, Variable
+from toile.core.spmd import get_logical_axis_rules as get_axis_rules
+from toile.core.spmd import logical_axis_rules as axis_rules
+from toile.core.spmd import set_logical_axis_rules as set_axis_rules
+from toile.engine.source import here
+from toile.engine.trees import tree_map
+from toile.linen.context import context
+from toile.linen.spmd import (
+    RulesFallback,
+    is_logical_spec,
+    logical_to_mesh,
+    logical_to_mesh_axes,
+)
+from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
+from toile.linen.transforms import lift_transform, map_variables
+from toile.sharding import PartitionSpec
+from toile.traverse_util import flatten_dict, unflatten_dict
+from toile.typing import (
+    Array,
+    ArrayPytree,
+    InOutAxis,
+    InOutScanAxis,
+    LogicalPartitionSpec,
+    LogicalPartitionSpecPytree,
+    LogicalRules,
+    PartitionSpecPytree,
+)
+from toile.typing import In as ScanIn
+from toile.typing import Out as ScanOut
+
+__all__ = [
+    "Array",
+    "ArrayPytree",
+    "AxisMetadata",
+    "CollectionFilter",
+    "InOutAxis",
+    "InOutScanAxis",
+    "LogicalPartitionSpec",
+    "LogicalPartitionSpecPytree",
+    "LogicalRules",
+    "PRNGSequenceFilter",
+    "PartitionSpecPytree",
+    "PartitionedVariable",
+    "RulesFallback",
+    "ScanIn",
+    "ScanOut",
+    "axis_rules",
+    "core_remat_static",
+    "get_axis_names",
+    "get_axis_rules",
+    "logical_to_mesh",
+    "logical_to_mesh_axes",
+    "param_with_axes",
+    "remat",
+    "scan_with_axes",
+    "set_axis_rules",
+    "variable_with_axes",
+    "vmap_with_axes",
+    "with_sharding_constraint",
+]
+
+Axes = tuple[str, ...] | None
+UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
+
+
+@struct.dataclass
+class AxisMetadata:
+    """The names of the axes of a variable, as structure: transformations pass it through."""
+
+    names: LogicalPartitionSpecPytree = struct.field(pytree_node=False)
+
+
+def _same_names(old: Any, new: Any) -> Any:
+    """How names that are sown again join those that are there: they have to be the same."""
+    if not isinstance(new, AxisMetadata):
+        raise TypeError(
+            f"Expected newly sown value to be an AxisMetadata, got {type(new).__name__}{here()}"
+        )
+    if isinstance(old, AxisMetadata):
+        if old != new:
+            raise ValueError(
+                "If axis names are sown twice, expected them to match. "
+                f"Got {old} and {new}.{here()}"
+            )
+    elif old:
+        raise AssertionError(f"Non-initial-or-AxisMetadata value encountered: {old}")
+    return new
+
+
+def _running(module: Any) -> Any:
+    """The module that is given, or the one that runs."""
+    if module is None:
+        module = context.module_stack[-1]
+        assert module is not None, "needed a module that runs, got none (pass module=self)"
+    return module
+
+
+def param_with_axes(
+    name: str,
+    init_fn: Callable[..., Any],
+    *init_args: Any,
+    axes: Axes = None,
+    module: Any = None,
+    **init_kwargs: Any,
+) -> Any:
+    """A parameter of the module that runs, with the logical names of its axes."""
+    module = _running(module)
+    value = module.param(name, init_fn, *init_args, **init_kwargs)
+    if axes is not None:
+        value = with_sharding_constraint(value, PartitionSpec(*axes))
+        metadata = AxisMetadata(axes)
+        module.sow("params_axes", f"{name}_axes", metadata, reduce_fn=_same_names)
+    return value
+
+
+class PartitionedVariable(Variable):
+    """A variable whose value is laid out by the names of its axes, read and written."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        collection: str,
+        name: str,
+        axes: Axes = None,
+        fallback: RulesFallback = UNSHARDED,
+    ):
+        super().__init__(scope, collection, name, unbox=False)
+        self.axes = axes
+        self.fallback = fallback
+
+    @property
+    def value(self) -> Any:
+        """What the collection holds now."""
+        value = self.scope.get_variable(self.collection, self.name)
+        return _constrained(value, self.axes, self.fallback)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        value = _constrained(value, self.axes, self.fallback)
+        self.scope.put_variable(self.collection, self.name, value)
+
+
+def _constrained(value: Any, axes: Axes, fallback: RulesFallback) -> Any:
+    if axes is None:
+        return value
+    return with_sharding_constraint(value, axes, fallback=fallback)
+
+
+def variable_with_axes(
+    collection: str,
+    name: str,
+    init_fn: Callable[..., Any],
+    *init_args: Any,
+    axes: Axes = None,
+    module: Any = None,
+    fallback: RulesFallback = UNSHARDED,
+    **init_kwargs: Any,
+) -> PartitionedVariable:
+    """A variable of the module that runs, with the logical names of its axes."""
+    module = _running(module)
+    scope = module.scope
+    scope.reserve(name)
+    if not scope.has_variable(collection, name):
+        if not scope.is_mutable_collection(collection):
+            raise errors.ScopeVariableNotFoundError(name, collection, scope.path_text)
+        value = _constrained(init_fn(*init_args, **init_kwargs), axes, fallback)
+        scope.put_variable(collection, name, value)
+    if axes is not None:
+        metadata = AxisMetadata(axes)
+        module.sow(f"{collection}_axes", f"{name}_axes", metadata, reduce_fn=_same_names)
+    return PartitionedVariable(scope, collection, name, axes, fallback)
+
+
+def get_axis_names(axes_metadata: Any) -> FrozenDict:
+    """PartitionSpecs of logical names from a collection such as `params_axes`.
+
+    The result has the tree of the variables themselves: the ending `_axes` of names is gone."""
+
+    def specs(names: Any) -> Any:
+        spec = lambda x: None if x is None else PartitionSpec(*x)
+        return tree_map(spec, names, is_leaf=is_logical_spec)
+
+    flat = {
+        (*path, name.removesuffix("_axes")): specs(metadata.names)
+        for (*path, name), metadata in flatten_dict(unfreeze(axes_metadata)).items()
+    }
+    return freeze(unflatten_dict(flat))
+
+
+# Transformations that tell the names about their axis.
+
+
+def _map_names(fn: Callable[[list[Any]], Any], tree: Any) -> Any:
+    """A tree of variables with other names in each AxisMetadata."""
+    is_metadata = lambda x: isinstance(x, AxisMetadata)
+
+    def one(names: Any) -> Any:
+        return None if names is None else fn(list(names))
+
+    def change(x: Any) -> Any:
+        if not is_metadata(x):
+            return x
+        return x.replace(names=tree_map(one, x.names, is_leaf=is_logical_spec))
+
+    return tree_map(change, tree, is_leaf=is_metadata)
+
+
+def _add_axis_to_metadata(
+    target: Any, axis_pos: Any, axis_name: Any, axis_col: str = "params_axes"
+) -> Any:
+    """Inside, names are without the axis; outside, they have it."""
+    position = getattr(axis_pos, "axis", axis_pos)  # In and Out have it
+
+    def added(names: list[Any]) -> tuple[Any, ...]:
+        names.insert(position, axis_name)
+        return tuple(names)
+
+    def removed(names: list[Any]) -> tuple[Any, ...]:
+        if names[position] != axis_name:
+            raise ValueError(
+                f"Expected axis {axis_name} at position {position} in axis metadata {names}."
+                f"{here()}"
+            )
+        names.pop(position)
+        return tuple(names)
+
+    running = context.module_stack[-1]
+    return map_variables(
+        target,
+        axis_col,
+        mutable=running is None or running.is_mutable_collection(axis_col),
+        trans_in_fn=functools.partial(_map_names, removed),
+        trans_out_fn=functools.partial(_map_names, added),
+    )
+
+
+def scan_with_axes(
+    target: Any,
+    variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {},
+    variable_broadcast: CollectionFilter = False,
+    variable_carry: CollectionFilter = False,
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    axis_name: str = "layers",
+    axes_collections: tuple[str, ...] = ("params",),
+    data_transform: Callable[..., Any] | None = None,
+    methods: Any = None,
+) -> Any:
+    """`nn.scan` that adds `axis_name` to the names of axes of what it stacks."""
+    names = tuple(f"{col}_axes" for col in axes_collections)
+    scanned = lift_transform(
+        lift.scan,
+        target,
+        variable_axes=variable_axes,
+        variable_broadcast=union_filters(variable_broadcast, names),
+        variable_carry=variable_carry,
+        split_rngs=split_rngs,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        length=length,
+        reverse=reverse,
+        unroll=unroll,
+        data_transform=data_transform,
+        methods=methods,
+    )
+    for col in axes_collections:
+        if col in variable_axes:
+            scanned = _add_axis_to_metadata(
+                scanned, variable_axes[col], axis_name, f"{col}_axes"
+            )
+    return scanned
+
+
+def vmap_with_axes(
+    target: Any,
+    variable_axes: Mapping[CollectionFilter, InOutAxis],
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+    partitioning_axis_names: Mapping[Any, str] = {},
+    spmd_axis_name: str | None = None,
+    methods: Any = None,
+) -> Any:
+    """`nn.vmap` that adds `partitioning_axis_names[collection]` to the names of axes."""
+    shared = {f"{name}_axes": None for name in partitioning_axis_names}
+    mapped = lift_transform(
+        lift.vmap,
+        target,
+        variable_axes={**variable_axes, **shared},
+        split_rngs=split_rngs,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        axis_size=axis_size,
+        axis_name=axis_name,
+        spmd_axis_name=spmd_axis_name,
+        methods=methods,
+    )
+    for col, axis in variable_axes.items():
+        if col in partitioning_axis_names:
+            mapped = _add_axis_to_metadata(
+                mapped, axis, partitioning_axis_names[col], f"{col}_axes"
+            )
+    return mapped
+
+
+def core_remat_static(
+    fn: Callable[..., Any],
+    variables: CollectionFilter = True,
+    rngs: PRNGSequenceFilter = True,
+    concrete: bool = False,
+    prevent_cse: bool = True,
+    static_argnums: tuple[int, ...] = (),
+    policy: Callable[..., bool] | None = None,
+) -> Callable[..., Any]:
+    """`toile.core.lift.remat` whose static arguments need no hash: they are closed over."""
+    static = frozenset(static_argnums)
+
+    def inner(
+        scope_fn: Any, repack_fn: Any, variable_groups: Any, rng_groups: Any, *args: Any
+    ) -> Any:
+        if concrete:
+            raise NotImplementedError(
+                "The concrete argument is deprecated. Use static_argnums instead, for arguments "
+                f"that Python's control flow depends on{here()}"
+            )
+        moving = [i for i in range(len(args)) if i not in static]
+
+        @functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy)
+        @functools.wraps(fn)
+        def run(variable_groups: Any, rng_groups: Any, *values: Any) -> Any:
+            given = list(args)
+            for i, x in zip(moving, values, strict=True):
+                given[i] = x
+            scope = scope_fn(variable_groups, rng_groups)
+            y = fn(scope, *given)
+            return y, repack_fn(scope)
+
+        return run(variable_groups, rng_groups, *(args[i] for i in moving))
+
+    return lift.pack(inner, (variables,), (variables,), (rngs,), name="remat")
+
+
+def remat(
+    target: Any,
+    variables: CollectionFilter = True,
+    rngs: PRNGSequenceFilter = True,
+    concrete: bool = False,
+    prevent_cse: bool = True,
+    static_argnums: tuple[int, ...] = (),
+    policy: Callable[..., bool] | None = None,
+    methods: Any = None,
+) -> Any:
+    """`nn.remat` with `static_argnums` that count the arguments after the module."""
+    return lift_transform(
+        core_remat_static,
+        target,
+        variables=variables,
+        rngs=rngs,
+        concrete=concrete,
+        prevent_cse=prevent_cse,
+        static_argnums=static_argnums,
+        policy=policy,
+        methods=methods,
+    )

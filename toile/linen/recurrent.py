@@ -1,0 +1,270 @@
+"""Recurrent networks: `RNN` runs a cell over a sequence, `Bidirectional` runs two, both ways.
+
+The cells themselves are in `recurrent_cells` and exported from here too. Sequences of several
+lengths are padded at the end; `seq_lengths` says how much of each is real.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from toile import numpy as jnp
+from toile import random, tree
+from toile.core.frozen_dict import FrozenDict
+from toile.linen import transforms
+from toile.linen.module import Module
+from toile.linen.recurrent_cells import (
+    Array,
+    Carry,
+    ConvLSTMCell,
+    DenseParams,
+    GRUCell,
+    LSTMCell,
+    MGUCell,
+    OptimizedLSTMCell,
+    RNNCellBase,
+    SimpleCell,
+)
+
+__all__ = [
+    "A",
+    "Bidirectional",
+    "Carry",
+    "CarryHistory",
+    "ConvLSTMCell",
+    "DenseParams",
+    "GRUCell",
+    "LSTMCell",
+    "MGUCell",
+    "OptimizedLSTMCell",
+    "Output",
+    "RNN",
+    "RNNBase",
+    "RNNCellBase",
+    "SimpleCell",
+    "flip_sequences",
+]
+
+A = TypeVar("A")
+CarryHistory = Any
+Output = Any
+
+
+class RNN(Module):
+    """Run a cell over a sequence by `nn.scan`, its parameters shared by all steps.
+
+    Inputs are (*batch, time, *features), with `time_major` (time, *batch, *features).
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> x = jnp.ones((10, 50, 32))
+    >>> lstm = nn.RNN(nn.LSTMCell(64), return_carry=True)
+    >>> variables = lstm.init(toile.random.key(0), x)
+    >>> toile.tree.map(jnp.shape, variables["params"]["cell"]["hf"])
+    {'bias': (64,), 'kernel': (64, 64)}
+    >>> carry, y = lstm.apply(variables, x)
+    >>> toile.tree.map(jnp.shape, carry), y.shape
+    (((10, 64), (10, 64)), (10, 50, 64))
+
+    With `seq_lengths` (*batch) the carry returned is that of each sequence's last real element;
+    the outputs at padding are not zeroed.
+
+    Fields: `cell`, an RNNCellBase; `time_major`; `return_carry`, to return (carry, outputs);
+    `reverse`, to run from the last element to the first, outputs in that order too unless
+    `keep_order`; and what `nn.scan` takes: `unroll`, `variable_axes`, `variable_broadcast`,
+    `variable_carry`, `split_rngs`.
+    """
+
+    cell: RNNCellBase
+    time_major: bool = False
+    return_carry: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    variable_axes: Mapping[Any, Any] = FrozenDict()
+    variable_broadcast: Any = "params"
+    variable_carry: Any = False
+    split_rngs: Mapping[Any, bool] = FrozenDict({"params": False})
+
+    def __call__(
+        self,
+        inputs: Array,
+        *,
+        initial_carry: Carry | None = None,
+        init_key: Array | None = None,
+        seq_lengths: Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+    ) -> Output | tuple[Carry, Output]:
+        """Outputs, or (carry, outputs); options that are given go before the module's.
+
+        `initial_carry` is by default the cell's `initialize_carry(init_key, …)`, where `init_key`
+        is by default `random.key(0)`: most cells begin with zeros."""
+        return_carry = self.return_carry if return_carry is None else return_carry
+        time_major = self.time_major if time_major is None else time_major
+        reverse = self.reverse if reverse is None else reverse
+        keep_order = self.keep_order if keep_order is None else keep_order
+
+        feature_axes = self.cell.num_feature_axes
+        time_axis = 0 if time_major else inputs.ndim - (feature_axes + 1)
+        if time_axis < 0:
+            time_axis += inputs.ndim
+        batch = inputs.shape[1:-feature_axes] if time_major else inputs.shape[:time_axis]
+
+        def flip(x: Array) -> Array:
+            return flip_sequences(x, seq_lengths, len(batch), time_major)
+
+        if reverse:
+            inputs = tree.map(flip, inputs)
+        carry = initial_carry
+        if carry is None:
+            key = random.key(0) if init_key is None else init_key
+            shape = inputs.shape[:time_axis] + inputs.shape[time_axis + 1 :]
+            carry = self.cell.initialize_carry(key, shape)
+
+        # The carry after each sequence's end: keep them all and choose afterwards, which takes
+        # memory but no selection in each step.
+        every_carry = seq_lengths is not None and return_carry
+        carry, outputs = _loop(self, every_carry, time_axis)(self.cell, carry, inputs)
+        if every_carry:
+            carries, outputs = outputs
+            carry = _last(carries, seq_lengths)
+        if reverse and keep_order:
+            outputs = tree.map(flip, outputs)
+        return (carry, outputs) if return_carry else outputs
+
+
+def _loop(rnn: RNN, every_carry: bool, time_axis: int) -> Callable[..., Any]:
+    """A cell's loop over time; `every_carry`: outputs are (carries, outputs)."""
+
+    def step(cell: RNNCellBase, carry: Carry, x: Array) -> tuple[Carry, Any]:
+        carry, y = cell(carry, x)
+        return carry, ((carry, y) if every_carry else y)
+
+    return transforms.scan(
+        step,
+        in_axes=time_axis,
+        out_axes=(0, time_axis) if every_carry else time_axis,
+        unroll=rnn.unroll,
+        variable_axes=rnn.variable_axes,
+        variable_broadcast=rnn.variable_broadcast,
+        variable_carry=rnn.variable_carry,
+        split_rngs=rnn.split_rngs,
+    )
+
+
+def _last(carries: A, seq_lengths: Array) -> A:
+    """From carries (time, batch, …) those of each sequence's last element."""
+    last = seq_lengths - 1
+    return tree.map(lambda x: x[last, jnp.arange(x.shape[1])], carries)
+
+
+def flip_sequences(
+    inputs: Array, seq_lengths: Array | None, num_batch_dims: int, time_major: bool
+) -> Array:
+    """Reverse sequences in time; with lengths, each up to its length, its padding behind it.
+
+    >>> import toile.numpy as jnp
+    >>> from toile.linen.recurrent import flip_sequences
+    >>> x = jnp.array([[1, 0, 0], [2, 3, 0], [4, 5, 6]])
+    >>> flip_sequences(x, jnp.array([1, 2, 3]), num_batch_dims=1, time_major=False)
+    Array([[1, 0, 0],
+           [3, 2, 0],
+           [6, 5, 4]], dtype=int32)
+    """
+    time_axis = 0 if time_major else num_batch_dims
+    if seq_lengths is None:
+        return jnp.flip(inputs, axis=time_axis)
+    steps = inputs.shape[time_axis]
+    lengths = jnp.expand_dims(seq_lengths, axis=time_axis)
+    # Step t takes element length - 1 - t, counted round the end where that is negative.
+    backwards = jnp.arange(steps - 1, -1, -1)
+    ones = (1,) * num_batch_dims
+    backwards = backwards.reshape((steps, *ones) if time_major else (*ones, steps))
+    index = (backwards + lengths) % steps
+    index = index.reshape(index.shape + (1,) * (inputs.ndim - index.ndim))
+    return jnp.take_along_axis(inputs, index, axis=time_axis)
+
+
+def _concatenate(a: Array, b: Array) -> Array:
+    """Features of both directions side by side."""
+    return jnp.concatenate([a, b], axis=-1)
+
+
+class RNNBase(Protocol):
+    """What `Bidirectional` needs of a network: the call of `RNN`."""
+
+    def __call__(
+        self,
+        inputs: Array,
+        *,
+        initial_carry: Carry | None = None,
+        init_key: Array | None = None,
+        seq_lengths: Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+    ) -> Output | tuple[Carry, Output]: ...
+
+
+class Bidirectional(Module):
+    """Two networks over one sequence, forwards and backwards; `merge_fn` joins their outputs.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> layer = nn.Bidirectional(nn.RNN(nn.GRUCell(4)), nn.RNN(nn.GRUCell(4)))
+    >>> x = jnp.ones((2, 7, 3))
+    >>> variables = layer.init(toile.random.key(0), x)
+    >>> toile.tree.map(jnp.shape, variables["params"]["backward_rnn"]["cell"]["in"])
+    {'bias': (4,), 'kernel': (3, 4)}
+    >>> layer.apply(variables, x).shape
+    (2, 7, 8)
+
+    Fields: `forward_rnn`, `backward_rnn`; `merge_fn` (default: concatenate features);
+    `time_major`; `return_carry`, to return ((carry forward, carry backward), outputs).
+    """
+
+    forward_rnn: RNNBase
+    backward_rnn: RNNBase
+    merge_fn: Callable[[Array, Array], Array] = _concatenate
+    time_major: bool = False
+    return_carry: bool = False
+
+    def __call__(
+        self,
+        inputs: Array,
+        *,
+        initial_carry: Carry | None = None,
+        init_key: Array | None = None,
+        seq_lengths: Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+    ) -> Output | tuple[Carry, Output]:
+        """Merged outputs, or (carries, outputs); `reverse` and `keep_order` mean nothing here."""
+        return_carry = self.return_carry if return_carry is None else return_carry
+        keys = (None, None) if init_key is None else random.split(init_key)
+        first = (None, None) if initial_carry is None else initial_carry
+        key_forward, key_backward = keys
+        first_forward, first_backward = first
+        if self.forward_rnn is self.backward_rnn:
+            logging.getLogger("toile").warning(
+                "Bidirectional: forward_rnn and backward_rnn is the same object, so they will "
+                "share parameters."
+            )
+        options = {
+            "seq_lengths": seq_lengths,
+            "return_carry": True,
+            "time_major": self.time_major if time_major is None else time_major,
+        }
+        carry_forward, forwards = self.forward_rnn(
+            inputs, initial_carry=first_forward, init_key=key_forward, reverse=False, **options
+        )
+        carry_backward, backwards = self.backward_rnn(
+            inputs, initial_carry=first_backward, init_key=key_backward, reverse=True,
+            keep_order=True, **options,
+        )  # fmt: skip
+        outputs = tree.map(self.merge_fn, forwards, backwards)
+        return ((carry_forward, carry_backward), outputs) if return_carry else outputs

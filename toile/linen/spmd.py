@@ -1,0 +1,245 @@
+"""Logical axes: names that say what an axis of an array is, and rules that map them to a mesh.
+
+`LogicallyPartitioned` boxes carry logical names in a model's variables; `logical_to_mesh` turns
+them into axes of a mesh, `with_logical_constraint` lays out a value by them. The rules in force
+live in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile import struct
+from toile.core import meta
+from toile.core.meta import LogicalNames
+from toile.core.spmd import (
+    LogicalRules,
+    get_logical_axis_rules,
+    logical_axis_rules,
+    set_logical_axis_rules,
+)
+from toile.engine.source import here
+from toile.engine.trees import leaves, tree_map
+from toile.lax import with_sharding_constraint
+from toile.sharding import Mesh, NamedSharding, PartitionSpec
+from toile.typing import Array, ArrayPytree, LogicalPartitionSpec, LogicalPartitionSpecPytree
+
+__all__ = [
+    "Array",
+    "ArrayPytree",
+    "LogicalNames",
+    "LogicalPartitionSpec",
+    "LogicalPartitionSpecPytree",
+    "LogicalRules",
+    "LogicallyPartitioned",
+    "RulesFallback",
+    "get_logical_axis_rules",
+    "is_logical_spec",
+    "logical_axis_rules",
+    "logical_to_mesh",
+    "logical_to_mesh_axes",
+    "logical_to_mesh_sharding",
+    "set_logical_axis_rules",
+    "with_logical_constraint",
+    "with_logical_partitioning",
+]
+
+
+class _Unassigned:
+    """Stands for the mesh axis of a logical axis that no rule fits."""
+
+    def __repr__(self) -> str:
+        return "UnassignedAxis"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_unassigned = _Unassigned()
+
+
+def _is_free(mesh_names: Any, assigned: list[Any]) -> bool:
+    """Whether no axis of the array uses any of these axes of the mesh."""
+    wanted = set(leaves(mesh_names)) - {None, PartitionSpec.UNCONSTRAINED}
+    return wanted.isdisjoint(x for x in leaves(assigned) if x is not _unassigned)
+
+
+def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any] | None:
+    """The mesh axes of each axis; `_unassigned` for names that no rule fits."""
+    if names is None:
+        return None
+    rules = get_logical_axis_rules() if rules is None else rules
+    counts = collections.Counter(names)
+    twice = tuple(k for k, n in counts.items() if n > 1 and isinstance(k, str))
+    if twice:
+        raise ValueError(
+            f"Unsupported: Dimensions {twice} occur more than once in array names.{here()}"
+        )
+    if not isinstance(rules, tuple | list):
+        raise ValueError(
+            f"Unknown axis rule specification type. (needed a tuple or list of pairs, got "
+            f"{type(rules).__name__}){here()}"
+        )
+    found = [_unassigned if isinstance(name, str) else name for name in names]
+    where = {name: i for i, name in reversed(list(enumerate(names)))}
+    for name, mesh_names in rules:  # the first rule that fits wins
+        i = where.get(name)
+        if i is not None and found[i] is _unassigned and _is_free(mesh_names, found):
+            found[i] = mesh_names
+    return found
+
+
+def logical_to_mesh_axes(
+    array_dim_names: Sequence[str | None] | None, rules: LogicalRules | None = None
+) -> PartitionSpec | None:
+    """The axes of the mesh for an array whose axes have these names; None where no rule fits.
+
+    Rules come in order of precedence; an axis of the mesh serves one axis of the array.
+
+    >>> rules = (("batch", "X"), ("features", "X"), ("heads", "Y"), ("batch", "Z"))
+    >>> logical_to_mesh_axes(("batch", "length", "heads", "features"), rules)
+    P('X', None, 'Y', None)
+    """
+    found = _assign(array_dim_names, rules)
+    if found is None:
+        return None
+    return PartitionSpec(*(None if x is _unassigned else x for x in found))
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
+
+
+def logical_to_mesh(tree: Any, rules: LogicalRules | None = None) -> Any:
+    """A tree of PartitionSpecs of logical names as one of mesh axes."""
+    return tree_map(lambda x: logical_to_mesh_axes(x, rules), tree, is_leaf=_is_spec)
+
+
+def logical_to_mesh_sharding(tree: Any, mesh: Mesh, rules: LogicalRules | None = None) -> Any:
+    """A tree of PartitionSpecs of logical names as shardings on `mesh`."""
+    specs = logical_to_mesh(tree, rules)
+    return tree_map(lambda x: NamedSharding(mesh, x), specs, is_leaf=_is_spec)
+
+
+class RulesFallback(enum.Enum):
+    """What a constraint does about a name that no rule fits."""
+
+    AXIS_IS_UNSHARDED = "axis_is_unsharded"
+    RAISE_ERROR = "raise_error"
+    NO_CONSTRAINT = "no_constraint"
+
+
+def _constrain(x: Any, spec: PartitionSpec | None, mesh: Mesh | None) -> Any:
+    """Lay out a value where there is a mesh; elsewhere it stays as it is."""
+    if mesh is None and not meta.global_mesh_defined():
+        return x
+    if mesh is not None and spec is not None:
+        return with_sharding_constraint(x, NamedSharding(mesh, spec))
+    return with_sharding_constraint(x, spec)
+
+
+def _constrain_by_names(
+    names: Any, x: Any, fallback: RulesFallback, rules: LogicalRules | None, mesh: Mesh | None
+) -> Any:
+    found = _assign(names, rules)
+    if found is None:
+        return _constrain(x, None, mesh)
+    if fallback != RulesFallback.AXIS_IS_UNSHARDED and any(a is _unassigned for a in found):
+        if fallback == RulesFallback.RAISE_ERROR:
+            raise ValueError(f"Axis names {names} did not match a rule{here()}")
+        return x
+    spec = PartitionSpec(*(None if a is _unassigned else a for a in found))
+    return _constrain(x, spec, mesh)
+
+
+def is_logical_spec(x: Any) -> bool:
+    """Whether x names the axes of one array: None, or a tuple or PartitionSpec of names."""
+    return x is None or (
+        isinstance(x, tuple | PartitionSpec)
+        and all(a is None or isinstance(a, str) or a is PartitionSpec.UNCONSTRAINED for a in x)
+    )
+
+
+def with_logical_constraint(
+    x: Any,
+    logical_axis_resources: Any,
+    rules: LogicalRules | None = None,
+    mesh: Mesh | None = None,
+    fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
+) -> Any:
+    """Arrays laid out by the logical names of their axes; without rules, as they are."""
+    rules = get_logical_axis_rules() if rules is None else rules
+    if not rules or logical_axis_resources is None:
+        return x
+    constrain = functools.partial(
+        _constrain_by_names, fallback=fallback, rules=rules, mesh=mesh
+    )
+    return tree_map(constrain, logical_axis_resources, x, is_leaf=is_logical_spec)
+
+
+class LogicallyPartitioned(meta.Partitioned):
+    """A value with the logical name of each of its axes, and the rules for them if not those in
+    force.
+
+    >>> import toile.numpy as jnp
+    >>> box = LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
+    >>> logical_to_mesh(meta.get_partition_spec(box), (("mlp", "model"),))
+    P(None, 'model')
+    """
+
+    rules: LogicalRules | None = struct.field(default=None, pytree_node=False)
+
+    def __eq__(self, other: Any) -> Any:
+        if self is other:
+            return True
+        if other.__class__ is self.__class__:
+            return (self.value,) == (other.value,)  # in tuples, the same array is equal to itself
+        return NotImplemented
+
+    def unbox(self, apply_constraint: bool = True) -> Any:
+        """The value, laid out by the names where there is a mesh."""
+        if not apply_constraint or (self.mesh is None and not meta.global_mesh_defined()):
+            return self.value
+        spec = self.get_partition_spec()
+        return with_logical_constraint(self.value, spec, rules=self.rules, mesh=self.mesh)
+
+    def to_nnx_metadata(self) -> dict[str, Any]:
+        """The fields by the names that Flax's NNX has for them."""
+        metadata = dict(vars(self))
+        metadata["out_sharding"] = metadata.pop("names")
+        metadata["sharding_rules"] = metadata.pop("rules")
+        return metadata
+
+    @classmethod
+    def from_nnx_metadata(cls, metadata: dict[str, Any]) -> LogicallyPartitioned:
+        """A box from fields by the names that Flax's NNX has for them; others are left out."""
+        fields = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        renamed = {"out_sharding": "names", "sharding_rules": "rules"}
+        given = {renamed.get(k, k): v for k, v in metadata.items()}
+        return cls(**{k: v for k, v in given.items() if k in fields})
+
+
+def with_logical_partitioning(
+    fn: Callable[..., Any],
+    names: LogicalNames,
+    mesh: Mesh | None = None,
+    rules: LogicalRules | None = None,
+) -> Callable[..., LogicallyPartitioned]:
+    """An initializer whose values come in LogicallyPartitioned boxes with these names.
+
+    >>> import toile, toile.linen as nn
+    >>> init = nn.with_logical_partitioning(nn.initializers.ones, (None, "data"))
+    >>> init(toile.random.key(0), (2, 3)).names
+    (None, 'data')
+    """
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> LogicallyPartitioned:
+        return LogicallyPartitioned(fn(*args, **kwargs), names, mesh=mesh, rules=rules)
+
+    return wrapper

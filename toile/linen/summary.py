@@ -1,0 +1,417 @@
+"""Summaries of modules: `tabulate`, a table of calls, parameters, bytes and FLOPs.
+
+`init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
+calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
+vector-Jacobian product. Knows modules only by what they can do, because they inherit from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile.api.autodiff import vjp
+from toile.api.tracing import eval_shape, jit
+from toile.core import meta
+from toile.core.filters import CollectionFilter, DenyList
+from toile.core.frozen_dict import unfreeze
+from toile.core.rng import LazyRng
+from toile.engine.dtypes import float0, issubdtype
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.trees import flatten, leaves, tree_map, unflatten
+from toile.linen.context import CallInfo, recording_calls
+from toile.linen.yaml_text import yaml_text
+from toile.typing import bytes_text
+
+__all__ = ["Row", "Summarized", "Table", "represent_tree", "tabulate"]
+
+NOT_INTERMEDIATES = DenyList("intermediates")
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_UNNAMED_METHODS = ("__call__", "<lambda>")
+
+
+# What stands for a value in a table.
+
+
+@dataclasses.dataclass
+class ArrayRepresentation:
+    """The shape and dtype of an array, and the names of its axes if it was in a box."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    names: tuple[str | None, ...] | None = None
+
+    def render(self) -> str:
+        """`float32[2,3]`, in rich's markup."""
+        text = f"[dim]{self.dtype}[/dim][{','.join(map(str, self.shape))}]"
+        return text if self.names is None else f"{text} [dim]P[/dim]{self.names}"
+
+    def restored(self) -> ShapeDtypeStruct:
+        """What to trace in place of the array."""
+        return ShapeDtypeStruct(self.shape, self.dtype)
+
+
+@dataclasses.dataclass
+class ObjectRepresentation:
+    """A value that is not an array."""
+
+    obj: Any
+
+    def render(self) -> str:
+        """Its repr."""
+        return repr(self.obj)
+
+    def restored(self) -> Any:
+        """The value itself."""
+        return self.obj
+
+
+def _represent(x: Any) -> ArrayRepresentation | ObjectRepresentation:
+    names = x.names if isinstance(x, meta.Partitioned) else None
+    value = x.value if isinstance(x, meta.Partitioned) else x
+    if value is None or isinstance(value, int | float | bool):
+        return ObjectRepresentation(x)
+    try:
+        return ArrayRepresentation(jnp.shape(value), jnp.result_type(value), names)
+    except Exception:  # whatever a stranger's object answers, it is shown as an object
+        return ObjectRepresentation(x)
+
+
+def represent_tree(x: Any) -> Any:
+    """The tree with a representation in place of each leaf."""
+    return tree_map(
+        _represent, x, is_leaf=lambda x: x is None or isinstance(x, meta.Partitioned)
+    )
+
+
+def _restore(tree: Any) -> Any:
+    return tree_map(lambda x: x.restored(), tree)
+
+
+def _plain(obj: Any) -> Any:
+    """A tree of dicts and tuples, as the cells show it."""
+    if isinstance(obj, ArrayRepresentation | ObjectRepresentation):
+        return obj
+    if isinstance(obj, tuple | list):
+        return tuple(map(_plain, obj))
+    if isinstance(obj, Mapping):
+        return {_plain(k): _plain(v) for k, v in obj.items()}
+    if dataclasses.is_dataclass(obj):
+        return {f.name: _plain(getattr(obj, f.name)) for f in dataclasses.fields(obj)}
+    return obj.value if isinstance(obj, enum.Enum) else obj
+
+
+def _cell(value: Any) -> str:
+    """A tree of representations as text."""
+    render = lambda x: x.render() if hasattr(x, "render") else repr(x)
+    return yaml_text(tree_map(render, _plain(value), is_leaf=lambda x: x is None))
+
+
+# Rows.
+
+
+@dataclasses.dataclass
+class Row:
+    """One call of a module: where, of what, with what, and what it costs.
+
+    `module_variables` are the module's own variables, without those of submodules that have rows;
+    `counted_variables` are those that this row counts, with the submodules' that `depth` hides.
+    FLOPs are -1 where they were not asked for."""
+
+    path: tuple[str, ...]
+    module_copy: Any
+    method: str
+    inputs: Any
+    outputs: Any
+    module_variables: dict[str, dict[str, Any]]
+    counted_variables: dict[str, dict[str, Any]]
+    flops: int
+    vjp_flops: int
+
+    def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Elements and bytes of the counted variables, by collection."""
+        return {col: _size_and_bytes(self.counted_variables.get(col, {})) for col in collections}
+
+
+class Table(list[Row]):
+    """The rows of a summary, with the module that it is of and the names of its collections."""
+
+    def __init__(self, module: Any, collections: Sequence[str], rows: Iterable[Row]):
+        super().__init__(rows)
+        self.module = module
+        self.collections = collections
+
+
+def _size_and_bytes(tree: Any) -> tuple[int, int]:
+    arrays = [x for x in leaves(tree) if hasattr(x, "size")]
+    return sum(x.size for x in arrays), sum(x.size * x.dtype.itemsize for x in arrays)
+
+
+def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and kwargs:
+        return (*args, kwargs)
+    if kwargs:
+        return kwargs
+    return args[0] if len(args) == 1 else args
+
+
+def _variables_at(path: tuple[str, ...], variables: Any) -> dict[str, Any]:
+    """The collections below a path, as dicts of our own."""
+    found = {}
+    for col, inside in variables.items():
+        for name in path:
+            inside = inside[name] if inside is not None and name in inside else None
+        if inside is not None:
+            found[col] = unfreeze(inside)
+    return found
+
+
+def _abstract(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """The ShapeDtypeStructs in a tree, and the tree as a function of arrays in their places."""
+    values, structure = flatten(tree)
+    where = [i for i, x in enumerate(values) if isinstance(x, ShapeDtypeStruct)]
+
+    def given(arrays: Sequence[Any]) -> Any:
+        filled = list(values)
+        for i, x in zip(where, arrays, strict=True):
+            filled[i] = x
+        return unflatten(structure, filled)
+
+    return [values[i] for i in where], given
+
+
+def _call(fun: Callable[..., Any], arguments: Any, *first: Any, **options: Any) -> Any:
+    args, kwargs = arguments
+    return fun(*first, *args, **options, **kwargs)
+
+
+def module_table(
+    module: Any, depth: int | None, show_repeated: bool, flops: bool, vjp_flops: bool
+) -> Callable[..., Table]:
+    """A function with the arguments of `init` that gives the Table."""
+
+    def table(*args: Any, **kwargs: Any) -> Table:
+        shapes, given = _abstract((args, kwargs))
+        with recording_calls() as record:
+            variables = eval_shape(lambda *xs: _call(module.init, given(xs)), *shapes)
+        calls = sorted(record.calls, key=lambda call: call.index)
+        paths = {call.path for call in calls}
+        visited: set[tuple[str, ...]] = set()
+        rows = []
+        for call in calls:
+            own: dict[str, Any] = {}
+            counted: dict[str, Any] = {}
+            if call.path in visited or not hasattr(call.module, call.method):
+                if not show_repeated:
+                    continue
+            elif depth is not None and len(call.path) > depth:
+                continue
+            else:
+                below = _variables_at(call.path, variables)
+                own = counted = {
+                    col: {k: v for k, v in inside.items() if (*call.path, k) not in paths}
+                    for col, inside in below.items()
+                }
+                if len(call.path) == depth:
+                    counted = below
+            visited.add(call.path)
+            costs = _call_flops(call, flops, vjp_flops)
+            rows.append(
+                Row(call.path, call.module.copy(parent=None), call.method,
+                    _inputs(call.args, call.kwargs), call.outputs, own, counted, *costs)
+            )  # fmt: skip
+        return Table(module, tuple(variables), rows)
+
+    return table
+
+
+# FLOPs.
+
+
+def _flops(fun: Callable[..., Any], *args: Any) -> int:
+    return int(jit(fun).lower(*args).cost_analysis()["flops"])
+
+
+def _cotangent(x: Any) -> Any:
+    """A result as a cotangent of itself; what is no float has none."""
+    return x if issubdtype(x.dtype, np.inexact) else np.zeros(x.shape, float0)
+
+
+def _call_flops(call: CallInfo, forward: bool, backward: bool) -> tuple[int, int]:
+    """FLOPs of a call, and of its result with its vector-Jacobian product; -1 if not asked for."""
+    if not forward and not backward:
+        return -1, -1
+    keys = tree_map(lambda x: x.rng, call.rngs, is_leaf=lambda x: isinstance(x, LazyRng))
+    rngs = tree_map(lambda key: ShapeDtypeStruct(key.shape, key.dtype), keys)
+    arrays, given = _abstract(_restore((call.args, call.kwargs)))
+    options = {"method": call.method, "mutable": call.mutable}
+
+    def init(rngs: Any, arrays: list[Any]) -> Any:
+        return _call(call.module.init, given(arrays), rngs, **options)
+
+    def apply(variables: Any, rngs: Any, arrays: list[Any]) -> Any:
+        return _call(call.module.apply, given(arrays), variables, rngs=rngs, **options)
+
+    def apply_vjp(variables: Any, rngs: Any, arrays: list[Any]) -> Any:
+        out, pull = vjp(apply, variables, rngs, arrays)
+        return pull(tree_map(_cotangent, out))
+
+    variables = eval_shape(init, rngs, arrays)
+    return (
+        _flops(apply, variables, rngs, arrays) if forward else -1,
+        _flops(apply_vjp, variables, rngs, arrays) if backward else -1,
+    )
+
+
+# The table as text.
+
+
+def _size_text(size: int, num_bytes: int) -> str:
+    return f"{size:,} [dim]({bytes_text(num_bytes)})[/dim]" if size else ""
+
+
+def _row_cells(row: Row, shown: list[str], collections: Sequence[str]) -> list[str]:
+    """The texts of one row."""
+    method = "" if row.method in _UNNAMED_METHODS else f" [dim]({row.method})[/dim]"
+    cells = ["/".join(row.path), type(row.module_copy).__name__ + method]
+    cells += [_cell(getattr(row, column)) for column in shown[2:]]
+    for col, size in row.size_and_bytes(collections).items():
+        text = _cell(represent_tree(row.module_variables.get(col, {})))
+        cells.append((text and text + "\n\n") + f"[bold]{_size_text(*size)}[/bold]")
+    return cells
+
+
+def _rendered(
+    table: Table,
+    shown: list[str],
+    console_kwargs: Mapping[str, Any] | None,
+    table_kwargs: Mapping[str, Any],
+    column_kwargs: Mapping[str, Any],
+) -> str:
+    try:
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+    except ImportError as e:
+        raise ImportError("tabulate: needed the package rich, got none (pip install rich)") from e
+
+    drawn = RichTable(
+        show_header=True, show_lines=True, show_footer=True,
+        title=f"{type(table.module).__name__} Summary", **table_kwargs,
+    )  # fmt: skip
+    for column in (*shown, *table.collections):
+        drawn.add_column(column, **column_kwargs)
+    for row in table:
+        drawn.add_row(*_row_cells(row, shown, table.collections))
+    drawn.columns[len(shown) - 1].footer = Text.from_markup("Total", justify="right")
+    whole = [0, 0]
+    for i, col in enumerate(table.collections):
+        sizes = [row.size_and_bytes([col])[col] for row in table]
+        size, num_bytes = sum(s for s, _ in sizes), sum(b for _, b in sizes)
+        drawn.columns[len(shown) + i].footer = _size_text(size, num_bytes)
+        whole = [whole[0] + size, whole[1] + num_bytes]
+    drawn.caption_style = "bold"
+    drawn.caption = f"\nTotal Parameters: {_size_text(*whole)}"
+    out = io.StringIO()
+    options = {"force_terminal": True, "force_jupyter": False, **(console_kwargs or {})}
+    Console(file=out, **options).print(drawn)
+    return f"\n{out.getvalue()}\n"
+
+
+def tabulate(
+    module: Any,
+    rngs: Any,
+    depth: int | None = None,
+    show_repeated: bool = False,
+    mutable: CollectionFilter = NOT_INTERMEDIATES,
+    console_kwargs: Mapping[str, Any] | None = None,
+    table_kwargs: Mapping[str, Any] = _NO_OPTIONS,
+    column_kwargs: Mapping[str, Any] = _NO_OPTIONS,
+    compute_flops: bool = False,
+    compute_vjp_flops: bool = False,
+    **kwargs: Any,
+) -> Callable[..., str]:
+    """A function that takes the arguments of a call and gives a table of the module, as text.
+
+    depth: how many levels of submodules have rows; the variables of deeper ones count for the last
+    that has. show_repeated: a row for every call, not only the first of each module.
+    console_kwargs, table_kwargs, column_kwargs: options of rich's Console, Table and add_column.
+    compute_flops, compute_vjp_flops: columns with the cost of the call, and of the call with its
+    vector-Jacobian product. Other arguments go to `init`.
+
+    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    >>> class Scale(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return x * self.param("scale", nn.initializers.ones, (3,))
+    >>> draw = nn.tabulate(Scale(), toile.random.key(0), console_kwargs={"no_color": True})
+    >>> print("scale" in draw(jnp.ones((2, 3))))
+    True
+    """
+    if mutable != NOT_INTERMEDIATES:  # a module's own `init` need not take what is not given
+        kwargs["mutable"] = mutable
+    shown = ["path", "module", "inputs", "outputs"]
+    shown += ["flops"] * compute_flops + ["vjp_flops"] * compute_vjp_flops
+
+    def draw(*fn_args: Any, **fn_kwargs: Any) -> str:
+        make = module_table(module, depth, show_repeated, compute_flops, compute_vjp_flops)
+        table = make(rngs, *fn_args, **fn_kwargs, **kwargs)
+        return _rendered(table, shown, console_kwargs, table_kwargs, column_kwargs)
+
+    return draw
+
+
+class Summarized:
+    """The summaries of a module."""
+
+    def tabulate(
+        self,
+        rngs: Any,
+        *args: Any,
+        depth: int | None = None,
+        show_repeated: bool = False,
+        mutable: CollectionFilter = NOT_INTERMEDIATES,
+        console_kwargs: Mapping[str, Any] | None = None,
+        table_kwargs: Mapping[str, Any] = _NO_OPTIONS,
+        column_kwargs: Mapping[str, Any] = _NO_OPTIONS,
+        compute_flops: bool = False,
+        compute_vjp_flops: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """A table of the module called with these arguments: see `tabulate`.
+
+        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        >>> class Scale(nn.Module):
+        ...     @nn.compact
+        ...     def __call__(self, x):
+        ...         return x * self.param("scale", nn.initializers.ones, (3,))
+        >>> text = Scale().tabulate(toile.random.key(0), jnp.ones((2, 3)), compute_flops=True)
+        >>> "flops" in text
+        True
+        """
+        draw = tabulate(
+            self, rngs, depth=depth, show_repeated=show_repeated, mutable=mutable,
+            console_kwargs=console_kwargs, table_kwargs=table_kwargs, column_kwargs=column_kwargs,
+            compute_flops=compute_flops, compute_vjp_flops=compute_vjp_flops,
+        )  # fmt: skip
+        return draw(*args, **kwargs)
+
+    def module_paths(
+        self,
+        rngs: Any,
+        *args: Any,
+        show_repeated: bool = False,
+        mutable: CollectionFilter = NOT_INTERMEDIATES,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The modules that a call uses, unbound, by path; '' is the module itself."""
+        make = module_table(self, None, show_repeated, False, False)
+        table = make(rngs, *args, **kwargs, mutable=mutable)
+        return {"/".join(row.path): row.module_copy for row in table}

@@ -1,0 +1,150 @@
+"""What a trace of a module depends on, as a key: the fingerprints behind `nn.jit`.
+
+A fingerprint is flat, (path, value) for every field and for the state of the module and its scope,
+so that two of them can be compared and what changed can be named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from toile.core.filters import DenyList
+from toile.engine.source import describe, here
+from toile.linen.module import Module
+from toile.linen.transforms.crossing import Crossing
+
+Path = tuple[str, ...]
+Item = tuple[Path, Any]
+
+_STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
+_SCOPE = ("mutable", "flags", "rng_counters", "reservations")
+
+
+def fingerprint(module: Module) -> tuple[Item, ...]:
+    """Everything about a module that its Python code can depend on, except arrays."""
+    return tuple(_items(module, (), {}))
+
+
+def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
+    if isinstance(obj, str | bytes):
+        yield path, obj
+    elif hasattr(obj, "__fn_or_cls__"):
+        yield from _items(obj.__fn_or_cls__, path, seen)
+    elif isinstance(obj, Module):
+        yield from _module_items(obj, path, seen)
+    elif isinstance(obj, DenyList):
+        yield path, DenyList
+        yield from _items(obj.deny, (*path, "deny"), seen)
+    elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        yield path, type(obj)
+        for f in dataclasses.fields(obj):
+            if hasattr(obj, f.name):
+                yield from _items(getattr(obj, f.name), (*path, f.name), seen)
+    elif isinstance(obj, Mapping):
+        yield path, len(obj)
+        for key, value in obj.items():
+            yield (*path, "key"), key  # the order of keys may matter to a module
+            yield from _items(value, (*path, _key_name(key)), seen)
+    elif isinstance(obj, set | frozenset):
+        yield path, frozenset(obj)
+    elif isinstance(obj, Iterable) and not isinstance(obj, type) and not hasattr(obj, "dtype"):
+        items = list(obj)
+        yield path, (type(obj), len(items))
+        for i, value in enumerate(items):
+            yield from _items(value, (*path, str(i)), seen)
+    else:
+        yield path, _hashable(obj, path)
+
+
+def _key_name(key: Any) -> str:
+    # Counters of children are under (token, name).
+    return str(key[1]) if isinstance(key, tuple) and len(key) == 2 else str(key)
+
+
+def _module_items(module: Module, path: Path, seen: dict[int, int]) -> Iterator[Item]:
+    yield path, type(module)
+    if module._id in seen:  # which of them it is says what is shared
+        yield path, seen[module._id]
+        return
+    seen[module._id] = len(seen)
+    for f in dataclasses.fields(module):  # type: ignore[arg-type]
+        if f.name not in ("parent", "name") and hasattr(module, f.name):
+            yield from _items(getattr(module, f.name), (*path, f.name), seen)
+    for name in _STATE:
+        yield from _items(getattr(module._state, name), (*path, "_state", name), seen)
+    if module.scope is not None:
+        for name in _SCOPE:
+            yield from _items(getattr(module.scope, name), (*path, "scope", name), seen)
+
+
+def _hashable(x: Any, path: Path) -> Any:
+    try:
+        hash(x)
+    except Exception as e:
+        raise ValueError(
+            f"Value at '{'/'.join(path)}' is not hashable: {e}. Needed fields that can be part of "
+            f"a cache key under nn.jit, got {describe(x)}: use a tuple, a function or a number, "
+            f"or pass arrays as arguments{here()}"
+        ) from e
+    return x
+
+
+class ModuleKey:
+    """A module as a static argument: equal to that of every module with equal fields and state.
+
+    It holds the call only weakly, because keys stay in the cache of traces."""
+
+    __slots__ = ("items", "hash", "crossing")
+
+    def __init__(self, crossing: Crossing):
+        self.items = fingerprint(crossing.module)
+        self.hash = hash((self.items, crossing.cls))
+        self.crossing = weakref.ref(crossing)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleKey) and self.items == other.items and all(
+            type(a) is type(b) for (_, a), (_, b) in zip(self.items, other.items, strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return f"<fingerprint of {self.items[0][1].__name__}>"
+
+    def changes_since(self, other: ModuleKey) -> list[str]:
+        """Which fields differ from those of an earlier module, in words."""
+        label = self.items[0][1].__name__
+        before, after = _by_path(other.items), _by_path(self.items)
+        found = []
+        for path in dict.fromkeys([*before, *after]):
+            a, b = before.get(path, _ABSENT), after.get(path, _ABSENT)
+            if a != b or type(a) is not type(b):
+                where = ".".join(path) if path else "class"
+                found.append(f"{label}.{where}: {_shown(a)} -> {_shown(b)}")
+        return found or [f"{label}: its fields are used in another order"]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
+
+
+def _by_path(items: tuple[Item, ...]) -> dict[Path, Any]:
+    """Values by path; those of one path together."""
+    found: dict[Path, Any] = {}
+    for path, value in items:
+        if path and path[-1] == "key":
+            continue  # said by the value's own path
+        found[path] = (found[path], value) if path in found else value
+    return found
+
+
+def _shown(x: Any) -> str:
+    return x.__name__ if isinstance(x, type) else repr(x)

@@ -1,0 +1,103 @@
+"""Dataclasses that are trees: their fields are children, or structure where they say so.
+
+A field made with `field(pytree_node=False)` belongs to the structure: it is compared, not mapped
+over or traced. The names of the other fields are kept in `_toile_dataclass_fields`, where
+serialization finds what to save.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform, overload
+
+from toile.tree_util import register_dataclass
+
+__all__ = ["PyTreeNode", "dataclass", "field"]
+
+_T = TypeVar("_T")
+
+
+def field(pytree_node: bool = True, *, metadata: Any = None, **kwargs: Any) -> Any:
+    """A dataclass field; with pytree_node=False it is structure, which transformations leave."""
+    marked = {**(metadata or {}), "pytree_node": pytree_node}
+    return dataclasses.field(metadata=marked, **kwargs)
+
+
+@overload
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(clz: _T, **kwargs: Any) -> _T: ...
+
+
+@overload
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(clz: _T | None = None, **kwargs: Any) -> _T | Callable[[_T], _T]:
+    """Make a class a frozen dataclass that transformations take apart and put together.
+
+    Arguments go to `dataclasses.dataclass`; `frozen` is true unless given. Instances have a
+    method `replace(**updates)`.
+
+    Example::
+
+        >>> from toile import struct, tree
+        >>> @struct.dataclass
+        ... class Line:
+        ...     slope: float
+        ...     unit: str = struct.field(pytree_node=False, default="m")
+        >>> tree.map(lambda x: 2 * x, Line(1.5).replace(unit="s"))
+        Line(slope=3.0, unit='s')
+    """
+    if clz is None:
+        return functools.partial(dataclass, **kwargs)
+    if "_flax_dataclass" in vars(clz):
+        return clz  # made by this function before
+    made: Any = dataclasses.dataclass(**{"frozen": True, **kwargs})(clz)
+    data: list[str] = []
+    meta: list[str] = []
+    for each in dataclasses.fields(made):
+        (data if each.metadata.get("pytree_node", True) else meta).append(each.name)
+    made.replace = _replace
+    register_dataclass(made, data, meta)
+    made._toile_dataclass_fields = tuple(data)
+    made._flax_dataclass = True
+    return made
+
+
+def _replace(self: Any, **updates: Any) -> Any:
+    """The same object with some fields replaced."""
+    return dataclasses.replace(self, **updates)
+
+
+_replace.__name__ = _replace.__qualname__ = "replace"
+TNode = TypeVar("TNode", bound="PyTreeNode")
+
+
+@dataclass_transform(field_specifiers=(field,))
+class PyTreeNode:
+    """Base of classes that are made dataclasses and trees, as by the decorator `dataclass`.
+
+    Example::
+
+        >>> from toile import struct, tree
+        >>> class Line(struct.PyTreeNode):
+        ...     slope: float
+        ...     unit: str = struct.field(pytree_node=False, default="m")
+        >>> tree.leaves(Line(1.5))
+        [1.5]
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__()
+        dataclass(cls, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__}: derive a class with fields from it")
+
+    def replace(self: TNode, **overrides: Any) -> TNode:
+        """The same object with some fields replaced."""
+        raise NotImplementedError(f"{type(self).__name__}: derive a class with fields from it")

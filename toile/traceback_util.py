@@ -1,0 +1,126 @@
+"""Tracebacks without the frames of the library.
+
+`api_boundary` marks a function below which exceptions lose the frames of toile and of registered
+files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` say whether the code of modules is
+among them; `flax_filter_frames` is where that starts from, `traceback_filtering` governs the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from toile.configurations import config
+from toile.engine import source
+
+__all__ = [
+    "api_boundary",
+    "hide_flax_in_tracebacks",
+    "register_exclusion",
+    "show_flax_in_tracebacks",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_NOTE = (
+    "--------------------\nFor simplicity, toile has removed its internal frames from the "
+    "traceback of the following exception. Set JAX_TRACEBACK_FILTERING=off to include these."
+)
+
+
+class _Hidden:
+    """The files of modules, and whether they are hidden."""
+
+    def __init__(self) -> None:
+        self.paths = {os.path.join(_HERE, "linen") + os.sep, os.path.join(_HERE, "core") + os.sep}
+        self.on: bool = config.flax_filter_frames
+        self.waiting: set[str] = set()  # registered while shown
+
+
+_hidden = _Hidden()
+
+
+def register_exclusion(path: str) -> None:
+    """Count the files under `path` as code of modules, hidden from tracebacks."""
+    _hidden.paths.add(path)
+    _hidden.waiting.add(path)
+    if _hidden.on:
+        hide_flax_in_tracebacks()
+
+
+def hide_flax_in_tracebacks() -> None:
+    """Leave the code of modules out of tracebacks."""
+    _hidden.on = True
+    while _hidden.waiting:
+        source.register_exclusion(_hidden.waiting.pop())
+
+
+def show_flax_in_tracebacks() -> None:
+    """Show the code of modules in tracebacks."""
+    _hidden.on = False
+
+
+def _shown(frame: Any) -> bool:
+    name = frame.f_code.co_filename
+    if name.startswith(tuple(_hidden.paths)):
+        return not _hidden.on
+    return not source.is_internal(frame.f_code)
+
+
+def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames that are hidden."""
+    out = None
+    for frame, line in reversed(list(traceback.walk_tb(tb))):
+        if _shown(frame):
+            out = TracebackType(out, frame, frame.f_lasti, line)
+    return out
+
+
+def _under_boundary(frame: Any) -> bool:
+    """Whether a frame further out is a boundary, which will filter for both."""
+    while frame is not None:
+        if frame.f_code is _boundary_code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def api_boundary(
+    fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False
+) -> F:
+    """Wrap `fun` so that exceptions leave it without frames of the library.
+
+    The outermost boundary filters. `repro_api_name` and `repro_user_func` change nothing: they
+    label what other frameworks record."""
+
+    @functools.wraps(fun)
+    def filtering(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True  # for pytest and IPython
+        try:
+            return fun(*args, **kwargs)
+        except Exception as e:
+            mode = config.jax_traceback_filtering
+            assert e.__traceback__ is not None
+            if mode == "off" or _under_boundary(e.__traceback__.tb_frame.f_back):
+                raise
+            if mode == "tracebackhide":
+                for frame, _ in traceback.walk_tb(e.__traceback__):
+                    if not _shown(frame):
+                        frame.f_locals["__tracebackhide__"] = True
+                raise
+            if _NOTE not in getattr(e, "__notes__", ()):
+                e.add_note(_NOTE)
+            e.with_traceback(filter_traceback(e.__traceback__))
+            raise
+
+    return filtering  # type: ignore[return-value]
+
+
+_boundary_code = next(
+    code for code in api_boundary.__code__.co_consts if getattr(code, "co_name", "") == "filtering"
+)

@@ -1,0 +1,350 @@
+"""Nested dictionaries as flat ones with paths for keys, and lenses that select parts of objects.
+
+`flatten_dict`, `unflatten_dict` and `path_aware_map` are what programs use today. A `Traversal`
+selects values in an object and gives a copy with those values changed; traversals are deprecated.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from toile import struct
+from toile.core.frozen_dict import FrozenDict, unfreeze
+from toile.engine import trees
+from toile.engine.source import here
+
+__all__ = [
+    "ModelParamTraversal",
+    "Traversal",
+    "TraverseAttr",
+    "TraverseCompose",
+    "TraverseEach",
+    "TraverseFilter",
+    "TraverseId",
+    "TraverseItem",
+    "TraverseMerge",
+    "TraverseTree",
+    "empty_node",
+    "flatten_dict",
+    "path_aware_map",
+    "t_identity",
+    "unflatten_dict",
+]
+
+Path = tuple[str, ...]
+
+
+@struct.dataclass
+class _EmptyNode:
+    """Stands for an empty dictionary among flattened values; a tree without leaves."""
+
+
+empty_node = _EmptyNode()
+
+
+def flatten_dict(
+    xs: Any,
+    keep_empty_nodes: bool = False,
+    is_leaf: Callable[[Path, Any], bool] | None = None,
+    sep: str | None = None,
+) -> dict[Any, Any]:
+    """The values of a nested dict under their paths: tuples of keys, or keys joined by `sep`.
+
+    Empty dicts are left out, or with keep_empty_nodes stand as `empty_node`. A dict for which
+    is_leaf(path, dict) is true is a value.
+
+    Example::
+
+        >>> flatten_dict({"bias": 1, "dense": {"kernel": 2, "none": {}}})
+        {('bias',): 1, ('dense', 'kernel'): 2}
+        >>> flatten_dict({"dense": {"kernel": 2}}, sep="/")
+        {'dense/kernel': 2}
+    """
+    if not isinstance(xs, (FrozenDict, dict)):
+        raise TypeError(f"flatten_dict: expected (frozen)dict; got {type(xs)}{here()}")
+    flat: dict[Any, Any] = {}
+
+    def visit(prefix: Path, x: Any) -> None:
+        is_dict = isinstance(x, (FrozenDict, dict))
+        if is_dict and not (is_leaf and is_leaf(prefix, x)):
+            for key, value in x.items():
+                visit((*prefix, key), value)
+            if len(x) or not keep_empty_nodes or not prefix:
+                return
+            x = empty_node
+        flat[prefix if sep is None else sep.join(prefix)] = x
+
+    visit((), xs)
+    return flat
+
+
+def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
+    """The nested dict whose values lie at the given paths; the inverse of `flatten_dict`.
+
+    Example::
+
+        >>> unflatten_dict({("bias",): 1, ("dense", "kernel"): 2})
+        {'bias': 1, 'dense': {'kernel': 2}}
+    """
+    if not isinstance(xs, dict):
+        raise TypeError(f"unflatten_dict: input is not a dict; it is a {type(xs)}{here()}")
+    out: dict[Any, Any] = {}
+    for path, value in xs.items():
+        *outer, last = path if sep is None else path.split(sep)
+        level = out
+        for key in outer:
+            level = level.setdefault(key, {})
+        level[last] = {} if value is empty_node else value
+    return out
+
+
+def path_aware_map(f: Callable[[Path, Any], Any], nested_dict: Any) -> dict[Any, Any]:
+    """The nested dict of f(path, value); a path is the tuple of keys.
+
+    Example::
+
+        >>> params = {"a": {"kernel": 10, "bias": 3}, "b": {"kernel": 20}}
+        >>> path_aware_map(lambda path, x: x + 5 if "kernel" in path else -x, params)
+        {'a': {'kernel': 15, 'bias': -3}, 'b': {'kernel': 25}}
+    """
+    flat = flatten_dict(nested_dict, keep_empty_nodes=True)
+    return unflatten_dict({k: v if v is empty_node else f(k, v) for k, v in flat.items()})
+
+
+# ------------------------------------------------------------------------------------ traversals
+
+_DEPRECATED = (
+    "Traversals are deprecated: use flatten_dict or path_aware_map for nested dicts, and"
+    " toile.cursor for other objects"
+)
+
+
+class Traversal(abc.ABC):
+    """Selects values in an object: `iterate` gives them, `update` a copy with them changed."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Traversal:
+        warnings.warn(_DEPRECATED, DeprecationWarning, stacklevel=2)
+        return super().__new__(cls)
+
+    @abc.abstractmethod
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        """A copy of `inputs` with fn(value) in place of each selected value."""
+
+    @abc.abstractmethod
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        """The selected values of `inputs`, one after another."""
+
+    def set(self, values: Any, inputs: Any) -> Any:
+        """A copy of `inputs` with the given values in place of the selected ones."""
+        left = list(values)
+
+        def following(_: Any) -> Any:
+            if not left:
+                raise ValueError(f"Traversal.set: Not enough values provided, got {len(values)}")
+            return left.pop(0)
+
+        out = self.update(following, inputs)
+        if left:
+            used = len(values) - len(left)
+            raise ValueError(f"Traversal.set: Too many values provided, {len(values)} for {used}")
+        return out
+
+    def compose(self, other: Traversal) -> Traversal:
+        """What `other` selects in each value that this selects."""
+        return TraverseCompose(self, other)
+
+    def merge(self, *traversals: Traversal) -> Traversal:
+        """What any of `traversals` selects in each value that this selects."""
+        return self.compose(TraverseMerge(*traversals))
+
+    def each(self) -> Traversal:
+        """The items of the selected containers."""
+        return self.compose(TraverseEach())
+
+    def tree(self) -> Traversal:
+        """The leaves of the selected trees."""
+        return self.compose(TraverseTree())
+
+    def filter(self, fn: Callable[[Any], bool]) -> Traversal:
+        """The selected values for which `fn` is true."""
+        return self.compose(TraverseFilter(fn))
+
+    def __getattr__(self, attr: str) -> Traversal:
+        if attr.startswith("__"):  # copying and pickling look for methods by such names
+            raise AttributeError(attr)
+        return self.compose(TraverseAttr(attr))
+
+    def __getitem__(self, key: Any) -> Traversal:
+        return self.compose(TraverseItem(key))
+
+
+class TraverseId(Traversal):
+    """Selects the object itself."""
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        return fn(inputs)
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        yield inputs
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    t_identity = TraverseId()
+
+
+class TraverseMerge(Traversal):
+    """Selects what any of some traversals selects, one after another."""
+
+    def __init__(self, *traversals: Traversal) -> None:
+        self._traversals = traversals
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        for traversal in self._traversals:
+            inputs = traversal.update(fn, inputs)
+        return inputs
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        for traversal in self._traversals:
+            yield from traversal.iterate(inputs)
+
+
+class TraverseCompose(Traversal):
+    """Selects what `y` selects in what `x` selects."""
+
+    def __init__(self, x: Traversal, y: Traversal) -> None:
+        self._x, self._y = x, y
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        return self._x.update(lambda part: self._y.update(fn, part), inputs)
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        for part in self._x.iterate(inputs):
+            yield from self._y.iterate(part)
+
+
+class TraverseFilter(Traversal):
+    """Selects the object if a predicate says so."""
+
+    def __init__(self, fn: Callable[[Any], bool]) -> None:
+        self._fn = fn
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        return fn(inputs) if self._fn(inputs) else inputs
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        if self._fn(inputs):
+            yield inputs
+
+
+def _is_namedtuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+class TraverseAttr(Traversal):
+    """Selects an attribute of a named tuple, a dataclass or another object that can be copied."""
+
+    def __init__(self, attr: str) -> None:
+        self._attr = attr
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        change = {self._attr: fn(getattr(inputs, self._attr))}
+        if _is_namedtuple(type(inputs)):
+            return inputs._replace(**change)
+        if dataclasses.is_dataclass(inputs):
+            return dataclasses.replace(inputs, **change)
+        out = copy.copy(inputs)
+        setattr(out, self._attr, change[self._attr])
+        return out
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        yield getattr(inputs, self._attr)
+
+
+class TraverseItem(Traversal):
+    """Selects the item of a key, or the items of a slice."""
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        if not isinstance(inputs, tuple):
+            out = copy.copy(inputs)
+            out[self._key] = fn(out[self._key])
+            return out
+        selected = range(len(inputs))[self._key]
+        selected = selected if isinstance(selected, range) else [selected]
+        items = [fn(x) if i in selected else x for i, x in enumerate(inputs)]
+        cls = type(inputs)
+        return cls(*items) if _is_namedtuple(cls) else cls(items)
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        if isinstance(self._key, slice):
+            yield from inputs[self._key]
+        else:
+            yield inputs[self._key]
+
+
+class TraverseEach(Traversal):
+    """Selects each item of a list or tuple, each value of a dict."""
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        cls = type(inputs)
+        if cls is dict:
+            return {key: fn(value) for key, value in inputs.items()}
+        if cls not in (list, tuple):
+            raise ValueError(
+                "TraverseEach: Only the entries of a list or tuple can be traversed, or the values"
+                f" of a dict; got {cls}{here()}"
+            )
+        return cls(fn(x) for x in inputs)
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        yield from inputs.values() if isinstance(inputs, dict) else inputs
+
+
+class TraverseTree(Traversal):
+    """Selects each leaf of a tree."""
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        return trees.tree_map(fn, inputs)
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        yield from trees.leaves(inputs)
+
+
+class ModelParamTraversal(Traversal):
+    """Selects the parameters for which filter_fn(path, value) is true.
+
+    A path looks like "/module/submodule/kernel"; parameters are visited in the order of paths.
+    """
+
+    def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:
+        self._filter_fn = filter_fn
+
+    def _items(self, inputs: Any) -> list[tuple[Path, Any, bool]]:
+        """The (path, value, selected) triples in order."""
+        if not isinstance(inputs, (dict, FrozenDict)):
+            raise ValueError(
+                "ModelParamTraversal: Can only traverse a flax Model instance or a nested dict,"
+                f" not {type(inputs)}{here()}"
+            )
+        flat = flatten_dict(unfreeze(inputs), keep_empty_nodes=True)
+        ordered = sorted(flat.items(), key=lambda item: item[0])
+        return [
+            (key, x, x is not empty_node and self._filter_fn("/" + "/".join(key), x))
+            for key, x in ordered
+        ]
+
+    def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
+        items = self._items(inputs)
+        out = unflatten_dict({key: fn(x) if chosen else x for key, x, chosen in items})
+        return FrozenDict(out) if isinstance(inputs, FrozenDict) else out
+
+    def iterate(self, inputs: Any) -> Iterator[Any]:
+        yield from (x for _, x, chosen in self._items(inputs) if chosen)
