@@ -180,6 +180,8 @@ def plain(x):
 @pytest.mark.parametrize("x64", [False, True], ids=["x32", "x64"])
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_parity(case, x64):
+    if case.label == "jnp.tri(3)" and x64 and jax.__version_info__ < (0, 11):
+        pytest.skip("float32 even with x64 before 0.11")
     with toile.enable_x64(x64), jax.enable_x64(x64):
         want = oracle(case.label, x64)
         arrays = [toile.numpy.asarray(a) for a in arguments(case, x64)]

@@ -13,7 +13,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Optional, Protocol, TypeGuard, TypeVar, Union, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -101,13 +101,13 @@ DTypeLike = str | type[Any] | np.dtype | _HasDType
 
 # Arrays and keys.
 
-Array = Union[_Array, Any]
+Array = _Array | Any
 PRNGKey = _Array
 RNGSequences = dict[str, PRNGKey]
-PRNGFoldable = Union[int, str]
-Dtype = Union[DTypeLike, Any]
+PRNGFoldable = int | str
+Dtype = DTypeLike | Any
 Shape = Sequence[int]
-Initializer = Union[initializers.Initializer, Callable[..., Any]]
+Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
@@ -124,12 +124,12 @@ def has_shape_dtype(x: Any) -> TypeGuard[ShapeDtype]:
 
 # Linear layers.
 
-PrecisionLike = Union[None, str, Precision, tuple[str, str], tuple[Precision, Precision]]
+PrecisionLike = str | Precision | tuple[str, str] | tuple[Precision, Precision] | None
 DotGeneralT = Callable[..., Array]
 ConvGeneralDilatedT = Callable[..., Array]
 EinsumT = Callable[..., Array]
-PaddingLike = Union[str, int, Sequence[Union[int, tuple[int, int]]]]
-LaxPadding = Union[str, Sequence[tuple[int, int]]]
+PaddingLike = str | int | Sequence[int | tuple[int, int]]
+LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
@@ -172,11 +172,11 @@ MISSING = Missing()
 
 # Axes.
 
-Axis = Optional[int]
-InOutAxis = Union[Axis, In[Axis], Out[Axis]]
+Axis = int | None
+InOutAxis = Axis | In[Axis] | Out[Axis]
 ScanAxis = int
-InOutScanAxis = Union[ScanAxis, In[ScanAxis], Out[ScanAxis]]
-Axes = Union[int, Sequence[int]]
+InOutScanAxis = ScanAxis | In[ScanAxis] | Out[ScanAxis]
+Axes = int | Sequence[int]
 ArrayPytree = Any
 LogicalPartitionSpec = Any
 LogicalPartitionSpecPytree = Any

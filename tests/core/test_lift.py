@@ -382,7 +382,7 @@ def test_immutable_carries_pass_through():
 
 
 def test_mapped_parameters_beside_other_state():
-    """`init` concerns the mapped collections: flax runs once more, and fails, when others change."""
+    """`init` concerns mapped collections: flax runs once more, and fails, when others change."""
     transposed = lambda xs: toile.tree.map(jnp.transpose, xs)
 
     def body(scope, x):

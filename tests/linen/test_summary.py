@@ -95,6 +95,42 @@ def test_flops_are_those_of_flax(both):
     assert a == b
 
 
+LIFTED = {
+    "vmap": lambda nn: nn.vmap(
+        nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}
+    )(5),
+    "jit": lambda nn: nn.jit(nn.remat(nn.Dense))(5),
+    "sequence": lambda nn: nn.Sequential([nn.Dense(4), nn.LayerNorm(), nn.Dense(2)]),
+}
+
+
+@pytest.mark.parametrize("name", LIFTED)
+def test_lifted_modules(both, name):
+    options = {"compute_flops": name != "sequence", "console_kwargs": {"width": 150}}
+    draw = lambda lib, _, x: LIFTED[name](lib.nn).tabulate(lib.random.key(0), x, **options)
+    a, b = texts(both, draw)
+    assert a == b
+
+
+def test_flops_of_a_scan_count_every_step():
+    class Cell(nn.Module):
+        @nn.compact
+        def __call__(self, c, _):
+            return nn.Dense(3)(c), None
+
+    class Stack(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}}
+            return nn.scan(Cell, **axes, length=4)()(x, None)[0]
+
+    row, cell, dense = nn.summary.module_table(Stack(), None, False, True, False)(
+        KEY, jnp.ones((2, 3))
+    )
+    assert cell.flops == dense.flops == 2 * 2 * 3 * 3 + 2 * 3
+    assert row.flops == 4 * dense.flops
+
+
 def test_flops_of_a_product():
     # 2 m n k for the product and m n for the bias; twice the product again for the gradients,
     # (m - 1) n additions for the bias', and the cotangents of the variables that come out.
@@ -198,19 +234,18 @@ def test_rows_and_tables():
 
 
 def test_representations():
-    shown = represent_tree((jnp.ones((2, 3)), 1, None, "a", np.float32(2), KEY))
-    rendered = [x.render() for x in shown]
-    assert rendered == [
-        "[dim]float32[/dim][2,3]", "1", "None", "'a'", "[dim]float32[/dim][]", "[dim]key<fry>[/dim][]"
-    ]  # fmt: skip
+    shown = represent_tree((jnp.ones((2, 3)), np.float32(2), KEY, 1, None, "a"))
+    arrays = ["[dim]float32[/dim][2,3]", "[dim]float32[/dim][]", "[dim]key<fry>[/dim][]"]
+    assert [x.render() for x in shown] == [*arrays, "1", "None", "'a'"]
 
 
 LONG = "Some(thing=3, other='with words', " * 6
 TREES = (
-    "plain", "[dim]f[/dim][2]", "a: b", "# not", "1", LONG, LONG + ":", "line\nbreak", "é", "", None,
+    "plain", "[dim]f[/dim][2]", "a: b", "# not", "1", LONG, LONG + ":", "line\nbreak", "é", None,
     (), {}, {"a": "1", "b c": {"d": "e"}}, ("x", ("y", "z")), {"k": ("x", {"p": LONG, "q": ()})},
     ({"a": "x", "b": ("y", {})}, [], {}), {3: "three", True: "yes", None: "no"},
-    {"kernel": "[dim]float32[/dim][2,3] [dim]P[/dim](None, 'model')"}, ("- a", "? b", "x #y", "'q'"),
+    {"kernel": "[dim]float32[/dim][2,3] [dim]P[/dim](None, 'model')"},
+    ("- a", "? b", "x #y", "'q'"), "",
 )  # fmt: skip
 
 

@@ -374,6 +374,16 @@ def test_lifted_inside_raw(wrap):
         raw.init(random.key(0), X)
 
 
+def test_draws_inside_a_lifted_one_inside_a_raw_one():
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return toile.vmap(nn.remat(nn.Dropout)(0.5, deterministic=False))(x)
+
+    with pytest.raises(errors.JaxTransformError, match="draws keys inside remat"):
+        Model().apply({}, X, rngs={"dropout": random.key(0)})
+
+
 # ---- jit
 
 

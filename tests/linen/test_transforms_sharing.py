@@ -357,6 +357,79 @@ def methods_that_call_methods(lib, log):
     return both(lib, Model(), x_of(lib, 2, 3))
 
 
+@program
+def captured_in_a_loop(lib, log):
+    """Intermediates of every step."""
+    nn = lib.nn
+
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, c, _):
+            return nn.Dense(3)(c), None
+
+    axes = {"params": 0, "intermediates": 0}
+    model = nn.scan(Layer, variable_axes=axes, split_rngs={"params": True}, length=2)()
+    variables = model.init(lib.random.key(0), x_of(lib, 2, 3), None)
+    return model.apply(variables, x_of(lib, 2, 3), None, capture_intermediates=True)
+
+
+@program
+def batch_norm(lib, log):
+    """Statistics over a mapped axis, and of each layer of a loop."""
+    nn = lib.nn
+
+    class Mapped(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.BatchNorm(use_running_average=False, axis_name="b")(nn.Dense(2)(x))
+
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, c, _):
+            return nn.BatchNorm(use_running_average=False)(nn.Dense(3)(c)), None
+
+    mapped = nn.vmap(
+        Mapped, variable_axes={"params": None, "batch_stats": None}, split_rngs={"params": False},
+        axis_name="b",
+    )  # fmt: skip
+    axes = {"params": 0, "batch_stats": 0}
+    scanned = nn.scan(Layer, variable_axes=axes, split_rngs={"params": True}, length=2)
+    return [
+        both(lib, mapped(), x_of(lib, 4, 3, 3), mutable=["batch_stats"]),
+        both(lib, scanned(), x_of(lib, 4, 3), None, mutable=["batch_stats"]),
+    ]
+
+
+@program
+def lazy_init(lib, log):
+    """Parameters are created inside every transform without a value of the input."""
+    nn = lib.nn
+
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x, _):
+            return nn.tanh(nn.Dense(3)(x)), None
+
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            layers = nn.scan(nn.remat(Block), length=3, **vmap_options())
+            x, _ = layers()(x, None)
+            loop = nn.scan(
+                Block, variable_broadcast="params", split_rngs={"params": False}, length=3
+            )
+            x, _ = loop(name="loop")(x, None)
+            return nn.jit(nn.Dense)(2)(nn.vmap(nn.Dense, **vmap_options())(2)(x))
+
+    model = Model()
+    given = lib.jax.ShapeDtypeStruct((4, 3), lib.jnp.float32)
+    variables = model.lazy_init(lib.random.key(0), given)
+    shapes = lib.jax.eval_shape(model.init, lib.random.key(0), given)
+    log.append(str(lib.jax.tree.map(lambda x: x.shape, shapes)))
+    mapped = lib.jax.vmap(lambda x: model.apply(variables, x))(x_of(lib, 2, 4, 3))
+    return variables, mapped
+
+
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
 def test_as_in_flax(fn):
     check(fn)

@@ -6,7 +6,7 @@ import pytest
 import scipy.special
 from jax import lax
 
-from tests.random.oracle import ulps
+from tests.random.oracle import OLD, ulps
 from toile.primitives.arrays import special
 
 EDGES = [0.0, -0.0, 1, -1, 2, -2, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-30, 3.7, 200, 1e5]
@@ -36,7 +36,8 @@ def test_float64_formulas(name):
     x = samples(np.float64)
     with jax.enable_x64(True):
         expected = np.asarray(jax.jit(getattr(lax, name))(x))
-    assert ulps(getattr(special, name)(np, x), expected).max() <= 4
+    most = {"log1p": 128, "erf_inv": 32}.get(name, 4) if OLD else 4
+    assert ulps(getattr(special, name)(np, x), expected).max() <= most
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

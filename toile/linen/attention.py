@@ -2,7 +2,7 @@
 
 `dot_product_attention` works on projected heads, `MultiHeadDotProductAttention` is the layer with
 its four projections; with `decode=True` it keeps keys and values in the collection `cache` and
-takes one position at a time. The functions that make masks are at the end.
+takes one position at a time. Masks are made in `attention_masks` and exported from here too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from toile import lax, random
 from toile import numpy as jnp
 from toile.engine.source import here
+from toile.linen.attention_masks import combine_masks, make_attention_mask, make_causal_mask
 from toile.linen.dtypes import promote_dtype
 from toile.linen.linear import DenseGeneral, default_kernel_init
 from toile.linen.methods import compact
@@ -129,7 +130,8 @@ def dot_product_attention_weights(
     query, key = promote_dtype(query, key, dtype=dtype)
     dtype = query.dtype
     _check_heads(q=query, k=key)
-    query = query / np.sqrt(np.float32(query.shape[-1])).astype(dtype)
+    wide = np.float64 if dtype in (np.float64, np.complex128) else np.float32
+    query = query / np.sqrt(wide(query.shape[-1])).astype(dtype)
     equation = "...qhd,...khd->...hqk"
     if einsum:
         weights = einsum(equation, query, key)
@@ -147,13 +149,17 @@ def dot_product_attention_weights(
     if module is not None:
         module.sow("intermediates", "attention_weights", weights)
     if not deterministic and dropout_rate > 0.0:
-        keep_prob = 1.0 - dropout_rate
-        shape = weights.shape
-        if broadcast_dropout:  # one pattern for all examples and heads
-            shape = (1,) * (key.ndim - 2) + shape[-2:]
-        keep = random.bernoulli(dropout_rng, keep_prob, shape)
-        weights = weights * (keep.astype(dtype) / jnp.asarray(keep_prob, dtype=dtype))
+        weights = _drop(weights, dropout_rng, 1.0 - dropout_rate, broadcast_dropout, dtype)
     return weights
+
+
+def _drop(weights: Array, rng: PRNGKey, keep_prob: float, broadcast: bool, dtype: Dtype) -> Array:
+    """Dropout; `broadcast`: one pattern for all examples and heads."""
+    shape = weights.shape
+    if broadcast:
+        shape = (1,) * (weights.ndim - 2) + shape[-2:]
+    keep = random.bernoulli(rng, keep_prob, shape)
+    return weights * (keep.astype(dtype) / jnp.asarray(keep_prob, dtype=dtype))
 
 
 def dot_product_attention(
@@ -463,62 +469,3 @@ class SelfAttention(MultiHeadDotProductAttention):
             dropout_rng=dropout_rng,
             sow_weights=sow_weights,
         )
-
-
-def make_attention_mask(
-    query_input: Array,
-    key_input: Array,
-    pairwise_fn: Callable[..., Any] = jnp.multiply,
-    extra_batch_dims: int = 0,
-    dtype: Dtype = jnp.float32,
-) -> Array:
-    """`pairwise_fn` of every query with every key, an axis for heads before: (*batch, 1, q, k).
-
-    >>> import toile.linen as nn, toile.numpy as jnp
-    >>> valid = jnp.array([[1, 1, 0]])
-    >>> nn.make_attention_mask(valid, valid, dtype=int)[0, 0]
-    Array([[1, 1, 0],
-           [1, 1, 0],
-           [0, 0, 0]], dtype=int32)
-    """
-    mask = pairwise_fn(
-        jnp.expand_dims(query_input, axis=-1), jnp.expand_dims(key_input, axis=-2)
-    )
-    mask = jnp.expand_dims(mask, axis=-3)
-    mask = jnp.expand_dims(mask, axis=tuple(range(extra_batch_dims)))
-    return mask.astype(dtype)
-
-
-def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
-    """The mask under which no position of `x` (*batch, length) sees a later one.
-
-    >>> import toile.linen as nn, toile.numpy as jnp
-    >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]
-    Array([[ True, False, False],
-           [ True,  True, False],
-           [ True,  True,  True]], dtype=bool)
-    """
-    positions = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype=jnp.int32), x.shape)
-    return make_attention_mask(
-        positions, positions, jnp.greater_equal, extra_batch_dims=extra_batch_dims, dtype=dtype
-    )
-
-
-def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | None:
-    """Logical and of all masks that are given; None if none is.
-
-    >>> import toile.linen as nn, toile.numpy as jnp
-    >>> nn.combine_masks(jnp.array([1, 1, 0]), None, jnp.array([0, 1, 1]))
-    Array([0., 1., 0.], dtype=float32)
-    """
-    given = [mask for mask in masks if mask is not None]
-    if not given:
-        return None
-    if any(mask.ndim != given[0].ndim for mask in given):
-        raise AssertionError(
-            f"combine_masks: masks must have same rank: {tuple(m.ndim for m in given)}{here()}"
-        )
-    combined, *others = given
-    for mask in others:
-        combined = jnp.logical_and(combined, mask)
-    return combined.astype(dtype)

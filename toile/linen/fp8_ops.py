@@ -19,13 +19,6 @@ from toile import numpy as jnp
 from toile.api import custom_jvp, custom_vjp
 from toile.engine.source import here
 from toile.linen import initializers
-from toile.linen.fp8_meta import (
-    Fp8MetaTyRules,
-    fm32,
-    fp8_meta_dtype,
-    fp8_meta_dtype_wrapper,
-    fp32_max_grad,
-)
 from toile.linen.module import Module
 from toile.typing import DTypeLike
 
@@ -36,7 +29,6 @@ __all__ = [
     "Fp8DotGeneralBase",
     "Fp8DotGeneralOp",
     "Fp8Einsum",
-    "Fp8MetaTyRules",
     "NANOOFp8DotGeneralOp",
     "compute_amax_history",
     "compute_scale",
@@ -44,11 +36,7 @@ __all__ = [
     "dot_general_transpose_lhs",
     "dot_general_transpose_rhs",
     "dot_general_with_precision",
-    "fm32",
-    "fp8_meta_dtype",
-    "fp8_meta_dtype_wrapper",
     "fp8_scaled_dot_general",
-    "fp32_max_grad",
     "get_fp8_max",
     "in_q",
     "in_qdq",
@@ -113,24 +101,11 @@ def compute_amax_history(x: Any, amax_history: Any) -> Any:
     return jnp.roll(amax_history, shift=-1, axis=0).at[0].set(newest)
 
 
-def _as_float(value: Any) -> Any:
-    """Numbers to compute with, from those that are accumulated by their maximum."""
-    return lax.convert_element_type(value, jnp.float32) if value.dtype == fm32 else value
-
-
 def update_fp8_meta(x: Any, q_dtype: DType, scale: Any, amax_history: Any) -> tuple[Any, Any]:
     """(new scale, new history): the scale from the history before x, the history with x."""
-    accumulated = scale.dtype == fm32 and amax_history.dtype == fm32
-    old_scale, history = scale, amax_history
-    if accumulated:
-        old_scale, history = _as_float(scale), _as_float(amax_history)
     bound = get_fp8_max(q_dtype, jnp.float32)
-    new_scale = compute_scale(jnp.max(history, axis=0), old_scale, bound)
-    new_history = compute_amax_history(x, history)
-    if accumulated:
-        new_scale = lax.convert_element_type(new_scale, fp32_max_grad)
-        new_history = lax.convert_element_type(new_history, fp32_max_grad)
-    return new_scale, new_history
+    new_scale = compute_scale(jnp.max(amax_history, axis=0), scale, bound)
+    return new_scale, compute_amax_history(x, amax_history)
 
 
 def quantize_dequantize_update(
@@ -138,7 +113,7 @@ def quantize_dequantize_update(
 ) -> tuple[Any, Any, Any]:
     """(x rounded to float8 by the new scale, new scale, new history)."""
     new_scale, new_history = update_fp8_meta(x, q_dtype, scale, amax_history)
-    return qdq(x, q_dtype, _as_float(new_scale), compute_dtype), new_scale, new_history
+    return qdq(x, q_dtype, new_scale, compute_dtype), new_scale, new_history
 
 
 # Rounding of operands (forward) and of cotangents (backward).
@@ -200,7 +175,7 @@ def in_q_fwd(
 ) -> tuple[Any, Any]:
     """The results, and what the gradients of scale and history will be."""
     new = update_fp8_meta(inp, q_dtype, scale, amax_history)
-    return (quantize(inp, q_dtype, _as_float(new[0]), compute_dtype), new[0]), new
+    return (quantize(inp, q_dtype, new[0], compute_dtype), new[0]), new
 
 
 def in_q_bwd(compute_dtype: DType, q_dtype: DType, res: Any, _: Any) -> tuple[Any, Any, Any]:
@@ -214,7 +189,7 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 @functools.partial(custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
     """The product of scaled operands, with both scales again; its cotangent passes through."""
-    return dequantize(out, dq_type, _as_float(lhs_scale) * _as_float(rhs_scale))
+    return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 
 def out_dq_fwd(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> tuple[Any, None]:
@@ -239,15 +214,9 @@ def _without(ndim: int, *axes: Any) -> list[int]:
 
 
 def dot_general_transpose_lhs(
-    g: Any,
-    x: Any,
-    y: Any,
-    *,
-    dimension_numbers: Dims,
-    precision: Any,
-    preferred_element_type: DTypeLike | None,
-    swap_ans: bool = False,
-) -> Any:
+    g: Any, x: Any, y: Any, *, dimension_numbers: Dims, precision: Any,
+    preferred_element_type: DTypeLike | None, swap_ans: bool = False,
+) -> Any:  # fmt: skip
     """The cotangent of x in dot_general(x, y), or with `swap_ans` in dot_general(y, x).
 
     It is the product of g and y over the axes of y that x does not have."""
@@ -265,14 +234,9 @@ def dot_general_transpose_lhs(
 
 
 def dot_general_transpose_rhs(
-    g: Any,
-    x: Any,
-    y: Any,
-    *,
-    dimension_numbers: Dims,
-    precision: Any,
+    g: Any, x: Any, y: Any, *, dimension_numbers: Dims, precision: Any,
     preferred_element_type: DTypeLike | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The cotangent of y in dot_general(x, y)."""
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     return dot_general_transpose_lhs(
@@ -288,17 +252,10 @@ def dot_general_transpose_rhs(
 
 @functools.partial(custom_vjp, nondiff_argnums=(8, 9))
 def quantized_dot(
-    lhs: Any,
-    q_lhs: Any,
-    lhs_scale: Any,
-    rhs: Any,
-    q_rhs: Any,
-    rhs_scale: Any,
-    out_grad_scale: Any,
-    out_grad_amax_history: Any,
-    dimension_numbers: Dims,
+    lhs: Any, q_lhs: Any, lhs_scale: Any, rhs: Any, q_rhs: Any, rhs_scale: Any,
+    out_grad_scale: Any, out_grad_amax_history: Any, dimension_numbers: Dims,
     preferred_element_type: DType = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The product of the float8 operands; gradients go to the operands they were made from.
 
     Scales of the operands are this step's, scale and history of the cotangent the last one's."""
@@ -322,17 +279,16 @@ def quantized_dot_bwd(
     """Products with the cotangent in float8_e5m2, which has the range that cotangents need."""
     lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, *of_grad = res
     new_scale, new_history = update_fp8_meta(g, jnp.float8_e5m2, *of_grad)
-    g_scale = _as_float(new_scale)
-    q_g = quantize(g, jnp.float8_e5m2, g_scale, preferred_element_type)
+    q_g = quantize(g, jnp.float8_e5m2, new_scale, preferred_element_type)
     options = {
         "dimension_numbers": dimension_numbers,
         "precision": lax.Precision.HIGHEST,
         "preferred_element_type": preferred_element_type,
     }
     grad_lhs = dot_general_transpose_lhs(q_g, lhs, q_rhs, **options)
-    grad_lhs = dequantize(grad_lhs, preferred_element_type, _as_float(rhs_scale) * g_scale)
+    grad_lhs = dequantize(grad_lhs, preferred_element_type, rhs_scale * new_scale)
     grad_rhs = dot_general_transpose_rhs(q_g, q_lhs, rhs, **options)
-    grad_rhs = dequantize(grad_rhs, preferred_element_type, _as_float(lhs_scale) * g_scale)
+    grad_rhs = dequantize(grad_rhs, preferred_element_type, lhs_scale * new_scale)
     # Zeros, not None: a cotangent has to arrive at `in_q`, or its backward pass would not run.
     none = jnp.zeros_like(lhs_scale), jnp.zeros_like(rhs_scale)
     return grad_lhs, None, none[0], grad_rhs, None, none[1], new_scale, new_history
@@ -342,20 +298,12 @@ quantized_dot.defvjp(quantized_dot_fwd, quantized_dot_bwd)
 
 
 def fp8_scaled_dot_general(
-    lhs: Any,
-    rhs: Any,
-    dimension_numbers: Dims,
-    precision: Any = None,
-    preferred_element_type: DType = None,
-    *,
-    lhs_scale: Any = None,
-    rhs_scale: Any = None,
-    grad_scale: Any = None,
-    lhs_amax_history: Any = None,
-    rhs_amax_history: Any = None,
-    grad_amax_history: Any = None,
+    lhs: Any, rhs: Any, dimension_numbers: Dims, precision: Any = None,
+    preferred_element_type: DType = None, *,
+    lhs_scale: Any = None, rhs_scale: Any = None, grad_scale: Any = None,
+    lhs_amax_history: Any = None, rhs_amax_history: Any = None, grad_amax_history: Any = None,
     quantize_compute_type: DType = jnp.float32,
-) -> Any:
+) -> Any:  # fmt: skip
     """dot_general of operands in float8_e4m3fn, scaled before and after."""
     if precision is not None:
         warnings.warn(

@@ -338,7 +338,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 self.setup()
                 if self._compact_name_scope_methods:
                     self._add_name_scopes()
-            elif state.setup_called is SetupState.NEW:
+            elif state.setup_called is SetupState.NEW and type(self).setup is not Module.setup:
                 self._validate_setup()
         finally:
             state.in_setup = False

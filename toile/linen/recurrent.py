@@ -12,37 +12,65 @@ from toile import numpy as jnp
 from toile import random, tree
 from toile.core.frozen_dict import FrozenDict
 from toile.linen import transforms
+from toile.linen.methods import compact, nowrap
 from toile.linen.module import Module
 from toile.linen.recurrent_cells import (
     Array,
     Carry,
+    Conv,
     ConvLSTMCell,
+    Dense,
     DenseParams,
+    Dtype,
     GRUCell,
+    Initializer,
     LSTMCell,
     MGUCell,
     OptimizedLSTMCell,
+    PrecisionLike,
+    PRNGKey,
     RNNCellBase,
     SimpleCell,
+    default_kernel_init,
+    initializers,
+    promote_dtype,
+    sigmoid,
+    tanh,
 )
 
 __all__ = [
     "A",
+    "Array",
     "Bidirectional",
     "Carry",
     "CarryHistory",
+    "Conv",
     "ConvLSTMCell",
+    "Dense",
     "DenseParams",
+    "Dtype",
+    "FrozenDict",
     "GRUCell",
+    "Initializer",
     "LSTMCell",
     "MGUCell",
+    "Module",
     "OptimizedLSTMCell",
     "Output",
+    "PRNGKey",
+    "PrecisionLike",
     "RNN",
     "RNNBase",
     "RNNCellBase",
     "SimpleCell",
+    "compact",
+    "default_kernel_init",
     "flip_sequences",
+    "initializers",
+    "nowrap",
+    "promote_dtype",
+    "sigmoid",
+    "tanh",
 ]
 
 A = TypeVar("A")

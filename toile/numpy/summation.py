@@ -171,7 +171,7 @@ def _by_own_product(dot, arrays, simple, precision, preferred):
     """By a caller's dot_general, which may treat its operands differently: their order is part of
     what it can rely on. The second comes first unless the result is in order as it is."""
     (x, y), (numbers, perm) = arrays, simple
-    options = {"precision": precision, "preferred_element_type": preferred or x.dtype}
+    options = {"precision": precision, "preferred_element_type": preferred}
     if perm is None:
         return dot(x, y, numbers, **options)
     (cx, cy), (bx, by) = numbers
@@ -201,7 +201,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
         simple = _simple(subscripts, shapes)
         if simple is not None:
             numbers, perm = simple
-            if _dot_general is not None:
+            if _dot_general is not None:  # which is always told the dtype of the result
+                preferred = arrays[0].dtype if preferred is None else preferred
                 return _by_own_product(_dot_general, arrays, simple, precision, preferred)
             x = lax.dot_general(*arrays, numbers, precision=precision,
                                 preferred_element_type=preferred)
@@ -213,6 +214,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     sizes = _sizes(terms, shapes, subscripts)
     options = {"dot": _dot_general or lax.dot_general, "precision": precision,
                "preferred": preferred}
+    if _dot_general is not None and preferred is None:
+        options["preferred"] = arrays[0].dtype
     work = list(zip(arrays, terms))
     for places in order:
         picked = [work[i] for i in places]

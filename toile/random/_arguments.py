@@ -213,11 +213,11 @@ def is_concrete(key):
     return concrete_words(key) is not None
 
 
-def _on_concrete_singles(kernel, otherwise):
-    """`kernel(np, data)` for a concrete float32 array in NumPy's memory, else `otherwise(x)`."""
+def _on_concrete(dtype, kernel, otherwise):
+    """`kernel(np, data)` for a concrete array of `dtype` in NumPy's memory, else `otherwise(x)`."""
 
     def apply(x):
-        if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == np.float32 \
+        if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == dtype \
                 and type(x._data) is np.ndarray:
             token = ignore_errors()
             try:
@@ -232,9 +232,11 @@ def _on_concrete_singles(kernel, otherwise):
 # The natural logarithm as samplers need it: float32 in the steps of XLA's. NumPy's differs in the
 # last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path: compiled
 # programs have a logarithm of their own. The exponential function of float32 is rounded once,
-# because NumPy's is off by up to three units in the last place on some processors.
-log = _on_concrete_singles(special.log, lax.log)
-exp = _on_concrete_singles(special.exp, lax.exp)
+# because NumPy's is off by up to three units in the last place on some processors. The bounds of
+# a truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
+log = _on_concrete(np.float32, special.log, lax.log)
+exp = _on_concrete(np.float32, special.exp, lax.exp)
+erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)
 
 # XLA's float32 1/sqrt(x) on x86-64 refines the processor's estimate by Newton's method.
 _NEWTON = platform.machine().lower() in ("x86_64", "amd64")

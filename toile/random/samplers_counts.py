@@ -14,7 +14,6 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import unit
 
-
 ROUNDS = 2**31 - 1  # more than any sample takes
 
 

@@ -80,7 +80,7 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     lower, upper = convert(lower, dtype), convert(upper, dtype)
     # XLA divides arrays by a scalar through its reciprocal; the last bit of the bounds matters,
     # since u is a small difference where the result is near zero.
-    low, high = (lax.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
+    low, high = (args.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
     u = uniform_between(key, shape, dtype, low, high)
     # Rounding may reach the bounds, which are outside the open interval.
     least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
@@ -94,7 +94,7 @@ def _truncation(lower, upper, dtype):
     root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
     with np.errstate(all="ignore"):
         lower, upper = np.array(lower, dtype), np.array(upper, dtype)
-        low, high = (special.erf(np, np.asarray(x / root)) for x in (lower, upper))
+        low, high = (special.erf_by_element(np, np.asarray(x / root)) for x in (lower, upper))
         return low, high, np.nextafter(lower, infinity), np.nextafter(upper, -infinity)
 
 

@@ -22,6 +22,7 @@ from toile.core.filters import (
 )
 from toile.core.frozen_dict import freeze
 from toile.core.scope import Scope
+from toile.core.tracers import is_inside
 from toile.engine import trees
 from toile.engine.source import here
 
@@ -76,6 +77,18 @@ def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tu
     return [s for s in wanted if s in tops], ways
 
 
+def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict[Any, int]:
+    """Counters of random draws by their path in the tree of counters."""
+    found: dict[Any, int] = {}
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            found[(*path, key, None)] = 0  # a child, which may have no stream
+            found.update(flat_counts(value, (*path, key)))
+        else:
+            found[(*path, key)] = value
+    return found
+
+
 class Packed:
     """Scopes on their way through a transformation."""
 
@@ -94,6 +107,10 @@ class Packed:
         self.variables = _transposed([self._collections(s, in_filters) for s in self.outer])
         self.rngs = _transposed([_grouped(s.rngs, rng_filters)[0] for s in self.outer])
         self.entered = False
+        # Inside a raw transformation nothing may change: what was drawn before, to tell at the end.
+        self.before = [
+            (s, flat_counts(s.rng_counters)) for s in self.outer if is_inside(s.trace_level)
+        ]
 
     def _collections(self, scope: Scope, filters: Sequence[Filter]) -> list[dict[str, Any]]:
         """The variables of a scope by filter; what cannot come out again is frozen."""
@@ -174,6 +191,9 @@ class Packed:
 
     def publish(self, groups: Any) -> None:
         """Outside: write what came out to the original scopes."""
+        for scope, counts in self.before:
+            if flat_counts(scope.rng_counters) != counts:
+                scope._check_writable(f"draws keys inside {self.name}")
         for scope, out in zip(self.outer, _transposed(groups), strict=False):
             for group in out:
                 for col, variables in group.items():

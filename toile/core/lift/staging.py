@@ -14,7 +14,7 @@ from typing import Any
 from toile import api
 from toile.api.checkpoint import checkpoint as engine_checkpoint
 from toile.core.filters import CollectionFilter, DenyList, Filter, PRNGSequenceFilter
-from toile.core.lift.packing import Packed, lifted
+from toile.core.lift.packing import Packed, flat_counts, lifted
 from toile.core.rng import LazyRng
 from toile.engine import trees
 from toile.engine.source import here
@@ -61,9 +61,6 @@ def checkpoint(
 remat = checkpoint
 
 
-# Counters of random draws, flat: ((path in the tree of counters, count), …).
-
-
 @register_static
 class Draws(tuple[Any, ...]):
     """How far each counter went, for each scope, as part of a structure."""
@@ -71,20 +68,9 @@ class Draws(tuple[Any, ...]):
     __slots__ = ()
 
 
-def _flat_counts(counters: dict[Any, Any], path: tuple[Any, ...] = ()) -> dict[Any, int]:
-    found: dict[Any, int] = {}
-    for key, value in counters.items():
-        if isinstance(value, dict):
-            found[(*path, key, None)] = 0  # a child, which may have no stream
-            found.update(_flat_counts(value, (*path, key)))
-        else:
-            found[(*path, key)] = value
-    return found
-
-
 def _drawn(before: dict[Any, int], counters: dict[Any, Any]) -> tuple[Any, ...]:
     """What was drawn since `before`; places that are new are among it, also without a draw."""
-    after = _flat_counts(counters)
+    after = flat_counts(counters)
     return tuple(
         (path, n - before.get(path, 0))
         for path, n in after.items()
@@ -147,7 +133,7 @@ def jit(
     @functools.wraps(fn)
     def pure(fingerprint: Any, variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
         packed = calls.stack[-1]
-        before = [_flat_counts(s.rng_counters) for s in packed.outer]
+        before = [flat_counts(s.rng_counters) for s in packed.outer]
         scope = packed.scopes(variables, rngs)
         y = fn(scope, fingerprint[1], *args, **kwargs)
         pairs = zip(before, packed.outer, strict=True)

@@ -40,7 +40,8 @@ def vjp(
     ...     def __call__(self, x):
     ...         y, pull_back = nn.vjp(lambda m, x: m(x), Scaled(), x)
     ...         return pull_back(jnp.ones_like(y))
-    >>> Slopes().init_with_output(toile.random.key(0), jnp.array([2.0, 3.0]))[0]
+    >>> x = jnp.array([2.0, 3.0])
+    >>> Slopes().apply(Slopes().init(toile.random.key(0), x), x)
     ({'params': {'scale': Array(5., dtype=float32)}}, Array([1., 1.], dtype=float32))
     """
     refuse_reduce_axes(reduce_axes, "vjp")

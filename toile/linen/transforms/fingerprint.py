@@ -9,18 +9,29 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from toile.core.filters import DenyList
 from toile.engine.source import describe, here
-from toile.linen.module import Module
+from toile.linen.module import Module, SetupState
 from toile.linen.transforms.crossing import Crossing
 
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
 
+# What is a value and nothing else: by far the most of what fields hold.
+_ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType, SetupState}
 _STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
 _SCOPE = ("mutable", "flags", "rng_counters", "reservations")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
 
 
 def fingerprint(module: Module) -> tuple[Item, ...]:
@@ -29,12 +40,12 @@ def fingerprint(module: Module) -> tuple[Item, ...]:
 
 
 def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
-    if isinstance(obj, str | bytes):
+    if obj.__class__ in _ATOMS:
         yield path, obj
-    elif hasattr(obj, "__fn_or_cls__"):
-        yield from _items(obj.__fn_or_cls__, path, seen)
     elif isinstance(obj, Module):
         yield from _module_items(obj, path, seen)
+    elif hasattr(obj, "__fn_or_cls__"):
+        yield from _items(obj.__fn_or_cls__, path, seen)
     elif isinstance(obj, DenyList):
         yield path, DenyList
         yield from _items(obj.deny, (*path, "deny"), seen)
@@ -71,8 +82,12 @@ def _module_items(module: Module, path: Path, seen: dict[int, int]) -> Iterator[
         return
     seen[module._id] = len(seen)
     for f in dataclasses.fields(module):  # type: ignore[arg-type]
-        if f.name not in ("parent", "name") and hasattr(module, f.name):
-            yield from _items(getattr(module, f.name), (*path, f.name), seen)
+        if f.name in ("parent", "name"):
+            continue
+        # Not through getattr, which would run `setup` for what is set there.
+        value = module.__dict__.get(f.name, getattr(type(module), f.name, _ABSENT))
+        if value is not _ABSENT:
+            yield from _items(value, (*path, f.name), seen)
     for name in _STATE:
         yield from _items(getattr(module._state, name), (*path, "_state", name), seen)
     if module.scope is not None:
@@ -126,14 +141,6 @@ class ModuleKey:
                 where = ".".join(path) if path else "class"
                 found.append(f"{label}.{where}: {_shown(a)} -> {_shown(b)}")
         return found or [f"{label}: its fields are used in another order"]
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-
-_ABSENT = _Absent()
 
 
 def _by_path(items: tuple[Item, ...]) -> dict[Path, Any]:

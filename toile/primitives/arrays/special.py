@@ -2,12 +2,13 @@
 
 Two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU compiler step by
 step, fused multiply-adds included, because random samplers pass through them and must agree with
-it to the bit; float64 uses the formulas of recent releases without fusing. The rest calls scipy.special
-(cupyx on a GPU) in float64 and rounds once, with domain edges set to what a user of JAX sees.
-Narrow types are computed in float32 or float64 and rounded to the input type.
+it to the bit; float64 uses the formulas of recent releases and fuses the last steps. The rest calls
+scipy.special (cupyx on a GPU) in float64 and rounds once, with domain edges set to what a user of
+JAX sees. Narrow types are computed in float32 or float64 and rounded to the input type.
 """
 
 import importlib
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -108,6 +109,16 @@ def exp(xp: ModuleType, x: Array) -> Array:
 def erf(xp: ModuleType, x: Array) -> Array:
     """The error function."""
     return _stepwise(xp, x, _erf)
+
+
+_libm_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf_by_element(xp: ModuleType, x: Array) -> Array:
+    """The error function; float64 from the C library, as XLA's, at a call per element."""
+    if xp is not np or x.dtype != np.float64:
+        return erf(xp, x)
+    return np.asarray(_libm_erf(x), np.float64)
 
 
 def _stepwise(xp: ModuleType, x: Array, steps: Callable[[ModuleType, Array], Array]) -> Array:

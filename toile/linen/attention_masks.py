@@ -1,0 +1,73 @@
+"""Masks of attention: which position may see which.
+
+A mask is (*batch, heads or 1, queries, keys); where it is false or zero, a query does not see a
+key.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from toile import numpy as jnp
+from toile.engine.source import here
+from toile.linen.weights import Array, Dtype
+
+__all__ = ["combine_masks", "make_attention_mask", "make_causal_mask"]
+
+
+def make_attention_mask(
+    query_input: Array,
+    key_input: Array,
+    pairwise_fn: Callable[..., Any] = jnp.multiply,
+    extra_batch_dims: int = 0,
+    dtype: Dtype = jnp.float32,
+) -> Array:
+    """`pairwise_fn` of every query with every key, an axis for heads before: (*batch, 1, q, k).
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> valid = jnp.array([[1, 1, 0]])
+    >>> nn.make_attention_mask(valid, valid, dtype=int)[0, 0]
+    Array([[1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 0]], dtype=int32)
+    """
+    mask = pairwise_fn(
+        jnp.expand_dims(query_input, axis=-1), jnp.expand_dims(key_input, axis=-2)
+    )
+    mask = jnp.expand_dims(mask, axis=-3)
+    mask = jnp.expand_dims(mask, axis=tuple(range(extra_batch_dims)))
+    return mask.astype(dtype)
+
+
+def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
+    """The mask under which no position of `x` (*batch, length) sees a later one.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]
+    Array([[ True, False, False],
+           [ True,  True, False],
+           [ True,  True,  True]], dtype=bool)
+    """
+    positions = jnp.broadcast_to(jnp.arange(x.shape[-1], dtype=jnp.int32), x.shape)
+    return make_attention_mask(
+        positions, positions, jnp.greater_equal, extra_batch_dims=extra_batch_dims, dtype=dtype
+    )
+
+
+def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | None:
+    """Logical and of all masks that are given; None if none is.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> nn.combine_masks(jnp.array([1, 1, 0]), None, jnp.array([0, 1, 1]))
+    Array([0., 1., 0.], dtype=float32)
+    """
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    if any(mask.ndim != given[0].ndim for mask in given):
+        raise AssertionError(
+            f"combine_masks: masks must have same rank: {tuple(m.ndim for m in given)}{here()}"
+        )
+    combined, *others = given
+    for mask in others:
+        combined = jnp.logical_and(combined, mask)
+    return combined.astype(dtype)
