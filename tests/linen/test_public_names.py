@@ -48,6 +48,12 @@ ABSENT = {
         for name in ("TransformContext", "CountsHolder", "set_from_dict")
     },
     "core.axes_scan.build_shaped_array": MACHINERY,
+    **{
+        f"linen.fp8_ops.{name}": "a dtype whose cotangents are joined by maximum (docs/compat.md)"
+        for name in (
+            "fm32", "fp32_max_grad", "Fp8MetaTyRules", "fp8_meta_dtype", "fp8_meta_dtype_wrapper",
+        )
+    },
 }  # fmt: skip
 
 

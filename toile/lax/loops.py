@@ -52,7 +52,7 @@ def scan(
 
     >>> import toile.lax as lax, toile.numpy as jnp
     >>> lax.scan(lambda c, x: (c + x, c), 0, jnp.arange(3))
-    (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32))
+    (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32, weak_type=True))
     """
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)} (pass the "

@@ -28,7 +28,8 @@ def compact(fun: F) -> F:
     >>> class MLP(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
-    ...         return nn.Dense(2)(nn.relu(nn.Dense(8)(x)))
+    ...         x = nn.relu(nn.Dense(8)(x))
+    ...         return nn.Dense(2)(x)
     >>> variables = MLP().init(toile.random.key(0), jnp.ones((1, 4)))
     >>> toile.tree.map(jnp.shape, variables)["params"]["Dense_0"]
     {'bias': (8,), 'kernel': (4, 8)}

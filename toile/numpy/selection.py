@@ -284,7 +284,7 @@ def _fill_values(fill_value, rank):
 def nonzero(a, *, size=None, fill_value=None):
     """Indices of the elements that are not zero, one array per axis.
 
-    >>> nonzero(array([0, 7, 0, 2]))[0]
+    >>> nonzero(jnp.array([0, 7, 0, 2]))[0]
     Array([1, 3], dtype=int32)
     """
     a = one("nonzero", a)

@@ -186,7 +186,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
            preferred_element_type=None, _dot_general=None, out_sharding=None):
     """Sum of products of operands whose axes are named by letters.
 
-    >>> einsum("ij,jk->ik", a, b)        # a matrix product
+    >>> einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape  # a matrix product
+    (2, 4)
     """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.einsum is not supported." + here())

@@ -121,15 +121,15 @@ def scan(
             check_constancy_invariants=check_constancy_invariants,
         )
         shared, carried, *scanned = packed.variables
-        shared, (carried, c), (ys, scanned) = run(
+        shared, (carried, c), (ys, stacked) = run(
             shared,
             (carried, init),
             with_axes(meta.remove_axis, scanned, var_in, metadata_params),
             split_streams(packed.rngs, splits, n),
             args,
         )
-        scanned = with_axes(meta.add_axis, scanned, var_out, metadata_params)
-        return (c, ys), (shared, carried, *scanned)
+        stacked = with_axes(meta.add_axis, stacked, var_out, metadata_params)
+        return (c, ys), (shared, carried, *stacked)
 
     return lifted(
         inner,

@@ -64,7 +64,8 @@ def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tu
     wanted = dict.fromkeys(scopes)
     ways = []
     for leaf in scopes:
-        top, way = leaf, ()
+        top = leaf
+        way: tuple[str, ...] = ()
         path: list[str] = [leaf.name]  # type: ignore[list-item]
         scope = leaf.parent
         while scope is not None:

@@ -81,7 +81,7 @@ def _module_items(module: Module, path: Path, seen: dict[int, int]) -> Iterator[
         yield path, seen[module._id]
         return
     seen[module._id] = len(seen)
-    for f in dataclasses.fields(module):  # type: ignore[arg-type]
+    for f in dataclasses.fields(module):
         if f.name in ("parent", "name"):
             continue
         # Not through getattr, which would run `setup` for what is set there.

@@ -1,0 +1,32 @@
+"""Packages written for JAX and Flax, running on toile; weights of other frameworks.
+
+`from toile.interop import optax`, or `load("optax")`, gives the installed Optax with toile in the
+place of jax: its own source is imported a second time, under the name `toile.interop.optax`, and
+what it imports from `jax` and `flax` comes from `toile.interop.faces`. `sys.modules["jax"]` is never
+looked at or written: the real jax may be in the same process, or not be installed at all.
+
+>>> from toile.interop import optax
+>>> tx = optax.sgd(0.1)
+>>> params = {"w": toile.numpy.ones(2)}
+>>> updates, _ = tx.update({"w": toile.numpy.ones(2)}, tx.init(params))
+>>> optax.apply_updates(params, updates)
+{'w': Array([0.9, 0.9], dtype=float32)}
+"""
+
+from typing import Any
+
+from toile.interop import redirect
+from toile.interop.redirect import load
+
+__all__ = ["load"]
+
+redirect.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return redirect.attribute(name)
+    except ModuleNotFoundError as error:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r} ({error})") from error

@@ -1,0 +1,11 @@
+"""toile as `flax`: what redirected code imports under that name."""
+
+from toile.configurations import config
+from toile.interop.faces import falls_back
+
+__all__ = ["config"]
+
+# The release of Flax whose names and results toile has.
+__version__ = "0.12.8"
+
+__getattr__ = falls_back(__name__, "toile")

@@ -1,0 +1,68 @@
+"""Which packages are redirected: those that import jax or flax.
+
+The ones toile is tested with are listed. Any other is redirected when its distribution requires jax
+or flax, or when it was asked for by name with `load`; the rest (NumPy, absl, toolz ...) is shared
+with the process, as it knows nothing of jax.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import re
+import sys
+
+# The name that is imported -> the name that is installed.
+KNOWN = {
+    "chex": "chex",
+    "dm_pix": "dm-pix",
+    "equinox": "equinox",
+    "haiku": "dm-haiku",
+    "jaxtyping": "jaxtyping",
+    "jmp": "jmp",
+    "jraph": "jraph",
+    "optax": "optax",
+}
+_REQUIRES = re.compile(r"(jax|jaxlib|flax)\b(?![-.])")
+_asked: set[str] = set()
+
+
+def register(root: str) -> None:
+    """Redirect `root` from now on."""
+    if root == "toile" or root in sys.stdlib_module_names:
+        raise ValueError(f"interop: needed a package that imports jax or flax, got {root!r}")
+    _asked.add(root)
+
+
+def is_redirected(root: str) -> bool:
+    """Whether redirected code gets a copy of its own of the package `root`."""
+    return root in KNOWN or root in _asked or _needs_jax(root)
+
+
+@functools.cache
+def _needs_jax(root: str) -> bool:
+    """Whether the distribution named like the package requires jax or flax, extras aside."""
+    if root in sys.stdlib_module_names or root in ("toile", "jaxlib"):
+        return False
+    try:
+        requirements = importlib.metadata.requires(root) or ()
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False
+    return any(_REQUIRES.match(line) and "extra ==" not in line for line in requirements)
+
+
+def missing(root: str) -> str:
+    """What to say when a package is not installed."""
+    installed_as = KNOWN.get(root, root)
+    hint = f"pip install {installed_as}"
+    if root == "optax":
+        hint += ", or pip install --no-deps optax absl-py to leave jax out"
+    return f"interop: needed the package {root}, which is not installed ({hint})"
+
+
+def unknown(root: str) -> str:
+    """What to say about a package that nothing tells to be one of JAX's."""
+    return (
+        f"toile.interop has no module {root!r}, and no installed package of that name requires jax "
+        f"(interop.load({root!r}) loads one that does all the same)"
+    )

@@ -1,0 +1,117 @@
+"""Import redirection: a second copy of a package, in which `jax` and `flax` mean toile.
+
+A finder serves the installed source of a package under `toile.interop.<package>`. Each of its
+modules is executed with a `__builtins__` of its own whose `__import__` maps `jax...`, `flax...` and
+the packages that are redirected to their places here. Functions inherit the builtins of the module
+that defines them, so imports inside functions are mapped as well. Nothing is rewritten: files, line
+numbers and the cached bytecode are those of the installed package.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+from toile.interop import packages
+from toile.interop.faces import resolve
+
+HERE = __name__.rpartition(".")[0]  # toile.interop
+FACES = ("jax", "flax", "importlib")  # roots that have a face
+
+
+def load(name: str) -> ModuleType:
+    """The installed package or module `name` (`"optax"`, `"optax.contrib"`), running on toile."""
+    root = name.partition(".")[0]
+    if root in FACES:
+        return resolve(name)
+    if PathFinder.find_spec(root) is None:
+        raise ModuleNotFoundError(packages.missing(root), name=root)
+    packages.register(root)
+    return importlib.import_module(f"{HERE}.{name}")
+
+
+def attribute(name: str) -> ModuleType:
+    """What `toile.interop.<name>` is: a redirected package, imported when first asked for."""
+    if not packages.is_redirected(name):
+        raise ModuleNotFoundError(packages.unknown(name), name=name)
+    return load(name)
+
+
+def import_(
+    name: str,
+    globals: Any = None,
+    locals: Any = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """`__import__` for redirected code."""
+    root, _, rest = name.partition(".")
+    if level == 0 and root in FACES:
+        module = resolve(name)
+        return module if fromlist else resolve(root)
+    if level == 0 and packages.is_redirected(root):
+        module = importlib.import_module(f"{HERE}.{name}")
+        if not fromlist:  # `import a.b` binds a
+            return sys.modules[f"{HERE}.{root}"]
+        name = module.__name__
+    return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+
+BUILTINS = {**vars(builtins), "__import__": import_}
+
+
+class Loader(SourceFileLoader):
+    """Executes a source file with the builtins of redirected code."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = BUILTINS
+        super().exec_module(module)
+
+
+class Finder:
+    """Finds `toile.interop.<package>...` in the installed `<package>`."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> ModuleSpec | None:
+        if not name.startswith(HERE + "."):
+            return None
+        root, _, rest = name[len(HERE) + 1 :].partition(".")
+        if not packages.is_redirected(root) or PathFinder.find_spec(f"{HERE}.{root}", _own_path()):
+            return None  # a module of toile.interop itself
+        found = PathFinder.find_spec(name, path) if rest else PathFinder.find_spec(root)
+        if found is None and not rest:
+            raise ModuleNotFoundError(packages.missing(root), name=name)
+        if found is None or found.origin is None:  # absent, or a directory without __init__.py
+            return found
+        if type(found.loader) is not SourceFileLoader:
+            if found.submodule_search_locations is None and rest:
+                return found  # an extension module: it imports nothing by itself
+            raise ImportError(
+                f"interop: needed the Python source of {root}, got {found.origin!r} "
+                "(install the package unpacked, with its .py files)",
+                name=name,
+            )
+        return importlib.util.spec_from_file_location(
+            name,
+            found.origin,
+            loader=Loader(name, found.origin),
+            submodule_search_locations=found.submodule_search_locations,
+        )
+
+
+def _own_path() -> Any:
+    return sys.modules[HERE].__path__
+
+
+def install() -> None:
+    """Be asked first about modules, once: the path of a redirected package is a real one."""
+    if not any(isinstance(finder, type) and finder is Finder for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
