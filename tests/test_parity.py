@@ -1,10 +1,12 @@
 """toile against the real jax: value, dtype, weak type, grad, jvp and vmap of each case.
 
 Both libraries run the same text on the same arrays, in float32 and with x64 on. jax compiles each
-case once, with everything that is compared as its results; toile runs op by op.
+case once, with everything that is compared as its results; toile runs op by op. Most answers of
+jax are on file (`tests/golden`); `python -m tests.test_parity` records those that are new.
 """
 
 import functools
+import hashlib
 import inspect
 import types
 
@@ -18,7 +20,7 @@ import toile.nn
 import toile.numpy
 import toile.ops
 import toile.scipy
-from tests import parity_cases, parity_cases_more
+from tests import golden, parity_cases, parity_cases_more
 from tests.parity_programs import PROGRAMS
 from tests.quick_jax import OPTIONS as QUICK
 
@@ -141,27 +143,69 @@ def batched(ns, f, arrays):
     return found
 
 
-@functools.cache
-def oracle(label, x64):
-    """jax's answers."""
-    case = next(c for c in CASES if c.label == label)
+def live(case, x64):
+    """jax's answers, asked for now."""
     arrays = arguments(case, x64)
     run = lambda *xs: everything(LIBRARIES["jax"], case, xs)
     if "eager" in case.flags:
-        return run(*[jax.numpy.asarray(a) for a in arrays])
-    return jax.jit(run, compiler_options=QUICK)(*arrays)
+        found = run(*[jax.numpy.asarray(a) for a in arrays])
+    else:
+        found = jax.jit(run, compiler_options=QUICK)(*arrays)
+    return {what: flat(jax.numpy, tree) for what, tree in found.items()}
+
+
+def flat(xp, tree):
+    """The leaves of a result."""
+    arrays = [xp.asarray(x) for x in jax.tree.leaves(plain(tree))]
+    return [golden.Leaf(np.asarray(x), bool(x.weak_type)) for x in arrays]
+
+
+FILE = "parity.bin"
+
+
+def digest(case, x64):
+    """What identifies a case: its text, its arrays and flags."""
+    text = case.label if isinstance(case.call, functools.partial) else inspect.getsource(case.call)
+    text = "".join(text.split()) + case.flags
+    data = b"".join(DATA[n].tobytes() for n in case.names)
+    mark = hashlib.sha256(text.encode() + data).hexdigest()[:12]
+    return f"{case.label}-{'x64' if x64 else 'x32'}-{mark}"
+
+
+@functools.cache
+def recorded():
+    return golden.load(FILE)
+
+
+def oracle(case, x64):
+    """jax's answers: those on file, or live for a sample and for what is not on file."""
+    name = digest(case, x64)
+    known = None if golden.is_sampled(name) else recorded().get(name)
+    return known or live(case, x64)
+
+
+def record():
+    """Ask jax about the cases that are new or changed: `python -m tests.test_parity`."""
+    answers = {}
+    for case in CASES:
+        for x64 in (False, True):
+            name = digest(case, x64)
+            if name not in recorded():
+                print("asking jax:", name, flush=True)
+            with jax.enable_x64(x64):
+                answers[name] = recorded().get(name) or live(case, x64)
+    golden.save(FILE, answers)
 
 
 def same(got, want, rtol, what):
     """Structure, dtype, weak type, shape and value."""
-    got, want = jax.tree.leaves(plain(got)), jax.tree.leaves(plain(want))
+    got = flat(toile.numpy, got)
     assert len(got) == len(want), f"{what}: {len(got)} results, needed {len(want)}"
     for g, w in zip(got, want):
-        g, w = toile.numpy.asarray(g), jax.numpy.asarray(w)
         assert g.dtype == w.dtype, f"{what}: dtype {g.dtype}, needed {w.dtype}"
         assert g.shape == w.shape, f"{what}: shape {g.shape}, needed {w.shape}"
-        assert bool(g.weak_type) == bool(w.weak_type), f"{what}: weak_type {g.weak_type}"
-        g, w = np.asarray(g), np.asarray(w)
+        assert g.weak_type == w.weak_type, f"{what}: weak_type {g.weak_type}"
+        g, w = g.value, w.value
         least = LEAST.get(g.dtype.name, 0.0)
         if g.dtype.name in ("bfloat16", "float16"):
             g, w = g.astype(np.float32), w.astype(np.float32)
@@ -183,7 +227,7 @@ def test_parity(case, x64):
     if case.label == "jnp.tri(3)" and x64 and jax.__version_info__ < (0, 11):
         pytest.skip("float32 even with x64 before 0.11")
     with toile.enable_x64(x64), jax.enable_x64(x64):
-        want = oracle(case.label, x64)
+        want = oracle(case, x64)
         arrays = [toile.numpy.asarray(a) for a in arguments(case, x64)]
         got = everything(LIBRARIES["toile"], case, arrays)
         rtol = 1e-9 if x64 and "single" not in case.flags else 2e-5
@@ -197,3 +241,7 @@ def test_enough_cases():
     labels = [c.label for c in CASES]
     assert len(set(labels)) == len(labels), {x for x in labels if labels.count(x) > 1}
     assert len(labels) >= 400
+
+
+if __name__ == "__main__":
+    record()

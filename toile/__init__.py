@@ -102,11 +102,11 @@ _install(Array, _Tracer)
 _absent.install()
 
 _LAZY = (
-    *("ad_checkpoint", "configurations", "core", "cursor", "custom_batching"),
-    *("custom_derivatives", "debug", "distributed", "dlpack", "dtypes", "errors", "experimental"),
-    *("flatten_util", "ids", "image", "linen", "monitoring", "nn", "ops", "parallel", "profiler"),
-    *("random", "ref", "scipy", "sharding", "stages", "struct", "test_util", "traceback_util"),
-    *("traverse_util", "typing", "version"),
+    *("ad_checkpoint", "configurations", "core", "cursor", "custom_batching", "custom_derivatives"),
+    *("debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "ids"),
+    *("image", "io", "linen", "monitoring", "nn", "ops", "parallel", "profiler", "random", "ref"),
+    *("scipy", "serialization", "sharding", "stages", "struct", "test_util", "traceback_util"),
+    *("training", "traverse_util", "typing", "version"),
 )
 _FROM = {
     "sharding": (

@@ -21,7 +21,7 @@ from tests.quick_jax import OPTIONS
 FILE = pathlib.Path(__file__).parent.parent / "golden" / "lifted.npz"
 TABLES = (
     "tests.core.test_lift", "tests.linen.test_transforms", "tests.linen.test_transforms_functions",
-    "tests.linen.test_transforms_sharing",
+    "tests.linen.test_transforms_sharing", "tests.linen.test_transforms_corners",
 )  # fmt: skip
 
 

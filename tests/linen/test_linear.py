@@ -80,7 +80,8 @@ def test_errors(build, shape, kind, text):
     """The exception is flax's, the message says what is needed and where."""
     with pytest.raises(kind, match=f"(?s){text}") as caught:
         build().init(KEY, jnp.ones(shape))
-    if kind is not IndexError or "needed" in text:
+    # What Flax's tests compare to the letter has no place in it.
+    if (kind is not IndexError or "needed" in text) and "must be passed" not in text:
         assert "test_linear.py" in str(caught.value)
 
 

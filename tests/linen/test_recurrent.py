@@ -182,7 +182,7 @@ def test_orthogonal_of_bfloat16_raises_as_in_jax():
     for lib in (oracle.flax_library(), oracle.toile_library()):
         module = linen.recurrent if lib.name == "jax" else recurrent
         cell = module.GRUCell(3, param_dtype=lib.jnp.bfloat16)
-        with pytest.raises(NotImplementedError):
+        with pytest.raises((NotImplementedError, TypeError)):  # as the version of jax has it
             cell.init(lib.random.key(0), lib.jnp.zeros((2, 3)), lib.jnp.zeros((2, 3)))
 
 

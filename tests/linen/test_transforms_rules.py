@@ -61,6 +61,28 @@ def test_fields_of_a_transformed_class():
     assert layer.clone(features=2).features == 2
 
 
+def test_subclass_of_a_transformed_class():
+    """It may have more fields than the class inside."""
+
+    class Base(nn.Module):
+        features: int
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(self.features, name="base")(x)
+
+    class Longer(nn.remat(Base)):
+        more: int = 2
+
+        @nn.compact
+        def __call__(self, x):
+            x = super().__call__(x)
+            return nn.Dense(self.more, name="longer")(x)
+
+    variables = Longer(4).init(random.key(0), X)
+    assert toile.tree.map(jnp.shape, variables)["params"]["longer"]["kernel"] == (4, 2)
+
+
 # ---- targets
 
 
@@ -444,6 +466,16 @@ def test_jit_says_which_field_of_a_submodule_changed():
     for features in (3, 4):
         Jitted((nn.Dense(2), nn.Dense(features))).init(random.key(0), X)
     assert Jitted.__call__.why() == ["first call", "JitOuter.layers.1.features: 3 -> 4"]
+
+
+def test_plain_jit_says_which_field_of_a_static_module_changed():
+    @functools.partial(toile.jit, static_argnums=0)
+    def run(model, x):
+        return model.init(random.key(0), x)
+
+    for features in (3, 4):
+        run(nn.Sequential((nn.Dense(2), nn.Dense(features))), X)
+    assert run.why() == ["first call", "Sequential.layers.1.features: 3 -> 4"]
 
 
 def test_jit_tells_types_apart():

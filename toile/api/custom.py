@@ -27,6 +27,10 @@ from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
 
 
+_SCALARS = (bool, int, float, complex)
+_MOVING = object()  # in the place of a residual that is an array
+
+
 def _leaf(x: Any) -> Any:
     return x if isinstance(x, Array) else as_array(x)
 
@@ -326,12 +330,17 @@ class custom_vjp(_Custom):
                 )
             out_tree[0] = found
             residuals, trees["residuals"] = flatten(pair[1])
-            return [_leaf(o) for o in outs], [_leaf(r) for r in residuals]
+            # Python scalars stay what they are, so that the backward rule can branch on them.
+            trees["leaves"] = [r if type(r) in _SCALARS else _MOVING for r in residuals]
+            moving = [_leaf(r) for r in residuals if type(r) not in _SCALARS]
+            return [_leaf(o) for o in outs], moving
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             given = [_to_symbolic(c) for c in cts] if self.symbolic_zeros else cts
             ct = unflatten(out_tree[0], given)
-            found = self.bwd(*fixed, unflatten(trees["residuals"], residuals), ct)  # type: ignore
+            rest = iter(residuals)
+            kept = [next(rest) if x is _MOVING else x for x in trees["leaves"]]
+            found = self.bwd(*fixed, unflatten(trees["residuals"], kept), ct)  # type: ignore
             return self._checked(found, tree, avals)
 
         call = CustomVJP(flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros)

@@ -14,7 +14,7 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.program import ClosedProgram, evaluate, trace_program
 from toile.engine.source import describe, here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Tracer, current, state
+from toile.engine.tracing import Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.staging.flattening import FlatFunction, name_of
 from toile.staging.jit import JitFunction
@@ -166,11 +166,29 @@ def _out_avals(flat: Callable[..., Any], avals: Sequence[Aval]) -> list[Aval]:
     return trace_program(flat, avals)[0].out_avals
 
 
+class _EvaluatingTrace(Trace):
+    """Runs what is known at once, and leaves what depends on tracers to the trace around."""
+
+    __slots__ = ()
+
+    def process(self, op: Any, args: Sequence[Any]) -> Any:
+        state.trace = self.parent if any(isinstance(a, Tracer) for a in args) else None
+        try:
+            return op(*args)
+        finally:
+            state.trace = self
+
+    process_custom_jvp = process_custom_vjp = process
+
+
 class ensure_compile_time_eval:
-    """Inside this context operations run at once, even in a function that is being traced."""
+    """Inside this context operations on known values run at once, also while a function is traced.
+
+    Operations on values that are traced are staged as they would be without it."""
 
     def __enter__(self) -> None:
-        self._context = current(None)
+        trace = state.trace
+        self._context = current(None if trace is None else _EvaluatingTrace(trace))
         self._context.__enter__()
 
     def __exit__(self, *error: Any) -> None:

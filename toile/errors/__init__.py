@@ -54,6 +54,7 @@ from toile.errors.scope import (
 )
 from toile.errors.storage import (
     AlreadyExistsError,
+    CorruptedCheckpointError,
     CursorFindError,
     InvalidCheckpointError,
     MPACheckpointingRequiredError,
@@ -73,6 +74,7 @@ __all__ = [
     "CallShareScopeOnUnboundModuleError",
     "CallUnbindOnUnboundModuleError",
     "ConcretizationTypeError",
+    "CorruptedCheckpointError",
     "CursorFindError",
     "DescriptorAttributeError",
     "FlaxError",

@@ -36,6 +36,40 @@ class InvalidCheckpointError(FlaxError):
         )
 
 
+class CorruptedCheckpointError(FlaxError, ValueError):
+    """A checkpoint file is truncated or holds something else.
+
+    Broken::
+
+        import os, tempfile
+        from toile.training import checkpoints
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step=1)
+            os.truncate(path, 20)
+            checkpoints.restore_checkpoint(path, None)
+
+    Repaired::
+
+        import os, tempfile, warnings
+        from toile.training import checkpoints
+
+        with tempfile.TemporaryDirectory() as folder:
+            for step in (1, 2):
+                path = checkpoints.save_checkpoint(folder, {"w": jnp.ones(3)}, step, keep=2)
+            os.truncate(path, 20)
+            with warnings.catch_warnings(action="ignore"):  # it names the file that was skipped
+                checkpoints.restore_checkpoint(folder, None)
+    """
+
+    def __init__(self, path: Any, reason: Any) -> None:
+        super().__init__(
+            f'The checkpoint "{path}" cannot be read: {reason}.',
+            "restore from the directory, which finds the newest checkpoint that can be read, or"
+            " name an earlier step",
+        )
+
+
 class MPACheckpointingRequiredError(FlaxError):
     """An array spread over processes was saved without the manager that gathers its parts.
 

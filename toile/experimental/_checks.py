@@ -9,12 +9,16 @@ from toile.engine.arrays import as_array
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.trees import unflatten
-from toile.errors import JaxRuntimeError
+from toile.errors import JaxRuntimeError as _RuntimeError
 from toile.primitives.families import bdim_at
 
 
 class JaxException(Exception):
     """The root of what checks report."""
+
+
+class JaxRuntimeError(_RuntimeError, ValueError):
+    """A check that failed; a ValueError too, which is what code that handles checks expects."""
 
 
 class FailedCheckError(JaxException):

@@ -20,12 +20,12 @@ from toile.engine.avals import aval_of
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trees import flatten, register, unflatten
-from toile.errors import JaxRuntimeError
 from toile.experimental._checks import (
     Check,
     DivisionByZeroError,
     FailedCheckError,
     JaxException,
+    JaxRuntimeError,
     NaNError,
     OOBError,
     Resumed,

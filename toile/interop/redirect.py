@@ -10,6 +10,7 @@ numbers and the cached bytecode are those of the installed package.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -22,7 +23,7 @@ from toile.interop import packages
 from toile.interop.faces import resolve
 
 HERE = __name__.rpartition(".")[0]  # toile.interop
-FACES = ("jax", "flax", "importlib")  # roots that have a face
+FACES = ("jax", "flax", "importlib", "unittest")  # roots that have a face
 
 
 def load(name: str) -> ModuleType:
@@ -54,6 +55,10 @@ def import_(
     root, _, rest = name.partition(".")
     if level == 0 and root in FACES:
         module = resolve(name)
+        for part in fromlist or ():  # `from jax import numpy` may mean a module not imported yet
+            if not hasattr(module, part) and part != "*":
+                with contextlib.suppress(ModuleNotFoundError):
+                    resolve(f"{name}.{part}")
         return module if fromlist else resolve(root)
     if level == 0 and packages.is_redirected(root):
         module = importlib.import_module(f"{HERE}.{name}")
@@ -61,6 +66,29 @@ def import_(
             return sys.modules[f"{HERE}.{root}"]
         name = module.__name__
     return builtins.__import__(name, globals, locals, fromlist or (), level)
+
+
+def private_name(name: str) -> str:
+    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is to be found."""
+    root = name.partition(".")[0]
+    if root in ("jax", "flax"):
+        return f"{HERE}.faces.{name}"
+    return f"{HERE}.{name}" if packages.is_redirected(root) else name
+
+
+def spec_of(name: str, package: str | None = None) -> ModuleSpec | None:
+    """`importlib.util.find_spec` for redirected code."""
+    root = name.partition(".")[0]
+    if root in ("jax", "flax"):
+        try:
+            return resolve(name).__spec__
+        except ModuleNotFoundError:
+            return None
+    if root and packages.is_redirected(root):
+        if PathFinder.find_spec(root) is None:
+            return None
+        return importlib.util.find_spec(f"{HERE}.{name}")
+    return importlib.util.find_spec(name, package)
 
 
 BUILTINS = {**vars(builtins), "__import__": import_}

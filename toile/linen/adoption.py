@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
+from toile.core.variables import Variable
 
 look_inside: dict[type, bool] = {}  # by type of value: whether there may be something
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an attribute can be kept as it is: nothing to freeze, no module inside."""
+    """Whether an attribute can be kept as it is: nothing to freeze, no module or Variable."""
     kind = value.__class__
     look = look_inside.get(kind)
     if look is None:
         look = issubclass(kind, Mapping | list | tuple) or bool(
-            hasattr(kind, "_call_wrapped_method") or hasattr(kind, "_toile_dataclass_fields")
+            hasattr(kind, "_call_wrapped_method")
+            or hasattr(kind, "_toile_dataclass_fields")
+            or issubclass(kind, Variable)
         )
         if len(look_inside) > 10_000:  # classes made in a loop
             look_inside.clear()

@@ -356,7 +356,8 @@ def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | Non
     elif v.shape[-1] == v.shape[-2]:
         warnings.warn(
             f"You are passing an array of shape {v.shape} to the `inputs_v` arg, when you may "
-            "have intended to pass it to the `mask` arg: the signature is `__call__(inputs_q, "
+            "have intended to pass it to the `mask` arg. With Flax 0.7.4 the function signature of "
+            "MultiHeadDotProductAttention's `__call__` method has changed to `__call__(inputs_q, "
             "inputs_k=None, inputs_v=None, *, inputs_kv=None, mask=None, deterministic=None)`. "
             "Use the kwarg `mask` instead.",
             DeprecationWarning,

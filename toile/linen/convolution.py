@@ -16,7 +16,7 @@ from toile.engine.errors import ShapeError
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.linen.dtypes import promote_dtype
-from toile.linen.module import Module, compact
+from toile.linen.module import Module, compact, nowrap
 from toile.linen.weights import (
     Array,
     ConvGeneralDilatedT,
@@ -206,6 +206,7 @@ class _Conv(Module):
             y = add_bias(y, bias)
         return y if batch is None else jnp.reshape(y, batch + y.shape[1:])
 
+    @nowrap
     def _convolution(self) -> Any:
         """The function that convolves; an instance of a class if the user gave one."""
         if self.conv_general_dilated_cls is not None:
@@ -214,6 +215,7 @@ class _Conv(Module):
             return self.conv_general_dilated
         return lax.conv_general_dilated
 
+    @nowrap
     def _shared_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
         """Shapes of the kernel and the bias that all positions use."""
         groups, in_features = self.feature_group_count, inputs.shape[-1]
@@ -225,6 +227,7 @@ class _Conv(Module):
             )
         return (*kernel_size, in_features // groups, self.features), (self.features,)
 
+    @nowrap
     def _local_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
         """Shapes of kernels and biases with one of each for every position of the output."""
         if self.feature_group_count != 1:

@@ -67,7 +67,7 @@ def _quick_init(cls: type) -> Callable[..., None]:
         if f._field_type.name in ("_FIELD", _INITVAR)
     ]
     known: dict[str, Any] = {"_missing": dataclasses.MISSING}
-    body, passed = ["d = self.__dict__"], []
+    body, passed = ["_dict = self.__dict__"], []
     for f in fields:
         if f._field_type.name == _INITVAR:
             passed.append(f.name)
@@ -108,10 +108,10 @@ def _assignment(cls: type, f: Any, known: dict[str, Any]) -> str:
     elif not f.init:
         return ""
     if f.name == "parent":
-        return "d['_parent_ref'] = parent"
+        return "_dict['_parent_ref'] = parent"
     if hasattr(type(getattr(cls, f.name, None)), "__set__"):  # a descriptor as a default
         return f"self.{f.name} = {value}"
-    return f"d['{f.name}'] = {value}"
+    return f"_dict['{f.name}'] = {value}"
 
 
 def _checked_hash(hash_fn: Callable[..., int]) -> Callable[..., int]:

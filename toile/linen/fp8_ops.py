@@ -19,7 +19,7 @@ from toile import numpy as jnp
 from toile.api import custom_jvp, custom_vjp
 from toile.engine.source import here
 from toile.linen import initializers
-from toile.linen.module import Module
+from toile.linen.module import Module, nowrap
 from toile.typing import DTypeLike
 
 __all__ = [
@@ -386,6 +386,7 @@ class Fp8DotGeneralBase(Module):
         self.kernel_scale = variable("kernel_scale", *scale)
         self.output_grad_scale = variable("output_grad_scale", *scale)
 
+    @nowrap
     def _scaled_dot_general(self, compute_dtype: DType) -> Any:
         """`fp8_scaled_dot_general` with this module's variables."""
         return functools.partial(

@@ -28,7 +28,7 @@ from toile.linen.convolution import (
 )
 from toile.linen.dtypes import promote_dtype
 from toile.linen.embedding import Embed, default_embed_init
-from toile.linen.module import Module, compact
+from toile.linen.module import Module, compact, nowrap
 from toile.linen.weights import (
     Array,
     ConvGeneralDilatedT,
@@ -287,6 +287,7 @@ class Einsum(Module):
         )  # fmt: skip
         return y if bias is None else y + jnp.reshape(bias, broadcast_shape)
 
+    @nowrap
     def _get_bias_shape(
         self, einsum_str: str, lhs: Array, rhs: Array
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -37,6 +37,7 @@ from toile.linen.context import (  # noqa: F401  all of Flax's module.py is foun
     run_interceptors,
     unspecified_parent,
 )
+from toile.linen.fingerprints import changes, fingerprint
 from toile.linen.methods import (  # noqa: F401
     DescriptorWrapper,
     compact,
@@ -63,6 +64,7 @@ M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
 _ids = itertools.count()
+_context = context  # under Flax's name
 
 # Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
 _COPY_PROTOCOL = frozenset(
@@ -277,6 +279,10 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __repr__(self) -> str:
         return module_repr(self)
+
+    def __changes_since__(self, other: Module) -> list[str]:
+        """For `jit(...).why()`, where modules are static arguments: which fields changed."""
+        return changes(fingerprint(other), fingerprint(self))
 
     def _register_submodules(self, name: str, val: Any) -> None:
         """Freeze an attribute and make the modules in it children."""

@@ -193,7 +193,11 @@ def _call(fun: Callable[..., Any], arguments: Any, *first: Any, **options: Any) 
 
 
 def module_table(
-    module: Any, depth: int | None, show_repeated: bool, flops: bool, vjp_flops: bool
+    module: Any,
+    depth: int | None,
+    show_repeated: bool,
+    compute_flops: bool,
+    compute_vjp_flops: bool,
 ) -> Callable[..., Table]:
     """A function with the arguments of `init` that gives the Table."""
 
@@ -222,7 +226,7 @@ def module_table(
                 if len(call.path) == depth:
                     counted = below
             visited.add(call.path)
-            costs = _call_flops(call, flops, vjp_flops)
+            costs = _call_flops(call, compute_flops, compute_vjp_flops)
             rows.append(
                 Row(call.path, call.module.copy(parent=None), call.method,
                     _inputs(call.args, call.kwargs), call.outputs, own, counted, *costs)
@@ -230,6 +234,10 @@ def module_table(
         return Table(module, tuple(variables), rows)
 
     return table
+
+
+_get_module_table = module_table  # under Flax's names
+_ArrayRepresentation, _ObjectRepresentation = ArrayRepresentation, ObjectRepresentation
 
 
 # FLOPs.

@@ -140,7 +140,8 @@ def literal(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         made = np.array(value, dtypes.scalar_dtype(value)).astype(dtype)
     elif type(value) is complex and dtype not in COMPLEX:
         made = value.real
-    made = DeviceArray(np.array(made, dtype), weak_type)
+    with np.errstate(over="ignore"):  # a number too large for the dtype is infinite
+        made = DeviceArray(np.array(made, dtype), weak_type)
     kind = type(value)
     if kind is int or kind is bool or (kind is float and value and value == value):
         if len(_literals) >= 4096:

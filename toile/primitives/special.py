@@ -159,6 +159,18 @@ class RandomGammaGrad(_Special):
         return raw.random_gamma_grad(xp, a, x)
 
 
+class FusedMultiplyAdd(Elementwise):
+    """a * b + c with one rounding, as processors and XLA do it; samplers have the same bits so."""
+
+    accepts = "f"
+
+    def eager(self, xp: Any, a: Any, b: Any, c: Any) -> Any:
+        return raw.fused_multiply_add(xp, a, b, c)
+
+    def partials(self, y: Any, a: Any, b: Any, c: Any) -> Sequence[Any]:
+        return (b, a, 1)
+
+
 class RegularizedIncompleteBeta(_Special):
     """The regularized incomplete beta function Iₓ(a, b)."""
 
@@ -207,5 +219,6 @@ class BesselI1e(_Special):
 erf, erfc, erf_inv = Erf(), Erfc(), ErfInv()
 lgamma, digamma, polygamma, zeta = Lgamma(), Digamma(), Polygamma(), Zeta()
 igamma, igammac, igamma_grad_a = Igamma(), Igammac(), IgammaGradA()
+fused_multiply_add = FusedMultiplyAdd()
 random_gamma_grad, regularized_incomplete_beta = RandomGammaGrad(), RegularizedIncompleteBeta()
 bessel_i0e, bessel_i1e = BesselI0e(), BesselI1e()

@@ -17,6 +17,7 @@ from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import special
 from toile.primitives.random import random_split, random_wrap
+from toile.primitives.special import fused_multiply_add
 
 convert = lax.convert_element_type
 
@@ -172,33 +173,11 @@ def check_sharding(name, out_sharding):
 
 
 def fused(a, b, c):
-    """a * b + c with a single rounding, in float16, float32 and float64.
-
-    XLA contracts such pairs to one instruction, so uniform numbers between given bounds have the
-    same bits only with it. Dekker's product gives the rounding error of a * b exactly, Knuth's sum
-    that of adding c; both corrections have derivative zero."""
-    if a.dtype == np.float16:  # products of float16 are exact in float32
-        a, b, c = (convert(v, np.float32) for v in (a, b, c))
-        return convert(a * b + c, np.float16)
-    product = a * b
-    total = product + c
-    if a.dtype not in (np.float32, np.float64):
-        return total
-    a, b, c, p, s = map(lax.stop_gradient, (a, b, c, product, total))
-    a_high, a_low = _halves(a)
-    b_high, b_low = _halves(b)
-    product_error = (((a_high * b_high - p) + a_high * b_low) + a_low * b_high) + a_low * b_low
-    rest = s - p
-    sum_error = (p - (s - rest)) + (c - rest)
-    return total + (sum_error + product_error)
-
-
-def _halves(x):
-    """x as the sum of two numbers of half its precision (Veltkamp)."""
-    bits = 12 if x.dtype == np.float32 else 27
-    t = x * x.dtype.type(2**bits + 1)
-    high = t - (t - x)
-    return high, x - high
+    """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it."""
+    shape = jnp.broadcast_shapes(a.shape, b.shape, c.shape)
+    return fused_multiply_add(
+        *[x if x.shape in ((), shape) else jnp.broadcast_to(x, shape) for x in (a, b, c)]
+    )
 
 
 def concrete_words(key):

@@ -320,11 +320,11 @@ def _differences(
 
 
 def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
-    """How a static argument changed; it may know better (`changes_since`), also within tuples."""
-    if type(old) is type(new) and hasattr(new, "changes_since"):
-        return new.changes_since(old)
+    """How a static argument changed; its type may know (`__changes_since__`), also in a tuple."""
+    if type(old) is type(new) and hasattr(type(new), "__changes_since__"):
+        return new.__changes_since__(old)
     if type(old) is type(new) is tuple and len(old) == len(new):
-        if any(hasattr(x, "changes_since") for x in new):
+        if any(hasattr(type(x), "__changes_since__") for x in new):
             pairs = zip(old, new, strict=True)
             return [text for a, b in pairs if a != b for text in _static_changes(where, a, b)]
     return [f"static argument {where}: {old!r} -> {new!r}"]

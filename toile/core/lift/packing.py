@@ -233,7 +233,7 @@ def _warn_dropped(name: str | None, kwargs: Mapping[str, Any]) -> None:
         f'kwargs are not supported in {name}, so "{names}" is(are) ignored: pass {pronoun} by '
         f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for what "
         f"is the same everywhere), or close over {pronoun}, as a field of the module or with "
-        "functools.partial",
+        f"functools.partial{here()}",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -7,9 +7,9 @@ is why there are two faces. A face holds what differs; everything else is toile'
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -27,30 +27,31 @@ def resolve(name: str) -> ModuleType:
 def _resolve(name: str) -> ModuleType:
     parent, _, last = name.rpartition(".")
     if not parent:
-        return importlib.import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{name}")
     above = resolve(parent)
     value = getattr(above, last, None)
     if isinstance(value, ModuleType):
         return value
+    # A face says which package it stands before; any other module is that package's own.
+    package = getattr(above, "STANDS_FOR", above.__name__)
     try:
-        return importlib.import_module(f"{above.__name__}.{last}")
+        return import_module(f"{package}.{last}")
     except ModuleNotFoundError as error:
-        why = "" if error.name == f"{above.__name__}.{last}" else f": {error}"
-        raise ModuleNotFoundError(f"toile has no module in the place of {name}{why}", name=name) from (
-            error
-        )
+        why = "" if error.name == f"{package}.{last}" else f": {error}"
+        text = f"toile has no module in the place of {name}{why}"
+        raise ModuleNotFoundError(text, name=name) from error
 
 
 def falls_back(face: str, target: str) -> Callable[[str], Any]:
     """A module's `__getattr__`: submodules of the face, then what `target` has."""
 
     def get(name: str) -> Any:
-        if importlib.util.find_spec(f"{face}.{name}") is not None:
-            return importlib.import_module(f"{face}.{name}")
         if name.startswith("__"):
-            raise AttributeError(name)
+            raise AttributeError(f"module {face!r} has no attribute {name!r}")
+        if find_spec(f"{face}.{name}") is not None:
+            return import_module(f"{face}.{name}")
         try:
-            return getattr(importlib.import_module(target), name)
+            return getattr(import_module(target), name)
         except AttributeError:
             shown = face.removeprefix(f"{__name__}.")
             raise AttributeError(f"module {shown!r} of toile has no attribute {name!r}") from None

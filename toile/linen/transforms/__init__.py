@@ -27,6 +27,7 @@ from toile.linen.transforms.lifting import (
     fork_rngs,
     lift_direct_transform,
     lift_transform,
+    lift_transform_cached,
 )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "jvp",
     "lift_direct_transform",
     "lift_transform",
+    "lift_transform_cached",
     "map_variables",
     "named_call",
     "remat",

@@ -146,7 +146,10 @@ class Crossing:
 
         args, kwargs = trees.tree_map(restored, (args, kwargs), is_leaf=_is_placeholder)
         index = self.indices[self.module._id]
-        inner = _build(self.cls, fields_of(self.module), scopes[index])
+        fields = fields_of(self.module)
+        # A subclass of a transformed class may have fields that the class inside does not know.
+        known = {k: fields[k] for k in (*self.cls._own_fields, "name")}
+        inner = _build(self.cls, known, scopes[index])
         inner.__dict__["_state"] = self.state.export()
         return inner, args, kwargs
 

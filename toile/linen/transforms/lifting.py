@@ -19,7 +19,7 @@ from toile.linen.context import function_name
 from toile.linen.methods import unbound_function, wrap_method_once
 from toile.linen.module import Module, ModuleState
 from toile.linen.transforms.crossing import Crossing
-from toile.linen.transforms.fingerprint import ModuleKey
+from toile.linen.transforms.keys import ModuleKey
 from toile.tree_util import register_static
 
 TransformTarget = type[Module] | Callable[..., Any]
@@ -52,6 +52,13 @@ def lift_transform(
         make = functools.partial(_applied, transform, args, kwargs)
         return method(make, (wrap_method_once(target),), (_name(target),))
     raise errors.TransformTargetError(target)
+
+
+def lift_transform_cached(
+    transform: Callable[..., Any], target: Any, *args: Any, methods: Any = None, **kwargs: Any
+) -> Any:
+    """`lift_transform` for a transformation that is told of the module by a hashable key."""
+    return lift_transform(transform, target, *args, methods=methods, cached=True, **kwargs)
 
 
 def _applied(transform: Callable[..., Any], args: Any, kwargs: Any, *fns: Any) -> Any:

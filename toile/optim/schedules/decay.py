@@ -5,10 +5,10 @@ Outside of its transition a schedule keeps the value at the nearer end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import toile.numpy as jnp
+from toile.optim.base import Schedule
 
 __all__ = [
     "constant_schedule",
@@ -17,8 +17,6 @@ __all__ = [
     "linear_schedule",
     "polynomial_schedule",
 ]
-
-Schedule = Callable[[Any], Any]
 
 
 def constant_schedule(value: Any) -> Schedule:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import toile.numpy as jnp
+from toile.optim.base import Schedule
 from toile.optim.schedules.decay import (
-    Schedule,
     cosine_decay_schedule,
     exponential_decay,
     linear_schedule,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import toile.numpy as jnp
-from toile.optim.schedules.decay import Schedule
+from toile.optim.base import Schedule
 
 __all__ = [
     "cosine_onecycle_schedule",

@@ -8,4 +8,6 @@ __all__ = ["config"]
 # The release of Flax whose names and results toile has.
 __version__ = "0.12.8"
 
-__getattr__ = falls_back(__name__, "toile")
+STANDS_FOR = "toile"
+
+__getattr__ = falls_back(__name__, STANDS_FOR)

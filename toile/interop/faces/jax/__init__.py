@@ -6,4 +6,6 @@ from toile.interop.faces import falls_back
 __version__ = "0.10.2"
 __version_info__ = (0, 10, 2)
 
-__getattr__ = falls_back(__name__, "toile")
+STANDS_FOR = "toile"
+
+__getattr__ = falls_back(__name__, STANDS_FOR)

@@ -1,27 +1,25 @@
-"""What a trace of a module depends on, as a key: the fingerprints behind `nn.jit`.
+"""Fingerprints: everything that a trace of a module depends on, except arrays.
 
 A fingerprint is flat, (path, value) for every field and for the state of the module and its scope,
-so that two of them can be compared and what changed can be named.
+so that two of them can be compared and what changed can be named. `nn.jit` caches by them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
 from toile.core.filters import DenyList
 from toile.engine.source import describe, here
-from toile.linen.module import Module, SetupState
-from toile.linen.transforms.crossing import Crossing
+from toile.linen.module_functional import Functional
 
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
 
 # What is a value and nothing else: by far the most of what fields hold.
-_ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType, SetupState}
+_ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType}
 _STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
 _SCOPE = ("mutable", "flags", "rng_counters", "reservations")
 
@@ -34,7 +32,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def fingerprint(module: Module) -> tuple[Item, ...]:
+def fingerprint(module: Functional) -> tuple[Item, ...]:
     """Everything about a module that its Python code can depend on, except arrays."""
     return tuple(_items(module, (), {}))
 
@@ -42,7 +40,7 @@ def fingerprint(module: Module) -> tuple[Item, ...]:
 def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
     if obj.__class__ in _ATOMS:
         yield path, obj
-    elif isinstance(obj, Module):
+    elif isinstance(obj, Functional):
         yield from _module_items(obj, path, seen)
     elif hasattr(obj, "__fn_or_cls__"):
         yield from _items(obj.__fn_or_cls__, path, seen)
@@ -75,7 +73,7 @@ def _key_name(key: Any) -> str:
     return str(key[1]) if isinstance(key, tuple) and len(key) == 2 else str(key)
 
 
-def _module_items(module: Module, path: Path, seen: dict[int, int]) -> Iterator[Item]:
+def _module_items(module: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
     yield path, type(module)
     if module._id in seen:  # which of them it is says what is shared
         yield path, seen[module._id]
@@ -107,40 +105,17 @@ def _hashable(x: Any, path: Path) -> Any:
     return x
 
 
-class ModuleKey:
-    """A module as a static argument: equal to that of every module with equal fields and state.
-
-    It holds the call only weakly, because keys stay in the cache of traces."""
-
-    __slots__ = ("items", "hash", "crossing")
-
-    def __init__(self, crossing: Crossing):
-        self.items = fingerprint(crossing.module)
-        self.hash = hash((self.items, crossing.cls))
-        self.crossing = weakref.ref(crossing)
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModuleKey) and self.items == other.items and all(
-            type(a) is type(b) for (_, a), (_, b) in zip(self.items, other.items, strict=True)
-        )
-
-    def __repr__(self) -> str:
-        return f"<fingerprint of {self.items[0][1].__name__}>"
-
-    def changes_since(self, other: ModuleKey) -> list[str]:
-        """Which fields differ from those of an earlier module, in words."""
-        label = self.items[0][1].__name__
-        before, after = _by_path(other.items), _by_path(self.items)
-        found = []
-        for path in dict.fromkeys([*before, *after]):
-            a, b = before.get(path, _ABSENT), after.get(path, _ABSENT)
-            if a != b or type(a) is not type(b):
-                where = ".".join(path) if path else "class"
-                found.append(f"{label}.{where}: {_shown(a)} -> {_shown(b)}")
-        return found or [f"{label}: its fields are used in another order"]
+def changes(old: tuple[Item, ...], new: tuple[Item, ...]) -> list[str]:
+    """Which fields differ between two fingerprints, in words."""
+    label = new[0][1].__name__
+    before, after = _by_path(old), _by_path(new)
+    found = []
+    for path in dict.fromkeys([*before, *after]):
+        a, b = before.get(path, _ABSENT), after.get(path, _ABSENT)
+        if a != b or type(a) is not type(b):
+            where = ".".join(path) if path else "class"
+            found.append(f"{label}.{where}: {_shown(a)} -> {_shown(b)}")
+    return found or [f"{label}: its fields are used in another order"]
 
 
 def _by_path(items: tuple[Item, ...]) -> dict[Path, Any]:

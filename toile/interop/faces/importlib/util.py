@@ -1,0 +1,16 @@
+"""`importlib.util` for redirected code: jax and flax are there, as the faces."""
+
+import importlib.util as _util
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from toile.interop import redirect
+
+
+def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+    """The spec of what an import statement in redirected code would give, or None."""
+    return redirect.spec_of(name, package)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_util, name)

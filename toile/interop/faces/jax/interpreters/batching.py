@@ -1,0 +1,39 @@
+"""`jax.interpreters.batching`: the batching rules of foreign primitives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile.primitives.families import bdim_at, move_axis
+
+__all__ = [
+    "axis_primitive_batchers",
+    "bdim_at_front",
+    "defvectorized",
+    "moveaxis",
+    "not_mapped",
+    "primitive_batchers",
+]
+
+not_mapped = None
+primitive_batchers: dict[Any, Callable[..., Any]] = {}
+axis_primitive_batchers: dict[Any, Callable[..., Any]] = {}
+moveaxis = move_axis
+
+
+def bdim_at_front(x: Any, dim: int | None, size: int) -> Any:
+    """`x` with its mapped axis first, repeated where it is not mapped."""
+    return bdim_at(x, dim, size)
+
+
+def defvectorized(primitive: Any) -> None:
+    """Say that a primitive works along any further axis; all operands are mapped alike."""
+
+    def rule(args: Any, dims: Any, **params: Any) -> Any:
+        dim = next(d for d in dims if d is not None)
+        size = next(a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
+        moved = [bdim_at(a, d, size, dim) for a, d in zip(args, dims, strict=True)]
+        return primitive.bind(*moved, **params), dim
+
+    primitive_batchers[primitive] = rule

@@ -1,0 +1,220 @@
+"""Helpers around devices: replicas, prefetching, padding to the number of devices, wider scans.
+
+The module is flax.jax_utils. With one device a replicated tree has a leading axis of length one.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile import lax, tree
+from toile import numpy as jnp
+from toile.api.devices import device_get, device_put, local_device_count, local_devices
+from toile.core.partial_eval import constant_outputs
+from toile.engine.avals import aval_of
+from toile.engine.source import here
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.tracing import Array
+from toile.sharding import Mesh, NamedSharding, PartitionSpec
+
+__all__ = [
+    "pad_shard_unpad", "partial_eval_by_shape", "pmean", "prefetch_to_device", "replicate",
+    "scan_in_dim", "unreplicate",
+]  # fmt: skip
+
+
+def _over(devices: Sequence[Any], axis_name: str) -> NamedSharding:
+    """One slice of the first axis on each device."""
+    return NamedSharding(Mesh(np.array(devices), (axis_name,)), PartitionSpec(axis_name))
+
+
+def replicate(
+    tree_: Any, devices: Sequence[Any] | None = None, axis_name: str = "_device_put_sharded"
+) -> Any:
+    """A copy of each leaf for each device, along a new first axis.
+
+    >>> replicate({"w": jnp.ones(3)})["w"].shape == (local_device_count(), 3)
+    True
+    """
+    chosen = devices or local_devices()
+    sharding = _over(chosen, axis_name)
+
+    def copies(x: Any) -> Any:
+        stack = jnp.stack if isinstance(x, Array) else np.stack
+        return device_put(stack([x] * len(chosen)), sharding)
+
+    return tree.map(copies, tree_)
+
+
+def unreplicate(tree_: Any) -> Any:
+    """The first of the copies that `replicate` made; scalars are left alone."""
+    return tree.map(lambda x: x if np.ndim(x) == 0 else x[0], tree_)
+
+
+def pmean(xs: Any, axis_name: Any) -> Any:
+    """Deprecated: `toile.lax.pmean`."""
+    warnings.warn("use toile.lax.pmean instead", DeprecationWarning, stacklevel=2)
+    return lax.pmean(xs, axis_name)
+
+
+def partial_eval_by_shape(
+    fn: Callable[..., Any], input_spec: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """The results of `fn` on inputs of which only shapes are known.
+
+    What does not depend on the inputs is computed; the rest is a ShapeDtypeStruct. `input_spec`
+    holds shapes, or pairs of shape and dtype (float32 unless given); `args` and `kwargs` follow.
+
+    >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
+    (Array([1., 1.], dtype=float32), ShapeDtypeStruct(shape=(3, 3), dtype=float32))
+    """
+    leaves, in_tree = tree.flatten([_parse_spec(spec) for spec in input_spec])
+    seen: list[Any] = []
+
+    def flat(*inputs: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(fn(*tree.unflatten(in_tree, inputs), *args, **kwargs))
+        seen[:] = [out_tree, [aval_of(o) for o in outs]]
+        return outs
+
+    values = constant_outputs(flat, [aval_of(leaf) for leaf in leaves])
+    out_tree, avals = seen
+    return tree.unflatten(out_tree, [
+        ShapeDtypeStruct(aval.shape, aval.dtype) if value is None else value
+        for value, aval in zip(values, avals, strict=True)
+    ])
+
+
+def _parse_spec(spec: Any) -> ShapeDtypeStruct:
+    """A shape, or a shape and a dtype."""
+    parts = tuple(spec)
+    if len(parts) == 2 and isinstance(parts[0], Iterable):
+        return ShapeDtypeStruct(tuple(parts[0]), parts[1])
+    return ShapeDtypeStruct(parts, jnp.float32)
+
+
+def prefetch_to_device(
+    iterator: Iterator[Any], size: int, devices: Sequence[Any] | None = None,
+    axis_name: str = "_device_put_sharded",
+) -> Iterator[Any]:
+    """The items of an iterator, put on the devices `size` items ahead.
+
+    Each leaf has a first axis as long as there are devices. Two is enough to overlap a step with
+    the transfer of the next batch.
+    """
+    chosen = local_devices() if devices is None else devices
+    sharding = _over(chosen, axis_name)
+    waiting: collections.deque[Any] = collections.deque()
+    items = iter(iterator)
+
+    def put(xs: Any) -> Any:
+        return device_put(xs if isinstance(xs, Array) else np.stack(list(xs)), sharding)
+
+    def fetch(count: int) -> None:
+        for item in itertools.islice(items, count):
+            waiting.append(tree.map(put, item))
+
+    fetch(size)
+    while waiting:
+        yield waiting.popleft()
+        fetch(1)
+
+
+def scan_in_dim(
+    body_fn: Callable[[Any, Any], Any], init: Any, xs: Any, axis: Any = (0,), unroll: Any = (1,),
+    keepdims: bool = False,
+) -> Any:
+    """`lax.scan` along any axes, the first being the outermost loop.
+
+    `keepdims` leaves axes of length one where they were scanned. `unroll` is for the innermost
+    loops: it is filled up with ones from the left.
+
+    >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
+    >>> float(total), sums.shape
+    (6.0, (2, 3))
+    """
+    axes = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    unrolls = tuple(unroll) if isinstance(unroll, Iterable) else (unroll,)
+    unrolls = (1,) * (len(axes) - len(unrolls)) + unrolls
+    n = len(axes)
+
+    def front(x: Any) -> Any:
+        return jnp.moveaxis(x, axes, tuple(range(n)))
+
+    def back(x: Any) -> Any:
+        return jnp.moveaxis(x, tuple(range(n)), axes)
+
+    def body(carry: Any, x: Any) -> Any:
+        if keepdims:
+            x = tree.map(lambda v: back(v.reshape((1,) * n + v.shape)), x)
+        carry, y = body_fn(carry, x)
+        if keepdims:
+            y = tree.map(lambda v: front(v).reshape(front(v).shape[n:]), y)
+        return carry, y
+
+    def loops(level: int) -> Callable[[Any, Any], Any]:
+        if level == n:
+            return body
+        return lambda carry, x: lax.scan(loops(level + 1), carry, x, unroll=unrolls[level])
+
+    carry, ys = loops(0)(init, tree.map(front, xs))
+    return carry, tree.map(back, ys)
+
+
+def pad_shard_unpad(
+    wrapped: Callable[..., Any],
+    static_argnums: Sequence[int] = (0,),
+    static_argnames: Sequence[str] = (),
+    static_return: bool = False,
+) -> Callable[..., Any]:
+    """`wrapped`, which wants [devices, batch, …], for batches of any size.
+
+    Arguments are padded with zeros to a multiple of the number of devices and split over them;
+    results are joined and cut back. Static arguments go through as they are, and so do results
+    with `static_return`. The new function has a keyword `min_device_batch`: batches are padded to
+    at least this many per device, so that a smaller last batch is no new shape.
+
+    >>> forward = pad_shard_unpad(lambda w, x: w * x)
+    >>> forward(2.0, np.arange(3.0)).tolist()
+    [0.0, 2.0, 4.0]
+    """
+
+    def pad_shard_unpad_wrapper(
+        *args: Any, min_device_batch: int | None = None, **kwargs: Any
+    ) -> Any:
+        devices = local_device_count()
+        moved = [a for i, a in enumerate(args) if i not in static_argnums]
+        moved += [v for k, v in kwargs.items() if k not in static_argnames]
+        sizes = {leaf.shape[0] for leaf in tree.leaves(moved)}
+        if len(sizes) != 1:
+            raise AssertionError(
+                f"Inconsistent batch-sizes: {sizes or '{}'} (pad_shard_unpad: needed one size of "
+                f"first axes among the arguments that are not static){here()}"
+            )
+        (batch,) = sizes
+        per_device = max(-(-batch // devices), min_device_batch or 0)
+
+        def pad(x: Any) -> Any:
+            missing = devices * per_device - batch
+            if missing:
+                x = np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)], axis=0)
+            return x.reshape(devices, per_device, *x.shape[1:])
+
+        def unpad(x: Any) -> Any:  # on the host, so that devices see few shapes
+            return device_get(x).reshape(-1, *x.shape[2:])[:batch]
+
+        args = tuple(
+            a if i in static_argnums else tree.map(pad, a) for i, a in enumerate(args)
+        )
+        kwargs = {
+            k: v if k in static_argnames else tree.map(pad, v) for k, v in kwargs.items()
+        }
+        out = wrapped(*args, **kwargs)
+        return out if static_return else tree.map(unpad, out)
+
+    return pad_shard_unpad_wrapper

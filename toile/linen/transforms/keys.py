@@ -1,0 +1,35 @@
+"""Modules as static arguments: how `nn.jit` knows that two calls can share a trace."""
+
+from __future__ import annotations
+
+import weakref
+
+from toile.linen.fingerprints import changes, fingerprint
+from toile.linen.transforms.crossing import Crossing
+
+
+class ModuleKey:
+    """A module as a static argument: equal to that of every module with equal fields and state.
+
+    It holds the call only weakly, because keys stay in the cache of traces."""
+
+    __slots__ = ("items", "hash", "crossing")
+
+    def __init__(self, crossing: Crossing):
+        self.items = fingerprint(crossing.module)
+        self.hash = hash((self.items, crossing.cls))
+        self.crossing = weakref.ref(crossing)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleKey) and self.items == other.items and all(
+            type(a) is type(b) for (_, a), (_, b) in zip(self.items, other.items, strict=True)
+        )
+
+    def __repr__(self) -> str:
+        return f"<fingerprint of {self.items[0][1].__name__}>"
+
+    def __changes_since__(self, other: ModuleKey) -> list[str]:
+        return changes(other.items, self.items)

@@ -1,0 +1,166 @@
+"""TensorBoard's events: what its dashboards need to show a tensor, and how to read it back.
+
+An event file is a TFRecord file of Event messages: the first gives the version, each other one a
+step, a time and values with a tag. Message layouts are those of tensorboard.compat.proto.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from toile.metrics import records
+from toile.metrics.protobuf import decode, double, field
+
+_STRING = 7
+_DTYPES = {
+    np.dtype(d): n
+    for d, n in (
+        *((np.float32, 1), (np.float64, 2), (np.int32, 3), (np.uint8, 4), (np.int16, 5)),
+        *((np.int8, 6), (np.complex64, 8), (np.int64, 9), (np.bool_, 10)),
+        *((ml_dtypes.bfloat16, 14), (np.uint16, 17), (np.complex128, 18), (np.float16, 19)),
+        *((np.uint32, 22), (np.uint64, 23)),
+    )
+}
+_FROM_NUMBER = {n: d for d, n in _DTYPES.items()}
+
+
+def tensor(value: Any) -> bytes:
+    """A TensorProto: numbers as their bytes, text (str or bytes) as strings."""
+    array = np.asarray(value)
+    if array.dtype.kind in "USO":
+        texts = [t.encode() if isinstance(t, str) else bytes(t) for t in array.reshape(-1).tolist()]
+        content, number = b"".join(field(8, t) for t in texts), _STRING
+    elif array.dtype in _DTYPES:
+        content, number = field(4, np.ascontiguousarray(array).tobytes()), _DTYPES[array.dtype]
+    else:
+        raise TypeError(f"tensor: needed numbers or text, got an array of {array.dtype}")
+    shape = b"".join(field(2, field(1, int(n))) for n in array.shape)
+    return field(1, number) + field(2, shape) + content
+
+
+def metadata(plugin: str, content: bytes = b"") -> bytes:
+    """A SummaryMetadata: which dashboard shows the value."""
+    return field(1, field(1, plugin) + (field(2, content) if content else b""))
+
+
+def summary(tag: str, tensor_proto: bytes, metadata_proto: bytes | None) -> bytes:
+    """A Summary with one value."""
+    described = b"" if metadata_proto is None else field(9, metadata_proto)
+    return field(1, field(1, tag) + field(8, tensor_proto) + described)
+
+
+def event(summary_proto: bytes, step: int, wall_time: float) -> bytes:
+    """An Event that holds a Summary."""
+    return double(1, wall_time) + (field(2, step) if step else b"") + field(5, summary_proto)
+
+
+class EventWriter:
+    """An event file of its own in a directory; events are appended to it."""
+
+    _made = 0
+
+    def __init__(self, log_dir: str | os.PathLike[str]):
+        os.makedirs(log_dir, exist_ok=True)
+        now = time.time()
+        host, number = socket.gethostname() or "localhost", EventWriter._made
+        EventWriter._made += 1
+        name = f"events.out.tfevents.{int(now):010d}.{host}.{os.getpid()}.{number}.v2"
+        self.path = os.path.join(os.fspath(log_dir), name)
+        self._file = open(self.path, "ab", buffering=1 << 17)  # noqa: SIM115: closed by close()
+        version = double(1, now) + field(3, "brain.Event:2")
+        self._file.write(records.frame(version))
+        self._file.flush()
+
+    def add(self, summary_proto: bytes, step: int) -> None:
+        """Append a Summary."""
+        self._file.write(records.frame(event(summary_proto, int(step), time.time())))
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an event file. `data` is an array; text is an array of bytes objects."""
+
+    step: int
+    wall_time: float
+    tag: str
+    plugin: str
+    data: Any
+    content: bytes = b""  # the plugin's own data
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[Value]:
+    """The values of an event file, or of all event files in a directory, in order.
+
+    Scalars of files that TensorFlow 1 or PyTorch wrote (a bare number) are read too.
+    """
+    if os.path.isdir(path):
+        for name in sorted(n for n in os.listdir(path) if "tfevents" in n):
+            yield from read(os.path.join(path, name))
+        return
+    plugins: dict[str, tuple[str, bytes]] = {}  # a tag's first value tells; later ones may not
+    for record in records.read(path):
+        found = decode(record)
+        (now,) = struct.unpack("<d", found[1][0])
+        step = found.get(2, [0])[0]
+        step -= (step >> 63) << 64  # two's complement
+        for one in found.get(5, []):
+            for value in decode(one).get(1, []):
+                yield _value(decode(value), step, now, plugins)
+
+
+def _value(
+    fields: dict[int, list[Any]], step: int, now: float, plugins: dict[str, tuple[str, bytes]]
+) -> Value:
+    tag = fields[1][0].decode()
+    if 9 in fields:
+        data = decode(decode(fields[9][0]).get(1, [b""])[0])
+        plugins[tag] = (data.get(1, [b""])[0].decode(), data.get(2, [b""])[0])
+    plugin, content = plugins.get(tag, ("", b""))
+    if 8 in fields:
+        array = _array(decode(fields[8][0]))
+    elif 2 in fields:
+        array = np.array(struct.unpack("<f", fields[2][0])[0], np.float32)
+        plugin = plugin or "scalars"
+    else:
+        array = None
+    return Value(step, now, tag, plugin, array, content)
+
+
+def _array(fields: dict[int, list[Any]]) -> np.ndarray:
+    """The array of a TensorProto."""
+    dims = decode(fields.get(2, [b""])[0]).get(2, [])
+    shape = tuple(decode(d).get(1, [0])[0] for d in dims)
+    number = fields[1][0]
+    if number == _STRING:
+        out = np.empty(len(fields.get(8, [])), object)
+        out[:] = fields.get(8, [])
+        return out.reshape(shape)
+    dtype = _FROM_NUMBER[number]
+    if 4 in fields or 0 in shape:
+        return np.frombuffer(fields.get(4, [b""])[0], dtype).reshape(shape)
+    return np.broadcast_to(_listed(fields, dtype), shape)
+
+
+def _listed(fields: dict[int, list[Any]], dtype: np.dtype) -> np.ndarray:
+    """The numbers of a TensorProto that lists them in a field by their type (float, double, int)."""
+    for number, kind in ((5, np.float32), (6, np.float64)):
+        if number in fields:
+            return np.frombuffer(b"".join(fields[number]), kind).astype(dtype)
+    raise ValueError(f"read: needed a tensor's content, got fields {sorted(fields)}")

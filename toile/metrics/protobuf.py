@@ -1,0 +1,88 @@
+"""Just enough of Protocol Buffers' wire format to write TensorBoard's messages and read them back.
+
+A message is the concatenation of its fields: a tag (field number * 8 + wire type), then the value.
+`field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def varint(n: int) -> bytes:
+    """An integer, seven bits a byte, lowest first; negative ones as 64-bit two's complement.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    n &= (1 << 64) - 1
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    """A field with an integer, text, bytes or an encoded message."""
+    if isinstance(value, (bytes, str)):
+        data = value.encode() if isinstance(value, str) else value
+        return varint(number << 3 | BYTES) + varint(len(data)) + data
+    return varint(number << 3 | VARINT) + varint(int(value))
+
+
+def double(number: int, value: float) -> bytes:
+    """A field with a 64-bit float."""
+    return varint(number << 3 | FIXED64) + struct.pack("<d", value)
+
+
+def decode(data: bytes) -> dict[int, list[Any]]:
+    """The fields of a message: integers, bytes, and fixed-size values as bytes.
+
+    >>> decode(field(1, 7) + field(2, "a") + field(1, 8))
+    {1: [7, 8], 2: [b'a']}
+    """
+    fields: dict[int, list[Any]] = {}
+    for number, value in _fields(data):
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    at = 0
+    while at < len(data):
+        tag, at = _varint_at(data, at)
+        kind = tag & 7
+        if kind == VARINT:
+            value, at = _varint_at(data, at)
+            yield tag >> 3, value
+            continue
+        if kind == BYTES:
+            size, at = _varint_at(data, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise ValueError(f"decode: needed a wire type of 0, 1, 2 or 5, got {kind} at byte {at}")
+        if at + size > len(data):
+            raise ValueError(f"decode: needed {size} bytes at byte {at}, got {len(data) - at}")
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """The integer that starts at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("decode: needed the rest of an integer, got the end of the message")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7

@@ -1,0 +1,177 @@
+"""TensorBoard summaries with flax.metrics.tensorboard's SummaryWriter; TensorFlow is not needed.
+
+Every method writes what `tf.summary` would: the same tags, tensors and plugin data, so that
+TensorBoard shows scalars, images, audio, histograms, text and hyperparameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from toile.metrics import events, media
+from toile.metrics.protobuf import double, field
+
+__all__ = ["SummaryWriter"]
+
+_PLAIN = (bool, int, float, str, np.bool_, np.integer, np.floating, np.character)
+
+
+def _flatten_dict(input_dict: Mapping[str, Any], parent_key: str = "", sep: str = ".") -> dict:
+    """Nested hyperparameters as a flat dict; what the dashboard cannot show becomes text."""
+    flat: dict[str, Any] = {}
+    for key, value in input_dict.items():
+        name = f"{parent_key}{sep}{key}" if parent_key else key
+        if isinstance(value, Mapping):
+            flat.update(_flatten_dict(value, name, sep))
+        else:
+            flat[name] = value if isinstance(value, _PLAIN) else str(value)
+    return flat
+
+
+class SummaryWriter:
+    """Writes data for TensorBoard into an event file.
+
+    Example::
+
+        >>> import tempfile
+        >>> from toile.metrics import events
+        >>> folder = tempfile.mkdtemp()
+        >>> writer = SummaryWriter(folder)
+        >>> writer.scalar("loss", 0.25, step=7)
+        >>> writer.close()
+        >>> [(v.tag, v.step, float(v.data)) for v in events.read(folder)]
+        [('loss', 7, 0.25)]
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
+        """Make `log_dir` where it is missing; with auto_flush every value is on disk at once."""
+        self._event_writer = events.EventWriter(log_dir)
+        self._auto_flush = auto_flush
+        self._closed = False
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the writer cannot be used afterwards."""
+        if not self._closed:
+            self._event_writer.close()
+            self._closed = True
+            del self._event_writer
+
+    def flush(self) -> None:
+        """Write out what is buffered."""
+        self._event_writer.flush()
+
+    def scalar(self, tag: str, value: Any, step: int) -> None:
+        """A number."""
+        number = np.float32(np.asarray(value, dtype=np.float64).item())
+        self._write(tag, number, step, events.metadata("scalars"))
+
+    def image(self, tag: str, image: Any, step: int, max_outputs: int = 3) -> None:
+        """One image or several: [H,W], [H,W,1 or 3], [K,H,W] or [K,H,W,1 or 3].
+
+        Pixels are uint8, or floats in [0, 1].
+        """
+        pixels = np.asarray(image)
+        if pixels.ndim == 2:
+            pixels = pixels[None, :, :, None]
+        elif pixels.ndim == 3:
+            pixels = pixels[None] if pixels.shape[-1] in (1, 3) else pixels[..., None]
+        if pixels.ndim != 4:
+            raise ValueError(f"image: needed 2, 3 or 4 axes, got shape {np.shape(image)}")
+        if pixels.shape[-1] == 1:
+            pixels = np.repeat(pixels, 3, axis=-1)
+        shown = media.to_bytes(pixels[:max_outputs])
+        sizes = [str(pixels.shape[2]), str(pixels.shape[1])]
+        strings = np.array([*sizes, *(media.png(p) for p in shown)], dtype=object)
+        self._write(tag, strings, step, events.metadata("images"))
+
+    def audio(
+        self, tag: str, audiodata: Any, step: int, sample_rate: int = 44100, max_outputs: int = 3
+    ) -> None:
+        """Sound [clips, frames, channels], clipped to [-1, 1]."""
+        clips = np.clip(np.asarray(audiodata, dtype=np.float32), -1, 1)
+        if clips.ndim != 3:
+            raise ValueError(f"audio: needed [clips, frames, channels], got shape {clips.shape}")
+        rows = [[media.wav(c, sample_rate), b""] for c in clips[:max_outputs]]  # sound, label
+        strings = np.array(rows, dtype=object).reshape(len(rows), 2)
+        content = field(2, 11)  # the encoding: WAV
+        self._write(tag, strings, step, events.metadata("audio", content))
+
+    def histogram(self, tag: str, values: Any, step: int, bins: int | None = None) -> None:
+        """How values are distributed over `bins` (30 unless given) equal intervals."""
+        buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
+        self._write(tag, buckets, step, events.metadata("histograms"))
+
+    def text(self, tag: str, textdata: str | bytes, step: int) -> None:
+        """Text, which TensorBoard shows as Markdown."""
+        if not isinstance(textdata, (str, bytes)):
+            raise ValueError("`textdata` should be of the type `str` or `bytes`.")
+        self._write(tag, np.array(textdata, dtype=object), step, events.metadata("text"))
+
+    def write(self, tag: str, tensor: Any, step: int, metadata: Any = None) -> None:
+        """Any tensor, with a SummaryMetadata (a message or its bytes) saying who shows it."""
+        encode = getattr(metadata, "SerializeToString", None)
+        self._write(tag, tensor, step, metadata if encode is None else encode())
+
+    def hparams(self, hparams: Mapping[str, Any]) -> None:
+        """The hyperparameters of this run; nested ones are joined by dots."""
+        flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
+        text = json.dumps(flat, sort_keys=True, separators=(",", ":"))
+        group = hashlib.sha256(text.encode()).hexdigest()
+        items = b"".join(
+            field(1, field(1, name) + field(2, _hparam(flat[name]))) for name in sorted(flat)
+        )
+        session = items + field(4, group) + double(5, time.time())
+        described = events.metadata("hparams", field(3, session))
+        empty = np.zeros(0, np.float32)
+        self._write("_hparams_/session_start_info", empty, 0, described)
+
+    def _write(self, tag: str, value: Any, step: int, metadata: bytes | None) -> None:
+        proto = events.summary(tag, events.tensor(value), metadata)
+        self._event_writer.add(proto, step)
+        if self._auto_flush:
+            self._event_writer.flush()
+
+
+def _plain(value: Any) -> Any:
+    """A hyperparameter as a Python bool, int, float or str."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain.decode() if isinstance(plain, bytes) else plain
+
+
+def _hparam(value: bool | float | str) -> bytes:
+    """A google.protobuf.Value."""
+    if isinstance(value, bool):
+        return field(4, int(value))
+    return field(3, value) if isinstance(value, str) else double(2, value)
+
+
+def _buckets(values: np.ndarray, count: int) -> np.ndarray:
+    """Rows (left edge, right edge, how many); the last interval includes its right edge."""
+    data = values.reshape(-1).astype(np.float64)
+    if count <= 0 or data.size == 0:
+        return np.zeros((max(count, 0), 3))
+    low, high = data.min(), data.max()
+    if low == high:
+        counts = np.zeros(count)
+        counts[-1] = data.size
+        return np.stack([np.full(count, low), np.full(count, high), counts], axis=1)
+    width = (high - low) / count
+    with np.errstate(invalid="ignore"):  # NaN and infinity end up at the edges
+        places = np.floor((data - low) / width)
+    index = np.clip(np.nan_to_num(places, nan=0.0), 0, count - 1).astype(np.int64)
+    edges = np.linspace(low, high, count + 1)
+    counts = np.bincount(index, minlength=count).astype(np.float64)
+    return np.stack([edges[:-1], edges[1:], counts], axis=1)

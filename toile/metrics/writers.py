@@ -1,0 +1,307 @@
+"""Where metrics are written: the console, CSV, JSON lines, TensorBoard, or several at once.
+
+Every writer has the same methods (those of clu.metric_writers): `write_scalars(step, {name: value})`
+and its kin; a writer ignores what it cannot show. Values may be arrays of the library: they are
+fetched when written. Writers are context managers.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from toile.metrics.tensorboard import SummaryWriter
+
+__all__ = [
+    "ConsoleWriter", "CsvWriter", "JsonlWriter", "MetricWriter", "MultiWriter",
+    "TensorBoardWriter", "create_default_writer",
+]  # fmt: skip
+
+
+class MetricWriter:
+    """What a writer can be asked; everything does nothing unless a subclass says otherwise."""
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Numbers."""
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        """Images: [H,W], [H,W,C], [K,H,W] or [K,H,W,C]; uint8, or floats in [0, 1]."""
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        """Sound: [clips, frames, channels] in [-1, 1]."""
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Text, as Markdown where the output can show it."""
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        """How the values of arrays are distributed."""
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """The hyperparameters of the run."""
+
+    def flush(self) -> None:
+        """Write out what is buffered."""
+
+    def close(self) -> None:
+        """Flush, and let go of files."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+def _number(name: str, value: Any) -> int | float:
+    """A scalar as a Python number."""
+    array = np.asarray(value)
+    if array.size != 1:
+        raise ValueError(f"write_scalars: needed one number for {name!r}, got shape {array.shape}")
+    item = array.reshape(()).item()
+    return float(item) if not isinstance(item, (bool, int)) else int(item)
+
+
+def _numbers(scalars: Mapping[str, Any]) -> dict[str, int | float]:
+    return {name: _number(name, value) for name, value in scalars.items()}
+
+
+class ConsoleWriter(MetricWriter):
+    """One line per call: `step 100  loss 0.2513  accuracy 0.9210`.
+
+    >>> ConsoleWriter(sys.stdout, rate=False).write_scalars(7, {"loss": 0.25, "examples": 3000})
+    step 7  loss 0.25  examples 3000
+    """
+
+    def __init__(self, stream: TextIO | None = None, rate: bool = True):
+        """Write to `stream` (stderr unless given); `rate` adds steps per second."""
+        self._stream, self._rate = stream, rate
+        self._last: tuple[int, float] | None = None
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream if self._stream is not None else sys.stderr, flush=True)
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        parts = [f"step {step}", *(f"{n} {_short(v)}" for n, v in _numbers(scalars).items())]
+        now = time.monotonic()
+        if self._rate and self._last is not None and step > self._last[0]:
+            parts.append(f"({(step - self._last[0]) / max(now - self._last[1], 1e-9):.1f} steps/s)")
+        if self._last is None or step > self._last[0]:
+            self._last = (step, now)
+        self._print("  ".join(parts))
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            self._print(f"step {step}  {name}: {text}")
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        self._print("  ".join(f"{name}={value}" for name, value in hparams.items()))
+
+
+def _short(value: int | float) -> str:
+    """A number in few characters."""
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+class JsonlWriter(MetricWriter):
+    """A JSON object per line: `{"step": 100, "time": 1700000000.0, "loss": 0.25}`.
+
+    A file that exists is continued. Lines are complete once `write_scalars` returns.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Append to the file, whose folder is made where it is missing."""
+        self._file = open(_with_folder(path), "a", encoding="utf-8")  # noqa: SIM115
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry) + "\n")
+        self._file.flush()
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        numbers = {
+            # JSON has no NaN and no infinity; their names are strings that float() reads.
+            n: v if math.isfinite(v) else str(v)
+            for n, v in _numbers(scalars).items()
+        }
+        self._write({"step": int(step), "time": time.time(), **numbers})
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        self._write({"step": int(step), "time": time.time(), **texts})
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        plain = {
+            n: v if isinstance(v, (bool, int, float, str, type(None))) else str(v)
+            for n, v in hparams.items()
+        }
+        self._write({"hparams": plain, "time": time.time()})
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvWriter(MetricWriter):
+    """A table with a row per step and a column per name.
+
+    Values of one step may come in several calls: the row is written when the step changes, or on
+    flush or close. A new name rewrites the file with one more column; a file that exists is
+    continued.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Continue or begin the file, whose folder is made where it is missing."""
+        self._path = _with_folder(path)
+        self._columns = ["step"]
+        self._row: dict[str, Any] = {}
+        if os.path.exists(self._path):
+            with open(self._path, newline="", encoding="utf-8") as file:
+                self._columns = next(csv.reader(file), None) or ["step"]
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        if self._row and self._row["step"] != int(step):
+            self.flush()
+        self._row = {**self._row, "step": int(step), **_numbers(scalars)}
+
+    def flush(self) -> None:
+        if not self._row:
+            return
+        new = [name for name in self._row if name not in self._columns]
+        exists = os.path.exists(self._path) and os.path.getsize(self._path) > 0
+        if new or not exists:
+            self._columns += new
+            self._begin(self._rows() if exists else [])
+        with open(self._path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns, restval="").writerow(self._row)
+        self._row = {}
+
+    def _rows(self) -> list[dict[str, str]]:
+        with open(self._path, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def _begin(self, rows: list[dict[str, str]]) -> None:
+        """The file with today's columns; written aside, so that no moment is without it."""
+        aside = f"{self._path}.tmp"
+        with open(aside, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(aside, self._path)
+
+    def close(self) -> None:
+        self.flush()
+
+
+class TensorBoardWriter(MetricWriter):
+    """An event file for TensorBoard."""
+
+    def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
+        """Write into `log_dir`, which is made where it is missing."""
+        self._writer = SummaryWriter(log_dir, auto_flush=auto_flush)
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        for name, value in _numbers(scalars).items():
+            self._writer.scalar(name, value, step)
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        for name, image in images.items():
+            count = max(np.shape(image)[0], 1)
+            self._writer.image(name, image, step, max_outputs=count)
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        for name, clips in audios.items():
+            count = max(np.shape(clips)[0], 1)
+            self._writer.audio(name, clips, step, sample_rate, max_outputs=count)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            self._writer.text(name, text, step)
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        for name, values in arrays.items():
+            self._writer.histogram(name, values, step, (num_buckets or {}).get(name))
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        self._writer.hparams(hparams)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MultiWriter(MetricWriter):
+    """Several writers as one."""
+
+    def __init__(self, writers: Sequence[MetricWriter]):
+        """Pass every call on, in order."""
+        self._writers = tuple(writers)
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        numbers = _numbers(scalars)  # fetched once
+        for writer in self._writers:
+            writer.write_scalars(step, numbers)
+
+    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        for writer in self._writers:
+            writer.write_images(step, images)
+
+    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        for writer in self._writers:
+            writer.write_audios(step, audios, sample_rate=sample_rate)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        for writer in self._writers:
+            writer.write_texts(step, texts)
+
+    def write_histograms(
+        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
+    ) -> None:
+        for writer in self._writers:
+            writer.write_histograms(step, arrays, num_buckets)
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        for writer in self._writers:
+            writer.write_hparams(hparams)
+
+    def flush(self) -> None:
+        for writer in self._writers:
+            writer.flush()
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+def create_default_writer(
+    logdir: str | os.PathLike[str] | None = None, *, console: bool = True, tensorboard: bool = True,
+    csv: bool = False, jsonl: bool = True,
+) -> MultiWriter:
+    """The usual outputs: the console, and in `logdir` TensorBoard events and metrics.jsonl."""
+    writers: list[MetricWriter] = [ConsoleWriter()] if console else []
+    if logdir is not None:
+        folder = os.fspath(logdir)
+        writers += [TensorBoardWriter(folder)] if tensorboard else []
+        writers += [JsonlWriter(os.path.join(folder, "metrics.jsonl"))] if jsonl else []
+        writers += [CsvWriter(os.path.join(folder, "metrics.csv"))] if csv else []
+    return MultiWriter(writers)
+
+
+def _with_folder(path: str | os.PathLike[str]) -> str:
+    """The path, once its folder exists."""
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    return os.fspath(path)

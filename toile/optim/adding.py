@@ -1,0 +1,112 @@
+"""Something added to updates: parameters (weight decay) or noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from toile import dtypes, random
+from toile import numpy as jnp
+from toile.engine.tracing import Array
+from toile.optim import base, tree
+from toile.optim.masking import masked
+from toile.optim.numerics import safe_increment
+from toile.optim.tree.maths import map_present
+from toile.typing import ArrayLike
+
+__all__ = [
+    "AddDecayedWeightsState", "AddNoiseState", "WeightDecaySchedule", "add_decayed_weights",
+    "add_noise",
+]  # fmt: skip
+
+AddDecayedWeightsState = base.EmptyState
+
+
+class WeightDecaySchedule(NamedTuple):
+    """Steps taken."""
+
+    count: ArrayLike
+
+
+def add_decayed_weights(
+    weight_decay: base.ScalarOrSchedule = 0.0,
+    mask: Any | Callable[[base.Params], Any] | None = None,
+) -> base.GradientTransformation:
+    """Updates plus weight_decay (a number or a schedule) times parameters, under a mask or glob.
+
+    >>> from toile import optim
+    >>> import toile.numpy as jnp
+    >>> tx = optim.add_decayed_weights(0.1, mask="**/kernel")
+    >>> params = {"a": {"kernel": jnp.ones(1), "bias": jnp.ones(1)}}
+    >>> updates, _ = tx.update(optim.tree.zeros_like(params), tx.init(params), params)
+    >>> print(updates["a"]["kernel"], updates["a"]["bias"])
+    [0.1] [0.]
+    """
+    scheduled = callable(weight_decay)
+
+    def init_fn(params):
+        del params
+        return WeightDecaySchedule(base.zero_count()) if scheduled else base.EmptyState()
+
+    def update_fn(updates, state, params=None):
+        base.required(params)
+        if not scheduled and isinstance(weight_decay, (int, float)) and weight_decay == 0.0:
+            return updates, state
+        strength = weight_decay(state.count) if scheduled else weight_decay
+        updates = map_present(lambda g, p: g + strength * p, updates, params)
+        return updates, WeightDecaySchedule(safe_increment(state.count)) if scheduled else state
+
+    tx = base.GradientTransformation(init_fn, update_fn)
+    return tx if mask is None else masked(tx, mask)
+
+
+class AddNoiseState(NamedTuple):
+    """Steps taken and the key for the next noise."""
+
+    count: Array
+    rng_key: Array
+
+
+def canonical_key(key_or_seed: Array | int) -> Array:
+    """A key, made of a seed if need be."""
+    is_array = isinstance(key_or_seed, Array)
+    if is_array and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
+        return key_or_seed
+    return random.key(key_or_seed)
+
+
+def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | int:
+    """The key of a noisy transformation, of its newer or its older keyword."""
+    if seed is not None:
+        warnings.warn(f"{who}: `seed` is deprecated, use `key`", DeprecationWarning, stacklevel=3)
+        if key is not None:
+            raise ValueError(f"{who}: needed one of key and seed, got both")
+        return seed
+    if key is None:
+        warnings.warn(
+            f"{who}: got no key, using 0; give one: this will be an error", stacklevel=3
+        )
+        return 0
+    return key
+
+
+def add_noise(
+    eta: ArrayLike, gamma: ArrayLike, key: Array | int | None = None, *, seed: int | None = None
+) -> base.GradientTransformation:
+    """Normal noise of variance eta / tᵞ at step t, from a key that the state carries."""
+    key = key_or_seed("add_noise", key, seed)
+
+    def init_fn(params):
+        del params
+        return AddNoiseState(base.zero_count(), canonical_key(key))
+
+    def update_fn(updates, state, params=None):
+        del params
+        count = safe_increment(state.count)
+        deviation = jnp.sqrt(eta / count**gamma)
+        rng_key, sample_key = random.split(state.rng_key)
+        noise = tree.random_like(sample_key, updates, random.normal)
+        return tree.add_scale(updates, deviation, noise), AddNoiseState(count, rng_key)
+
+    return base.GradientTransformation(init_fn, update_fn)

@@ -1,0 +1,76 @@
+"""Scaled gradients of a value that stays itself, and a normal distribution by its log scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toile import lax, random
+from toile import numpy as jnp
+from toile import tree as trees
+from toile.api import custom_vjp
+from toile.engine.tracing import Array
+from toile.optim import base
+from toile.scipy.stats import norm
+from toile.typing import ArrayLike
+
+__all__ = ["MultiNormalDiagFromLogScale", "multi_normal", "scale_gradient"]
+
+
+@custom_vjp
+def _with_scaled_gradient(inputs, scale):
+    del scale
+    return inputs
+
+
+_with_scaled_gradient.defvjp(
+    lambda inputs, scale: (inputs, scale),
+    lambda scale, ct: (trees.map(lambda g: g * scale, ct), None),
+)
+
+
+def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
+    """The inputs themselves, whose gradients are multiplied by scale on the way back.
+
+    >>> import toile
+    >>> print(toile.grad(lambda x: 2.0 * scale_gradient(x, 0.5))(1.0))
+    1.0
+    """
+    if scale == 1.0:
+        return inputs
+    if scale == 0.0:
+        return lax.stop_gradient(inputs)
+    return _with_scaled_gradient(inputs, scale)
+
+
+class MultiNormalDiagFromLogScale:
+    """Independent normal variables, by their means and the logarithms of their deviations."""
+
+    def __init__(self, loc: ArrayLike, log_scale: ArrayLike):
+        self._mean, self._log_scale = jnp.asarray(loc), jnp.asarray(log_scale)
+        self._scale = jnp.exp(log_scale)
+        self._shape = lax.broadcast_shapes(self._mean.shape, self._scale.shape)
+
+    def sample(self, shape: base.Shape, key: base.PRNGKey) -> Array:
+        """Samples with this leading shape."""
+        noise = random.normal(key, shape=(*shape, *self._shape))
+        return noise * self._scale + self._mean
+
+    def log_prob(self, x: ArrayLike) -> Array:
+        """The log density of all variables together."""
+        axes = tuple(-(i + 1) for i in range(len(self._shape)))
+        return jnp.sum(norm.logpdf(x, loc=self._mean, scale=self._scale), axis=axes)
+
+    @property
+    def log_scale(self) -> Array:
+        """The logarithms of the deviations."""
+        return self._log_scale
+
+    @property
+    def params(self) -> Sequence[Array]:
+        """The means and the log deviations."""
+        return [self._mean, self._log_scale]
+
+
+def multi_normal(loc: ArrayLike, log_scale: ArrayLike) -> MultiNormalDiagFromLogScale:
+    """Independent normal variables with these means and log deviations."""
+    return MultiNormalDiagFromLogScale(loc=loc, log_scale=log_scale)

@@ -1,0 +1,104 @@
+"""Adafactor's second moments: of a matrix, row and column averages instead of every element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile import tree as trees
+from toile.optim import base
+from toile.optim.numerics import abs_sq, safe_increment
+from toile.typing import ArrayLike
+
+__all__ = ["FactoredState", "scale_by_factored_rms"]
+
+
+class FactoredState(NamedTuple):
+    """Steps taken; row and column averages of factored leaves, full averages of the others."""
+
+    count: ArrayLike
+    v_row: base.ArrayTree
+    v_col: base.ArrayTree
+    v: base.ArrayTree
+
+
+def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
+    """1 - (i + 1)^-exponent: the first step forgets everything, later ones less and less."""
+    return 1.0 - jnp.array(i + 1, jnp.float32) ** (-exponent)
+
+
+def _two_largest(shape: tuple[int, ...], smallest: int) -> tuple[int, int] | None:
+    """The second largest and the largest axis, if both have at least this size."""
+    if len(shape) < 2:
+        return None
+    order = np.argsort(shape)
+    if shape[order[-2]] < smallest:
+        return None
+    return int(order[-2]), int(order[-1])
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def scale_by_factored_rms(
+    factored: bool = True,
+    decay_rate: ArrayLike = 0.8,
+    step_offset: ArrayLike = 0,
+    min_dim_size_to_factor: int = 128,
+    epsilon: ArrayLike = 1e-30,
+    decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
+) -> base.GradientTransformation:
+    """Over the root of the average square, whose matrices are kept as an outer product."""
+
+    def axes_of(shape):
+        return _two_largest(shape, min_dim_size_to_factor) if factored else None
+
+    def init_fn(params):
+        def zeros(p):
+            axes, unused = axes_of(p.shape), lambda: jnp.zeros((1,), p.dtype)
+            if axes is None:
+                return unused(), unused(), jnp.zeros_like(p)
+            row, col = axes
+            averages = (jnp.zeros(_without(p.shape, axis), p.dtype) for axis in (col, row))
+            return *averages, unused()
+
+        return FactoredState(base.zero_count(), *_unzipped(trees.map(zeros, params), params, 3))
+
+    def update_fn(grads, state, params=None):
+        base.required(params)
+        decay = decay_rate_fn(state.count - step_offset, decay_rate)
+
+        def average(old, new, dtype):
+            return (decay * old + (1.0 - decay) * new).astype(dtype)
+
+        def step(g, v_row, v_col, v, p):
+            axes, unused = axes_of(p.shape), lambda: jnp.zeros((1,), p.dtype)
+            square = abs_sq(g) + epsilon
+            if axes is None:
+                v = average(v, square, p.dtype)
+                return g * v ** (-0.5), unused(), unused(), v
+            row, col = axes
+            v_row = average(v_row, jnp.mean(square, axis=col), p.dtype)
+            v_col = average(v_col, jnp.mean(square, axis=row), p.dtype)
+            # v ≈ v_row v_col / mean(v_row): the best rank-one fit of the same margins
+            mean = jnp.mean(v_row, axis=row - 1 if row > col else row, keepdims=True)
+            by_row = jnp.expand_dims((v_row / mean) ** (-0.5), axis=col)
+            by_col = jnp.expand_dims(v_col ** (-0.5), axis=row)
+            return g * by_row * by_col, v_row, v_col, unused()
+
+        results = trees.map(step, grads, state.v_row, state.v_col, state.v, params)
+        updates, *moments = _unzipped(results, grads, 4)
+        return updates, FactoredState(safe_increment(state.count), *moments)
+
+    return base.GradientTransformation(init_fn, update_fn)
+
+
+def _unzipped(tuples, like, n):
+    """A tree of n-tuples as n trees."""
+    structure = trees.structure(like)
+    parts = structure.flatten_up_to(tuples)
+    return [trees.unflatten(structure, [part[i] for part in parts]) for i in range(n)]

@@ -1,0 +1,103 @@
+"""L-BFGS: the product with an inverse Hessian made from the last few steps, by two loops."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from toile import lax
+from toile import numpy as jnp
+from toile import tree as trees
+from toile.optim import base, tree
+from toile.optim.numerics import safe_increment
+from toile.typing import ArrayLike
+
+__all__ = ["ScaleByLBFGSState", "scale_by_lbfgs"]
+
+
+class ScaleByLBFGSState(NamedTuple):
+    """The last point and gradient, and rings of their past differences with 1 / <dw, dg>."""
+
+    count: ArrayLike
+    params: base.Params
+    updates: base.Params
+    diff_params_memory: base.ArrayTree
+    diff_updates_memory: base.ArrayTree
+    weights_memory: ArrayLike
+
+
+def _inner(x, y):
+    return tree.real(tree.vdot(x, y))
+
+
+def _two_loops(updates, steps, changes, weights, start, oldest):
+    """The inverse Hessian times updates: rings of steps, changes of gradient and weights.
+
+    Newest first on the way down, oldest first on the way up; start is the scale of the identity.
+    """
+    size = weights.shape[0]
+    order = (oldest + jnp.arange(size)) % size
+    at = lambda ring, i: trees.map(lambda x: x[i], ring)
+
+    def down(vector, i):
+        alpha = weights[i] * _inner(at(steps, i), vector)
+        new = tree.add_scale(vector, -alpha, at(changes, i))
+        return tree.cast_like(new, vector), alpha
+
+    def up(vector, pair):
+        i, alpha = pair
+        beta = weights[i] * _inner(at(changes, i), vector)
+        new = tree.add_scale(vector, alpha - beta, at(steps, i))
+        return tree.cast_like(new, vector), None
+
+    vector, alphas = lax.scan(down, updates, order, reverse=True)
+    vector, _ = lax.scan(up, tree.scale(start, vector), (order, alphas))
+    return vector
+
+
+def scale_by_lbfgs(
+    memory_size: int = 10, scale_init_precond: bool = True
+) -> base.GradientTransformation:
+    """Updates times L-BFGS's estimate of the inverse Hessian, from memory_size past steps."""
+    if memory_size < 1:
+        raise ValueError(f"scale_by_lbfgs: needed memory_size >= 1, got {memory_size}")
+
+    def init_fn(params):
+        ring = lambda: trees.map(lambda p: jnp.zeros((memory_size, *p.shape), p.dtype), params)
+        return ScaleByLBFGSState(
+            count=jnp.asarray(0, dtype=jnp.int32),
+            params=tree.zeros_like(params),
+            updates=tree.zeros_like(params),
+            diff_params_memory=ring(),
+            diff_updates_memory=ring(),
+            weights_memory=jnp.zeros(memory_size),
+        )
+
+    def identity_scale(updates, state, step, change):
+        """<dg, dw> / <dg, dg> of the last step; before there is one, at most 1 / |g|."""
+        if not scale_init_precond:
+            return 1.0
+        above, below = _inner(change, step), tree.norm(change, squared=True)
+        known = jnp.where(below > 0.0, above / below, 1.0)
+        first = jnp.minimum(1.0, 1.0 / tree.norm(lax.stop_gradient(updates)))
+        return jnp.where(state.count > 0, known, first)
+
+    def update_fn(updates, state, params=None):
+        step = tree.sub(base.required(params), state.params)
+        change = tree.sub(updates, state.updates)
+        curvature = _inner(change, step)
+        weight = jnp.where(curvature == 0.0, 0.0, 1.0 / curvature)
+        only_later = lambda x: jnp.where(state.count > 0, x, jnp.zeros_like(x))
+        step, change, weight = trees.map(only_later, (step, change, weight))
+        slot = (state.count - 1) % memory_size
+        steps, changes, weights = trees.map(
+            lambda ring, x: ring.at[slot].set(x),
+            (state.diff_params_memory, state.diff_updates_memory, state.weights_memory),
+            (step, change, weight),
+        )
+        start = identity_scale(updates, state, step, change)
+        oldest = state.count % memory_size
+        direction = _two_loops(updates, steps, changes, weights, start, oldest)
+        count = safe_increment(state.count)
+        return direction, ScaleByLBFGSState(count, params, updates, steps, changes, weights)
+
+    return base.GradientTransformation(init_fn, update_fn)

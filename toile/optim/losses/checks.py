@@ -1,0 +1,40 @@
+"""What the losses ask of their arguments; Python numbers and lists are looked at as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toile.numpy as jnp
+
+__all__ = ["check_dtype", "check_floating", "check_rank", "check_same_shape"]
+
+Axes = int | tuple[int, ...] | None
+
+
+def check_dtype(name: str, kind: Any, **arrays: Any) -> None:
+    """Raise TypeError unless the dtype of each array is of a kind (`jnp.floating`, ...)."""
+    for argument, x in arrays.items():
+        dtype = jnp.result_type(x)
+        if not jnp.issubdtype(dtype, kind):
+            raise TypeError(
+                f"{name}: needed {argument} with a subdtype of {kind.__name__}, got {dtype}"
+            )
+
+
+def check_floating(name: str, **arrays: Any) -> None:
+    """Raise TypeError unless each array is floating."""
+    check_dtype(name, jnp.floating, **arrays)
+
+
+def check_same_shape(name: str, **arrays: Any) -> None:
+    """Raise ValueError unless the arrays have one shape: losses do not broadcast by accident."""
+    shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(f"{name}: needed equal shapes, got a shape mismatch {shapes}")
+
+
+def check_rank(name: str, rank: int, **arrays: Any) -> None:
+    """Raise ValueError unless each array has so many axes."""
+    for argument, x in arrays.items():
+        if jnp.ndim(x) != rank:
+            raise ValueError(f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}")

@@ -1,0 +1,109 @@
+r"""Connectionist temporal classification: labels without their alignment to frames.
+
+The forward recursion keeps, for each frame t and each n, the log probability of having emitted n
+labels with a blank last (`blank`) or with the n-th label last (`label`). A blank may be skipped
+between two different labels, not between equal ones; what is forbidden has weight `log_epsilon`,
+which stands for log 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toile.numpy as jnp
+from toile import lax, nn
+from toile.optim.losses.checks import check_rank, check_same_shape
+
+__all__ = ["ctc_loss", "ctc_loss_with_forward_probs"]
+
+
+def ctc_loss(
+    logits: Any,
+    logit_paddings: Any,
+    labels: Any,
+    label_paddings: Any,
+    *,
+    blank_id: int = 0,
+    log_epsilon: Any = -1e5,
+) -> Any:
+    """The negative log likelihood [B] of label sequences given frames of logits.
+
+    logits is [B, T, K] and labels [B, N]; paddings, [B, T] and [B, N], are 1 where there is
+    nothing; labels are padded on the right. blank_id is the class of the blank.
+
+    >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
+    >>> loss = ctc_loss(logits, jnp.zeros((1, 2)), labels, jnp.zeros((1, 1)))
+    >>> [round(float(x), 4) for x in loss]  # three of four paths: -log(3/4)
+    [0.2877]
+    """
+    return ctc_loss_with_forward_probs(
+        logits, logit_paddings, labels, label_paddings, blank_id=blank_id, log_epsilon=log_epsilon
+    )[0]
+
+
+def ctc_loss_with_forward_probs(
+    logits: Any,
+    logit_paddings: Any,
+    labels: Any,
+    label_paddings: Any,
+    *,
+    blank_id: int = 0,
+    log_epsilon: Any = -1e5,
+) -> tuple[Any, Any, Any]:
+    """`ctc_loss` with the log probabilities of the recursion: [T, B, N + 1] and [T, B, N].
+
+    >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
+    >>> paddings = jnp.zeros((1, 2)), jnp.zeros((1, 1))
+    >>> loss, blank, label = ctc_loss_with_forward_probs(logits, paddings[0], labels, paddings[1])
+    >>> blank.shape, label.shape
+    ((2, 1, 2), (2, 1, 1))
+    """
+    _check(logits, logit_paddings, labels, label_paddings)
+    batch, _, classes = logits.shape
+    longest = labels.shape[1]
+    logp = nn.log_softmax(logits)
+    logp_blank = jnp.transpose(logp[:, :, blank_id : blank_id + 1], (1, 0, 2))  # [T, B, 1]
+    chosen = nn.one_hot(labels, num_classes=classes)  # [B, N, K]
+    logp_label = jnp.transpose(jnp.einsum("btk,bnk->btn", logp, chosen), (1, 0, 2))  # [T, B, N]
+    # 1 where the next label is the same one
+    repeated = (labels[:, :-1] == labels[:, 1:]).astype(jnp.float32)
+    repeated = jnp.pad(repeated, ((0, 0), (0, 1)))
+
+    def step(alphas: Any, frame: Any) -> Any:
+        blank, label = alphas
+        on_label, on_blank, pad = frame
+        ready = _merge(blank, label + log_epsilon * repeated)  # from where a new label may come
+        new_label = jnp.logaddexp(ready[:, :-1] + on_label, label + on_label)
+        new_blank = _merge(ready + on_blank, label + on_blank + log_epsilon * (1.0 - repeated))
+        pad = pad.reshape((batch, 1))
+        kept = (
+            pad * blank + (1.0 - pad) * new_blank,
+            pad * label + (1.0 - pad) * new_label,
+        )
+        return kept, kept
+
+    blank = (jnp.ones((batch, longest + 1)) * log_epsilon).at[:, 0].set(0.0)
+    label = jnp.ones((batch, longest)) * log_epsilon
+    frames = (logp_label, logp_blank, logit_paddings.transpose((1, 0)))
+    _, (blanks, emitted) = lax.scan(step, (blank, label), frames)
+    last = _merge(blanks[-1], emitted[-1])  # the end may come after a label as after a blank
+    blanks = blanks.at[-1].set(last)
+    lengths = longest - jnp.sum(label_paddings, axis=1).astype(jnp.int32)
+    at_length = nn.one_hot(lengths, num_classes=longest + 1)
+    return -jnp.einsum("bn,bn->b", last, at_length), blanks, emitted
+
+
+def _merge(blank: Any, label: Any) -> Any:
+    """Add to the probability of n labels and a blank that of n labels, for n >= 1."""
+    return jnp.concatenate([blank[:, :1], jnp.logaddexp(blank[:, 1:], label)], axis=-1)
+
+
+def _check(logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any) -> None:
+    check_rank("ctc_loss", 3, logits=logits)
+    check_rank("ctc_loss", 2, labels=labels)
+    check_same_shape("ctc_loss", labels=labels, label_paddings=label_paddings)
+    check_same_shape("ctc_loss", logits=logits[..., 0], logit_paddings=logit_paddings)
+    if labels.shape[0] != logits.shape[0]:
+        raise ValueError(
+            f"ctc_loss: needed labels with batch size {logits.shape[0]}, got {labels.shape[0]}"
+        )

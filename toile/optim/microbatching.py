@@ -1,0 +1,258 @@
+"""Large batches in small pieces: a function run on parts of a batch, its results gathered.
+
+A loop over the parts keeps one part's intermediate values at a time. Piece i holds the examples
+i, i + n, i + 2n, ... of n pieces; what is concatenated comes back in the original order.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile import lax
+from toile import numpy as jnp
+from toile import tree as trees
+from toile.api import value_and_grad, vmap
+from toile.api.tracing import eval_shape
+from toile.optim import base
+
+__all__ = [
+    "AccumulationType", "Accumulator", "micro_grad", "micro_vmap", "microbatch",
+    "reshape_batch_axis",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+IndividualOutputs = collections.namedtuple("Aux", ["values", "metrics", "aux"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulator:
+    """How results are gathered: init(result), update(carry, result, i), finalize(carry).
+
+    aggregate reduces the leading axis of a stack of results, as inside one piece.
+    """
+
+    init: Callable[[base.ArrayTree], base.ArrayTree]
+    update: Callable[[base.ArrayTree, base.ArrayTree, int], base.ArrayTree]
+    finalize: Callable[[base.ArrayTree], base.ArrayTree]
+    aggregate: Callable[[base.ArrayTree], base.ArrayTree]
+
+
+class AccumulationType(enum.Enum):
+    """The usual ways to gather results."""
+
+    MEAN = enum.auto()
+    SUM = enum.auto()
+    RUNNING_MEAN = enum.auto()
+    CONCAT = enum.auto()
+
+
+def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
+    """The batch axis as (pieces, microbatch_size), neighbours in different pieces."""
+
+    def on_leaf(x):
+        shape = (*x.shape[:axis], -1, microbatch_size, *x.shape[axis + 1 :])
+        return x.reshape(shape, order="F")
+
+    return trees.map(on_leaf, tree)
+
+
+def _floating_zeros(x):
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"microbatch: needed floating-point results for a mean, got {x.dtype}")
+    return jnp.zeros_like(x)
+
+
+def _same(x):
+    return x
+
+
+def _running(carry, value, i):
+    weight = i / (i + 1)
+    return carry * weight + value * (1 - weight)
+
+
+def _leaf_accumulator(kind: AccumulationType, pieces: int) -> Accumulator:
+    add = lambda carry, value, i: carry + value
+    mean = functools.partial(jnp.mean, axis=0)
+    if kind is AccumulationType.SUM:
+        return Accumulator(jnp.zeros_like, add, _same, functools.partial(jnp.sum, axis=0))
+    if kind is AccumulationType.RUNNING_MEAN:
+        return Accumulator(_floating_zeros, _running, _same, mean)
+    if kind not in (AccumulationType.MEAN, AccumulationType.CONCAT):
+        raise ValueError(f"microbatch: needed an Accumulator or AccumulationType, got {kind!r}")
+    if pieces <= 0:
+        raise ValueError(f"microbatch: needed one piece or more, got {pieces}")
+    if kind is AccumulationType.MEAN:
+        return Accumulator(_floating_zeros, add, lambda carry: carry / pieces, mean)
+    return Accumulator(
+        init=lambda x: jnp.broadcast_to(jnp.zeros_like(x), (pieces, *x.shape)),
+        update=lambda carry, value, i: carry.at[i].set(value),
+        finalize=lambda carry: carry.reshape(-1, *carry.shape[2:], order="F"),
+        aggregate=_same,
+    )
+
+
+def _over_leaves(acc: Accumulator) -> Accumulator:
+    return Accumulator(
+        init=lambda value: trees.map(acc.init, value),
+        update=lambda carry, value, i: trees.map(lambda c, v: acc.update(c, v, i), carry, value),
+        finalize=lambda carry: trees.map(acc.finalize, carry),
+        aggregate=lambda values: trees.map(acc.aggregate, values),
+    )
+
+
+def _whole(tree: Any, pieces: int) -> Accumulator:
+    """One accumulator of a tree (a prefix of the results) of accumulators or their types."""
+
+    def of(acc):
+        if isinstance(acc, Accumulator):
+            return acc
+        return _over_leaves(_leaf_accumulator(acc, pieces))
+
+    parts = trees.map(of, tree)
+    return Accumulator(
+        init=lambda values: trees.map(lambda a, v: a.init(v), parts, values),
+        update=lambda carry, values, i: trees.map(
+            lambda a, c, v: a.update(c, v, i), parts, carry, values
+        ),
+        finalize=lambda carry: trees.map(lambda a, c: a.finalize(c), parts, carry),
+        aggregate=lambda values: trees.map(lambda a, v: a.aggregate(v), parts, values),
+    )
+
+
+def _batch_size(values: list[Any], axes: Sequence[int], microbatch_size: int) -> int:
+    sizes = [x.shape[ax] for value, ax in zip(values, axes) for x in trees.leaves(value)]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"microbatch: needed batch axes of one size, got {sizes}")
+    if sizes[0] % microbatch_size:
+        raise ValueError(
+            f"microbatch: needed a batch size that {microbatch_size} divides, got {sizes[0]}"
+        )
+    return sizes[0]
+
+
+def microbatch(
+    fun: Function,
+    argnums: int | Sequence[int],
+    microbatch_size: int | None,
+    accumulator: Any = AccumulationType.SUM,
+    *,
+    argnames: str | Sequence[str] = (),
+    in_axes: int | Sequence[int] = 0,
+    num_real_microbatches: Any | None = None,
+) -> Function:
+    """fun run on pieces of its batched arguments, in a loop, with the results gathered.
+
+    argnums and argnames say which arguments have a batch axis, in_axes where; the accumulator may
+    be a tree for a tree of results. With num_real_microbatches the loop ends early.
+
+    >>> import toile.numpy as jnp
+    >>> total = microbatch(lambda x: jnp.sum(x**2), argnums=0, microbatch_size=2)
+    >>> print(total(jnp.arange(4.0)))
+    14.0
+    """
+    if microbatch_size is None:
+        return fun
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
+    slots = (*positions, *names)
+    axes = (in_axes,) * len(slots) if isinstance(in_axes, int) else tuple(in_axes)
+
+    def in_pieces(*args, **kwargs):
+        values = [args[s] if isinstance(s, int) else kwargs[s] for s in slots]
+        pieces = _batch_size(values, axes, microbatch_size) // microbatch_size
+        split = [reshape_batch_axis(v, microbatch_size, ax) for v, ax in zip(values, axes)]
+        gather = _whole(accumulator, pieces)
+
+        def piece(i):
+            some, named = list(args), dict(kwargs)
+            for slot, value, ax in zip(slots, split, axes):
+                part = trees.map(functools.partial(jnp.take, indices=i, axis=ax), value)
+                (some if isinstance(slot, int) else named)[slot] = part
+            return fun(*some, **named)
+
+        bound = pieces if num_real_microbatches is None else num_real_microbatches
+        start = gather.init(eval_shape(piece, 0))
+        body = lambda i, carry: gather.update(carry, piece(i), i)
+        return gather.finalize(lax.fori_loop(0, bound, body, start))
+
+    return in_pieces
+
+
+def micro_vmap(
+    fun: Function,
+    in_axes: int | Sequence[int] = 0,
+    out_axes: Any = 0,
+    *,
+    microbatch_size: int | None = None,
+    vmap_fn: Function = vmap,
+    accumulator: Any = AccumulationType.CONCAT,
+    num_real_microbatches: Any | None = None,
+) -> Function:
+    """vmap in pieces: with one microbatch_size of examples at a time."""
+    if out_axes != 0:
+        raise NotImplementedError(f"micro_vmap: needed out_axes=0, got {out_axes}")
+    axes = (in_axes,) if isinstance(in_axes, int) else tuple(in_axes)
+
+    def reduced(*args, kwargs):
+        results = vmap_fn(fun, axes, out_axes)(*args, **kwargs)
+        size = trees.leaves(results)[0].shape[0]
+        return _whole(accumulator, size).aggregate(results)
+
+    run = microbatch(
+        reduced,
+        argnums=tuple(i for i, ax in enumerate(axes) if ax is not None),
+        argnames="kwargs",
+        microbatch_size=microbatch_size,
+        accumulator=accumulator,
+        in_axes=(*(ax for ax in axes if ax is not None), 0),
+        num_real_microbatches=num_real_microbatches,
+    )
+    return lambda *args, **kwargs: run(*args, kwargs=kwargs)
+
+
+def micro_grad(
+    fun: Function,
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    *,
+    batch_argnums: int | Sequence[int] = 1,
+    keep_batch_dim: bool = True,
+    microbatch_size: int | None = None,
+    accumulator: Any = AccumulationType.SUM,
+    transform_fn: Function = _same,
+    metrics_fn: Function = lambda grad: None,
+    num_real_microbatches: Any | None = None,
+) -> Function:
+    """Gradients per example, transformed by transform_fn, gathered over the batch.
+
+    Gives (gathered gradients, (values, metrics, aux) per example).
+    """
+    batched = (batch_argnums,) if isinstance(batch_argnums, int) else tuple(batch_argnums)
+    with_aux = fun if has_aux else lambda *args, **kwargs: (fun(*args, **kwargs), None)
+    of_example = value_and_grad(with_aux, argnums, has_aux=True)
+
+    def one(*args, **kwargs):
+        (value, aux), grad = of_example(*args, **kwargs)
+        return transform_fn(grad), IndividualOutputs(value, metrics_fn(grad), aux)
+
+    run = micro_vmap(
+        one,
+        in_axes=[0 if i in batched else None for i in range(max(batched) + 1)],
+        accumulator=(accumulator, AccumulationType.CONCAT),
+        microbatch_size=microbatch_size,
+        num_real_microbatches=num_real_microbatches,
+    )
+    if not keep_batch_dim:
+        return run
+
+    def with_batch_axis(*args, **kwargs):
+        expand = lambda arg: trees.map(lambda x: jnp.expand_dims(x, axis=1), arg)
+        return run(*(expand(a) if i in batched else a for i, a in enumerate(args)), **kwargs)
+
+    return with_batch_axis

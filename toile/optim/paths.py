@@ -1,0 +1,145 @@
+"""Leaves chosen by the globs of their paths: "encoder/**", "**/kernel", ["*/bias", "head/**"].
+
+A path is the names on the way to a leaf, joined by "/": dict keys, field names, positions. `*` and
+`?` stay within a name, `[ab]` is one of these characters, `**` is any number of names, none too.
+A glob that matches no leaf is an error: it would otherwise silently change nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toile import tree as trees
+from toile.tree_util import tree_flatten_with_path
+
+__all__ = ["globs_of", "is_labels", "label_tree", "mask_tree", "matches", "path_of", "paths"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern(glob: str) -> re.Pattern[str]:
+    """The regular expression of a glob, over a path that starts with "/"."""
+    text = ""
+    for name in glob.strip("/").split("/"):
+        if name == "**":
+            text += "(?:/[^/]+)*"
+            continue
+        text += "/"
+        i = 0
+        while i < len(name):
+            end = name.find("]", i + 2) if name[i] == "[" else -1
+            if end > 0:
+                inside = name[i + 1 : end].replace("\\", "\\\\")
+                negated = inside[0] in "!^"
+                text += f"[^/{inside[1:]}]" if negated else f"[{inside}]"
+                i = end + 1
+                continue
+            text += {"*": "[^/]*", "?": "[^/]"}.get(name[i]) or re.escape(name[i])
+            i += 1
+    return re.compile(text)
+
+
+def matches(glob: str, path: str) -> bool:
+    """Whether a path, names joined by "/", matches.
+
+    >>> matches("encoder/**", "encoder/layer_0/kernel"), matches("*/bias", "a/b/bias")
+    (True, False)
+    """
+    return _pattern(glob).fullmatch("/" + path) is not None
+
+
+def path_of(keys: tuple) -> str:
+    """The names of a key path, joined by "/"."""
+    return "/".join(str(_name(key)) for key in keys)
+
+
+def _name(key: Any) -> Any:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return getattr(key, attribute)
+    return key
+
+
+def _is_hole(x: Any) -> bool:
+    """Missing leaves keep their path: None, and the empty node that a mask leaves."""
+    return x is None or (isinstance(x, tuple) and not x and hasattr(x, "_fields"))
+
+
+def paths(tree: Any) -> tuple[list[str], Any]:
+    """The path of each leaf, and the structure; None and masked leaves count."""
+    leaves, structure = tree_flatten_with_path(tree, is_leaf=_is_hole)
+    return [path_of(keys) for keys, _ in leaves], structure
+
+
+def globs_of(mask: Any) -> tuple[str, ...] | None:
+    """The globs that stand for a mask: a string, or a list of them; None for anything else."""
+    if isinstance(mask, str):
+        return (mask,)
+    if isinstance(mask, (list, tuple)) and mask and all(isinstance(m, str) for m in mask):
+        return tuple(mask)
+    return None
+
+
+def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
+    table = [[matches(glob, path) for path in found] for glob in globs]
+    idle = [glob for glob, row in zip(globs, table) if not any(row)]
+    if idle:
+        hints = [f"{g}/**" for g in idle if any(matches(f"{g}/**", path) for path in found)]
+        hint = f"; did you mean {', '.join(map(repr, hints))}?" if hints else ""
+        some = ", ".join(found[:8]) + (f", … ({len(found)} in all)" if len(found) > 8 else "")
+        raise ValueError(
+            f"{who}: needed globs that match some parameter, got {', '.join(map(repr, idle))}, "
+            f"which matches none{hint} (the paths are: {some or 'none, the tree is empty'})"
+        )
+    return table
+
+
+def mask_tree(globs: Any, tree: Any, who: str = "mask") -> Any:
+    """A tree of bools: True for the leaves whose path matches one of the globs.
+
+    >>> mask_tree("**/kernel", {"a": {"kernel": 1.0, "bias": 2.0}})
+    {'a': {'kernel': True, 'bias': False}}
+    """
+    found, structure = paths(tree)
+    table = _matched(who, globs_of(globs), found)
+    return trees.unflatten(structure, [any(column) for column in zip(*table)])
+
+
+def is_labels(labels: Any, params: Any) -> bool:
+    """Whether a tree of labels is a flat dict from globs to labels.
+
+    A dict with the keys of the parameters themselves is an ordinary tree of labels.
+    """
+    if not isinstance(labels, Mapping) or not labels:
+        return False
+    if not all(isinstance(key, str) for key in labels):
+        return False
+    if any(isinstance(label, (Mapping, list)) for label in labels.values()):
+        return False
+    if isinstance(params, Mapping) and params.keys() == labels.keys():
+        return False
+    return any(set(key) & set("*?[/") for key in labels)
+
+
+def label_tree(labels: Mapping[str, Any], tree: Any, who: str = "partition") -> Any:
+    """A tree of labels; each leaf takes that of the first glob that matches its path.
+
+    >>> label_tree({"head/**": "fast", "**": "slow"}, {"head": {"w": 1.0}, "body": {"w": 2.0}})
+    {'head': {'w': 'fast'}, 'body': {'w': 'slow'}}
+    """
+    found, structure = paths(tree)
+    table = _matched(who, labels, found)
+    names, chosen, left = list(labels.values()), [], []
+    for path, column in zip(found, zip(*table)):
+        if not any(column):
+            left.append(path)
+            continue
+        chosen.append(names[column.index(True)])
+    if left:
+        raise ValueError(
+            f"{who}: needed a label for every parameter, got none for {', '.join(left[:8])} "
+            "(end the globs with '**' to label the rest)"
+        )
+    return trees.unflatten(structure, chosen)

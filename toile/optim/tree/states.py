@@ -1,0 +1,192 @@
+"""What optimizer states contain: values found, set and mapped by name, through any wrapping.
+
+States are NamedTuples, dicts and tuples of them. A name is a field of a NamedTuple, the name of its
+class, or a key of a dict. Paths are those of `toile.tree_util`, with NamedTupleKey for a field.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from toile import tree as trees
+from toile.tree_util import (
+    DictKey,
+    register_pytree_node_class,
+    tree_flatten_with_path,
+    treedef_is_leaf,
+)
+
+KeyPath = tuple
+Filter = Callable[[KeyPath, Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTupleKey:
+    """A step into a field of a NamedTuple: the name of its class and of the field."""
+
+    tuple_name: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tuple_name}.{self.name}"
+
+
+@register_pytree_node_class
+class ParamsPlaceholder:
+    """Stands for all parameters in the state that `map_params` makes; a tree without leaves."""
+
+    def tree_flatten(self):
+        return (), None
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        del aux, children
+        return cls()
+
+
+@runtime_checkable
+class Initable(Protocol):
+    """Anything with init(params), such as a gradient transformation."""
+
+    def init(self, params: Any) -> Any:
+        """The state for these parameters."""
+
+
+def map_params(
+    initable: Callable[[Any], Any] | Initable,
+    f: Callable[..., Any],
+    state: Any,
+    /,
+    *rest: Any,
+    transform_non_params: Callable[..., Any] | None = None,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """f of each leaf of those parts of a state that are trees like the parameters.
+
+    Which parts these are is seen by making a state for a placeholder instead of parameters.
+    """
+    init = initable.init if isinstance(initable, Initable) else initable
+
+    def on_part(part, value):
+        if isinstance(part, ParamsPlaceholder):
+            return trees.map(f, value, *rest, is_leaf=is_leaf)
+        return value if transform_non_params is None else transform_non_params(value)
+
+    is_placeholder = lambda x: isinstance(x, ParamsPlaceholder)
+    return trees.map(on_part, init(ParamsPlaceholder()), state, is_leaf=is_placeholder)
+
+
+def get_all_with_path(
+    tree: Any, key: Any, filtering: Filter | None = None
+) -> list[tuple[KeyPath, Any]]:
+    """All values under this name, each with its path, outermost first."""
+    found = _found(tree, key)
+    return [(p, x) for p, x in found if filtering(p, x)] if filtering else found
+
+
+def get(tree: Any, key: Any, default: Any = None, filtering: Filter | None = None) -> Any:
+    """The one value under this name; the default where there is none.
+
+    >>> from toile import optim
+    >>> state = optim.adam(1e-3).init(1.0)
+    >>> print(get(state, "count"))
+    0
+    """
+    found = get_all_with_path(tree, key, filtering)
+    if len(found) > 1:
+        places = ", ".join(_text(path) for path, _ in found)
+        raise KeyError(f"get: needed one value named {key!r}, got {len(found)}: {places}")
+    return found[0][1] if found else default
+
+
+def set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> Any:
+    """The tree with all values under these names replaced.
+
+    >>> from toile import optim
+    >>> import toile.numpy as jnp
+    >>> state = set(optim.adam(1e-3).init(1.0), count=jnp.int32(7))
+    >>> print(get(state, "count"))
+    7
+    """
+    for name in kwargs:
+        if not get_all_with_path(tree, name, filtering):
+            where = "that passes the filter" if filtering else "in the tree"
+            raise KeyError(f"set: needed a value named {name!r} {where}, got none")
+    return _replaced((), tree, kwargs, filtering or (lambda path, value: True))
+
+
+def _text(path: KeyPath) -> str:
+    return "".join(f".{k}" if isinstance(k, NamedTupleKey) else str(k) for k in path)
+
+
+def _is_named_tuple(x: Any) -> bool:
+    return isinstance(x, tuple) and hasattr(x, "_fields")
+
+
+def _has_key(node: Any, key: Any) -> bool:
+    if _is_named_tuple(node):
+        return key in node._fields or key == type(node).__name__
+    return isinstance(node, dict) and key in node
+
+
+def _children(path: KeyPath, node: Any) -> list[tuple[KeyPath, Any]]:
+    """The values inside a NamedTuple or a dict, each with its path."""
+    if _is_named_tuple(node):
+        name = type(node).__name__
+        return [((*path, NamedTupleKey(name, f)), getattr(node, f)) for f in node._fields]
+    return [((*path, DictKey(key)), value) for key, value in node.items()]
+
+
+def _holders(path: KeyPath, tree: Any, key: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """The outermost nodes that have the key."""
+    stop = lambda x: _has_key(x, key) or _is_named_tuple(x)
+    for inner, node in tree_flatten_with_path(tree, is_leaf=stop)[0]:
+        if _has_key(node, key):
+            yield (*path, *inner), node
+        elif _is_named_tuple(node):
+            for child_path, child in _children((*path, *inner), node):
+                yield from _holders(child_path, child, key)
+
+
+def _found(tree: Any, key: Any, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
+    holders = list(_holders(path, tree, key))
+    found = []
+    for place, node in holders:
+        if _is_named_tuple(node) and key == type(node).__name__:
+            found.append((place, node))
+        else:
+            found += [(p, x) for p, x in _children(place, node) if _name(p[-1]) == key]
+    for place, node in holders:
+        for child_path, child in _children(place, node):
+            found += _found(child, key, child_path)
+    return found
+
+
+def _name(entry: Any) -> Any:
+    return entry.name if isinstance(entry, NamedTupleKey) else entry.key
+
+
+def _replaced(path: KeyPath, node: Any, values: dict, allowed: Filter) -> Any:
+    named = _is_named_tuple(node)
+    if named and type(node).__name__ in values and allowed(path, node):
+        return values[type(node).__name__]
+    if named or isinstance(node, dict):
+        new = {}
+        for place, child in _children(path, node):
+            name = _name(place[-1])
+            hit = name in values and allowed(place, child)
+            new[name] = values[name] if hit else _replaced(place, child, values, allowed)
+        if named:
+            return node._replace(**new)
+        changed = copy.copy(node)
+        changed.update(new)
+        return changed
+    children, structure = tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+    if treedef_is_leaf(structure):
+        return node
+    return structure.unflatten(
+        [_replaced((*path, *p), child, values, allowed) for p, child in children]
+    )

@@ -1,0 +1,142 @@
+"""Trees as bytes, in Flax's msgpack format: each reads what the other writes.
+
+`to_bytes` and `from_bytes` work on any tree of registered types; `msgpack_serialize` and
+`msgpack_restore` on nested dicts and lists of arrays and Python values. Arrays come back as
+ordinary writable NumPy arrays; where a target is given, shapes and dtypes are compared with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from toile.engine.arrays import KeyArray
+from toile.engine.source import here
+from toile.engine.tracing import Array
+from toile.serialization import encoding
+from toile.serialization.differences import Differences
+from toile.serialization.encoding import pack as _msgpack_ext_pack
+from toile.serialization.encoding import unpack as _msgpack_ext_unpack
+from toile.serialization.states import (
+    current_path,
+    from_state_dict,
+    is_serializable,
+    register_serialization_state,
+    restore_partially,
+    to_state_dict,
+)
+from toile.tree_util import tree_map
+
+__all__ = [
+    "MAX_CHUNK_SIZE",
+    "Differences",
+    "current_path",
+    "from_bytes",
+    "from_state_dict",
+    "is_serializable",
+    "msgpack_restore",
+    "msgpack_serialize",
+    "register_serialization_state",
+    "restore_partially",
+    "to_bytes",
+    "to_state_dict",
+]
+
+# Arrays of more bytes are written in pieces of this many.
+MAX_CHUNK_SIZE = 2**30
+
+
+def to_bytes(target: Any) -> bytes:
+    """The bytes that hold a target's state.
+
+    Example::
+
+        >>> import toile.numpy as jnp
+        >>> data = to_bytes({"w": jnp.arange(3)})
+        >>> from_bytes({"w": jnp.zeros(3, int)}, data)
+        {'w': array([0, 1, 2], dtype=int32)}
+    """
+    return msgpack_serialize(to_state_dict(target), in_place=True)
+
+
+def from_bytes(
+    target: Any, encoded_bytes: bytes, *, check_shapes: bool = True, check_dtypes: bool = True
+) -> Any:
+    """A copy of `target` with the values in bytes that `to_bytes` made of such a tree.
+
+    Arrays whose shape or dtype is not the target's are told together in one ValueError, unless
+    `check_shapes` or `check_dtypes` is false.
+    """
+    state = msgpack_restore(encoded_bytes)
+    return from_state_dict(target, state, check_shapes=check_shapes, check_dtypes=check_dtypes)
+
+
+def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
+    """Nested dicts and lists of arrays and Python values as bytes.
+
+    With `in_place` keys stay in the order they have; without, they are sorted. `pytree` itself is
+    not changed in either case.
+    """
+    if not in_place:
+        pytree = tree_map(lambda x: x, pytree)
+    pytree = _chunk_array_leaves_in_place(_as_numpy(pytree))
+    try:
+        return msgpack.packb(pytree, default=_msgpack_ext_pack, strict_types=True)
+    except TypeError as error:
+        raise TypeError(
+            f"msgpack_serialize: {error} (needed dicts and lists of arrays and Python values;"
+            f" to_bytes takes tuples and registered types){here()}"
+        ) from error
+
+
+def msgpack_restore(encoded_pytree: bytes) -> Any:
+    """The nested dicts and lists that bytes of `msgpack_serialize` hold."""
+    try:
+        tree = msgpack.unpackb(
+            encoded_pytree, ext_hook=_msgpack_ext_unpack, raw=False, strict_map_key=False
+        )
+        return _unchunk_array_leaves_in_place(tree)
+    # What reading wrong bytes raises depends on where it notices.
+    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
+        if not isinstance(encoded_pytree, (bytes, bytearray, memoryview)):
+            raise
+        reason = str(error) or type(error).__name__
+        raise ValueError(
+            f"msgpack_restore: needed one whole msgpack tree, got {len(encoded_pytree)} bytes that"
+            f" are truncated, corrupted or something else: {reason}{here()}"
+        ) from error
+
+
+def _as_numpy(x: Any, path: str = "") -> Any:
+    """The tree with NumPy arrays in place of toile's, where they are entries of dicts."""
+    if isinstance(x, KeyArray):
+        raise TypeError(
+            "msgpack_serialize: random keys have no NumPy form: needed numbers, got an array of"
+            f" {x.dtype} at path {path or '.'} (save toile.random.key_data(key), and make the key"
+            f" again by toile.random.wrap_key_data){here()}"
+        )
+    if isinstance(x, Array):
+        return np.asarray(x)
+    if type(x) is dict:  # of a subclass msgpack says that it cannot write it
+        return {key: _as_numpy(y, f"{path}/{key}" if path else str(key)) for key, y in x.items()}
+    return x
+
+
+def _chunk_array_leaves_in_place(x: Any) -> Any:
+    """The tree with pieces in place of large arrays, where they are entries of dicts."""
+    if isinstance(x, np.ndarray):
+        return encoding.chunk(x, MAX_CHUNK_SIZE) if x.nbytes > MAX_CHUNK_SIZE else x
+    if type(x) is dict:
+        return {key: _chunk_array_leaves_in_place(y) for key, y in x.items()}
+    return x
+
+
+def _unchunk_array_leaves_in_place(x: Any) -> Any:
+    """The tree with arrays in place of their pieces."""
+    if type(x) is not dict:
+        return x
+    if encoding.CHUNKED in x:
+        return encoding.unchunk(x)
+    return {key: _unchunk_array_leaves_in_place(y) for key, y in x.items()}

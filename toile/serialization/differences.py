@@ -1,0 +1,133 @@
+"""Where two state dicts differ, and the one filled in from the other.
+
+A state dict is a nested dict with leaves. Paths are its keys joined by slashes. A leaf of the
+target is compared only where it is an array (or has a shape and a dtype): None, Python numbers and
+text stand for anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from toile.dtypes import issubdtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """What a state lacks of a target, has besides it, and has in another shape or dtype."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    misshaped: tuple[str, ...] = ()
+    restored: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.misshaped)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.restored} restored, {len(self.missing)} missing,"
+            f" {len(self.unexpected)} unexpected, {len(self.misshaped)} misshaped"
+        ]
+        for kind in ("missing", "unexpected", "misshaped"):
+            lines += [f"  {kind}: {each}" for each in getattr(self, kind)]
+        return "\n".join(lines)
+
+
+def fill(
+    target: Any, state: Any, *, check_shapes: bool = True, check_dtypes: bool = True
+) -> tuple[Any, Differences]:
+    """The target's state dict with every leaf of `state` that fits it, and the differences."""
+    missing: list[str] = []
+    unexpected: list[str] = []
+    misshaped: list[str] = []
+    restored = 0
+
+    def visit(path: str, want: Any, got: Any) -> Any:
+        nonlocal restored
+        if not isinstance(want, Mapping):
+            problem = leaf_mismatch(want, got, check_shapes, check_dtypes)
+            if problem:
+                misshaped.append(f"{path or '.'}: {problem}")
+                return want
+            restored += 1
+            return got
+        if not isinstance(got, Mapping):
+            misshaped.append(f"{path or '.'}: needed {describe(want)}, got {describe(got)}")
+            return want
+        got = modern(got, want)
+        out = {}
+        for key, value in want.items():
+            below = f"{path}/{key}" if path else str(key)
+            if key in got:
+                out[key] = visit(below, value, got[key])
+            else:
+                missing.extend(leaf_paths(below, value))
+                out[key] = value
+        for key in got:
+            if key not in want:
+                unexpected.extend(leaf_paths(f"{path}/{key}" if path else str(key), got[key]))
+        return out
+
+    merged = visit("", target, state)
+    return merged, Differences(tuple(missing), tuple(unexpected), tuple(misshaped), restored)
+
+
+def leaf_paths(path: str, x: Any) -> list[str]:
+    """The paths of the leaves below, an empty dict being one."""
+    if not isinstance(x, Mapping) or not x:
+        return [path]
+    return [leaf for key, value in x.items() for leaf in leaf_paths(f"{path}/{key}", value)]
+
+
+def modern(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
+    """A named tuple's state by field, also where it was written in the form of before 2022."""
+    if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
+        return state
+    names, values = state["fields"], state["values"]
+    return {names[str(i)]: values[str(i)] for i in range(len(names))}
+
+
+def leaf_mismatch(want: Any, got: Any, check_shapes: bool, check_dtypes: bool) -> str | None:
+    """`needed ..., got ...` where a leaf does not fit one of the target."""
+    if not _is_array(want):
+        return None
+    if _is_array(got):
+        fits = not check_shapes or tuple(want.shape) == tuple(got.shape)
+        fits = fits and (not check_dtypes or want.dtype == got.dtype)
+    elif isinstance(got, (bool, int, float, complex)):
+        fits = not check_shapes or want.shape == ()
+        fits = fits and (not check_dtypes or _holds(want.dtype, got))
+    else:
+        fits = not check_shapes
+    return None if fits else f"needed {describe(want)}, got {describe(got)}"
+
+
+def describe(x: Any) -> str:
+    """A leaf or a level of a state dict in a few words."""
+    if _is_array(x):
+        return f"{np.dtype(x.dtype).name}[{','.join(map(str, x.shape))}]" if _plain(x) else str(x)
+    if isinstance(x, Mapping):
+        keys = [repr(key) for key in list(x)[:6]] + ["..."] * (len(x) > 6)
+        return f"a dict with {', '.join(keys)}" if keys else "an empty dict"
+    return "None" if x is None else f"a Python {type(x).__name__}"
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def _plain(x: Any) -> bool:
+    return isinstance(x.dtype, np.dtype)
+
+
+def _holds(dtype: Any, number: bool | int | float | complex) -> bool:
+    """Whether an array of this dtype holds such a Python number without a change of kind."""
+    for kind, above in ((bool, np.bool_), (int, np.number), (float, np.inexact)):
+        if isinstance(number, kind):
+            return issubdtype(dtype, above)
+    return issubdtype(dtype, np.complexfloating)

@@ -1,0 +1,295 @@
+"""State dicts: nested dicts with string keys, and how each type is turned into one and back.
+
+Types are registered with a pair of functions; dataclasses of `toile.struct` need none. Restoring
+follows the target's structure. A structure that differs is an error at once, with Flax's message;
+arrays of another shape or dtype are gathered and told together, with their paths.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from toile.core.frozen_dict import FrozenDict
+from toile.serialization.differences import Differences, describe, fill, leaf_mismatch, modern
+from toile.tree_util import Partial
+
+ToState = Callable[[Any], Any]
+FromState = Callable[[Any, Any], Any]
+_registry: dict[type, tuple[ToState, FromState]] = {}
+
+
+class _NamedTuple:
+    """The type under which named tuples are registered."""
+
+
+class _Context(threading.local):
+    """Where a restoration is, what it checks, and which leaves did not fit so far."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.mismatches: list[str] = []
+        self.checks = (True, False)
+
+
+_context = _Context()
+
+
+@contextlib.contextmanager
+def _entered(name: str) -> Iterator[None]:
+    _context.path.append(name)
+    try:
+        yield
+    finally:
+        _context.path.pop()
+
+
+def current_path() -> str:
+    """The path of the entry that is being restored, for messages of registered functions."""
+    return "/".join(_context.path)
+
+
+def _handlers(cls: type) -> tuple[ToState, FromState] | None:
+    """The functions of a type: those registered, or a dataclass's."""
+    found = _registry.get(cls)
+    if found is None and "_toile_dataclass_fields" in vars(cls):
+        return _dataclass_state, _restore_dataclass
+    return found
+
+
+def _kind(x: Any) -> type:
+    return _NamedTuple if isinstance(x, tuple) and hasattr(x, "_fields") else type(x)
+
+
+def to_state_dict(target: Any) -> Any:
+    """The nested dict that holds a target's state; of a leaf, the leaf.
+
+    Example::
+
+        >>> to_state_dict({"a": [1.0, 2.0], "b": None})
+        {'a': {'0': 1.0, '1': 2.0}, 'b': None}
+    """
+    handlers = _handlers(_kind(target))
+    if handlers is None:
+        return target
+    state = handlers[0](target)
+    if isinstance(state, dict):
+        odd = [key for key in state if not isinstance(key, str)]
+        if odd:
+            raise ValueError(
+                f"to_state_dict: A state dict must only have string keys, got {odd} from a"
+                f" {type(target).__name__}"
+            )
+    return state
+
+
+def from_state_dict(
+    target: Any,
+    state: Any,
+    name: str = ".",
+    *,
+    check_shapes: bool = True,
+    check_dtypes: bool = False,
+) -> Any:
+    """A copy of `target` with the values of a state dict in place of its own.
+
+    `check_shapes` and `check_dtypes` compare the arrays with those of the target and tell all that
+    differ in one ValueError. Dtypes are not compared here unless asked for (a state dict made by
+    hand has float64 where parameters have float32); `from_bytes` and `restore_checkpoint` do.
+    Within a registered function they are what the outermost call says.
+
+    Example::
+
+        >>> from_state_dict((0, {"a": 0}), {"0": 1, "1": {"a": 2}})
+        (1, {'a': 2})
+    """
+    if _context.path:
+        return _restore(target, state, name)
+    _context.mismatches, _context.checks = [], (check_shapes, check_dtypes)
+    try:
+        restored = _restore(target, state, name)
+    except ValueError as error:
+        _note_other_differences(error, target, state)
+        raise
+    if _context.mismatches:
+        raise ValueError(_mismatch_message(_context.mismatches))
+    return restored
+
+
+def _restore(target: Any, state: Any, name: str) -> Any:
+    handlers = _handlers(_kind(target))
+    if handlers is not None:
+        with _entered(name):
+            return handlers[1](target, state)
+    problem = leaf_mismatch(target, state, *_context.checks)
+    if problem:
+        _context.mismatches.append("/".join([*_context.path, name]) + ": " + problem)
+    return state
+
+
+def _mismatch_message(lines: list[str]) -> str:
+    one = len(lines) == 1
+    return (
+        f"from_state_dict: {len(lines)} {'array does' if one else 'arrays do'} not fit the target"
+        " (check_shapes=False or check_dtypes=False takes them as they are, partial=True of"
+        " restore_checkpoint leaves them out)\n  " + "\n  ".join(lines)
+    )
+
+
+def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
+    """Add to the error at the first difference what else differs."""
+    # Functions of users run here a second time, on a state that is known to be wrong.
+    with contextlib.suppress(Exception):
+        found = fill(
+            to_state_dict(target),
+            state,
+            check_shapes=_context.checks[0],
+            check_dtypes=_context.checks[1],
+        )[1]
+        if len(found.missing) + len(found.unexpected) + len(found.misshaped) > 1:
+            error.add_note(f"All differences between the target and the state dict: {found}")
+
+
+def restore_partially(
+    target: Any, state: Any, *, check_shapes: bool = True, check_dtypes: bool = True
+) -> tuple[Any, Differences]:
+    """A copy of `target` with those values of a state dict that fit it, and the differences.
+
+    Example::
+
+        >>> restored, found = restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})
+        >>> restored, found.missing, found.unexpected
+        ({'a': 0, 'b': 1}, ('a',), ('c',))
+    """
+    merged, found = fill(
+        to_state_dict(target), state, check_shapes=check_shapes, check_dtypes=check_dtypes
+    )
+    return from_state_dict(target, merged, check_shapes=False), found
+
+
+def is_serializable(target: Any) -> bool:
+    """Whether a type, or the type of an object, has a state dict of its own."""
+    return _handlers(target if isinstance(target, type) else type(target)) is not None
+
+
+def register_serialization_state(
+    ty: type, ty_to_state_dict: ToState, ty_from_state_dict: FromState, override: bool = False
+) -> None:
+    """Say how objects of a type are turned into a state dict and restored from one.
+
+    `ty_to_state_dict(x)` gives a dict with string keys (or a leaf), `ty_from_state_dict(x, state)`
+    a copy of x with that state; both call `to_state_dict` and `from_state_dict` on what they hold.
+    """
+    if not override and _handlers(ty) is not None:
+        raise ValueError(
+            f'a serialization handler for "{ty.__name__}" is already registered (override=True'
+            " replaces it)"
+        )
+    _registry[ty] = (ty_to_state_dict, ty_from_state_dict)
+
+
+def _needs_dict(x: Any, state: Any) -> None:
+    if not isinstance(state, Mapping):
+        raise ValueError(
+            f"from_state_dict: needed a dict for a {type(x).__name__}, got {describe(state)} at"
+            f" path {current_path()}"
+        )
+
+
+def _list_state(xs: Any) -> dict[str, Any]:
+    return {str(i): to_state_dict(x) for i, x in enumerate(xs)}
+
+
+def _restore_list(xs: Any, state: Any) -> list[Any]:
+    _needs_dict(xs, state)
+    if len(state) != len(xs):
+        raise ValueError(
+            "The size of the list and the state dict do not match,"
+            f" got {len(xs)} and {len(state)} at path {current_path()}"
+        )
+    absent = [i for i in range(len(xs)) if str(i) not in state]
+    if absent:
+        raise ValueError(
+            f"The indices {absent} of the list are not in the state dict, which has"
+            f" {describe(state)}, at path {current_path()}"
+        )
+    return [from_state_dict(x, state[str(i)], name=str(i)) for i, x in enumerate(xs)]
+
+
+def _dict_state(xs: Mapping[Any, Any]) -> dict[str, Any]:
+    names = {str(key) for key in xs}
+    if len(names) != len(xs):
+        raise ValueError(
+            f"Dict keys do not have a unique string representation: {names} vs given: {xs}"
+        )
+    return {str(key): to_state_dict(value) for key, value in xs.items()}
+
+
+def _restore_dict(xs: Mapping[Any, Any], state: Any) -> dict[Any, Any]:
+    _needs_dict(xs, state)
+    absent = {str(key) for key in xs} - set(state)
+    if absent:
+        raise ValueError(
+            "The target dict keys and state dict keys do not match, target dict contains keys"
+            f" {absent} which are not present in state dict at path {current_path()}"
+        )
+    return {key: from_state_dict(x, state[str(key)], name=str(key)) for key, x in xs.items()}
+
+
+def _namedtuple_state(xs: Any) -> dict[str, Any]:
+    return {key: to_state_dict(getattr(xs, key)) for key in xs._fields}
+
+
+def _restore_namedtuple(xs: Any, state: Any) -> Any:
+    _needs_dict(xs, state)
+    state = modern(state, xs._fields)
+    have, want = set(state), set(xs._fields)
+    if have != want:
+        raise ValueError(
+            "The field names of the state dict and the named tuple do not match, got"
+            f" {have} and {want} at path {current_path()}"
+        )
+    return type(xs)(
+        **{key: from_state_dict(getattr(xs, key), state[key], name=key) for key in xs._fields}
+    )
+
+
+def _dataclass_state(x: Any) -> dict[str, Any]:
+    return {name: to_state_dict(getattr(x, name)) for name in type(x)._toile_dataclass_fields}
+
+
+def _restore_dataclass(x: Any, state: Any) -> Any:
+    _needs_dict(x, state)
+    fields = type(x)._toile_dataclass_fields
+    about = f"in state dict while restoring an instance of {type(x).__name__}"
+    for name in fields:
+        if name not in state:
+            raise ValueError(f"Missing field {name} {about}, at path {current_path()}")
+    updates = {name: from_state_dict(getattr(x, name), state[name], name=name) for name in fields}
+    unknown = ",".join(str(name) for name in state if name not in fields)
+    if unknown:
+        raise ValueError(f'Unknown field(s) "{unknown}" {about} at path {current_path()}')
+    return x.replace(**updates)
+
+
+def _partial_state(x: Partial) -> dict[str, Any]:
+    return {"args": to_state_dict(x.args), "keywords": to_state_dict(x.keywords)}
+
+
+def _restore_partial(x: Partial, state: Any) -> Partial:
+    _needs_dict(x, state)
+    args = from_state_dict(x.args, state["args"], name="args")
+    keywords = from_state_dict(x.keywords, state["keywords"], name="keywords")
+    return Partial(x.func, *args, **keywords)
+
+
+register_serialization_state(dict, _dict_state, _restore_dict)
+register_serialization_state(
+    FrozenDict, _dict_state, lambda xs, state: FrozenDict(_restore_dict(xs, state))
+)
+register_serialization_state(list, _list_state, _restore_list)
+register_serialization_state(tuple, _list_state, lambda xs, state: tuple(_restore_list(xs, state)))
+register_serialization_state(_NamedTuple, _namedtuple_state, _restore_namedtuple)
+register_serialization_state(Partial, _partial_state, _restore_partial)

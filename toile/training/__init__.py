@@ -1,0 +1,4 @@
+"""What a training loop needs: states, checkpoints, schedules, prefetching, metrics.
+
+Each part is a module that is imported by its name: `from toile.training import checkpoints`.
+"""

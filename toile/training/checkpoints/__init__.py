@@ -1,0 +1,37 @@
+"""Checkpoints of training: Flax's functions, file names and format, `checkpoint_<step>`.
+
+A save is atomic, asynchronous where asked, and never leaves a directory without the checkpoint
+that was there before it. Files are read and written by `toile.serialization`.
+"""
+
+from toile.training.checkpoints.asynchronous import AsyncManager
+from toile.training.checkpoints.naming import (
+    MODULE_NUM_RE,
+    MP_ARRAY_POSTFIX,
+    SCHEME_RE,
+    SIGNED_FLOAT_RE,
+    UNSIGNED_FLOAT_RE,
+    available_steps,
+    latest_checkpoint,
+    natural_sort,
+    safe_normpath,
+)
+from toile.training.checkpoints.restoring import convert_pre_linen, restore_checkpoint
+from toile.training.checkpoints.saving import save_checkpoint, save_checkpoint_multiprocess
+
+__all__ = [
+    "MODULE_NUM_RE",
+    "MP_ARRAY_POSTFIX",
+    "SCHEME_RE",
+    "SIGNED_FLOAT_RE",
+    "UNSIGNED_FLOAT_RE",
+    "AsyncManager",
+    "available_steps",
+    "convert_pre_linen",
+    "latest_checkpoint",
+    "natural_sort",
+    "restore_checkpoint",
+    "safe_normpath",
+    "save_checkpoint",
+    "save_checkpoint_multiprocess",
+]

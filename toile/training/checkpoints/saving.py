@@ -1,0 +1,193 @@
+"""`save_checkpoint`: one file per step, of Flax's name and format, and which older ones stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import time
+import warnings
+from typing import Any
+
+from toile import errors, io, monitoring, serialization
+from toile.api.devices import process_count, process_index
+from toile.engine.source import here
+from toile.engine.tracing import Array
+from toile.training.checkpoints import files, naming
+from toile.training.checkpoints.asynchronous import AsyncManager
+from toile.tree_util import tree_leaves
+
+_WRITE_EVENT = "/jax/checkpoint/write/durations_sec"
+_logger = logging.getLogger("toile")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Save:
+    """One checkpoint to be written, and what happens to those beside it."""
+
+    folder: str
+    prefix: str
+    step: Any
+    keep: int
+    overwrite: bool
+    keep_every_n_steps: int | None
+
+    @property
+    def path(self) -> str:
+        return naming.checkpoint_path(self.folder, self.step, self.prefix)
+
+    def others(self) -> list[str]:
+        return naming.all_checkpoints(self.folder, self.prefix)
+
+
+def save_checkpoint(
+    ckpt_dir: str | os.PathLike[str],
+    target: Any,
+    step: int | float,
+    prefix: str = "checkpoint_",
+    keep: int = 1,
+    overwrite: bool = False,
+    keep_every_n_steps: int | None = None,
+    async_manager: AsyncManager | None = None,
+    orbax_checkpointer: Any = None,
+) -> str:
+    """Write a tree to the file `<ckpt_dir>/<prefix><step>`, and give its path.
+
+    The file is written aside, forced to disk and renamed, and only then are older ones removed: all
+    but the last `keep`, and those `keep_every_n_steps` apart. A checkpoint of this or a later step
+    is an error, unless `overwrite` replaces it and removes the later ones; one that cannot be read
+    is set aside. With an `async_manager` the file is written in its thread, from a copy made before
+    this function returns.
+
+    Example::
+
+        >>> import tempfile
+        >>> import toile.numpy as jnp
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
+        ...     restore_checkpoint(path, target=None)
+        {'w': array([0., 1., 2.], dtype=float32)}
+    """
+    _refuse_orbax("save_checkpoint", orbax_checkpointer)
+    monitoring.record_event("/jax/flax/checkpoint/save")
+    start = time.time()
+    if async_manager is not None:
+        async_manager.wait_previous_save()
+    folder = naming.safe_normpath(os.fspath(ckpt_dir))
+    save = _Save(folder, prefix, step, keep, overwrite, keep_every_n_steps)
+    if any(isinstance(x, Array) and not x.is_fully_addressable for x in tree_leaves(target)):
+        raise errors.MPACheckpointingRequiredError(save.path, step)
+    if not overwrite:
+        _refuse_outdated(save)  # told here, not by the thread
+    task = functools.partial(_write, save, serialization.to_bytes(target))
+    if async_manager is not None:
+        async_manager.save_async(task)
+    else:
+        task()
+    monitoring.record_event_duration_secs(_WRITE_EVENT, time.time() - start)
+    return save.path
+
+
+def save_checkpoint_multiprocess(
+    ckpt_dir: str | os.PathLike[str],
+    target: Any,
+    step: int | float,
+    prefix: str = "checkpoint_",
+    keep: int = 1,
+    overwrite: bool = False,
+    keep_every_n_steps: int | None = None,
+    async_manager: AsyncManager | None = None,
+    gda_manager: Any = None,
+    orbax_checkpointer: Any = None,
+) -> str:
+    """`save_checkpoint` called by every process: the first one writes.
+
+    Arrays have to be whole in that process; `gda_manager` is accepted and not needed for them.
+    """
+    _refuse_orbax("save_checkpoint_multiprocess", orbax_checkpointer)
+    if process_count() > 1 and process_index() != 0:
+        folder = naming.safe_normpath(os.fspath(ckpt_dir))
+        return naming.checkpoint_path(folder, step, prefix)
+    return save_checkpoint(
+        ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager
+    )
+
+
+def _refuse_orbax(caller: str, checkpointer: Any) -> None:
+    if checkpointer is not None:
+        raise ValueError(
+            f"{caller}: needed orbax_checkpointer=None, got {type(checkpointer).__name__} (toile"
+            f" writes and reads checkpoint files itself; leave the argument out){here()}"
+        )
+
+
+def _write(save: _Save, data: bytes) -> None:
+    """Write the file, then remove what has to go."""
+    monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
+    folder = os.path.dirname(save.path)
+    files.make_folder(folder)
+    with files.turn(folder) as locked:
+        if not save.overwrite:
+            for path in _refuse_outdated(save):  # again: now no other process is saving
+                _set_aside(path)
+        aside = files.temporary_name(os.path.join(save.folder, save.prefix), locked)
+        files.write(save.path, data, aside)
+        _logger.info("saved checkpoint %s", save.path)
+        for path in _superfluous(save):
+            _logger.info("removing checkpoint %s", path)
+            files.remove(path + naming.MP_ARRAY_POSTFIX)
+            files.remove(path)
+
+
+def _refuse_outdated(save: _Save) -> list[str]:
+    """An error where a checkpoint of this or a later step lies; gives those nobody can read."""
+    found = save.others()
+    if save.path not in found:
+        found = naming.natural_sort([*found, save.path])
+    later = [path for path in found[found.index(save.path) :] if io.exists(path)]
+    if any(_is_readable(path) for path in later):
+        raise errors.InvalidCheckpointError(save.path, save.step)
+    return later
+
+
+def _is_readable(path: str) -> bool:
+    if io.isdir(path):
+        return True  # not written by toile: not for us to judge
+    try:
+        files.load(path)
+    except errors.CorruptedCheckpointError:
+        return False
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _set_aside(path: str) -> None:
+    """Give a file that cannot be read a name that no checkpoint has."""
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, naming.ASIDE + name)
+    if io.exists(path):
+        io.rename(path, aside, overwrite=True)
+        warnings.warn(
+            f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2
+        )
+
+
+def _superfluous(save: _Save) -> list[str]:
+    """The checkpoints to be removed after this one was written."""
+    found = save.others()
+    out = []
+    if save.overwrite and save.path in found:
+        cut = found.index(save.path) + 1
+        found, out = found[:cut], found[cut:]
+    if len(found) <= save.keep:
+        return out
+    last_kept = -float("inf")
+    for path in found[: -save.keep]:
+        step = naming.path_step(os.path.basename(path)) if save.keep_every_n_steps else None
+        if step is not None and step - last_kept >= save.keep_every_n_steps:
+            last_kept = step
+        else:
+            out.append(path)
+    return out

@@ -1,0 +1,86 @@
+"""Learning rates as functions of the step, in epochs; `toile.optim` has more general schedules.
+
+All take a base rate, the number of steps in an epoch and `warmup_length`, the epochs over which
+the rate first rises linearly from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile import numpy as jnp
+
+__all__ = [
+    "create_constant_learning_rate_schedule",
+    "create_cosine_learning_rate_schedule",
+    "create_stepped_learning_rate_schedule",
+]
+
+
+def _warmed(lr: Any, step: Any, steps_per_epoch: float, warmup_length: float) -> Any:
+    if warmup_length > 0.0:
+        return lr * jnp.minimum(1.0, step / float(warmup_length) / steps_per_epoch)
+    return lr
+
+
+def create_constant_learning_rate_schedule(
+    base_learning_rate: float, steps_per_epoch: float, warmup_length: float = 0.0
+) -> Callable[[Any], Any]:
+    """The same rate at every step, after the warmup.
+
+    >>> rate = create_constant_learning_rate_schedule(0.1, 10, warmup_length=2.0)
+    >>> round(float(rate(5)), 6), round(float(rate(50)), 6)
+    (0.025, 0.1)
+    """
+
+    def learning_rate_fn(step: Any) -> Any:
+        return _warmed(base_learning_rate, step, steps_per_epoch, warmup_length)
+
+    return learning_rate_fn
+
+
+def create_stepped_learning_rate_schedule(
+    base_learning_rate: float,
+    steps_per_epoch: float,
+    lr_sched_steps: Sequence[Sequence[float]],
+    warmup_length: float = 0.0,
+) -> Callable[[Any], Any]:
+    """The base rate times a factor that changes at given epochs: pairs [epoch, factor].
+
+    >>> rate = create_stepped_learning_rate_schedule(1.0, 10, [[3, 0.1], [6, 0.01]])
+    >>> [round(float(rate(step)), 6) for step in (30, 31, 61)]
+    [1.0, 0.1, 0.01]
+    """
+    boundaries = np.array([pair[0] for pair in lr_sched_steps]) * steps_per_epoch
+    boundaries = np.round(boundaries).astype(int)
+    values = np.array([1.0, *(pair[1] for pair in lr_sched_steps)]) * base_learning_rate
+
+    def learning_rate_fn(step: Any) -> Any:
+        lr = jnp.take(values, jnp.sum(boundaries < step))
+        return _warmed(lr, step, steps_per_epoch, warmup_length)
+
+    return learning_rate_fn
+
+
+def create_cosine_learning_rate_schedule(
+    base_learning_rate: float,
+    steps_per_epoch: float,
+    halfcos_epochs: float,
+    warmup_length: float = 0.0,
+) -> Callable[[Any], Any]:
+    """Half a cosine wave from the base rate down to zero at `halfcos_epochs`.
+
+    >>> rate = create_cosine_learning_rate_schedule(1.0, 10, halfcos_epochs=4)
+    >>> round(float(rate(20)), 6)
+    0.5
+    """
+    length = halfcos_epochs * steps_per_epoch
+
+    def learning_rate_fn(step: Any) -> Any:
+        lr = base_learning_rate * (jnp.cos(step * jnp.pi / length) * 0.5 + 0.5)
+        return _warmed(lr, step, steps_per_epoch, warmup_length)
+
+    return learning_rate_fn

@@ -1,0 +1,81 @@
+"""An iterator that works ahead in a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["PrefetchIterator"]
+
+_ITEM, _ERROR, _END = range(3)
+
+
+class PrefetchIterator:
+    """Takes items from an iterator ahead of time, up to `buffer_size` of them.
+
+    Deprecated: `toile.training.loader.Loader` prefetches by itself. An error of the iterator is
+    raised where its item would have come.
+    """
+
+    def __init__(self, data_iter: Iterator[Any], buffer_size: int = 1):
+        warnings.warn(
+            "PrefetchIterator is deprecated: toile.training.loader.Loader(prefetch=...) loads "
+            "ahead, and toile.jax_utils.prefetch_to_device moves batches to devices",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.buffer_size = buffer_size
+        self._queue: queue.Queue = queue.Queue(max(buffer_size, 1))
+        self._closed = threading.Event()
+        self._last: tuple[int, Any] | None = None
+        args = (iter(data_iter), self._queue, self._closed)
+        threading.Thread(target=_work_ahead, args=args, daemon=True).start()
+
+    def __iter__(self) -> PrefetchIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while self._last is None:
+            try:
+                kind, value = self._queue.get(timeout=None if not self._closed.is_set() else 0)
+            except queue.Empty:
+                kind, value = _END, None
+            if kind == _ITEM:
+                return value
+            self._last = (kind, value)
+        if self._last[0] == _ERROR:
+            raise self._last[1]
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop working ahead; what is in the buffer can still be taken."""
+        self._closed.set()
+        try:
+            self._queue.put_nowait((_END, None))  # wakes a consumer that waits
+        except queue.Full:
+            pass
+
+
+def _work_ahead(items: Iterator[Any], out: queue.Queue, closed: threading.Event) -> None:
+    """Fill the queue; it holds no reference to the iterator object, which can be collected."""
+
+    def put(entry: tuple[int, Any]) -> bool:
+        while not closed.is_set():
+            try:
+                out.put(entry, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    try:
+        for item in items:
+            if not put((_ITEM, item)):
+                return
+    except Exception as error:  # belongs to the consumer, whatever it is
+        put((_ERROR, error))
+        return
+    put((_END, None))
