@@ -161,6 +161,7 @@ def flat(xp, tree):
 
 
 FILE = "parity.bin"
+CHANGED = ("jnp.tri(3)",)  # answers that depend on the version of jax
 
 
 def digest(case, x64):
@@ -180,8 +181,8 @@ def recorded():
 def oracle(case, x64):
     """jax's answers: those on file, or live for a sample and for what is not on file."""
     name = digest(case, x64)
-    known = None if golden.is_sampled(name) else recorded().get(name)
-    return known or live(case, x64)
+    changed = case.label in CHANGED or golden.is_sampled(name)
+    return (None if changed else recorded().get(name)) or live(case, x64)
 
 
 def record():

@@ -78,7 +78,8 @@ def test_million_normals():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_narrow(name, dtype):
-    share = 0.99 if OLD and dtype == "float16" else 1.0
+    # XLA keeps more than float16 between operations, as the processor and its version have it.
+    share = 0.99 if dtype == "float16" else 1.0
     check_close(name, (N,), dtype, share=share, terms=CANCELLING.get(name))
 
 

@@ -11,7 +11,7 @@ from toile import tree as trees
 from toile.api.tracing import eval_shape
 from toile.engine.tracing import Array
 from toile.optim import base, tree
-from toile.optim.adam import canonical
+from toile.optim.moments import canonical
 from toile.optim.numerics import safe_increment
 from toile.optim.tree.maths import map_present
 from toile.typing import ArrayLike, DTypeLike

@@ -118,7 +118,7 @@ def value_and_grad(
     params = state.params
 
     def over(part: Any) -> Any:
-        return fun(params if mask is None else _join(params, part), *args, **kwargs)
+        return fun(part if mask is None else _join(params, part), *args, **kwargs)
 
     part = params
     if mask is not None:
@@ -137,7 +137,8 @@ class ModelState(TrainState):
 
         >>> import toile, toile.numpy as jnp
         >>> from toile import linen as nn, optim, training
-        >>> model = nn.Sequential([nn.Dense(4), nn.BatchNorm(False), nn.Dropout(0.5, deterministic=False)])
+        >>> noise = nn.Dropout(0.5, deterministic=False)
+        >>> model = nn.Sequential([nn.Dense(4), nn.BatchNorm(False), noise])
         >>> x = jnp.ones((2, 3))
         >>> state = ModelState.init(model, optim.sgd(0.1), toile.random.key(0), x)
         >>> sorted(state.collections), sorted(state.rngs)

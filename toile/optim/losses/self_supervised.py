@@ -52,7 +52,7 @@ def triplet_margin_loss(
 ) -> Any:
     """By how much the positive is not nearer to the anchor than the negative by the margin.
 
-    >>> anchor, near, far = jnp.array([[0.0, 0.0]]), jnp.array([[3.0, 4.0]]), jnp.array([[0.0, 5.5]])
+    >>> anchor, near, far = jnp.array([[[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 5.5]]])
     >>> triplet_margin_loss(anchor, near, far).tolist()
     [0.5]
     """

@@ -88,5 +88,6 @@ def available_steps(
     ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_", step_type: type = int
 ) -> list[int | float]:
     """The steps of the checkpoints in a directory, sorted, as `step_type`."""
+    start = len(os.path.basename(prefix))
     found = all_checkpoints(ckpt_dir, prefix)
-    return [step_type(path[path.rfind(prefix) + len(prefix) :]) for path in found]
+    return [step_type(os.path.basename(path)[start:]) for path in found]

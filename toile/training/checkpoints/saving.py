@@ -136,8 +136,9 @@ def _write(save: _Save, data: bytes) -> None:
         _logger.info("saved checkpoint %s", save.path)
         for path in _superfluous(save):
             _logger.info("removing checkpoint %s", path)
-            files.remove(path + naming.MP_ARRAY_POSTFIX)
-            files.remove(path)
+            for part in (path + naming.MP_ARRAY_POSTFIX, path):
+                if io.exists(part):
+                    files.remove(part)
 
 
 def _refuse_outdated(save: _Save) -> list[str]:
@@ -156,9 +157,7 @@ def _is_readable(path: str) -> bool:
         return True  # not written by toile: not for us to judge
     try:
         files.load(path)
-    except errors.CorruptedCheckpointError:
-        return False
-    except FileNotFoundError:
+    except (errors.CorruptedCheckpointError, FileNotFoundError):
         return False
     return True
 

@@ -1,5 +1,13 @@
 """toile as `jax`: what redirected code imports under that name."""
 
+import functools
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from toile.api.callbacks import pure_callback as _pure_callback
+from toile.engine.errors import JaxRuntimeError
+from toile.engine.tracing import state
 from toile.interop.faces import falls_back
 
 # The release of JAX whose names and results toile has.
@@ -7,5 +15,22 @@ __version__ = "0.10.2"
 __version_info__ = (0, 10, 2)
 
 STANDS_FOR = "toile"
+
+
+def pure_callback(callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """toile's, in which what a staged callback raises arrives as JAX's error for it."""
+    if state.trace is None:
+        return _pure_callback(callback, *args, **kwargs)
+
+    @functools.wraps(callback)
+    def reporting(*xs: Any, **options: Any) -> Any:
+        try:
+            return callback(*xs, **options)
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            raise JaxRuntimeError(f"INTERNAL: error calling callback: {text}") from error
+
+    return _pure_callback(reporting, *args, **kwargs)
+
 
 __getattr__ = falls_back(__name__, STANDS_FOR)

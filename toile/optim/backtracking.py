@@ -1,0 +1,205 @@
+"""Backtracking line search: a step made smaller until the loss decreases enough.
+
+Armijo's rule: f(w + s u) <= (1 + rtol) f(w) + s slope_rtol <u, g>. What all line searches share is
+here too: which keywords the loss takes, and values reused from the state.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from toile import debug, lax
+from toile import numpy as jnp
+from toile import tree as trees
+from toile.api import linear_transpose, linearize, value_and_grad
+from toile.optim import base, tree
+from toile.typing import ArrayLike
+
+__all__ = [
+    "BacktrackingLinesearchInfo", "ScaleByBacktrackingLinesearchState",
+    "scale_by_backtracking_linesearch", "value_and_grad_from_state",
+]  # fmt: skip
+
+
+class BacktrackingLinesearchInfo(NamedTuple):
+    """Steps tried, and by how much the last one missed the rule."""
+
+    num_linesearch_steps: ArrayLike
+    decrease_error: ArrayLike
+
+
+class ScaleByBacktrackingLinesearchState(NamedTuple):
+    """The step size found, the loss there, its gradient if asked for, and how it went."""
+
+    learning_rate: ArrayLike
+    value: ArrayLike
+    grad: base.Updates | None
+    info: BacktrackingLinesearchInfo
+
+
+class _Search(NamedTuple):
+    learning_rate: ArrayLike
+    value: ArrayLike
+    grad: base.Updates
+    decrease_error: ArrayLike
+    count: ArrayLike
+
+
+def real_dtype(params: base.Params) -> Any:
+    """The dtype of a loss of these parameters."""
+    return jnp.real(jnp.empty((), dtype=trees.leaves(params)[0].dtype)).dtype
+
+
+def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dict[str, Any]:
+    """The keywords that the loss takes; an error if it does not take all of them."""
+    known = inspect.signature(value_fn).parameters
+    unknown = sorted(name for name in extra_args if name not in known)
+    if unknown:
+        raise TypeError(
+            f"{who}: needed keywords that value_fn takes ({', '.join(known)}), got "
+            f"{', '.join(unknown)}"
+        )
+    return extra_args
+
+
+def print_if(condition: ArrayLike, message: str, **values: ArrayLike) -> None:
+    """Print from inside the search."""
+    lax.cond(
+        condition,
+        lambda: debug.print(message, ordered=True, **values),
+        lambda: None,
+    )
+
+
+def scale_by_backtracking_linesearch(
+    max_backtracking_steps: ArrayLike,
+    slope_rtol: ArrayLike = 1e-4,
+    decrease_factor: ArrayLike = 0.8,
+    increase_factor: ArrayLike = 1.5,
+    max_learning_rate: ArrayLike = 1.0,
+    atol: ArrayLike = 0.0,
+    rtol: ArrayLike = 0.0,
+    store_grad: bool = False,
+    verbose: bool = False,
+) -> base.GradientTransformationExtraArgs:
+    """Updates times the first step size that decreases the loss enough.
+
+    update takes value, grad and value_fn (and its keywords). Each search starts from the last step
+    size times increase_factor. With store_grad the gradient found is kept for the next step
+    (`value_and_grad_from_state`).
+
+    >>> import toile
+    >>> import toile.numpy as jnp
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum(w**2)
+    >>> tx = optim.chain(optim.sgd(1.0), optim.scale_by_backtracking_linesearch(15))
+    >>> w = jnp.array([1.0, 2.0])
+    >>> value, grad = toile.value_and_grad(loss)(w)
+    >>> u, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
+    >>> print(loss(w + u) < value)
+    True
+    """
+
+    def init_fn(params):
+        dtype = real_dtype(params)
+        info = BacktrackingLinesearchInfo(jnp.asarray(0), jnp.array(jnp.inf, dtype=dtype))
+        return ScaleByBacktrackingLinesearchState(
+            learning_rate=jnp.array(1.0, dtype=dtype),
+            value=jnp.array(jnp.inf, dtype=dtype),
+            grad=tree.zeros_like(params) if store_grad else None,
+            info=info,
+        )
+
+    def missed(size, slope, value, new_value):
+        error = new_value - (1.0 + rtol) * value - size * slope_rtol * slope
+        return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
+
+    def attempt(search, loss, value, slope, params, updates):
+        """One more step size, the loss there and, once accepted, its gradient."""
+        shrunk = decrease_factor * search.learning_rate
+        size = jnp.where(search.count > 0, shrunk, search.learning_rate)
+        point, grad = tree.add_scale(params, size, updates), search.grad
+        if store_grad:
+            new_value, pushforward = linearize(loss, point)
+            error = missed(size, slope, value, new_value)
+            grad = lax.cond(
+                (error <= atol) | (search.count == max_backtracking_steps),
+                lambda p: linear_transpose(pushforward, p)(jnp.ones_like(new_value))[0],
+                lambda p: grad,
+                point,
+            )
+        else:
+            new_value = loss(point)
+            error = missed(size, slope, value, new_value)
+        new = _Search(size, new_value, grad, error, search.count + 1)
+        return tree.cast_like(new, search)
+
+    def report(search, value, slope):
+        print_if(
+            search.decrease_error > atol,
+            "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
+            "{value}, slope {slope}, last step size {size}, which misses by {error}",
+            value=value,
+            slope=slope,
+            size=search.learning_rate,
+            error=search.decrease_error,
+        )
+        print_if(
+            jnp.isinf(search.decrease_error),
+            "scale_by_backtracking_linesearch: the loss is not finite; the step size is 0",
+        )
+
+    def update_fn(updates, state, params=None, *, value, grad, value_fn, **extra_args):
+        keywords = keywords_of("scale_by_backtracking_linesearch", value_fn, extra_args)
+        loss = functools.partial(value_fn, **keywords)
+        slope = tree.real(tree.vdot(updates, tree.conj(grad)))
+        search = _Search(
+            learning_rate=jnp.minimum(increase_factor * state.learning_rate, max_learning_rate),
+            value=value,
+            grad=tree.zeros_like(params),
+            decrease_error=jnp.array(jnp.inf),
+            count=jnp.asarray(0),
+        )
+        search = lax.while_loop(
+            lambda s: ~(s.decrease_error <= atol) & (s.count <= max_backtracking_steps),
+            lambda s: attempt(s, loss, value, slope, params, updates),
+            search,
+        )
+        if verbose:
+            report(search, value, slope)
+        size = jnp.where(jnp.isinf(search.decrease_error), 0.0, search.learning_rate)
+        new = ScaleByBacktrackingLinesearchState(
+            learning_rate=size,
+            value=search.value,
+            grad=search.grad if store_grad else None,
+            info=BacktrackingLinesearchInfo(search.count, search.decrease_error),
+        )
+        return tree.scale(size, updates), tree.cast_like(new, state)
+
+    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def value_and_grad_from_state(value_fn: Callable[..., ArrayLike]) -> Callable[..., Any]:
+    """value_and_grad(value_fn) that takes them of the line search's state where it has them.
+
+    Call it as f(params, *args, state=opt_state, **kwargs).
+    """
+
+    def of_state(params, *fn_args, state, **fn_kwargs):
+        value, grad = tree.get(state, "value"), tree.get(state, "grad")
+        if value is None or grad is None:
+            raise ValueError(
+                "value_and_grad_from_state: needed a state with `value` and `grad`, got neither "
+                "or only one (backtracking keeps the gradient with store_grad=True)"
+            )
+        return lax.cond(
+            ~jnp.isinf(value) & ~jnp.isnan(value),
+            lambda params, args, kwargs: (value, grad),
+            lambda params, args, kwargs: value_and_grad(value_fn)(params, *args, **kwargs),
+            *(params, fn_args, fn_kwargs),
+        )
+
+    return of_state

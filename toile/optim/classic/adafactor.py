@@ -1,0 +1,157 @@
+"""Adafactor: the second moment of a matrix as an outer product of row and column means.
+
+See https://arxiv.org/abs/1804.04235.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import toile.numpy as jnp
+from toile import dtypes, struct
+from toile.optim.classic.base import OptimizerDef
+from toile.optim.classic.rules import learning_rate_of
+
+__all__ = ["Adafactor"]
+
+
+@struct.dataclass
+class AdafactorHyperParams:
+    """What `Adafactor` is given."""
+
+    learning_rate: Any
+    factored: bool
+    multiply_by_parameter_scale: bool
+    beta1: Any
+    decay_rate: Any
+    step_offset: Any
+    clipping_threshold: Any
+    weight_decay_rate: Any
+    min_dim_size_to_factor: int
+    epsilon1: Any
+    epsilon2: Any
+
+
+@struct.dataclass
+class AdafactorParamState:
+    """Second moments, factored or whole, and the momentum; what is unused has shape (1,)."""
+
+    v_row: Any
+    v_col: Any
+    v: Any
+    m: Any
+
+
+class Adafactor(OptimizerDef):
+    """Steps of root mean square at most clipping_threshold, scaled by the parameter's own size.
+
+    Second moments are factored over the two largest axes if the smaller of them has
+    min_dim_size_to_factor; they decay by `1 - t**-decay_rate`. beta1 adds momentum.
+    weight_decay_rate is not scaled by the learning rate.
+
+    >>> optimizer = Adafactor(learning_rate=0.1).create(jnp.full((128, 256), 2.0))
+    >>> optimizer.state.param_states.v_row.shape, optimizer.state.param_states.v_col.shape
+    ((128,), (256,))
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        factored: bool = True,
+        multiply_by_parameter_scale: bool = True,
+        beta1: Any = None,
+        decay_rate: Any = 0.8,
+        step_offset: Any = 0,
+        clipping_threshold: Any = 1.0,
+        weight_decay_rate: Any = None,
+        min_dim_size_to_factor: int = 128,
+        epsilon1: Any = 1e-30,
+        epsilon2: Any = 1e-3,
+        dtype_momentum: Any = jnp.float32,
+    ) -> None:
+        self.dtype_momentum = dtypes.canonicalize_dtype(dtype_momentum)
+        super().__init__(
+            AdafactorHyperParams(
+                learning_rate,
+                factored,
+                multiply_by_parameter_scale,
+                beta1,
+                decay_rate,
+                step_offset,
+                clipping_threshold,
+                weight_decay_rate,
+                min_dim_size_to_factor,
+                epsilon1,
+                epsilon2,
+            )
+        )
+
+    def _factored_axes(self, shape: Sequence[int]) -> tuple[int, int] | None:
+        """The second largest and the largest axis, if the moment is factored over them."""
+        if not self.hyper_params.factored or len(shape) < 2:
+            return None
+        *_, second, first = (int(axis) for axis in np.argsort(shape))
+        return (second, first) if shape[second] >= self._least_size() else None
+
+    def _least_size(self) -> int:
+        return self.hyper_params.min_dim_size_to_factor
+
+    def init_param_state(self, param: Any) -> Any:
+        parts = _unused()
+        axes = self._factored_axes(param.shape)
+        if axes is None:
+            parts["v"] = jnp.zeros(param.shape, dtype=jnp.float32)
+        else:
+            second, first = axes
+            parts["v_row"] = jnp.zeros(_without(param.shape, first), dtype=jnp.float32)
+            parts["v_col"] = jnp.zeros(_without(param.shape, second), dtype=jnp.float32)
+        if self.hyper_params.beta1 is not None:
+            parts["m"] = jnp.zeros(param.shape, dtype=self.dtype_momentum)
+        return AdafactorParamState(**parts)
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        hp, rate = hyper_params, learning_rate_of(self, hyper_params)
+        grad = grad.astype(jnp.float32)
+        t = jnp.array(step - hp.step_offset, jnp.float32) + 1.0
+        if self.hyper_params.multiply_by_parameter_scale:
+            rate = rate * jnp.maximum(jnp.sqrt(jnp.mean(param * param)), hp.epsilon2)
+        move, parts = self._normalized(grad, state, 1.0 - t**-hp.decay_rate, hp.epsilon1)
+        if hp.clipping_threshold is not None:
+            size = jnp.sqrt(jnp.mean(move * move))
+            move = move / jnp.maximum(1.0, size / hp.clipping_threshold)
+        move = rate * move
+        if hp.beta1 is not None:
+            move = hp.beta1 * state.m + (1.0 - hp.beta1) * move
+            parts["m"] = move.astype(self.dtype_momentum)
+        kept = param if hp.weight_decay_rate is None else (1.0 - hp.weight_decay_rate) * param
+        return (kept - move).astype(param.dtype), AdafactorParamState(**parts)
+
+    def _normalized(self, grad: Any, state: Any, decay: Any, epsilon: Any) -> Any:
+        """The gradient over the root of its second moment, and the new moments."""
+        parts, square = _unused(), grad * grad + epsilon
+        mixed = lambda old, new: decay * old + (1.0 - decay) * new
+        axes = self._factored_axes(grad.shape)
+        if axes is None:
+            parts["v"] = mixed(state.v, square)
+            return grad * parts["v"] ** (-0.5), parts
+        second, first = axes
+        row = parts["v_row"] = mixed(state.v_row, jnp.mean(square, axis=first))
+        column = parts["v_col"] = mixed(state.v_col, jnp.mean(square, axis=second))
+        in_row = second - 1 if second > first else second  # where `second` is once `first` is gone
+        row_factor = (row / jnp.mean(row, axis=in_row, keepdims=True)) ** (-0.5)
+        column_factor = column ** (-0.5)
+        move = grad * jnp.expand_dims(row_factor, axis=first)
+        return move * jnp.expand_dims(column_factor, axis=second), parts
+
+
+def _unused() -> dict[str, Any]:
+    return {name: jnp.zeros((1,)) for name in ("v_row", "v_col", "v", "m")}
+
+
+def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(n for i, n in enumerate(shape) if i != axis)

@@ -1,0 +1,161 @@
+"""Adam and what is built like it: AdaBelief and LAMB.
+
+Each keeps decayed means of the gradient and of a square, and divides both by `1 - beta**t`, t being
+the number of this step, because the means start at 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toile.numpy as jnp
+from toile import struct
+from toile.optim.classic.base import OptimizerDef
+from toile.optim.classic.rules import is_off, learning_rate_of
+
+__all__ = ["LAMB", "AdaBelief", "Adam"]
+
+
+@struct.dataclass
+class AdamHyperParams:
+    """What `Adam` and `AdaBelief` are given."""
+
+    learning_rate: Any
+    beta1: Any
+    beta2: Any
+    eps: Any
+    weight_decay: Any
+
+
+@struct.dataclass
+class AdamParamState:
+    """Decayed means of a parameter's gradient and of its square."""
+
+    grad_ema: Any
+    grad_sq_ema: Any
+
+
+def _corrected(state: Any, hyper_params: Any, step: Any, dtype: Any) -> tuple[Any, Any]:
+    """The means divided by the weight that they have so far."""
+    t = jnp.array(step + 1, dtype)
+    mean = state.grad_ema / (1 - hyper_params.beta1**t)
+    return mean, state.grad_sq_ema / (1 - hyper_params.beta2**t)
+
+
+def _decayed(decay: Any, mean: Any, x: Any) -> Any:
+    return decay * mean + (1.0 - decay) * x
+
+
+class Adam(OptimizerDef):
+    """`p - rate m / (sqrt(v) + eps)`, and decoupled decay `- rate weight_decay p`.
+
+    See https://arxiv.org/abs/1412.6980 and https://arxiv.org/abs/1711.05101.
+
+    >>> optimizer = Adam(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
+    >>> optimizer = optimizer.apply_gradient(jnp.array([4.0, -0.5]))
+    >>> optimizer.target.round(4).tolist()
+    [0.8999999761581421, 1.100000023841858]
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        eps: Any = 1e-8,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(AdamHyperParams(learning_rate, beta1, beta2, eps, weight_decay))
+
+    def init_param_state(self, param: Any) -> Any:
+        return AdamParamState(jnp.zeros_like(param), jnp.zeros_like(param))
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        hp, rate = hyper_params, learning_rate_of(self, hyper_params)
+        state = self._means(hp, state, grad)
+        mean, square = _corrected(state, hp, step, param.dtype)
+        moved = param - rate * mean / (jnp.sqrt(square) + hp.eps)
+        return moved - rate * hp.weight_decay * param, state
+
+    def _means(self, hp: Any, state: Any, grad: Any) -> AdamParamState:
+        mean = _decayed(hp.beta1, state.grad_ema, grad)
+        return AdamParamState(mean, _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad)))
+
+
+class AdaBelief(Adam):
+    """Adam with the square of `g - m`, the surprise, in place of that of g.
+
+    See https://arxiv.org/abs/2010.07468.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        eps: Any = 1e-16,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, eps, weight_decay)
+
+    def _means(self, hp: Any, state: Any, grad: Any) -> AdamParamState:
+        mean = _decayed(hp.beta1, state.grad_ema, grad)
+        square = _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad - mean))
+        return AdamParamState(mean, square + hp.eps)
+
+
+@struct.dataclass
+class LAMBHyperParams:
+    """What `LAMB` is given."""
+
+    learning_rate: Any
+    beta1: Any
+    beta2: Any
+    weight_decay: Any
+    eps: Any
+
+
+@struct.dataclass
+class LAMBParamState:
+    """Decayed means of a parameter's gradient and of its square."""
+
+    grad_ema: Any
+    grad_sq_ema: Any
+
+
+class LAMB(OptimizerDef):
+    """Adam's step plus weight_decay p, times |p| / |step| for each parameter.
+
+    See https://arxiv.org/abs/1904.00962.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        weight_decay: Any = 0,
+        eps: Any = 1e-6,
+    ) -> None:
+        super().__init__(LAMBHyperParams(learning_rate, beta1, beta2, weight_decay, eps))
+
+    def init_param_state(self, param: Any) -> Any:
+        return LAMBParamState(jnp.zeros_like(param), jnp.zeros_like(param))
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        hp, rate = hyper_params, learning_rate_of(self, hyper_params)
+        state = LAMBParamState(
+            _decayed(hp.beta1, state.grad_ema, grad),
+            _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad)),
+        )
+        mean, square = _corrected(state, hp, step, param.dtype)
+        update = mean / (jnp.sqrt(square) + hp.eps)
+        if not is_off(hp.weight_decay):
+            update = update + hp.weight_decay * param
+        param_norm, update_norm = jnp.linalg.norm(param), jnp.linalg.norm(update)
+        trust = jnp.where(param_norm + update_norm > 0.0, param_norm / update_norm, 1.0)
+        return param - trust * rate * update, state

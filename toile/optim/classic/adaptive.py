@@ -1,0 +1,150 @@
+"""Rates that adapt to the sizes of past gradients: Adagrad, Adadelta, RMSProp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import toile.numpy as jnp
+from toile import struct
+from toile.optim.classic.base import OptimizerDef
+from toile.optim.classic.rules import learning_rate_of
+
+__all__ = ["Adadelta", "Adagrad", "RMSProp"]
+
+
+@struct.dataclass
+class AdagradHyperParams:
+    """What `Adagrad` is given."""
+
+    learning_rate: Any
+    eps: Any
+
+
+@struct.dataclass
+class AdagradParamState:
+    """The sum of a parameter's squared gradients."""
+
+    G: Any
+
+
+class Adagrad(OptimizerDef):
+    """`p - rate g / (sqrt(G) + eps)`, G being the sum of squared gradients.
+
+    >>> optimizer = Adagrad(learning_rate=0.5).create(jnp.array(1.0))
+    >>> float(optimizer.apply_gradient(jnp.array(4.0)).target)
+    0.5
+    """
+
+    def __init__(self, learning_rate: Any = None, eps: Any = 1e-8) -> None:
+        super().__init__(AdagradHyperParams(learning_rate, eps))
+
+    def init_param_state(self, param: Any) -> Any:
+        return AdagradParamState(jnp.zeros_like(param))
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        squares = state.G + jnp.square(grad)
+        rate = learning_rate_of(self, hyper_params)
+        moved = param - rate * grad / (jnp.sqrt(squares) + hyper_params.eps)
+        return moved, AdagradParamState(squares)
+
+
+@struct.dataclass
+class AdadeltaHyperParams:
+    """What `Adadelta` is given."""
+
+    learning_rate: Any
+    rho: Any
+    eps: Any
+    weight_decay: Any
+
+
+@struct.dataclass
+class AdadeltaParamState:
+    """Decayed means of a parameter's squared gradients and of its squared steps."""
+
+    sq_avg: Any
+    acc_delta: Any
+
+
+class Adadelta(OptimizerDef):
+    """Steps `sqrt(d + eps) / sqrt(v + eps) g`, d and v being means of squared steps and gradients.
+
+    See https://arxiv.org/abs/1212.5701. Weight decay is decoupled.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        rho: Any = 0.9,
+        eps: Any = 1e-6,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(AdadeltaHyperParams(learning_rate, rho, eps, weight_decay))
+
+    def init_param_state(self, param: Any) -> Any:
+        return AdadeltaParamState(jnp.zeros_like(param), jnp.zeros_like(param))
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        hp, rate = hyper_params, learning_rate_of(self, hyper_params)
+        decayed = lambda mean, x: hp.rho * mean + jnp.square(x) * (1 - hp.rho)
+        squares = decayed(state.sq_avg, grad)
+        delta = jnp.sqrt(state.acc_delta + hp.eps) / jnp.sqrt(squares + hp.eps) * grad
+        moved = param - rate * delta
+        moved = moved - rate * hp.weight_decay * param
+        return moved, AdadeltaParamState(squares, decayed(state.acc_delta, delta))
+
+
+@struct.dataclass
+class RMSPropHyperParams:
+    """What `RMSProp` is given."""
+
+    learning_rate: Any
+    beta2: Any
+    eps: Any
+    centered: bool
+
+
+@struct.dataclass
+class RMSPropParamState:
+    """Decayed means of a parameter's squared gradient and, if centered, of its gradient."""
+
+    v: Any
+    mg: Any
+
+
+class RMSProp(OptimizerDef):
+    """`p - rate g / (sqrt(v) + eps)`, v being the mean of squared gradients, or their variance.
+
+    >>> optimizer = RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array(1.0))
+    >>> float(optimizer.apply_gradient(jnp.array(4.0)).target)
+    0.0
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = None,
+        beta2: Any = 0.9,
+        eps: Any = 1e-8,
+        centered: bool = False,
+    ) -> None:
+        super().__init__(RMSPropHyperParams(learning_rate, beta2, eps, centered))
+
+    def init_param_state(self, param: Any) -> Any:
+        mean = jnp.zeros_like(param) if self.hyper_params.centered else None
+        return RMSPropParamState(jnp.zeros_like(param), mean)
+
+    def apply_param_gradient(
+        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
+    ) -> tuple[Any, Any]:
+        hp, rate = hyper_params, learning_rate_of(self, hyper_params)
+        square = hp.beta2 * state.v + (1.0 - hp.beta2) * jnp.square(grad)
+        mean, spread = state.mg, square
+        if hp.centered:
+            mean = hp.beta2 * state.mg + (1.0 - hp.beta2) * grad
+            spread = square - jnp.square(mean)
+        moved = param - rate * grad / (jnp.sqrt(spread) + hp.eps)
+        return moved, RMSPropParamState(square, mean)

@@ -1,0 +1,509 @@
+"""Optimizers ready to use: chains of transformations that end with a learning rate.
+
+A learning rate is a number or a schedule (a function of the step). Masks and labels may be globs of
+parameter paths. The result of `update` is to be added to the parameters (`apply_updates`).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from toile import numpy as jnp
+from toile.optim import base
+from toile.optim.accumulation import ema, trace
+from toile.optim.adaptive import (
+    scale_by_adadelta,
+    scale_by_novograd,
+    scale_by_rms,
+    scale_by_rprop,
+    scale_by_rss,
+    scale_by_sm3,
+    scale_by_stddev,
+)
+from toile.optim.adding import add_decayed_weights, add_noise, key_or_seed
+from toile.optim.clipping import clip_by_block_rms
+from toile.optim.combining import chain
+from toile.optim.factored import scale_by_factored_rms
+from toile.optim.masking import MaskOrFn, masked
+from toile.optim.moments import (
+    scale_by_adam,
+    scale_by_adamax,
+    scale_by_adan,
+    scale_by_amsgrad,
+    scale_by_belief,
+    scale_by_lion,
+    scale_by_radam,
+    scale_by_yogi,
+)
+from toile.optim.quasi_newton import scale_by_lbfgs
+from toile.optim.scaling import (
+    scale,
+    scale_by_learning_rate,
+    scale_by_optimistic_gradient,
+    scale_by_param_block_rms,
+    scale_by_polyak,
+    scale_by_sign,
+    scale_by_trust_ratio,
+)
+from toile.optim.zoom import scale_by_zoom_linesearch
+from toile.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan",
+    "amsgrad", "fromage", "lamb", "lars", "lbfgs", "lion", "nadam", "nadamw", "noisy_sgd",
+    "novograd", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent",
+    "polyak_sgd", "radam", "rmsprop", "rprop", "sgd", "sign_sgd", "signum", "sm3", "yogi",
+]  # fmt: skip
+
+Rate = base.ScalarOrSchedule
+Optimizer = base.GradientTransformationExtraArgs
+
+
+def sgd(
+    learning_rate: Rate,
+    momentum: ArrayLike | None = None,
+    nesterov: bool = False,
+    accumulator_dtype: Any | None = None,
+) -> Optimizer:
+    """Gradient descent, with momentum if given.
+
+    >>> import toile
+    >>> import toile.numpy as jnp
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum(w**2)
+    >>> tx, w = optim.sgd(0.25), jnp.array([1.0, 2.0])
+    >>> state = tx.init(w)
+    >>> for _ in range(3):
+    ...     updates, state = tx.update(toile.grad(loss)(w), state)
+    ...     w = optim.apply_updates(w, updates)
+    >>> print(w)
+    [0.125 0.25 ]
+    """
+    has_momentum = momentum is not None
+    push = trace(momentum, nesterov, accumulator_dtype) if has_momentum else base.identity()
+    return chain(push, scale_by_learning_rate(learning_rate))
+
+
+def noisy_sgd(
+    learning_rate: Rate,
+    eta: ArrayLike = 0.01,
+    gamma: ArrayLike = 0.55,
+    key: ArrayLike | None = None,
+    *,
+    seed: int | None = None,
+) -> Optimizer:
+    """Gradient descent with noise of variance eta / tᵞ at step t."""
+    noise = add_noise(eta, gamma, key_or_seed("noisy_sgd", key, seed))
+    return chain(noise, scale_by_learning_rate(learning_rate))
+
+
+def sign_sgd(learning_rate: Rate) -> Optimizer:
+    """Gradient descent by signs."""
+    return chain(scale_by_sign(), scale_by_learning_rate(learning_rate))
+
+
+def signum(
+    learning_rate: Rate, beta: ArrayLike = 0.9, accumulator_dtype: Any | None = None
+) -> Optimizer:
+    """Gradient descent by the signs of the average gradient."""
+    average = ema(beta, debias=False, accumulator_dtype=accumulator_dtype)
+    return chain(average, scale_by_sign(), scale_by_learning_rate(learning_rate))
+
+
+def adam(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    mu_dtype: Any | None = None,
+    *,
+    nesterov: bool = False,
+) -> Optimizer:
+    """Adam (Kingma and Ba, 2014).
+
+    >>> import toile.numpy as jnp
+    >>> from toile import optim
+    >>> tx = optim.adam(0.1)
+    >>> updates, state = tx.update(jnp.array([0.3, -5.0]), tx.init(jnp.zeros(2)))
+    >>> print(updates)
+    [-0.1  0.1]
+    """
+    scaled = scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
+    return chain(scaled, scale_by_learning_rate(learning_rate))
+
+
+nadam = functools.partial(adam, nesterov=True)
+nadam.__doc__ = "Adam with Nesterov's momentum (Dozat, 2016)."
+
+
+def adamw(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    mu_dtype: Any | None = None,
+    weight_decay: Rate = 1e-4,
+    mask: MaskOrFn = None,
+    *,
+    nesterov: bool = False,
+) -> Optimizer:
+    """Adam with weight decay that is not adapted (Loshchilov and Hutter, 2019)."""
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+nadamw = functools.partial(adamw, nesterov=True)
+nadamw.__doc__ = "AdamW with Nesterov's momentum."
+
+
+def amsgrad(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    mu_dtype: Any | None = None,
+    bias_correction_mu: bool = True,
+    bias_correction_nu: bool = True,
+) -> Optimizer:
+    """Adam over the largest average square so far (Reddi et al., 2018)."""
+    return chain(
+        scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, bias_correction_mu, bias_correction_nu),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def adamax(
+    learning_rate: Rate, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8
+) -> Optimizer:
+    """Adam by the maximum norm (Kingma and Ba, 2014)."""
+    return chain(scale_by_adamax(b1, b2, eps), scale_by_learning_rate(learning_rate))
+
+
+def adamaxw(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    weight_decay: Rate = 1e-4,
+    mask: MaskOrFn = None,
+) -> Optimizer:
+    """Adamax with weight decay that is not adapted."""
+    return chain(
+        scale_by_adamax(b1, b2, eps),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def radam(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    threshold: ArrayLike = 5.0,
+    *,
+    nesterov: bool = False,
+) -> Optimizer:
+    """Rectified Adam (Liu et al., 2020)."""
+    scaled = scale_by_radam(b1, b2, eps, eps_root, threshold, nesterov=nesterov)
+    return chain(scaled, scale_by_learning_rate(learning_rate))
+
+
+def adabelief(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-16,
+    eps_root: ArrayLike = 1e-16,
+    *,
+    nesterov: bool = False,
+) -> Optimizer:
+    """AdaBelief (Zhuang et al., 2020)."""
+    scaled = scale_by_belief(b1, b2, eps, eps_root, nesterov=nesterov)
+    return chain(scaled, scale_by_learning_rate(learning_rate))
+
+
+def adan(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.98,
+    b2: ArrayLike = 0.92,
+    b3: ArrayLike = 0.99,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 1e-8,
+    weight_decay: Rate = 0.0,
+    mask: MaskOrFn = None,
+) -> Optimizer:
+    """Adan (Xie et al., 2022)."""
+    return chain(
+        scale_by_adan(b1, b2, b3, eps, eps_root),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def lion(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.99,
+    mu_dtype: Any | None = None,
+    weight_decay: Rate = 1e-3,
+    mask: MaskOrFn = None,
+) -> Optimizer:
+    """Lion (Chen et al., 2023); wants a rate some ten times smaller than Adam's."""
+    return chain(
+        scale_by_lion(b1, b2, mu_dtype),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def yogi(
+    learning_rate: Rate, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3
+) -> Optimizer:
+    """Yogi (Zaheer et al., 2018)."""
+    return chain(scale_by_yogi(b1, b2, eps), scale_by_learning_rate(learning_rate))
+
+
+def lamb(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-6,
+    eps_root: ArrayLike = 0.0,
+    weight_decay: Rate = 0.0,
+    mask: MaskOrFn = None,
+) -> Optimizer:
+    """LAMB, Adam with a trust ratio per leaf (You et al., 2020)."""
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root),
+        add_decayed_weights(weight_decay, mask),
+        scale_by_trust_ratio(),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def lars(
+    learning_rate: Rate,
+    weight_decay: Rate = 0.0,
+    weight_decay_mask: MaskOrFn = True,
+    trust_coefficient: ArrayLike = 0.001,
+    eps: ArrayLike = 0.0,
+    trust_ratio_mask: MaskOrFn = True,
+    momentum: ArrayLike = 0.9,
+    nesterov: bool = False,
+) -> Optimizer:
+    """LARS, momentum with a trust ratio per leaf (You et al., 2017)."""
+    ratio = scale_by_trust_ratio(trust_coefficient=trust_coefficient, eps=eps)
+    return chain(
+        add_decayed_weights(weight_decay, weight_decay_mask),
+        masked(ratio, trust_ratio_mask),
+        scale_by_learning_rate(learning_rate),
+        trace(momentum, nesterov),
+    )
+
+
+def fromage(learning_rate: Rate, min_norm: ArrayLike = 1e-6) -> Optimizer:
+    """Fromage (Bernstein et al., 2020): w <- (w - rate |w| g / |g|) / sqrt(1 + rate²)."""
+    shrink = lambda rate: 1 / (1 + rate**2) ** 0.5
+    if callable(learning_rate):
+        rate = lambda count: shrink(learning_rate(count)) * learning_rate(count)
+        decay = lambda count: shrink(learning_rate(count)) - 1
+    else:
+        rate, decay = learning_rate * shrink(learning_rate), shrink(learning_rate) - 1
+    return chain(
+        scale_by_trust_ratio(min_norm), scale_by_learning_rate(rate), add_decayed_weights(decay)
+    )
+
+
+def novograd(
+    learning_rate: Rate,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.25,
+    eps: ArrayLike = 1e-6,
+    eps_root: ArrayLike = 0.0,
+    weight_decay: Rate = 0.0,
+) -> Optimizer:
+    """NovoGrad (Ginsburg et al., 2019)."""
+    scaled = scale_by_novograd(b1, b2, eps, eps_root, weight_decay)
+    return chain(scaled, scale_by_learning_rate(learning_rate))
+
+
+def adagrad(
+    learning_rate: Rate, initial_accumulator_value: ArrayLike = 0.1, eps: ArrayLike = 1e-7
+) -> Optimizer:
+    """Adagrad (Duchi et al., 2011)."""
+    scaled = scale_by_rss(initial_accumulator_value, eps)
+    return chain(scaled, scale_by_learning_rate(learning_rate))
+
+
+def adadelta(
+    learning_rate: Rate | None = None,
+    rho: ArrayLike = 0.9,
+    eps: ArrayLike = 1e-6,
+    weight_decay: Rate = 0.0,
+    weight_decay_mask: MaskOrFn = None,
+) -> Optimizer:
+    """Adadelta (Zeiler, 2012)."""
+    return chain(
+        add_decayed_weights(weight_decay, weight_decay_mask),
+        scale_by_adadelta(rho, eps),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def adafactor(
+    learning_rate: Rate | None = None,
+    min_dim_size_to_factor: int = 128,
+    decay_rate: ArrayLike = 0.8,
+    decay_offset: ArrayLike = 0,
+    multiply_by_parameter_scale: bool = True,
+    clipping_threshold: ArrayLike | None = 1.0,
+    momentum: ArrayLike | None = None,
+    dtype_momentum: DTypeLike = jnp.float32,
+    weight_decay_rate: Rate | None = None,
+    eps: ArrayLike = 1e-30,
+    factored: bool = True,
+    weight_decay_mask: MaskOrFn = None,
+) -> Optimizer:
+    """Adafactor (Shazeer and Stern, 2018)."""
+    steps = [
+        scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)
+    ]
+    if clipping_threshold is not None:
+        steps += [clip_by_block_rms(clipping_threshold)]
+    if learning_rate is not None:
+        steps += [scale_by_learning_rate(learning_rate, flip_sign=False)]
+    if multiply_by_parameter_scale:
+        steps += [scale_by_param_block_rms()]
+    if momentum is not None:
+        steps += [ema(momentum, debias=False, accumulator_dtype=dtype_momentum)]
+    if weight_decay_rate is not None:
+        steps += [add_decayed_weights(weight_decay_rate, weight_decay_mask)]
+    return chain(*steps, scale(-1))
+
+
+def rmsprop(
+    learning_rate: Rate,
+    decay: ArrayLike = 0.9,
+    eps: ArrayLike = 1e-8,
+    initial_scale: ArrayLike = 0.0,
+    eps_in_sqrt: bool = True,
+    centered: bool = False,
+    momentum: ArrayLike | None = None,
+    nesterov: bool = False,
+    bias_correction: bool = False,
+) -> Optimizer:
+    """RMSProp (Hinton, 2012), centred as Graves (2013) if asked, then momentum if given."""
+    by = scale_by_stddev if centered else scale_by_rms
+    return chain(
+        by(decay, eps, initial_scale, eps_in_sqrt, bias_correction),
+        scale_by_learning_rate(learning_rate),
+        base.identity() if momentum is None else trace(momentum, nesterov),
+    )
+
+
+def rprop(
+    learning_rate: ArrayLike,
+    eta_minus: ArrayLike = 0.5,
+    eta_plus: ArrayLike = 1.2,
+    min_step_size: ArrayLike = 1e-6,
+    max_step_size: ArrayLike = 50.0,
+) -> Optimizer:
+    """Rprop (Riedmiller and Braun, 1993), for gradients of the whole data."""
+    steps = scale_by_rprop(learning_rate, eta_minus, eta_plus, min_step_size, max_step_size)
+    return chain(steps, scale(-1.0))
+
+
+def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> Optimizer:
+    """SM3 (Anil et al., 2019)."""
+    return chain(scale_by_sm3(momentum), scale(-learning_rate))
+
+
+def optimistic_gradient_descent(
+    learning_rate: Rate, alpha: Rate = 1.0, beta: Rate = 1.0
+) -> Optimizer:
+    """Optimistic gradient descent (Mokhtari et al., 2019), for games."""
+    step = scale_by_optimistic_gradient(alpha, beta)
+    return chain(step, scale_by_learning_rate(learning_rate))
+
+
+def optimistic_adam(
+    learning_rate: ArrayLike,
+    optimism: ArrayLike | None = None,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    mu_dtype: Any | None = None,
+    *,
+    nesterov: bool = True,
+) -> Optimizer:
+    """An older form of `optimistic_adam_v2`, without schedules."""
+    warnings.warn(
+        "optimistic_adam is deprecated, use optimistic_adam_v2", DeprecationWarning, stacklevel=2
+    )
+    if callable(learning_rate):
+        raise ValueError(
+            "optimistic_adam: needed a constant learning_rate, got a schedule "
+            "(optimistic_adam_v2 takes them)"
+        )
+    optimism = learning_rate if optimism is None else optimism
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        scale_by_optimistic_gradient(alpha=learning_rate, beta=optimism),
+        scale_by_learning_rate(1.0),
+    )
+
+
+def optimistic_adam_v2(
+    learning_rate: Rate,
+    *,
+    alpha: ArrayLike = 1.0,
+    beta: ArrayLike = 1.0,
+    b1: ArrayLike = 0.9,
+    b2: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+    eps_root: ArrayLike = 0.0,
+    mu_dtype: Any | None = None,
+    nesterov: bool = True,
+) -> Optimizer:
+    """Optimistic Adam (Daskalakis et al., 2018)."""
+    return chain(
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        scale_by_optimistic_gradient(alpha, beta),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
+def polyak_sgd(
+    max_learning_rate: ArrayLike = 1.0,
+    scaling: Rate = 1.0,
+    f_min: ArrayLike = 0.0,
+    eps: ArrayLike = 0.0,
+    variant: str = "sps",
+) -> Optimizer:
+    """Gradient descent with Polyak's step size; update takes `value`, the loss."""
+    return chain(sgd(scaling), scale_by_polyak(f_min, max_learning_rate, eps, variant))
+
+
+def lbfgs(
+    learning_rate: Rate | None = None,
+    memory_size: int = 10,
+    scale_init_precond: bool = True,
+    linesearch: base.GradientTransformation | None = scale_by_zoom_linesearch(
+        max_linesearch_steps=20, initial_guess_strategy="one"
+    ),
+) -> Optimizer:
+    """L-BFGS with a line search; update takes value, grad and value_fn."""
+    rate = scale(-1.0) if learning_rate is None else scale_by_learning_rate(learning_rate)
+    search = base.identity() if linesearch is None else linesearch
+    return chain(scale_by_lbfgs(memory_size, scale_init_precond), rate, search)

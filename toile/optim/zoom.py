@@ -1,0 +1,358 @@
+"""Zoom line search: a step size that satisfies the strong Wolfe conditions.
+
+The step grows until an interval holds a good one, then the interval shrinks around it by cubic,
+quadratic or bisecting guesses (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6,
+with the approximate decrease of Hager and Zhang). Failing that, the best step that at least
+decreased the loss enough is taken.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from toile import lax
+from toile import numpy as jnp
+from toile.api import value_and_grad
+from toile.optim import base, tree
+from toile.optim.backtracking import keywords_of, print_if, real_dtype
+from toile.optim.numerics import safe_increment
+from toile.typing import ArrayLike
+
+__all__ = ["ScaleByZoomLinesearchState", "ZoomLinesearchInfo", "scale_by_zoom_linesearch"]
+
+
+class ZoomLinesearchInfo(NamedTuple):
+    """Steps tried, and by how much the last one missed each condition."""
+
+    num_linesearch_steps: ArrayLike
+    decrease_error: ArrayLike
+    curvature_error: ArrayLike
+
+
+class ScaleByZoomLinesearchState(NamedTuple):
+    """The step size found, loss and gradient there, and how it went."""
+
+    learning_rate: ArrayLike
+    value: ArrayLike
+    grad: base.Updates
+    info: ZoomLinesearchInfo
+
+
+class _Point(NamedTuple):
+    """A step size, with the loss and its slope there."""
+
+    size: ArrayLike
+    value: ArrayLike
+    slope: ArrayLike
+
+
+class _Best(NamedTuple):
+    """The best step that decreases the loss enough; size 0 while there is none."""
+
+    size: ArrayLike
+    value: ArrayLike
+    grad: base.Updates
+
+
+class _Search(NamedTuple):
+    count: ArrayLike
+    now: _Point
+    grad: base.Updates
+    decrease_error: ArrayLike
+    curvature_error: ArrayLike
+    interval_found: ArrayLike
+    done: ArrayLike
+    failed: ArrayLike
+    low: _Point
+    high: _Point
+    third: tuple[ArrayLike, ArrayLike]  # another step size with its value, for the cubic
+    best: _Best
+
+
+def _cubic_minimum(low: _Point, high: _Point, third: tuple) -> ArrayLike:
+    """Where the cubic through three values and the slope at low is least."""
+    db, dc = high.size - low.size, third[0] - low.size
+    below = (db * dc) ** 2 * (db - dc)
+    matrix = jnp.array([[dc**2, -(db**2)], [-(dc**3), db**3]])
+    rest = jnp.array(
+        [high.value - low.value - low.slope * db, third[1] - low.value - low.slope * dc]
+    )
+    a, b = jnp.dot(matrix, rest, precision=lax.Precision.HIGHEST) / below
+    radical = b * b - 3.0 * a * low.slope
+    return low.size + (-b + jnp.sqrt(radical)) / (3.0 * a)
+
+
+def _quadratic_minimum(low: _Point, high: _Point) -> ArrayLike:
+    """Where the parabola through two values and the slope at low is least."""
+    db = high.size - low.size
+    b = (high.value - low.value - low.slope * db) / (db**2)
+    return low.size - low.slope / (2.0 * b)
+
+
+@dataclass(frozen=True)
+class _Zoom:
+    """The search with its settings; the line it searches on is an argument."""
+
+    max_steps: ArrayLike
+    max_size: ArrayLike | None
+    tol: ArrayLike
+    increase_factor: ArrayLike
+    slope_rtol: ArrayLike
+    curv_rtol: ArrayLike
+    approx_dec_rtol: ArrayLike | None
+    interval_threshold: ArrayLike
+
+    def errors(self, point: _Point, start: _Point) -> tuple[ArrayLike, ArrayLike]:
+        """By how much a point misses sufficient decrease and small slope."""
+        decrease = point.value - start.value - self.slope_rtol * point.size * start.slope
+        if self.approx_dec_rtol is not None:
+            by_slope = point.slope - (2 * self.slope_rtol - 1.0) * start.slope
+            by_value = point.value - start.value - self.approx_dec_rtol * jnp.abs(start.value)
+            decrease = jnp.minimum(jnp.maximum(by_slope, by_value), decrease)
+        curvature = jnp.abs(point.slope) - self.curv_rtol * jnp.abs(start.slope)
+        worst = lambda error: jnp.where(jnp.isnan(error), jnp.inf, error)
+        return worst(jnp.maximum(decrease, 0.0)), worst(jnp.maximum(curvature, 0.0))
+
+    def widen(self, search: _Search, line: Callable, start: _Point, guess: ArrayLike) -> _Search:
+        """A larger step, until an interval is found that holds a good one."""
+        last, tol = search.now, self.tol
+        size = jnp.where(search.count == 0, guess, self.increase_factor * last.size)
+        at_limit = jnp.asarray(False)
+        if self.max_size is not None:
+            at_limit = size >= self.max_size
+            size = jnp.minimum(size, self.max_size)
+        new, grad = line(size)
+        decrease_error, curvature_error = self.errors(new, start)
+        error = jnp.maximum(decrease_error, curvature_error)
+        best = tree.where(decrease_error <= tol, _Best(new.size, new.value, grad), search.best)
+
+        rises = (decrease_error > 0.0) | ((new.value >= last.value) & (search.count > 0))
+        turns = (new.slope >= 0.0) & ~rises
+        low, high = tree.where(turns, (new, last), (last, new))
+        found = rises | turns | (error <= tol)
+        done = (error <= tol) | (at_limit & ~found)
+        failed = (search.count + 1 >= self.max_steps) & ~done
+        state = _Search(
+            count=safe_increment(search.count),
+            now=new,
+            grad=grad,
+            decrease_error=decrease_error,
+            curvature_error=curvature_error,
+            interval_found=jnp.asarray(found),
+            done=jnp.asarray(done),
+            failed=jnp.asarray(failed),
+            low=low,
+            high=high,
+            third=(low.size, low.value),
+            best=best,
+        )
+        return tree.cast_like(state, search)
+
+    def guess_inside(self, search: _Search) -> ArrayLike:
+        """A step inside the interval, away from its ends: cubic, quadratic or the middle."""
+        low, high = search.low, search.high
+        length = jnp.abs(high.size - low.size)
+        left, right = jnp.minimum(high.size, low.size), jnp.maximum(high.size, low.size)
+        inside = lambda x, margin: (x > left + margin) & (x < right - margin)
+        cubic = _cubic_minimum(low, high, search.third)
+        quadratic = _quadratic_minimum(low, high)
+        use_cubic = inside(cubic, 0.2 * length)
+        use_quadratic = ~use_cubic & inside(quadratic, 0.1 * length)
+        middle = jnp.where(use_cubic, cubic, search.third[0])
+        middle = jnp.where(use_quadratic, quadratic, middle)
+        return jnp.where(~use_cubic & ~use_quadratic, (low.size + high.size) / 2.0, middle)
+
+    def narrow(self, search: _Search, line: Callable, start: _Point) -> _Search:
+        """A step inside the interval, which then becomes one of its ends."""
+        low, high, tol = search.low, search.high, self.tol
+        too_small = jnp.abs(high.size - low.size) <= self.interval_threshold
+        new, grad = line(self.guess_inside(search))
+        decrease_error, curvature_error = self.errors(new, start)
+        done = jnp.maximum(decrease_error, curvature_error) <= tol
+        better = (decrease_error <= tol) & (new.value < search.best.value)
+        best = tree.where(better, _Best(new.size, new.value, grad), search.best)
+
+        rises = (decrease_error > 0.0) | (new.value >= low.value)
+        turns = (new.slope * (high.size - low.size) >= 0.0) & ~rises
+        end = tree.where(turns, low, tree.where(rises, new, high))
+        third = tree.where(rises | turns, high[:2], low[:2])
+        spent = jnp.asarray(search.count + 1 >= self.max_steps)
+        state = _Search(
+            count=safe_increment(search.count),
+            now=new,
+            grad=grad,
+            decrease_error=decrease_error,
+            curvature_error=curvature_error,
+            interval_found=search.interval_found,
+            done=done,
+            failed=(spent | (too_small & (best.size > 0.0))) & ~done,
+            low=tree.where(rises, low, new),
+            high=end,
+            third=third,
+            best=best,
+        )
+        return tree.cast_like(state, search)
+
+    def run(self, start: _Search, line: Callable, guess: ArrayLike, report: Callable) -> _Search:
+        """Steps until one is good, or none is to be had."""
+        origin = start.low
+
+        def fall_back(search):
+            report(search, origin)
+            use_best = (search.best.size > 0.0) | jnp.isinf(search.decrease_error)
+            tried = _Best(search.now.size, search.now.value, search.grad)
+            size, value, grad = tree.where(use_best, search.best, tried)
+            now = search.now._replace(size=size, value=value)
+            return tree.cast_like(search._replace(now=now, grad=grad), search)
+
+        def step(search):
+            new = lax.cond(
+                search.interval_found,
+                lambda s: self.narrow(s, line, origin),
+                lambda s: self.widen(s, line, origin, guess),
+                search,
+            )
+            new = lax.cond(new.failed, fall_back, lambda s: s, new)
+            return tree.cast_like(new, search)
+
+        return lax.while_loop(lambda s: ~(s.done | s.failed), step, start)
+
+
+def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
+    """Why a search failed, in words."""
+    who = "scale_by_zoom_linesearch: "
+    print_if(
+        jnp.asarray(True),
+        who + "failed; value {value}, slope {slope}, step size reached {size}, which misses "
+        "decrease by {decrease} and slope by {curvature}",
+        value=start.value,
+        slope=start.slope,
+        size=search.now.size,
+        decrease=search.decrease_error,
+        curvature=search.curvature_error,
+    )
+    length = jnp.abs(search.low.size - search.high.size)
+    print_if(length <= threshold, who + "the interval is down to {length}", length=length)
+    has_best = search.best.size > 0.0
+    print_if(
+        has_best,
+        who + "taking step size {size}: the loss decreases, the slope is still large",
+        size=search.best.size,
+    )
+    descends = start.slope < 0.0
+    outside = jnp.isinf(search.decrease_error)
+    print_if(
+        ~has_best & ~descends,
+        who + "not a descent direction: the slope at 0 should be negative, got {slope}",
+        slope=start.slope,
+    )
+    print_if(~has_best & descends, who + "no decrease found; more steps may find one")
+    print_if(
+        ~has_best & descends & (search.now.size < jnp.finfo(jnp.float32).eps),
+        who + "step size {size} is below what float32 resolves; enable x64",
+        size=search.now.size,
+    )
+    print_if(
+        ~has_best & descends & (jnp.abs(start.slope) > 1e16),
+        who + "the slope {slope} is very steep; rescale the parameters",
+        slope=start.slope,
+    )
+    print_if(~has_best & outside, who + "the loss is not finite; no step is made")
+    print_if(~has_best & ~outside, who + "making a step that does not decrease the loss")
+
+
+def scale_by_zoom_linesearch(
+    max_linesearch_steps: ArrayLike,
+    max_learning_rate: ArrayLike | None = None,
+    tol: ArrayLike = 0.0,
+    increase_factor: ArrayLike = 2.0,
+    slope_rtol: ArrayLike = 1e-4,
+    curv_rtol: ArrayLike = 0.9,
+    approx_dec_rtol: ArrayLike | None = 1e-6,
+    stepsize_precision: ArrayLike = 1e-5,
+    initial_guess_strategy: str = "keep",
+    verbose: bool = False,
+) -> base.GradientTransformationExtraArgs:
+    """Updates times a step size that decreases the loss enough and ends where it is flatter.
+
+    update takes value, grad and value_fn (and its keywords). A search starts from the last step
+    size ("keep") or from 1 ("one"). The state keeps the loss and gradient at the new point, for
+    `value_and_grad_from_state`.
+
+    >>> import toile
+    >>> import toile.numpy as jnp
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum(w**2)
+    >>> tx = optim.chain(optim.sgd(1.0), optim.scale_by_zoom_linesearch(15))
+    >>> w = jnp.array([1.0, 2.0])
+    >>> value, grad = toile.value_and_grad(loss)(w)
+    >>> u, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
+    >>> print(loss(w + u) < value)
+    True
+    """
+    if initial_guess_strategy not in ("one", "keep"):
+        raise ValueError(
+            "scale_by_zoom_linesearch: needed initial_guess_strategy 'one' or 'keep', got "
+            f"{initial_guess_strategy!r}"
+        )
+    zoom = _Zoom(
+        max_linesearch_steps, max_learning_rate, tol, increase_factor, slope_rtol, curv_rtol,
+        approx_dec_rtol, stepsize_precision,
+    )  # fmt: skip
+    report = functools.partial(_report, stepsize_precision) if verbose else lambda *_: None
+
+    def init_fn(params):
+        dtype = real_dtype(params)
+        return ScaleByZoomLinesearchState(
+            learning_rate=jnp.asarray(1.0, dtype=dtype),
+            value=jnp.asarray(jnp.inf, dtype=dtype),
+            grad=tree.zeros_like(params),
+            info=ZoomLinesearchInfo(
+                jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)
+            ),
+        )
+
+    def update_fn(updates, state, params=None, *, value, grad, value_fn, **extra_args):
+        keywords = keywords_of("scale_by_zoom_linesearch", value_fn, extra_args)
+        loss_and_grad = value_and_grad(value_fn)
+
+        def line(size):
+            value, grad = loss_and_grad(tree.add_scale(params, size, updates), **keywords)
+            slope = tree.real(tree.vdot(tree.conj(grad), updates))
+            return _Point(size, value, slope), grad
+
+        # The loop's numbers are in firm default precision, whatever dtype the parameters have.
+        guess = jnp.asarray(1.0, float) if initial_guess_strategy == "one" else state.learning_rate
+        search = zoom.run(_beginning(updates, params, value, grad), line, guess, report)
+        info = ZoomLinesearchInfo(search.count, search.decrease_error, search.curvature_error)
+        new = ScaleByZoomLinesearchState(search.now.size, search.now.value, search.grad, info)
+        return tree.scale(search.now.size, updates), tree.cast_like(new, state)
+
+    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _beginning(updates: Any, params: Any, value: ArrayLike, grad: Any) -> _Search:
+    """The search before its first step."""
+    value = jnp.asarray(value)
+    value = lax.convert_element_type(value, value.dtype)
+    slope = tree.real(tree.vdot(updates, grad))
+    dtype = real_dtype(params)
+    start = _Point(jnp.asarray(0.0, float), value, slope)
+    infinite, no = jnp.asarray(jnp.inf, float), jnp.asarray(False)
+    return _Search(
+        count=jnp.asarray(0, int),
+        now=_Point(jnp.asarray(0.0, dtype), value.astype(dtype), slope),
+        grad=grad,
+        decrease_error=infinite,
+        curvature_error=infinite,
+        interval_found=no,
+        done=no,
+        failed=no,
+        low=start,
+        high=start,
+        third=(start.size, value),
+        best=_Best(start.size, value, grad),
+    )

@@ -1,0 +1,284 @@
+"""Batches of examples: shuffled by a key, loaded ahead in threads, split over processes, resumable.
+
+The order of an epoch depends on the key and the epoch only, and the position is two numbers; a
+loader restored from them yields exactly the batches that were left. Batch `b` of an epoch holds the
+same examples however many processes share it.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from toile import random, tree
+from toile.api.devices import process_count as default_process_count
+from toile.api.devices import process_index as default_process_index
+from toile.engine.source import here
+from toile.tree_util import tree_leaves_with_path
+
+__all__ = ["Loader"]
+
+_POLICIES = ("drop", "keep", "pad")
+
+
+class Loader:
+    """The batches of a data set, one epoch per `for` loop.
+
+    `source` is a tree of arrays with equal first axes (a dict of NumPy arrays, a tuple), or a
+    random-access source of examples with `__len__` and `__getitem__` (`tfds.data_source`).
+
+    >>> from toile import random
+    >>> data = {"x": np.arange(10)}
+    >>> loader = Loader(data, 4, key=random.key(0))
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 8, 2, 4], [1, 7, 9, 5]]
+    >>> first = next(iter(loader))  # of epoch 1
+    >>> other = Loader(data, 4, key=random.key(0))
+    >>> other.load_state_dict(loader.state_dict())
+    >>> len(list(other)), other.epoch
+    (1, 2)
+
+    batch_size: examples per batch and process.
+    key: shuffles every epoch anew; without it the order is that of the source.
+    last: what happens to an incomplete last batch: "drop" it, "keep" it, or "pad" it with zeros;
+        padded loaders add a `mask`, True for real examples, to every batch (a dict gets the key
+        "mask", a tuple one more entry, anything else becomes a pair).
+    transform: a function of a batch; augment: a function of a batch and a NumPy Generator that
+        depends on key, epoch and batch only. Both run in the threads.
+    prefetch, threads: how many batches are made ahead, and by how many threads (0: none).
+    process_index, process_count: this process among those that share the data.
+    """
+
+    def __init__(
+        self, source: Any, batch_size: int, *, key: Any = None, last: str = "drop",
+        transform: Callable[[Any], Any] | None = None,
+        augment: Callable[[Any, np.random.Generator], Any] | None = None,
+        prefetch: int = 2, threads: int = 1,
+        process_index: int | None = None, process_count: int | None = None,
+    ):
+        if last not in _POLICIES:
+            raise ValueError(f"Loader: needed last= one of {_POLICIES}, got {last!r}{here()}")
+        if batch_size < 1:
+            raise ValueError(f"Loader: needed batch_size >= 1, got {batch_size}{here()}")
+        self._source = source if _is_random_access(source) else _Arrays(source)
+        self.batch_size, self.last = int(batch_size), last
+        self._key = None if key is None else random.clone(key)
+        self._transform, self._augment = transform, augment
+        self._prefetch, self._threads = prefetch, threads
+        self.process_index = default_process_index() if process_index is None else process_index
+        self.process_count = default_process_count() if process_count is None else process_count
+        if not 0 <= self.process_index < self.process_count:
+            raise ValueError(
+                f"Loader: needed 0 <= process_index < {self.process_count}, got "
+                f"{self.process_index}{here()}"
+            )
+        if last == "keep" and self.process_count > 1:
+            raise ValueError(
+                "Loader: needed last='drop' or 'pad' with several processes, got 'keep' (every "
+                f"process must see equally many batches of equal size){here()}"
+            )
+        self._size = len(self._source)
+        self._epoch = self._batch = 0
+        if len(self) == 0:
+            raise ValueError(
+                f"Loader: needed at least {batch_size * self.process_count} examples for a batch, "
+                f"got {self._size} (last='pad' or 'keep' takes fewer){here()}"
+            )
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        whole = self.batch_size * self.process_count
+        return self._size // whole if self.last == "drop" else -(-self._size // whole)
+
+    @property
+    def examples(self) -> int:
+        """How many examples the source holds."""
+        return self._size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self._epoch
+
+    @property
+    def batch(self) -> int:
+        """The number of the next batch within its epoch; len(loader) after the last one."""
+        return self._batch
+
+    @property
+    def step(self) -> int:
+        """How many batches came before the next one, over all epochs."""
+        return self._epoch * len(self) + self._batch
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches that are left of the current epoch; then the next epoch is current."""
+        epoch = self._epoch
+        for number, batch in self._ahead(epoch, self._batch):
+            self._epoch, self._batch = epoch, number + 1
+            yield batch
+        self._epoch, self._batch = epoch + 1, 0
+
+    def forever(self) -> Iterator[Any]:
+        """Batches without end, epoch after epoch."""
+        while True:
+            yield from self
+
+    def state_dict(self) -> dict[str, int]:
+        """The position, for a checkpoint: what was handed out counts, what is prefetched does not.
+
+        The rest of the entries tell a loader of other data or options from this one.
+        """
+        return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go to a position; the next batch is the one that followed it."""
+        mine = self._identity()
+        other = {name: int(state[name]) for name in mine}
+        wrong = [f"{n}={other[n]} (this loader has {mine[n]})" for n in mine if mine[n] != other[n]]
+        if wrong:
+            raise ValueError(
+                "Loader.load_state_dict: needed the position of a loader with the same data and "
+                f"options, got {', '.join(wrong)}{here()}"
+            )
+        self.seek(int(state["epoch"]), int(state["batch"]))
+
+    def seek(self, epoch: int, batch: int = 0) -> None:
+        """Go to a batch of an epoch."""
+        if epoch < 0 or not 0 <= batch <= len(self):
+            raise ValueError(
+                f"Loader.seek: needed epoch >= 0 and a batch of 0 to {len(self)}, got epoch "
+                f"{epoch}, batch {batch}{here()}"
+            )
+        self._epoch, self._batch = epoch, batch
+
+    def _identity(self) -> dict[str, int]:
+        """What decides the order of batches, as numbers."""
+        bits = [] if self._key is None else _words(self._key)
+        mixed = 0
+        for word in bits:
+            mixed = (mixed * 1000003 ^ word) & 0x7FFFFFFF
+        return {
+            "examples": self._size,
+            "global_batch_size": self.batch_size * self.process_count,
+            "last": _POLICIES.index(self.last),
+            "shuffle": mixed + 1 if bits else 0,
+        }
+
+    def _ahead(self, epoch: int, start: int) -> Iterator[tuple[int, Any]]:
+        """Numbered batches of an epoch, made ahead in threads; order and errors are kept."""
+        order = self._order(epoch)
+        numbers = iter(range(start, len(self)))
+        if not self._prefetch or not self._threads:
+            for number in numbers:
+                yield number, self._make(order, epoch, number)
+            return
+        pool = concurrent.futures.ThreadPoolExecutor(self._threads, "toile-loader")
+        waiting: collections.deque[Any] = collections.deque()
+
+        def submit() -> None:
+            number = next(numbers, None)
+            if number is not None:
+                made = pool.submit(self._make, order, epoch, number)
+                waiting.append((number, made))
+
+        try:
+            for _ in range(self._prefetch):
+                submit()
+            while waiting:
+                number, made = waiting.popleft()
+                batch = made.result()
+                submit()
+                yield number, batch
+        finally:  # also when the loop is left early
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _order(self, epoch: int) -> np.ndarray | None:
+        """The examples in the order of an epoch; None for that of the source."""
+        if self._key is None:
+            return None
+        return np.asarray(random.permutation(random.fold_in(self._key, epoch), self._size))
+
+    def _make(self, order: np.ndarray | None, epoch: int, number: int) -> Any:
+        """One batch."""
+        begin = (number * self.process_count + self.process_index) * self.batch_size
+        end = min(begin + self.batch_size, self._size)
+        chosen = np.arange(begin, end) if order is None else order[begin:end]
+        batch = self._examples(chosen)
+        if self.last == "pad":
+            batch = _padded(batch, len(chosen), self.batch_size)
+        if self._augment is not None:
+            seed = [epoch, number, self.process_index]
+            seed += [] if self._key is None else _words(self._key)
+            batch = self._augment(batch, np.random.default_rng(seed))
+        return batch if self._transform is None else self._transform(batch)
+
+    def _examples(self, indices: np.ndarray) -> Any:
+        """The examples of a batch, stacked. Of no examples: as many axes and no entries."""
+        if isinstance(self._source, _Arrays):
+            return self._source.take(indices)
+        wanted = indices.tolist() or [0]
+        many = getattr(self._source, "__getitems__", None)
+        items = many(wanted) if many is not None else [self._source[i] for i in wanted]
+        stacked = tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *items)
+        return stacked if len(indices) else tree.map(lambda x: x[:0], stacked)
+
+
+class _Arrays:
+    """A tree of arrays, by rows."""
+
+    def __init__(self, source: Any):
+        sizes = {
+            "".join(map(str, path)) or "the array": np.shape(leaf)
+            for path, leaf in tree_leaves_with_path(source)
+        }
+        if not sizes or len({shape[:1] for shape in sizes.values()}) != 1 or () in sizes.values():
+            found = ", ".join(f"{path}: {shape}" for path, shape in sizes.items())
+            raise ValueError(
+                "Loader: needed arrays with the same length of the first axis, or a source with "
+                f"__len__ and __getitem__, got {found or 'no arrays'}{here()}"
+            )
+        self._tree = tree.map(np.asarray, source)
+        self._length = next(iter(sizes.values()))[0]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, indices: np.ndarray) -> Any:
+        """The rows at some indices, copied."""
+        return tree.map(lambda x: x[indices], self._tree)
+
+
+def _is_random_access(source: Any) -> bool:
+    """Whether a source has examples, rather than being a tree of arrays."""
+    if isinstance(source, (dict, list, tuple)) or hasattr(source, "__array__"):
+        return False
+    is_leaf = tree.structure(source) == tree.structure(0)  # a registered container is a tree
+    return is_leaf and hasattr(source, "__len__") and hasattr(source, "__getitem__")
+
+
+def _words(key: Any) -> list[int]:
+    """The bits of a key."""
+    bits = random.key_data(key) if hasattr(key, "dtype") else key
+    return [int(word) for word in np.asarray(bits).reshape(-1)]
+
+
+def _padded(batch: Any, real: int, size: int) -> Any:
+    """The batch filled up with zeros, and a mask of what is real."""
+
+    def fill(x: np.ndarray) -> np.ndarray:
+        if len(x) == size:
+            return x
+        return np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), x.dtype)])
+
+    full, mask = tree.map(fill, batch), np.arange(size) < real
+    if isinstance(full, dict):
+        if "mask" in full:
+            raise ValueError(
+                f"Loader: needed a batch without 'mask' to pad, got one with it{here()}"
+            )
+        return {**full, "mask": mask}
+    return (*full, mask) if type(full) is tuple else (full, mask)

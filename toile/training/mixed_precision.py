@@ -1,0 +1,234 @@
+"""Training in half precision: which dtypes parameters, computation and results have, and scaling.
+
+Parameters are kept in `param_dtype` (the master weights, float32) and cast where the model is
+applied; gradients come back in it, since a cast is linear. float16 also needs its loss scaled
+(`Policy.loss_scale`); bfloat16 has float32's range and does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from toile import api, lax, struct, tree
+from toile import linen as nn
+from toile import numpy as jnp
+from toile.engine.source import here
+from toile.optim import paths
+from toile.training.dynamic_scale import DynamicScale, DynamicScaleResult, all_finite
+
+__all__ = ["NoScale", "Policy", "StaticScale", "select_finite"]
+
+_SHORT = {
+    "f16": "float16", "half": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+    "full": "float32",
+}  # fmt: skip
+_FIELDS = {
+    "p": "param_dtype", "params": "param_dtype", "c": "compute_dtype", "compute": "compute_dtype",
+    "o": "output_dtype", "output": "output_dtype",
+}  # fmt: skip
+
+
+def _dtype(name: Any) -> np.dtype:
+    text = name.strip() if isinstance(name, str) else name
+    found = jnp.dtype(_SHORT.get(text, text) if isinstance(text, str) else text)
+    if not jnp.issubdtype(found, jnp.floating):
+        raise ValueError(f"Policy: needed a floating dtype, got {found}{here()}")
+    return found
+
+
+def _is_floating(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return tree.map(lambda v: jnp.asarray(v, dtype) if _is_floating(v) else v, x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """The dtypes of parameters, of computation and of results.
+
+    `overrides` maps globs of paths to the dtype in which these parameters and modules compute
+    instead; a module that matches gets its inputs in that dtype and gives its output back in the
+    dtype around it. A glob that matches nothing raises.
+
+    >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})
+    >>> params = {"Dense_0": {"kernel": jnp.ones(2)}, "LayerNorm_0": {"scale": jnp.ones(2)}}
+    >>> tree.map(lambda x: x.dtype.name, policy.cast_params(params))
+    {'Dense_0': {'kernel': 'bfloat16'}, 'LayerNorm_0': {'scale': 'float32'}}
+    """
+
+    param_dtype: Any = np.dtype("float32")
+    compute_dtype: Any = np.dtype("float32")
+    output_dtype: Any = np.dtype("float32")
+    overrides: Any = ()
+
+    def __post_init__(self) -> None:
+        for name in ("param_dtype", "compute_dtype", "output_dtype"):
+            object.__setattr__(self, name, _dtype(getattr(self, name)))
+        given = self.overrides
+        items = given.items() if isinstance(given, Mapping) else given
+        object.__setattr__(self, "overrides", tuple((glob, _dtype(d)) for glob, d in items))
+
+    @classmethod
+    def parse(cls, text: str, overrides: Any = ()) -> Policy:
+        """A policy from text: a dtype, "mixed_" and a dtype, or "params=f32,compute=bf16,output=f32".
+
+        >>> Policy.parse("p=f32,c=f16,o=f32") == Policy.parse("mixed_float16")
+        True
+        """
+        if "=" in text:
+            parts = dict(part.strip().split("=", 1) for part in text.split(","))
+            unknown = [name for name in parts if name.strip() not in _FIELDS]
+            if unknown:
+                raise ValueError(
+                    f"Policy.parse: needed params=, compute= or output=, got {unknown}{here()}"
+                )
+            named = {_FIELDS[name.strip()]: dtype for name, dtype in parts.items()}
+            return cls(**named, overrides=overrides)
+        kind = text.strip()
+        if kind.startswith("mixed_"):
+            return cls(compute_dtype=kind.removeprefix("mixed_"), overrides=overrides)
+        return cls(kind, kind, kind, overrides)
+
+    def cast_to_param(self, x: Any) -> Any:
+        """The floating leaves of a tree in the dtype parameters are kept in."""
+        return _cast(x, self.param_dtype)
+
+    def cast_to_compute(self, x: Any) -> Any:
+        """The floating leaves of a tree in the dtype of computation."""
+        return _cast(x, self.compute_dtype)
+
+    def cast_to_output(self, x: Any) -> Any:
+        """The floating leaves of a tree in the dtype of results."""
+        return _cast(x, self.output_dtype)
+
+    def cast_params(self, params: Any) -> Any:
+        """Parameters as the model computes with them: in compute_dtype, or as overrides say."""
+        if not self.overrides:
+            return self.cast_to_compute(params)
+        labels = dict(self.overrides)
+        labels.setdefault("**", self.compute_dtype)
+        wanted = paths.label_tree(labels, params, "Policy.overrides")
+        return tree.map(lambda p, d: _cast(p, d), params, wanted)
+
+    def wrap(self, apply_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`model.apply` under this policy: it takes master weights and gives output_dtype.
+
+        Parameters and floating arguments are cast to compute; other collections (running
+        averages) keep their dtypes.
+        """
+        return _Applied(self, apply_fn)
+
+    def loss_scale(self, **options: Any) -> Any:
+        """A DynamicScale for float16, `NoScale()` for the others; both have value_and_grad."""
+        return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()
+
+    def _dtype_of(self, path: str) -> np.dtype:
+        """The dtype in which the module at a path computes."""
+        for glob, dtype in self.overrides:
+            if path and paths.matches(glob, path):
+                return dtype
+        return self.compute_dtype
+
+    def _around(self, next_fun: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+        """Casts at the borders of modules that override the dtype."""
+        if context.method_name == "setup":
+            return next_fun(*args, **kwargs)
+        where = context.module.path
+        inside = self._dtype_of("/".join(where))
+        outside = self._dtype_of("/".join(where[:-1]))
+        if inside == outside:
+            return next_fun(*args, **kwargs)
+        args, kwargs = _cast((args, kwargs), inside)
+        return _cast(next_fun(*args, **kwargs), outside)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Applied:
+    """An apply function under a policy; equal ones are equal to jit."""
+
+    policy: Policy
+    apply_fn: Callable[..., Any]
+
+    def __call__(self, variables: Any, *args: Any, **kwargs: Any) -> Any:
+        policy = self.policy
+        given = dict(variables)
+        if "params" in given:
+            given["params"] = policy.cast_params(given["params"])
+        rngs = {"rngs": kwargs.pop("rngs")} if "rngs" in kwargs else {}
+        args, kwargs = policy.cast_to_compute((args, kwargs))
+        if not policy.overrides:
+            out = self.apply_fn(given, *args, **rngs, **kwargs)
+        else:
+            with nn.intercept_methods(policy._around):
+                out = self.apply_fn(given, *args, **rngs, **kwargs)
+        if kwargs.get("mutable", False) is not False:
+            return policy.cast_to_output(out[0]), out[1]
+        return policy.cast_to_output(out)
+
+
+def _scaled(fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool) -> Any:
+    """value_and_grad of `scale * fun`, scaled back."""
+
+    def times(*args: Any) -> Any:
+        out = fun(*args)
+        return (scale * out[0], out[1]) if has_aux else scale * out
+
+    def value_and_grad_of(*args: Any) -> Any:
+        value, grad = api.value_and_grad(times, argnums, has_aux)(*args)
+        value = (value[0] / scale, value[1]) if has_aux else value / scale
+        return value, tree.map(lambda g: jnp.asarray(g, jnp.float32) / scale, grad)
+
+    return value_and_grad_of
+
+
+class StaticScale(struct.PyTreeNode):
+    """A loss scale that stays as it is; `value_and_grad` is DynamicScale's."""
+
+    scale: Any = 1024.0
+
+    def value_and_grad(
+        self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
+        axis_name: Any = None,
+    ) -> Callable[..., DynamicScaleResult]:
+        """The scaled-back value and gradients, and whether they are finite."""
+
+        def value_and_grad_of(*args: Any) -> DynamicScaleResult:
+            value, grad = _scaled(fun, self.scale, argnums, has_aux)(*args)
+            grad = grad if axis_name is None else lax.pmean(grad, axis_name)
+            return DynamicScaleResult(self, all_finite(grad), value, grad)
+
+        return value_and_grad_of
+
+
+class NoScale(struct.PyTreeNode):
+    """No loss scale, behind the same interface; its `finite` is always true and costs nothing."""
+
+    def value_and_grad(
+        self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
+        axis_name: Any = None,
+    ) -> Callable[..., DynamicScaleResult]:
+        """`toile.value_and_grad` in the form of a loss scale."""
+
+        def value_and_grad_of(*args: Any) -> DynamicScaleResult:
+            value, grad = api.value_and_grad(fun, argnums, has_aux)(*args)
+            grad = grad if axis_name is None else lax.pmean(grad, axis_name)
+            return DynamicScaleResult(self, True, value, grad)
+
+        return value_and_grad_of
+
+
+def select_finite(finite: Any, new: Any, old: Any) -> Any:
+    """`new` where the gradients were finite, `old` where not: a step that is taken or left out.
+
+    >>> select_finite(jnp.array(False), {"w": jnp.float32(2)}, {"w": jnp.float32(1)})
+    {'w': Array(1., dtype=float32)}
+    """
+    if finite is True:
+        return new
+    return tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
