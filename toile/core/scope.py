@@ -97,6 +97,7 @@ class Scope:
         "path",
         "debug_path",
         "_rngs",
+        "_streams",
         "mutable",
         "flags",
         "_root",
@@ -125,6 +126,7 @@ class Scope:
         self.path = tuple(path)
         self.debug_path = tuple(debug_path) or self.path
         self._rngs = {k: LazyRng.create(v) for k, v in rngs.items()} if rngs else {}
+        self._streams = tuple(self._rngs)
         self.mutable = mutable
         self.flags = freeze(flags or {})
         self._root = None if parent is None else parent.root
@@ -175,6 +177,7 @@ class Scope:
     @rngs.setter
     def rngs(self, rngs: dict[str, LazyRng]) -> None:
         self._rngs = rngs
+        self._streams = tuple(rngs)
 
     @property
     def invalid(self) -> bool:
@@ -217,6 +220,7 @@ class Scope:
         scope.path = self.path
         scope.debug_path = self.debug_path
         scope._rngs = self._rngs
+        scope._streams = self._streams
         scope.mutable = self.mutable
         scope.flags = self.flags
         scope._root = self._root
@@ -265,7 +269,7 @@ class Scope:
         counter_key = (child_rng_token, name)
         counters = self.rng_counters.get(counter_key)
         if counters is None:
-            counters = dict.fromkeys([k for k in self.rng_counters if k.__class__ is str], 0)
+            counters = dict.fromkeys(self._streams, 0)
             self.rng_counters[counter_key] = counters
         scope = Scope.__new__(Scope)
         scope._variables = {}
@@ -273,7 +277,8 @@ class Scope:
         scope.name = name
         scope.path = (*self.path, name)
         scope.debug_path = (*self.debug_path, name)
-        scope._rngs = None if counters else {}
+        scope._rngs = None if self._streams else {}
+        scope._streams = self._streams
         scope.mutable = self.mutable
         scope.flags = self.flags
         scope._root = self if self._root is None else self._root

@@ -94,10 +94,18 @@ class _NoSharding:
     class _Mesh:
         empty = True
         axis_names: tuple[str, ...] = ()
+        axis_types: tuple[Any, ...] = ()
         shape: dict[str, int] = {}
+        size = 1
+        are_all_axes_explicit = are_all_axes_auto = are_all_axes_manual = False
 
     mesh = _Mesh()
     spec: tuple[Any, ...] = ()
+    memory_kind = None
+    is_fully_replicated = True
+
+    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
 
     def __repr__(self) -> str:
         return "NoSharding()"

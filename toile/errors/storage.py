@@ -7,8 +7,10 @@ from typing import Any
 from toile.errors.base import FlaxError
 
 
-class InvalidCheckpointError(FlaxError):
+class InvalidCheckpointError(FlaxError, ValueError):
     """A checkpoint was saved where one of the same or a later step lies.
+
+    It is a ValueError too, which is what Flax raises where Orbax does the saving.
 
     Broken::
 

@@ -180,10 +180,8 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
                 "Formatting arguments to checkify.check need to be PyTrees of arrays, but got "
                 f"{x!r} of type {type(x)}.{here()}"
             )
-        payload.append(x if isinstance(x, Array) else as_array(x))
-    for x in payload:
-        if dtypes.is_extended(x.dtype):
-            raise TypeError(f"check: needed numbers to format, got an array of {x.dtype}{here()}")
+        x = x if isinstance(x, Array) else as_array(x)
+        payload.append(key_data(x) if dtypes.is_extended(x.dtype) else x)  # a key is told by its bits
     ok = pred if isinstance(pred, Array) else as_array(pred)
     Check(UserSite(msg, tree), debug)(ok, *payload)
 

@@ -162,7 +162,7 @@ class MultiSteps:
     >>> for g in (1.0, 3.0):
     ...     updates, state = tx.update(jnp.array([g]), state)
     ...     print(updates, tx.has_updated(state))
-    [0.] False
+    [-0.] False
     [-2.] True
     """
 

@@ -8,7 +8,7 @@ A `GradientTransformationExtraArgs` also takes keywords (a loss value, a functio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Union, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from toile import numpy as jnp
 from toile import tree as trees
@@ -19,8 +19,8 @@ __all__ = [
     "ArrayTree", "EmptyState", "GradientTransformation", "GradientTransformationExtraArgs",
     "NO_PARAMS_MSG", "OptState", "PRNGKey", "Params", "PyTree", "ScalarOrSchedule", "Schedule",
     "ScheduleState", "Shape", "StatefulSchedule", "TransformInitFn", "TransformUpdateExtraArgsFn",
-    "TransformUpdateFn", "Updates", "identity", "init_empty_state", "leafwise", "required",
-    "set_to_zero", "stateless", "stateless_with_tree_map", "with_extra_args_support", "zero_count",
+    "TransformUpdateFn", "Updates", "identity", "init_empty_state", "set_to_zero", "stateless",
+    "stateless_with_tree_map", "with_extra_args_support",
 ]  # fmt: skip
 
 NO_PARAMS_MSG = (
@@ -31,13 +31,13 @@ NO_PARAMS_MSG = (
 PyTree = Any
 Shape = Sequence[int]
 PRNGKey = Array
-ArrayTree = Union[ArrayLike, Iterable["ArrayTree"], Mapping[Any, "ArrayTree"]]
+ArrayTree = ArrayLike | Iterable["ArrayTree"] | Mapping[Any, "ArrayTree"]
 OptState = ArrayTree
 Params = ArrayTree
 Updates = Params
 Schedule = Callable[[ArrayLike], ArrayLike]
 ScheduleState = Any
-ScalarOrSchedule = Union[float, Array, Schedule]
+ScalarOrSchedule = float | Array | Schedule
 
 
 @runtime_checkable

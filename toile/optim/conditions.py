@@ -1,4 +1,4 @@
-"""Transformations that act on a condition, decided inside the update: no value leaves the device."""
+"""Transformations that act on a condition, decided inside the update, on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic that stays finite, with derivatives that do: norms with a floor, saturating counters."""
+"""Arithmetic that stays finite, with its derivatives: norms with a floor, saturating counters."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def adam(
     >>> from toile import optim
     >>> tx = optim.adam(0.1)
     >>> updates, state = tx.update(jnp.array([0.3, -5.0]), tx.init(jnp.zeros(2)))
-    >>> print(updates)
+    >>> print(updates.round(4))
     [-0.1  0.1]
     """
     scaled = scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov)
@@ -375,9 +375,7 @@ def adafactor(
     weight_decay_mask: MaskOrFn = None,
 ) -> Optimizer:
     """Adafactor (Shazeer and Stern, 2018)."""
-    steps = [
-        scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)
-    ]
+    steps = [scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)]
     if clipping_threshold is not None:
         steps += [clip_by_block_rms(clipping_threshold)]
     if learning_rate is not None:
@@ -495,13 +493,14 @@ def polyak_sgd(
     return chain(sgd(scaling), scale_by_polyak(f_min, max_learning_rate, eps, variant))
 
 
+_ZOOM = scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy="one")
+
+
 def lbfgs(
     learning_rate: Rate | None = None,
     memory_size: int = 10,
     scale_init_precond: bool = True,
-    linesearch: base.GradientTransformation | None = scale_by_zoom_linesearch(
-        max_linesearch_steps=20, initial_guess_strategy="one"
-    ),
+    linesearch: base.GradientTransformation | None = _ZOOM,
 ) -> Optimizer:
     """L-BFGS with a line search; update takes value, grad and value_fn."""
     rate = scale(-1.0) if learning_rate is None else scale_by_learning_rate(learning_rate)

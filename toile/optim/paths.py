@@ -100,7 +100,7 @@ def mask_tree(globs: Any, tree: Any, who: str = "mask") -> Any:
     """A tree of bools: True for the leaves whose path matches one of the globs.
 
     >>> mask_tree("**/kernel", {"a": {"kernel": 1.0, "bias": 2.0}})
-    {'a': {'kernel': True, 'bias': False}}
+    {'a': {'bias': False, 'kernel': True}}
     """
     found, structure = paths(tree)
     table = _matched(who, globs_of(globs), found)
@@ -127,7 +127,7 @@ def label_tree(labels: Mapping[str, Any], tree: Any, who: str = "partition") -> 
     """A tree of labels; each leaf takes that of the first glob that matches its path.
 
     >>> label_tree({"head/**": "fast", "**": "slow"}, {"head": {"w": 1.0}, "body": {"w": 2.0}})
-    {'head': {'w': 'fast'}, 'body': {'w': 'slow'}}
+    {'body': {'w': 'slow'}, 'head': {'w': 'fast'}}
     """
     found, structure = paths(tree)
     table = _matched(who, labels, found)

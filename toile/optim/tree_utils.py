@@ -3,7 +3,7 @@
 import functools
 
 from toile.optim import tree
-from toile.optim.tree import NamedTupleKey
+from toile.optim.tree import NamedTupleKey  # noqa: F401
 
 _long = {f"tree_{name}": getattr(tree, name) for name in tree.__all__ if name[0].islower()}
 globals().update(_long)

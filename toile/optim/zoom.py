@@ -310,9 +310,7 @@ def scale_by_zoom_linesearch(
             learning_rate=jnp.asarray(1.0, dtype=dtype),
             value=jnp.asarray(jnp.inf, dtype=dtype),
             grad=tree.zeros_like(params),
-            info=ZoomLinesearchInfo(
-                jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)
-            ),
+            info=ZoomLinesearchInfo(jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)),
         )
 
     def update_fn(updates, state, params=None, *, value, grad, value_fn, **extra_args):

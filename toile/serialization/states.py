@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
+from toile.engine.source import here
 from toile.serialization.differences import Differences, describe, fill, leaf_mismatch, modern
 from toile.tree_util import Partial
 
@@ -134,7 +135,7 @@ def _mismatch_message(lines: list[str]) -> str:
     return (
         f"from_state_dict: {len(lines)} {'array does' if one else 'arrays do'} not fit the target"
         " (check_shapes=False or check_dtypes=False takes them as they are, partial=True of"
-        " restore_checkpoint leaves them out)\n  " + "\n  ".join(lines)
+        " restore_checkpoint leaves them out)\n  " + "\n  ".join(lines) + here()
     )
 
 

@@ -110,8 +110,17 @@ class Static:
         )
 
 
+class _Signature:
+    """The signature of the function behind a jitted one; None on the class, which has its own."""
+
+    def __get__(self, instance: JitFunction | None, owner: type) -> inspect.Signature | None:
+        return None if instance is None else inspect.signature(instance.fun)
+
+
 class JitFunction:
     """A function that is traced on its first call with arguments of a kind."""
+
+    __signature__ = _Signature()
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         if not callable(fun):

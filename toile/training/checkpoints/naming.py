@@ -76,9 +76,7 @@ def _is_checkpoint(name: str, start: str) -> bool:
     return _ORBAX_UNFINISHED not in name and not name.startswith((ASIDE, f".{start}tmp-"))
 
 
-def latest_checkpoint(
-    ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_"
-) -> str | None:
+def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_") -> str | None:
     """The path of the checkpoint of the highest step, judged by its name; None where none is."""
     found = all_checkpoints(ckpt_dir, prefix)
     return found[-1] if found else None

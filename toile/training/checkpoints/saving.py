@@ -168,9 +168,7 @@ def _set_aside(path: str) -> None:
     aside = os.path.join(folder, naming.ASIDE + name)
     if io.exists(path):
         io.rename(path, aside, overwrite=True)
-        warnings.warn(
-            f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2
-        )
+        warnings.warn(f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2)
 
 
 def _superfluous(save: _Save) -> list[str]:
