@@ -96,7 +96,7 @@ class _NoSharding:
         axis_names: tuple[str, ...] = ()
         axis_types: tuple[Any, ...] = ()
         shape: dict[str, int] = {}
-        size = 1
+        size = 0
         are_all_axes_explicit = are_all_axes_auto = are_all_axes_manual = False
 
     mesh = _Mesh()

@@ -32,6 +32,7 @@ from toile.experimental._checks import (
     UserSite,
 )
 from toile.experimental._ledger import Ledger, evaluate_checked
+from toile.random.keys import key_data
 from toile.staging.flattening import FlatFunction, name_of
 
 __all__ = [

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 from toile import errors
+from toile.linen.adoption import is_plain, look_inside
 from toile.linen.context import unspecified_parent
 from toile.linen.kw_only_dataclasses import add_fields, field, keep_kw_only
 
 _INITVAR = "_FIELD_INITVAR"
 
 
-def transform(cls: type, kw_only: bool, parent_type: Any) -> None:
+def transform(cls: type, kw_only: bool, parent_type: Any, own_post_init: bool) -> None:
     """Make `cls` a dataclass with the keyword-only fields `parent` and `name`."""
     annotations = dict(inspect.get_annotations(cls))
     name_types = ("str", str, str | None, "str | None", "Optional[str]")
@@ -51,14 +52,14 @@ def transform(cls: type, kw_only: bool, parent_type: Any) -> None:
     for name in ("parent", "name"):  # last, also where a base class had them before
         fields[name] = fields.pop(name)
     if not own_init:
-        cls.__init__ = _quick_init(cls)  # type: ignore[misc]
+        cls.__init__ = _quick_init(cls, own_post_init)  # type: ignore[misc]
     cls.__hash__ = _checked_hash(cls.__hash__)  # type: ignore[method-assign]
     cls._own_fields = tuple(  # type: ignore[attr-defined]
         f.name for f in dataclasses.fields(cls) if f.init and f.name not in ("parent", "name")
     )
 
 
-def _quick_init(cls: type) -> Callable[..., None]:
+def _quick_init(cls: type, own_post_init: bool) -> Callable[..., None]:
     """An `__init__` with the parameters of the dataclass's, which writes the dict at once."""
     native = cls.__init__  # type: ignore[misc]
     fields = [
@@ -66,7 +67,7 @@ def _quick_init(cls: type) -> Callable[..., None]:
         for f in cls.__dataclass_fields__.values()  # type: ignore[attr-defined]
         if f._field_type.name in ("_FIELD", _INITVAR)
     ]
-    known: dict[str, Any] = {"_missing": dataclasses.MISSING}
+    known: dict[str, Any] = {"_missing": dataclasses.MISSING, "_look": look_inside.get}
     body, passed = ["_dict = self.__dict__"], []
     for f in fields:
         if f._field_type.name == _INITVAR:
@@ -75,6 +76,8 @@ def _quick_init(cls: type) -> Callable[..., None]:
         line = _assignment(cls, f, known)
         if line:
             body.append(line)
+    if not own_post_init:  # a `__post_init__` of the user's may change fields
+        body += _candidates(cls, fields)
     body.append(f"self.__post_init__({', '.join(passed)})")
     by_position = [_parameter(f, known) for f in fields if f.init and not f.kw_only]
     by_name = [_parameter(f, known) for f in fields if f.init and f.kw_only]
@@ -86,6 +89,24 @@ def _quick_init(cls: type) -> Callable[..., None]:
     del init.__wrapped__
     init.__signature__ = inspect.signature(native)
     return init
+
+
+def _candidates(cls: type, fields: list[Any]) -> list[str]:
+    """Lines of `__init__` that note which fields may hold containers or modules.
+
+    Most fields of most layers have their defaults, which are known to be plain."""
+    lines = ["_dict['_candidates'] = ()"]
+    for f in fields:
+        if not f.init or f._field_type.name == _INITVAR or f.name in ("parent", "name"):
+            continue
+        plain = f.default is not dataclasses.MISSING and is_plain(f.default)
+        test = f"{f.name} is not _default_{f.name} and " if plain else ""
+        value = f"_dict['{f.name}']" if f.default_factory is not dataclasses.MISSING else f.name
+        if hasattr(type(getattr(cls, f.name, None)), "__set__"):
+            value = "self"  # a descriptor has it
+        noted = f"_dict['_candidates'] += ('{f.name}',)"
+        lines.append(f"if {test}_look({value}.__class__, True): {noted}")
+    return lines
 
 
 def _parameter(f: Any, known: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from toile.core.scope import Scope
 from toile.engine.source import here
 from toile.engine.tracing import state as engine_state
 from toile.linen import dataclass
-from toile.linen.adoption import freeze_attr, is_plain, look_inside, map_leaves
+from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
 from toile.linen.adoption import suffixes_and_values as _get_suffix_value_pairs  # noqa: F401
 from toile.linen.context import (  # noqa: F401  all of Flax's module.py is found here
@@ -175,7 +175,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
         """Make every subclass a dataclass and wrap its methods."""
         super().__init_subclass__(**kwargs)
-        dataclass.transform(cls, kw_only, _ParentType)
+        own_post_init = cls.__post_init__ is not Module.__post_init__
+        dataclass.transform(cls, kw_only, _ParentType, own_post_init)
         cls._compact_name_scope_methods = find_compact_name_scopes(cls)
         cls._has_setup = cls.setup is not Module.setup or bool(cls._compact_name_scope_methods)
         wrap_attributes(cls)
@@ -209,9 +210,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             raise ValueError(
                 f"parent must be None, Module or Scope, got {type(parent).__name__}{here()}"
             )
-        for name in self._own_fields:
-            value = d.get(name, d)  # not in the dict: a descriptor has it
-            if look_inside.get(value.__class__, True) and not is_plain(getattr(self, name)):
+        for name in d.get("_candidates", self._own_fields):
+            if not is_plain(getattr(self, name)):
                 state.containers.append(name)
                 self._register_submodules(name, getattr(self, name))
         state.is_initialized = True

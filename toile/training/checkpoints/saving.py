@@ -64,9 +64,10 @@ def save_checkpoint(
 
         >>> import tempfile
         >>> import toile.numpy as jnp
+        >>> from toile.training import checkpoints
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
-        ...     restore_checkpoint(path, target=None)
+        ...     path = checkpoints.save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
+        ...     checkpoints.restore_checkpoint(path, target=None)
         {'w': array([0., 1., 2.], dtype=float32)}
     """
     _refuse_orbax("save_checkpoint", orbax_checkpointer)
