@@ -1,39 +1,73 @@
-"""5,000 real MNIST digits that ship with the project: 4,000 to train on, 1,000 held out.
+"""Handwritten digits: 5,000 that ship with the project, or all 70,000 by tensorflow-datasets.
 
-Each half holds every digit equally often, in a fixed shuffled order. `data/README.md` says where
-they come from.
+A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels stay
+bytes until a batch is made of them. `data/README.md` says where the shipped digits come from.
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+
+from toile.training.loader import Loader
 
 FILE = Path(__file__).parent / "data" / "mnist_5k.npz"
 N_TRAIN = 4000
 
 
-class Digits(NamedTuple):
-    """Images as rows of 784 floats in [0, 1], and their labels 0-9."""
+def sources(config) -> tuple[Any, Any]:
+    """What to train on and what is held out: each a dict of arrays or a source of examples."""
+    if config.dataset == "digits":
+        train, held_out = shipped_digits()
+    elif config.dataset == "tfds":
+        train, held_out = tfds_digits()
+    else:
+        raise ValueError(f"config.dataset: needed 'digits' or 'tfds', got {config.dataset!r}")
+    return first(train, config.train_examples), held_out
 
-    images: np.ndarray  # float32[n, 784]
-    labels: np.ndarray  # int32[n]
 
-
-def load() -> tuple[Digits, Digits]:
-    """The digits to train on and the held-out ones."""
+def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """4,000 digits and 1,000 held-out ones, every digit equally often in both."""
     with np.load(FILE) as stored:
-        images = stored["images"].reshape(-1, 28 * 28).astype(np.float32) / 255
-        labels = stored["labels"].astype(np.int32)
+        images, labels = stored["images"][..., None], stored["labels"]
     return (
-        Digits(images[:N_TRAIN], labels[:N_TRAIN]),
-        Digits(images[N_TRAIN:], labels[N_TRAIN:]),
+        {"image": images[:N_TRAIN], "label": labels[:N_TRAIN]},
+        {"image": images[N_TRAIN:], "label": labels[N_TRAIN:]},
     )
 
 
-def batches(digits: Digits, size: int, rng: np.random.Generator):
-    """One epoch of shuffled batches of exactly `size` digits (the remainder is left out)."""
-    order = rng.permutation(len(digits.labels))
-    for start in range(0, len(order) - size + 1, size):
-        rows = order[start : start + size]
-        yield Digits(digits.images[rows], digits.labels[rows])
+def tfds_digits() -> tuple[Any, Any]:
+    """The 60,000 digits of MNIST and its 10,000 test digits, downloaded where they are missing."""
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ImportError(
+            "config.dataset='tfds': needed tensorflow-datasets, which is not installed: "
+            "pip install 'toile[datasets]'"
+        ) from error
+    train, test = tfds.data_source("mnist", split=["train", "test"])
+    return train, test
+
+
+def first(source: Any, count: int) -> Any:
+    """The first `count` examples of a source; 0 stands for all of them."""
+    if not count:
+        return source
+    if isinstance(source, dict):
+        return {name: values[:count] for name, values in source.items()}
+    return [source[i] for i in range(count)]
+
+
+def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Pixels from bytes to [0, 1]; runs in the loader's thread."""
+    image = batch["image"].astype(np.float32) / 255
+    return {**batch, "image": image, "label": batch["label"].astype(np.int32)}
+
+
+def loaders(config, key) -> tuple[Loader, Loader]:
+    """Shuffled batches to train on, and the held-out digits in order, the last batch padded."""
+    train, held_out = sources(config)
+    return (
+        Loader(train, config.batch_size, key=key, transform=to_floats),
+        Loader(held_out, config.eval_batch_size, last="pad", transform=to_floats),
+    )

@@ -1,22 +1,33 @@
-"""Command line of the MNIST example: `python -m examples.mnist.main --help`."""
+"""Train a network on handwritten digits: `python -m examples.mnist.main --workdir=runs/mnist`.
 
-import argparse
+`--config=FILE` chooses the hyperparameters and `--config.NAME=VALUE` changes one of them. The same
+command with the same workdir continues a run that was stopped.
+"""
 
-from examples.mnist.train import Config, train_and_evaluate
+from pathlib import Path
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from . import report, train
+
+WORKDIR = flags.DEFINE_string(
+    "workdir", "runs/mnist", "Where checkpoints and metrics are written, and continued from."
+)
+CONFIG = config_flags.DEFINE_config_file(
+    "config", str(Path(__file__).parent / "configs" / "default.py"), "The hyperparameters."
+)
 
 
-def main() -> None:
-    """Read the flags and train."""
-    default = Config()
-    parser = argparse.ArgumentParser(description="A multilayer perceptron on real MNIST digits.")
-    parser.add_argument("--epochs", type=int, default=default.epochs)
-    parser.add_argument("--batch-size", type=int, default=default.batch_size)
-    parser.add_argument("--learning-rate", type=float, default=default.learning_rate)
-    parser.add_argument("--hidden", type=int, nargs="*", default=default.hidden)
-    parser.add_argument("--seed", type=int, default=default.seed)
-    flags = vars(parser.parse_args())
-    train_and_evaluate(Config(**{**flags, "hidden": tuple(flags["hidden"])}))
+def main(argv: list[str]) -> None:
+    """Train, and show what came of it."""
+    if len(argv) > 1:
+        raise app.UsageError(f"needed flags only, got {argv[1:]}")
+    logging.set_verbosity(logging.WARNING)  # saving is no news
+    state, finished = train.train_and_evaluate(CONFIG.value, WORKDIR.value)
+    if finished:
+        report.show(CONFIG.value, WORKDIR.value, state)
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

@@ -1,107 +1,136 @@
-"""A multilayer perceptron and Adam, written with `toile.value_and_grad` and `toile.jit` directly.
+"""The training of a network on handwritten digits: this is the file to change.
 
-Parameters are a list of (weights, biases), the optimizer's state two trees like it. Nothing is
-hidden: what a layer library and an optimizer library would do is the forty lines below.
+The step, the loop and the evaluation are written out. What is taken from `toile.training` is
+plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
+kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
 """
 
 import time
-from typing import NamedTuple
-
-import numpy as np
 
 import toile
 import toile.numpy as jnp
-from examples.mnist.input_pipeline import Digits, batches, load
+from toile import optim, random, struct
+from toile.metrics import writers
+from toile.training import checkpoints, metrics
+from toile.training.interruption import StopRequests
+from toile.training.progress import progress
+from toile.training.train_state import TrainState
+
+from . import input_pipeline, models
 
 
-class Config(NamedTuple):
-    """What can be chosen from the command line."""
+@struct.dataclass
+class Metrics(metrics.Collection):
+    """What is measured, summed up over batches."""
 
-    epochs: int = 10
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    hidden: tuple[int, ...] = (256, 128)
-    seed: int = 0
+    loss: metrics.Average.from_output("loss")
+    accuracy: metrics.Accuracy
 
 
-def init(key, sizes):
-    """He-normal weights and zero biases for each pair of neighbouring layer sizes."""
-    weights = toile.nn.initializers.he_normal()
-    keys = toile.random.split(key, len(sizes) - 1)
-    return [
-        (weights(k, (n_in, n_out)), jnp.zeros(n_out))
-        for k, n_in, n_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    ]
+def create_model(config):
+    """The network that a config describes."""
+    return models.CNN(features=tuple(config.features), hidden=config.hidden)
 
 
-def predict(params, images):
-    """Logits of the ten digits, float32[n, 10]."""
-    x = images
-    for w, b in params[:-1]:
-        x = toile.nn.relu(x @ w + b)
-    w, b = params[-1]
-    return x @ w + b
+def create_state(config, key):
+    """Fresh parameters and a fresh optimizer."""
+    model = create_model(config)
+    params = model.init(key, jnp.zeros((1, 28, 28, 1)))["params"]
+    tx = optim.sgd(config.learning_rate, config.momentum)
+    return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
 
 
-def loss_fn(params, images, labels):
-    """Mean cross-entropy of the true labels."""
-    log_p = toile.nn.log_softmax(predict(params, images))
-    return -jnp.mean(jnp.sum(log_p * toile.nn.one_hot(labels, 10), axis=-1))
+@toile.jit
+def train_step(state, seen, batch):
+    """The state after one batch, and the metrics with this batch added."""
+
+    def loss_fn(params):
+        logits = state.apply_fn({"params": params}, batch["image"])
+        loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+        return loss.mean(), (loss, logits)
+
+    (_, (loss, logits)), grads = toile.value_and_grad(loss_fn, has_aux=True)(state.params)
+    new = Metrics.single_from_model_output(logits=logits, labels=batch["label"], loss=loss)
+    return state.apply_gradients(grads=grads), seen.merge(new)
 
 
-def adam(params, grads, state, rate, b1=0.9, b2=0.999, eps=1e-8):
-    """One step of Adam: p - rate * m̂ / (sqrt(v̂) + eps), with bias-corrected moments m̂, v̂."""
-    step, m, v = state
-    step = step + 1
-    m = toile.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
-    v = toile.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
-    m_scale, v_scale = 1 / (1 - b1**step), 1 / (1 - b2**step)
-    params = toile.tree.map(
-        lambda p, m, v: p - rate * m * m_scale / (jnp.sqrt(v * v_scale) + eps), params, m, v
+@toile.jit
+def eval_step(state, seen, batch):
+    """The metrics with this batch added, and the logits; `mask` is False for padding."""
+    logits = state.apply_fn({"params": state.params}, batch["image"])
+    loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+    new = Metrics.single_from_model_output(
+        logits=logits, labels=batch["label"], loss=loss, mask=batch["mask"]
     )
-    return params, (step, m, v)
+    return seen.merge(new), logits
 
 
-@toile.jit
-def train_step(params, state, images, labels, rate):
-    """New parameters and optimizer state after one batch, and the batch's loss."""
-    loss, grads = toile.value_and_grad(loss_fn)(params, images, labels)
-    params, state = adam(params, grads, state, rate)
-    return params, state, loss
+def evaluate(state, loader) -> dict[str, float]:
+    """Loss and accuracy over a whole data set."""
+    seen = Metrics.empty()
+    for batch in loader:
+        seen, _ = eval_step(state, seen, batch)
+    return {name: float(value) for name, value in seen.compute().items()}
 
 
-@toile.jit
-def accuracy(params, images, labels):
-    """The fraction of images whose most likely digit is the true one."""
-    return jnp.mean(jnp.argmax(predict(params, images), axis=-1) == labels)
+def save(config, workdir, state, seen, loader) -> str:
+    """Write everything that the rest of the run depends on; the file's path."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    return checkpoints.save_checkpoint(
+        workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
+    )
 
 
-def evaluate(params, digits: Digits) -> float:
-    """Accuracy on `digits` as a Python float."""
-    return float(accuracy(params, digits.images, digits.labels))
+def restore(workdir, state, seen, loader):
+    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    run = checkpoints.restore_checkpoint(workdir, run)
+    loader.load_state_dict(run["loader"])
+    return run["state"], run["seen"]
 
 
-def train_and_evaluate(config: Config, data: tuple[Digits, Digits] | None = None):
-    """Train, printing one line per epoch; the parameters and the held-out accuracy."""
-    train, held_out = load() if data is None else data
-    rng = np.random.default_rng(config.seed)
-    sizes = (train.images.shape[1], *config.hidden, 10)
-    params = init(toile.random.key(config.seed), sizes)
-    zeros = toile.tree.map(jnp.zeros_like, params)
-    state = (jnp.zeros((), jnp.float32), zeros, zeros)
+def train_and_evaluate(config, workdir):
+    """Train until `config.num_epochs`; the state, and whether it got there.
 
-    print(f"{len(train.labels)} digits to train on, {len(held_out.labels)} held out; ", end="")
-    print(f"layers {'-'.join(map(str, sizes))}")
-    print("epoch   train loss   held-out accuracy   seconds")
-    for epoch in range(1, config.epochs + 1):
-        start = time.perf_counter()
-        losses = []
-        for images, labels in batches(train, config.batch_size, rng):
-            params, state, loss = train_step(params, state, images, labels, config.learning_rate)
-            losses.append(loss)
-        mean, score = np.mean([float(x) for x in losses]), evaluate(params, held_out)
-        seconds = time.perf_counter() - start
-        print(f"{epoch:5d}   {mean:10.4f}   {score:17.1%}   {seconds:7.2f}", flush=True)
-    score = evaluate(params, held_out)
-    print(f"held-out accuracy: {score:.1%}")
-    return params, score
+    Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per epoch to the
+    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    """
+    params_key, data_key = random.split(random.key(config.seed))
+    loader, held_out = input_pipeline.loaders(config, data_key)
+    total = config.num_epochs * len(loader)
+    print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
+          f"{total} steps of {config.batch_size}")  # fmt: skip
+
+    state, seen = restore(workdir, create_state(config, params_key), Metrics.empty(), loader)
+    start = step = int(state.step)
+    if start:
+        print(f"continuing after step {start} from {workdir}")
+    began = time.perf_counter()
+    writer = writers.create_default_writer(workdir, console=False)
+    bar = progress(total=total, start=start, label="training")
+    with writer, bar, StopRequests() as stop:
+        while step < total and not stop:
+            for batch in loader:  # what is left of the epoch
+                state, seen = train_step(state, seen, batch)
+                step += 1
+                bar.advance()
+                if step % config.log_every_steps == 0:
+                    values = seen.compute()
+                    seen = Metrics.empty()
+                    bar.show(**values)
+                    writer.write_scalars(step, {f"train_{k}": v for k, v in values.items()})
+                if step % config.checkpoint_every_steps == 0:
+                    save(config, workdir, state, seen, loader)
+                if stop:
+                    break
+            if step % len(loader) == 0:
+                result = evaluate(state, held_out)
+                writer.write_scalars(step, {f"eval_{k}": v for k, v in result.items()})
+                print(f"epoch {step // len(loader):3d}   held-out loss {result['loss']:.4f}   "
+                      f"accuracy {result['accuracy']:.1%}   "
+                      f"{time.perf_counter() - began:.0f} s", flush=True)  # fmt: skip
+    if step > start:
+        path = save(config, workdir, state, seen, loader)
+        if step < total:
+            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+    return state, step >= total

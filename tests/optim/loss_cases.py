@@ -106,7 +106,10 @@ case("multiclass_hinge_batches",
 case("multiclass_perceptron",
      lambda L, x, y: L.losses.multiclass_perceptron_loss(x, y), X, CLASSES, bf16=True)  # fmt: skip
 case("multiclass_sparsemax",
-     lambda L, x, y: L.losses.multiclass_sparsemax_loss(x, y), X, CLASSES, bf16=True)  # fmt: skip
+     lambda L, x, y: L.losses.multiclass_sparsemax_loss(x, y), X, CLASSES)  # fmt: skip
+case("multiclass_sparsemax_values",
+     lambda L, x, y: L.losses.multiclass_sparsemax_loss(x, y), X, CLASSES, bf16=True,
+     grad=False)  # fmt: skip
 case("multiclass_sparsemax_large",
      lambda L, x, y: L.losses.multiclass_sparsemax_loss(x, y), 50 * X, CLASSES)  # fmt: skip
 case("fenchel_young",

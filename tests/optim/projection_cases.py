@@ -13,8 +13,9 @@ case("box", lambda L, a: L.projections.projection_box(a, -0.5, 0.5), A)
 case("box_trees", lambda L, a, b: L.projections.projection_box(
     {"a": a, "b": b}, {"a": -a, "b": -0.1}, {"a": 2 * a, "b": 0.3}), np.abs(A), B)  # fmt: skip
 case("hypercube", lambda L, a: L.projections.projection_hypercube(a), A, bf16=True)
-case("hypercube_scale", lambda L, a: L.projections.projection_hypercube([a], 0.25), A)
-case("simplex", lambda L, b: L.projections.projection_simplex(b), B, bf16=True)
+case("hypercube_scale", lambda L, a: L.projections.projection_hypercube(a, 0.25), A)
+case("simplex", lambda L, b: L.projections.projection_simplex(b), B)
+case("simplex_values", lambda L, b: L.projections.projection_simplex(b), B, bf16=True, grad=False)
 case("simplex_tree", lambda L, a, b: L.projections.projection_simplex({"a": a, "b": b}, 2.5), A, B)
 case("simplex_inside", lambda L, b: L.projections.projection_simplex(b), np.float32([0.25] * 4))
 case("simplex_one", lambda L, b: L.projections.projection_simplex(b), B[:1])

@@ -185,6 +185,7 @@ def main():
             print("asking optax:", name, flush=True)
         answers[name] = known[name] if name in known else answer(row)
     save(answers)
+    print(len(answers), "answers,", FILE.stat().st_size, "bytes")
 
 
 if __name__ == "__main__":

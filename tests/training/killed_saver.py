@@ -1,8 +1,9 @@
-"""Saves checkpoints in processes that are killed at random moments, and reads what they leave.
+"""Two processes at a time save checkpoints and are killed at random moments; reads what they leave.
 
 python killed_saver.py FOLDER KILLS. Run by itself, so that the processes can be forked cheaply.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import warnings
 
 import numpy as np
 
+from toile import errors
 from toile.training import checkpoints
 
 
@@ -24,7 +26,8 @@ def save_forever(folder, step):
     """What a training loop does, on and on."""
     while True:
         step += 1
-        checkpoints.save_checkpoint(folder, tree(step), step, keep=1 + step % 3)
+        with contextlib.suppress(errors.InvalidCheckpointError):  # the other one is ahead
+            checkpoints.save_checkpoint(folder, tree(step), step, keep=1 + step % 3)
 
 
 def main(folder, kills):
@@ -34,12 +37,15 @@ def main(folder, kills):
     step, unfinished = 0, 0
     checkpoints.save_checkpoint(folder, tree(step), step)
     for _ in range(kills):
-        child = os.fork()
-        if not child:
-            save_forever(folder, step)
+        children = []
+        for _ in range(2):
+            children.append(os.fork())
+            if not children[-1]:
+                save_forever(folder, step)
         time.sleep(random.uniform(0.002, 0.03))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         unfinished += "checkpoint_tmp" in os.listdir(folder)
         found = checkpoints.restore_checkpoint(folder, tree(0))
         assert found["step"] >= step, (found["step"], step)

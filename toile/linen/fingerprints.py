@@ -14,6 +14,7 @@ from typing import Any
 from toile.core.filters import DenyList
 from toile.engine.source import describe, here
 from toile.linen.module_functional import Functional
+from toile.serialization.states import registered, to_state_dict
 
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
@@ -47,6 +48,9 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
     elif isinstance(obj, DenyList):
         yield path, DenyList
         yield from _items(obj.deny, (*path, "deny"), seen)
+    elif obj.__class__ in registered and not isinstance(obj, Mapping | list | tuple):
+        yield path, type(obj)  # by what it says its state is, without its hash
+        yield from _items(to_state_dict(obj), path, seen)
     elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         yield path, type(obj)
         for f in dataclasses.fields(obj):

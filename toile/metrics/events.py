@@ -75,7 +75,7 @@ class EventWriter:
         EventWriter._made += 1
         name = f"events.out.tfevents.{int(now):010d}.{host}.{os.getpid()}.{number}.v2"
         self.path = os.path.join(os.fspath(log_dir), name)
-        self._file = open(self.path, "ab", buffering=1 << 17)  # noqa: SIM115: closed by close()
+        self._file = open(self.path, "ab", buffering=1 << 17)
         version = double(1, now) + field(3, "brain.Event:2")
         self._file.write(records.frame(version))
         self._file.flush()
@@ -159,7 +159,7 @@ def _array(fields: dict[int, list[Any]]) -> np.ndarray:
 
 
 def _listed(fields: dict[int, list[Any]], dtype: np.dtype) -> np.ndarray:
-    """The numbers of a TensorProto that lists them in a field by their type (float, double, int)."""
+    """The numbers of a TensorProto that lists them in a field by their type."""
     for number, kind in ((5, np.float32), (6, np.float64)):
         if number in fields:
             return np.frombuffer(b"".join(fields[number]), kind).astype(dtype)

@@ -1,8 +1,8 @@
 """Where metrics are written: the console, CSV, JSON lines, TensorBoard, or several at once.
 
-Every writer has the same methods (those of clu.metric_writers): `write_scalars(step, {name: value})`
-and its kin; a writer ignores what it cannot show. Values may be arrays of the library: they are
-fetched when written. Writers are context managers.
+Every writer has the methods of clu.metric_writers (`write_scalars(step, {name: value})` and its
+kin) and ignores what it cannot show. Values may be arrays of the library: they are fetched when
+written. Writers are context managers.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class JsonlWriter(MetricWriter):
 
     def __init__(self, path: str | os.PathLike[str]):
         """Append to the file, whose folder is made where it is missing."""
-        self._file = open(_with_folder(path), "a", encoding="utf-8")  # noqa: SIM115
+        self._file = open(_with_folder(path), "a", encoding="utf-8")
 
     def _write(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry) + "\n")

@@ -80,7 +80,7 @@ def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
     out = _unit_simplex(x)
     support = out > 0
     mean = jnp.dot(support, dx) / jnp.count_nonzero(support)
-    return out, support * dx - mean * support
+    return out, (support * dx - mean * support).astype(out.dtype)
 
 
 def projection_simplex(tree: Any, scale: Any = 1) -> Any:

@@ -27,6 +27,7 @@ from toile.serialization.states import (
     restore_partially,
     to_state_dict,
 )
+from toile.serialization.states import registered as _STATE_DICT_REGISTRY  # noqa: F401
 from toile.tree_util import tree_map
 
 __all__ = [

@@ -19,7 +19,7 @@ from toile.tree_util import Partial
 
 ToState = Callable[[Any], Any]
 FromState = Callable[[Any, Any], Any]
-_registry: dict[type, tuple[ToState, FromState]] = {}
+registered: dict[type, tuple[ToState, FromState]] = {}
 
 
 class _NamedTuple:
@@ -54,7 +54,7 @@ def current_path() -> str:
 
 def _handlers(cls: type) -> tuple[ToState, FromState] | None:
     """The functions of a type: those registered, or a dataclass's."""
-    found = _registry.get(cls)
+    found = registered.get(cls)
     if found is None and "_toile_dataclass_fields" in vars(cls):
         return _dataclass_state, _restore_dataclass
     return found
@@ -188,7 +188,7 @@ def register_serialization_state(
             f'a serialization handler for "{ty.__name__}" is already registered (override=True'
             " replaces it)"
         )
-    _registry[ty] = (ty_to_state_dict, ty_from_state_dict)
+    registered[ty] = (ty_to_state_dict, ty_from_state_dict)
 
 
 def _needs_dict(x: Any, state: Any) -> None:

@@ -137,7 +137,8 @@ class Average(Metric):
     @classmethod
     def from_model_output(cls, values: Any, mask: Any = None, **_: Any) -> Any:
         values, mask = _masked(values, mask)
-        return cls(total=jnp.where(mask > 0, values, 0).sum(), count=(mask > 0).sum(dtype="float32"))
+        total = jnp.where(mask > 0, values, 0).sum()
+        return cls(total=total, count=(mask > 0).sum(dtype="float32"))
 
     def merge(self, other: Any) -> Any:
         return type(self)(total=self.total + other.total, count=self.count + other.count)

@@ -76,7 +76,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, overrides: Any = ()) -> Policy:
-        """A policy from text: a dtype, "mixed_" and a dtype, or "params=f32,compute=bf16,output=f32".
+        """A policy from text: a dtype, "mixed_" and a dtype, or a list of all three.
 
         >>> Policy.parse("p=f32,c=f16,o=f32") == Policy.parse("mixed_float16")
         True

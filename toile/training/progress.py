@@ -131,7 +131,8 @@ def _bar(loop: Progress) -> tuple[Any, Any]:
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[info]}"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        TextColumn("{task.fields[info]}"),
     )  # fmt: skip
     console = Console(file=loop._stream, force_terminal=True if loop.enabled else None)
     bar = RichProgress(*columns, console=console, refresh_per_second=5)

@@ -1,0 +1,26 @@
+"""Flax's recipe for MNIST: SGD with momentum on batches of 128, ten epochs."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
+    config = ml_collections.ConfigDict()
+
+    config.dataset = "digits"  # the 5,000 that ship; "tfds": all 70,000, by tensorflow-datasets
+    config.train_examples = 0  # so many of them only; 0: all
+
+    config.features = (32, 64)  # channels of the convolutions
+    config.hidden = 256
+
+    config.learning_rate = 0.1
+    config.momentum = 0.9
+    config.batch_size = 128
+    config.num_epochs = 10
+    config.seed = 0
+
+    config.eval_batch_size = 250
+    config.log_every_steps = 10
+    config.checkpoint_every_steps = 50
+    config.keep_checkpoints = 2
+    return config

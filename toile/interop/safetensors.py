@@ -1,0 +1,282 @@
+"""Files of named arrays in the safetensors format, read and written without its package.
+
+A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape and
+place of the data, padded by spaces) and the arrays' bytes, which cover the rest without gaps. What is
+written is byte for byte what the `safetensors` package writes. A header is checked whole before any
+of its sizes is believed. bfloat16 and the float8 dtypes are those of ml_dtypes, as everywhere in toile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from toile import io
+from toile.engine.source import here
+
+__all__ = ["SafeFile", "load", "load_file", "safe_open", "save", "save_file"]
+
+# In the order in which arrays lie in a file: wide dtypes first, which keeps each one aligned.
+DTYPES: dict[str, np.dtype] = {
+    "U64": np.dtype("<u8"),
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+    "C64": np.dtype("<c8"),
+    "F32": np.dtype("<f4"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F16": np.dtype("<f2"),
+    "U16": np.dtype("<u2"),
+    "I16": np.dtype("<i2"),
+    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+_CODES = {dtype.newbyteorder("="): code for code, dtype in DTYPES.items()}
+_RANK = {code: rank for rank, code in enumerate(DTYPES)}
+_METADATA = "__metadata__"
+_LARGEST_HEADER = 100_000_000  # bytes; the package refuses longer ones too
+_counter = itertools.count()
+
+
+class _Entry(NamedTuple):
+    """Where an array lies behind the header."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def load(data: bytes) -> dict[str, np.ndarray]:
+    """The arrays in the bytes of a file.
+
+    >>> load(save({"w": np.arange(3)}))
+    {'w': array([0, 1, 2])}
+    """
+    size = _header_size(data[:8], len(data))
+    entries, _ = _parse(bytes(data[8 : 8 + size]), len(data) - 8 - size)
+    body = memoryview(data)[8 + size :]
+    return {name: _array(entry, body[entry.start : entry.end]) for name, entry in entries.items()}
+
+
+def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays in a file, each writable and in memory of its own."""
+    with safe_open(filename) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}
+
+
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a file that holds `tensors`, and `metadata`: names and texts."""
+    header, arrays = _layout("save", tensors, metadata)
+    return b"".join([header, *(_bytes(x) for x in arrays)])
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write arrays to a file, which is complete whenever it is there: it is renamed into place."""
+    header, arrays = _layout("save_file", tensors, metadata)
+    path = os.fspath(filename)
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{next(_counter)}")
+    try:
+        with io.GFile(aside, "wb") as file:
+            file.write(header)
+            for x in arrays:
+                file.write(_bytes(x))
+            if io.backend_mode() is io.BackendMode.DEFAULT:
+                file.flush()
+                os.fsync(file.fileno())
+        io.rename(aside, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            io.remove(aside)
+        raise
+
+
+class SafeFile:
+    """An open file, of which only the header has been read; `safe_open` makes one."""
+
+    def __init__(self, file: Any, length: int):
+        size = _header_size(file.read(8), length)
+        self._file, self._start = file, 8 + size
+        self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
+
+    def keys(self) -> list[str]:
+        """The names of the arrays."""
+        return list(self._entries)
+
+    def metadata(self) -> dict[str, str]:
+        """The texts that were saved with the arrays."""
+        return dict(self._metadata)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array, which is not read."""
+        return self._entry(name).shape
+
+    def dtype(self, name: str) -> np.dtype:
+        """The dtype of an array, which is not read."""
+        return self._entry(name).dtype.newbyteorder("=")
+
+    def get_tensor(self, name: str) -> np.ndarray:
+        """One array."""
+        entry = self._entry(name)
+        self._file.seek(self._start + entry.start)
+        return _array(entry, self._file.read(entry.end - entry.start))
+
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            have = ", ".join(list(self._entries)[:8]) + ", ..." * (len(self._entries) > 8)
+            raise KeyError(f"safetensors: needed a name in the file, got {name!r} (it has {have})")
+        return self._entries[name]
+
+
+@contextlib.contextmanager
+def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
+    """Open a file to read some of its arrays: `with safe_open(path) as f: f.get_tensor("w")`."""
+    path = os.fspath(filename)
+    length = io.getsize(path)
+    with io.GFile(path, "rb") as file:
+        try:
+            opened = SafeFile(file, length)
+        except ValueError as error:
+            raise ValueError(f"{error} (in {path})") from None
+        yield opened
+
+
+def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes, list[np.ndarray]]:
+    """The header with the length before it, and the arrays in the order of the file."""
+    header: dict[str, Any] = {}
+    if metadata is not None:
+        wrong = {k: v for k, v in metadata.items() if type(k) is not str or type(v) is not str}
+        if wrong:
+            raise TypeError(
+                f"safetensors.{who}: needed metadata of names and texts, got {wrong!r} (use"
+                f" json.dumps for anything else){here()}"
+            )
+        header[_METADATA] = dict(metadata)
+    rows = sorted(
+        (_coded(who, name, x) for name, x in tensors.items()),
+        key=lambda row: (_RANK[row[0]], row[1].encode()),
+    )
+    at = 0
+    for code, name, x in rows:
+        end = at + x.nbytes
+        header[name] = {"dtype": code, "shape": list(x.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data begin at a multiple of eight
+    return len(text).to_bytes(8, "little") + text, [x for _, _, x in rows]
+
+
+def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
+    """(dtype in the format, name, array of little-endian numbers)."""
+    if type(name) is not str or name == _METADATA:
+        raise TypeError(f"safetensors.{who}: needed a name of text, got {name!r}{here()}")
+    x = np.asarray(x)
+    code = _CODES.get(x.dtype.newbyteorder("="))
+    if code is None:
+        raise TypeError(
+            f"safetensors.{who}: needed one of {', '.join(sorted(str(d) for d in _CODES))}, got"
+            f" {x.dtype} at {name!r} (nested dicts: join their names, as toile.traverse_util's"
+            f" flatten_dict(tree, sep='/') does){here()}"
+        )
+    return code, name, np.ascontiguousarray(x, DTYPES[code]).reshape(x.shape)
+
+
+def _bytes(x: np.ndarray) -> memoryview:
+    # ml_dtypes' numbers have no buffer protocol of their own; bytes do.
+    return memoryview(x.reshape(-1).view(np.uint8))
+
+
+def _array(entry: _Entry, data: Any) -> np.ndarray:
+    """A writable array of native numbers from its bytes."""
+    if len(data) != entry.end - entry.start:
+        raise ValueError(
+            f"safetensors: needed {entry.end - entry.start} bytes of data, got {len(data)} (the"
+            " file changed while it was read)"
+        )
+    x = np.frombuffer(data, np.uint8).view(entry.dtype).reshape(entry.shape)
+    return x.astype(entry.dtype.newbyteorder("="))
+
+
+def _header_size(first: bytes, length: int) -> int:
+    """The header's length, which has to fit the file's."""
+    size = int.from_bytes(first, "little")
+    if length < 8 or size > length - 8 or size > _LARGEST_HEADER or size < 2:
+        _fail(f"a header that fits the file, got {length} bytes with a header of {size}")
+    return size
+
+
+def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]:
+    """What a header says about the `length` bytes behind it: arrays in their order, metadata."""
+    try:
+        if text[:1] != b"{":
+            raise ValueError(f"it begins with {text[:8]!r}")
+        header = json.loads(text.decode(), object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        _fail(f"a header of JSON, got {len(text)} bytes of something else: {reason}")
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
+        _fail(f"texts as metadata, got {metadata!r:.200}")
+    entries = {name: _entry_of(name, row) for name, row in header.items()}
+    ordered = sorted(entries.items(), key=lambda item: item[1][2:])
+    at = 0
+    for name, entry in ordered:
+        if entry.start != at:
+            _fail(f"data without gaps, got {name!r} at {entry.start} where {at} is free")
+        at = entry.end
+    if at != length:
+        _fail(f"{at} bytes of data, as its header says, got {length}")
+    return dict(ordered), metadata
+
+
+def _entry_of(name: str, row: Any) -> _Entry:
+    if not isinstance(row, dict) or set(row) != {"dtype", "shape", "data_offsets"}:
+        _fail(f"dtype, shape and data_offsets of {name!r}, got {row!r:.200}")
+    code, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
+    if not isinstance(code, str) or code not in DTYPES:
+        _fail(f"a dtype among {', '.join(DTYPES)} at {name!r}, got {code!r:.200}")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        _fail(f"sizes and two offsets at {name!r}, got {shape!r:.200} and {offsets!r:.200}")
+    dtype = DTYPES[code]
+    needed = math.prod(shape) * dtype.itemsize
+    if offsets[1] - offsets[0] != needed:
+        _fail(
+            f"{needed} bytes for the {code}{shape} of {name!r}, got {offsets[1] - offsets[0]} by"
+            " its offsets"
+        )
+    return _Entry(dtype, tuple(shape), *offsets)
+
+
+def _are_sizes(xs: Any) -> bool:
+    return isinstance(xs, list) and all(type(n) is int and n >= 0 for n in xs)
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return out
+
+
+def _fail(what: str) -> Any:
+    raise ValueError(f"safetensors: needed {what} (truncated, corrupted or another format?)")

@@ -1,0 +1,51 @@
+"""Ctrl-C that lets a loop finish its step: `with StopRequests() as stop: … if stop: break`.
+
+A signal during a step would leave the position of the data and the parameters one step apart; a
+loop that asks between steps saves a state that belongs together. SIGTERM, which clusters send
+before they take a machine away, is treated likewise.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+__all__ = ["StopRequests"]
+
+
+class StopRequests:
+    """True once the process was asked to stop; a second Ctrl-C interrupts at once, as usual.
+
+    >>> with StopRequests() as stop:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     print("asked" if stop else "not asked")
+    asked
+
+    Outside the main thread, where Python delivers no signals, nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._before: dict[int, Any] = {}
+
+    def __bool__(self) -> bool:
+        return self._asked
+
+    def __enter__(self) -> StopRequests:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._restore()
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self._asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)
