@@ -150,9 +150,20 @@ def test_what_cannot_be_written():
         with pytest.raises(TypeError, match="can not serialize"):
             serialization.msgpack_serialize(x)
     with pytest.raises(TypeError, match=r"at path a/rng .*key_data"):
-        serialization.to_bytes({"a": {"rng": toile.random.key(0)}})
+        serialization.msgpack_serialize({"a": {"rng": toile.random.key(0)}})
     with pytest.raises(ValueError, match="unique string representation"):
         serialization.to_state_dict({1: 0, "1": 0})
+
+
+def test_random_keys_are_kept_as_their_words():
+    keys = {"one": toile.random.key(3), "many": toile.random.split(toile.random.key(1), 3)}
+    data = serialization.to_bytes(keys)
+    assert serialization.msgpack_restore(data)["one"].tolist() == [0, 3]
+    empty = {"one": toile.random.key(0), "many": toile.random.split(toile.random.key(0), 3)}
+    back = serialization.from_bytes(empty, data)
+    for name, key in keys.items():
+        assert back[name].dtype == key.dtype
+        assert np.array_equal(*(toile.random.key_data(k) for k in (back[name], key)))
 
 
 def test_what_cannot_be_read():

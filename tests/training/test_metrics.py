@@ -79,6 +79,19 @@ def test_last_value():
     one, two = (LastValue.from_model_output(v) for v in (0.1, 0.2))
     assert float(LastValue.empty().merge(one).merge(two).compute()) == pytest.approx(0.2)
     assert float(one.merge(LastValue.empty()).compute()) == pytest.approx(0.1)
+    devices = toile.vmap(LastValue.from_model_output)(np.array([0.1, 0.3], np.float32))
+    assert float(devices.reduce().value) == pytest.approx(0.2)
+
+
+def test_masks_go_where_they_fit():
+    mask = np.array([True, False])
+    kind = Average.from_output("loss")
+    assert float(kind.from_model_output(loss=jnp.float32(3), mask=mask).compute()) == 3.0
+    assert float(LossMetric.from_model_output(loss=jnp.float32(3), mask=mask).compute()) == 3.0
+    assert float(kind.from_model_output(loss=jnp.array([1.0, 9.0]), mask=mask).compute()) == 1.0
+    hits = Accuracy.from_fun(lambda out, y: {"logits": out, "labels": y})
+    got = hits.from_model_output(out=jnp.eye(2), y=jnp.array([0, 0]), mask=mask)
+    assert float(got.compute()) == 1.0
 
 
 def test_collecting():
@@ -86,8 +99,11 @@ def test_collecting():
     got = merged(kind, logits=LOGITS, labels=LABELS, loss=VALUES)
     assert sorted(got) == ["labels", "logits"]
     np.testing.assert_array_equal(got["logits"], LOGITS)
-    both = kind(values={"x": np.arange(6).reshape(2, 3)}).reduce()
-    assert both.values["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    both = kind(values={"x": (np.arange(6).reshape(2, 3),)}).reduce()
+    assert both.compute()["x"].tolist() == [0, 1, 2, 3, 4, 5]
+    one = kind.from_model_output(logits=LOGITS, labels=LABELS)
+    with pytest.raises(RuntimeError, match="merged on the host"):
+        toile.jit(lambda m: m.merge(one))(one)
     with pytest.raises(KeyError, match="needed outputs .'labels'."):
         kind.from_model_output(logits=LOGITS)
 

@@ -113,11 +113,11 @@ def _check_device(d: Any, leaf: Any) -> None:
 
 
 def device_get(x: Any) -> Any:
-    """The leaves of a tree as NumPy arrays."""
+    """The leaves of a tree as NumPy arrays; traced values stay what they are."""
 
     def one(v: Any) -> Any:
         if isinstance(v, Tracer):
-            return np.asarray(v)
+            return v
         if isinstance(v, ConcreteArray):
             return v if dtypes.is_extended(v.dtype) else np.asarray(v)
         return np.asarray(v) if isinstance(v, np.generic) else v

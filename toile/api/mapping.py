@@ -76,9 +76,11 @@ def vmap(
             )
         leaves, in_tree = flatten((args, kwargs))
         dims = _input_axes(in_axes, args, kwargs)
-        leaves = [_leaf(x) for x in leaves]
-        dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
-        size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
+        arrays = [_leaf(x) for x in leaves]
+        dims = [_canonical(d, x, fun) for d, x in zip(dims, arrays, strict=True)]
+        size = _mapped_size(fun, args, kwargs, arrays, dims, axis_size)
+        # What is not mapped arrives as it was given: a Python number can be a shape.
+        leaves = [x if d is None else a for x, a, d in zip(leaves, arrays, dims, strict=True)]
         out_tree: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:

@@ -8,7 +8,6 @@ decreased the loss enough is taken.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -104,6 +103,7 @@ class _Zoom:
     curv_rtol: ArrayLike
     approx_dec_rtol: ArrayLike | None
     interval_threshold: ArrayLike
+    verbose: bool
 
     def errors(self, point: _Point, start: _Point) -> tuple[ArrayLike, ArrayLike]:
         """By how much a point misses sufficient decrease and small slope."""
@@ -135,6 +135,14 @@ class _Zoom:
         found = rises | turns | (error <= tol)
         done = (error <= tol) | (at_limit & ~found)
         failed = (search.count + 1 >= self.max_steps) & ~done
+        if self.verbose:
+            print_if(
+                at_limit & ~found,
+                "scale_by_zoom_linesearch: the largest step size {size} is taken: the loss still "
+                "decreases there, with slope {slope}",
+                size=size,
+                slope=new.slope,
+            )
         state = _Search(
             count=safe_increment(search.count),
             now=new,
@@ -196,12 +204,13 @@ class _Zoom:
         )
         return tree.cast_like(state, search)
 
-    def run(self, start: _Search, line: Callable, guess: ArrayLike, report: Callable) -> _Search:
+    def run(self, start: _Search, line: Callable, guess: ArrayLike) -> _Search:
         """Steps until one is good, or none is to be had."""
         origin = start.low
 
         def fall_back(search):
-            report(search, origin)
+            if self.verbose:
+                _report(self.interval_threshold, search, origin)
             use_best = (search.best.size > 0.0) | jnp.isinf(search.decrease_error)
             tried = _Best(search.now.size, search.now.value, search.grad)
             size, value, grad = tree.where(use_best, search.best, tried)
@@ -300,9 +309,8 @@ def scale_by_zoom_linesearch(
         )
     zoom = _Zoom(
         max_linesearch_steps, max_learning_rate, tol, increase_factor, slope_rtol, curv_rtol,
-        approx_dec_rtol, stepsize_precision,
+        approx_dec_rtol, stepsize_precision, verbose,
     )  # fmt: skip
-    report = functools.partial(_report, stepsize_precision) if verbose else lambda *_: None
 
     def init_fn(params):
         dtype = real_dtype(params)
@@ -324,7 +332,7 @@ def scale_by_zoom_linesearch(
 
         # The loop's numbers are in firm default precision, whatever dtype the parameters have.
         guess = jnp.asarray(1.0, float) if initial_guess_strategy == "one" else state.learning_rate
-        search = zoom.run(_beginning(updates, params, value, grad), line, guess, report)
+        search = zoom.run(_beginning(updates, params, value, grad), line, guess)
         info = ZoomLinesearchInfo(search.count, search.decrease_error, search.curvature_error)
         new = ScaleByZoomLinesearchState(search.now.size, search.now.value, search.grad, info)
         return tree.scale(search.now.size, updates), tree.cast_like(new, state)

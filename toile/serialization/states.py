@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
+from toile.engine.arrays import KeyArray
 from toile.engine.source import here
+from toile.numpy import asarray
+from toile.random import key_data, key_impl, wrap_key_data
 from toile.serialization.differences import Differences, describe, fill, leaf_mismatch, modern
 from toile.tree_util import Partial
 
@@ -294,3 +297,14 @@ register_serialization_state(list, _list_state, _restore_list)
 register_serialization_state(tuple, _list_state, lambda xs, state: tuple(_restore_list(xs, state)))
 register_serialization_state(_NamedTuple, _namedtuple_state, _restore_namedtuple)
 register_serialization_state(Partial, _partial_state, _restore_partial)
+
+
+def _restore_key(key: KeyArray, state: Any) -> Any:
+    """A key from its words, of the implementation that the target has."""
+    if isinstance(state, KeyArray):
+        return state
+    return wrap_key_data(asarray(state), impl=key_impl(key))
+
+
+# Random keys are kept as their words, which Flax reads as an array.
+register_serialization_state(KeyArray, key_data, _restore_key)

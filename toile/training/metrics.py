@@ -17,6 +17,7 @@ import numpy as np
 from toile import lax, struct, tree
 from toile import numpy as jnp
 from toile.engine.source import here
+from toile.engine.tracing import Tracer
 from toile.jax_utils import unreplicate
 
 __all__ = [
@@ -49,15 +50,21 @@ class Metric(struct.PyTreeNode):
         raise NotImplementedError(f"{type(self).__name__}: needed compute, got none{here()}")
 
     def reduce(self: M) -> M:
-        """One metric of many that are stacked along the first axis of the leaves."""
+        """One metric of many, such as those of all devices, stacked along the first axis."""
         first = tree.map(lambda x: x[0], self)
         rest = tree.map(lambda x: x[1:], self)
-        merged, _ = lax.scan(lambda left, right: (left.merge(right), None), first, rest)
+        merged, _ = lax.scan(lambda left, right: (left._reduce_merge(right), None), first, rest)
         return merged
+
+    def _reduce_merge(self: M, other: M) -> M:
+        """The metric of two devices at the same step; differs from `merge` where order counts."""
+        return self.merge(other)
 
     @classmethod
     def from_output(cls, name: str) -> type:
-        """This metric over the model output called `name` (and its `mask`).
+        """This metric over the model output called `name`.
+
+        The output `mask` applies too where its first axis is as long.
 
         >>> Loss = Average.from_output("loss")
         >>> float(Loss.from_model_output(loss=jnp.array([1.0, 3.0])).compute())
@@ -78,6 +85,8 @@ class Metric(struct.PyTreeNode):
     def from_fun(cls, fun: Callable[..., Any]) -> type:
         """This metric over what `fun` makes of the model outputs that it names.
 
+        A dict that `fun` returns becomes keywords: `{"logits": …, "labels": …}` for Accuracy.
+
         >>> Error = Average.from_fun(lambda y, target: abs(y - target))
         >>> float(Error.from_model_output(y=jnp.float32(3), target=jnp.float32(1)).compute())
         2.0
@@ -87,8 +96,12 @@ class Metric(struct.PyTreeNode):
     @classmethod
     def _derived(cls, value_of: Callable[..., Any], name: str) -> type:
         def from_model_output(made: type, **outputs: Any) -> Any:
-            mask = {"mask": outputs["mask"]} if outputs.get("mask") is not None else {}
-            return super(derived, made).from_model_output(value_of(**outputs), **mask)
+            found = value_of(**outputs)
+            args, named = ((), dict(found)) if isinstance(found, Mapping) else ((found,), {})
+            mask, first = outputs.get("mask"), next(iter((*args, *named.values())), None)
+            if mask is not None and np.shape(mask)[:1] == np.shape(first)[:1]:
+                named.setdefault("mask", mask)
+            return super(derived, made).from_model_output(*args, **named)
 
         body = {"from_model_output": classmethod(from_model_output), "__module__": cls.__module__}
         derived = type(name, (cls,), body)
@@ -184,11 +197,11 @@ class Std(Metric):
 
 
 class LossMetric(Average):
-    """The mean of the output called `loss`."""
+    """The mean of the output called `loss`; a mask applies unless that is one number already."""
 
     @classmethod
     def from_model_output(cls, *, loss: Any, mask: Any = None, **_: Any) -> Any:
-        return super().from_model_output(loss, mask)
+        return super().from_model_output(loss, mask if np.ndim(loss) else None)
 
 
 class Perplexity(LossMetric):
@@ -244,23 +257,33 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Metric):
-    """The value of the last batch (of a learning rate, say): the mean over its values."""
+    """The value of the last batch (of a learning rate, say): the mean over its values.
 
-    value: Any
-    seen: Any
+    Later steps replace earlier ones; devices are averaged.
+    """
+
+    total: Any
+    count: Any
 
     @classmethod
     def empty(cls) -> Any:
-        return cls(value=jnp.zeros((), jnp.float32), seen=jnp.zeros((), bool))
+        return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
 
     @classmethod
     def from_model_output(cls, value: Any, mask: Any = None, **_: Any) -> Any:
-        mean = Average.from_model_output(value, mask)
-        return cls(value=mean.compute(), seen=mean.count > 0)
+        sums = Average.from_model_output(value, mask)
+        return cls(total=sums.total, count=sums.count)
 
     def merge(self, other: Any) -> Any:
-        value = jnp.where(other.seen, other.value, self.value)
-        return type(self)(value=value, seen=self.seen | other.seen)
+        return tree.map(lambda old, new: jnp.where(other.count > 0, new, old), self, other)
+
+    def _reduce_merge(self, other: Any) -> Any:
+        return tree.map(jnp.add, self, other)
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        return self.total / self.count
 
     def compute(self) -> Any:
         return self.value
@@ -270,10 +293,10 @@ class CollectingMetric(Metric):
     """Keeps outputs whole, one after the other, for metrics that need all of them at once.
 
     `CollectingMetric.from_outputs(("logits", "labels"))` collects these; a subclass computes from
-    `super().compute()`, a dict of NumPy arrays. Merge on the host: shapes grow.
+    `super().compute()`, a dict of NumPy arrays. Merge on the host: the tree grows.
     """
 
-    values: Any
+    values: dict[str, tuple[Any, ...]]
 
     @classmethod
     def empty(cls) -> Any:
@@ -290,7 +313,7 @@ class CollectingMetric(Metric):
                     f"{cls.__name__}.from_outputs: needed outputs {absent}, got "
                     f"{sorted(outputs)}{here()}"
                 )
-            return made(values={n: outputs[n] for n in names})
+            return made(values={n: (jnp.atleast_1d(outputs[n]),) for n in names})
 
         body = {"from_model_output": classmethod(from_model_output), "__module__": cls.__module__}
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
@@ -298,19 +321,21 @@ class CollectingMetric(Metric):
     def merge(self, other: Any) -> Any:
         if not self.values or not other.values:
             return other if not self.values else self
-        both = {
-            k: np.concatenate([np.asarray(v), np.asarray(other.values[k])])
-            for k, v in self.values.items()
-        }
-        return type(self)(values=both)
+        both = {name: (*parts, *other.values[name]) for name, parts in self.values.items()}
+        if any(isinstance(x, Tracer) for x in tree.leaves(both)):
+            raise RuntimeError(
+                "CollectingMetric: needed to be merged on the host, got traced values (return the "
+                f"metric of a batch from the jitted function, and merge outside){here()}"
+            )
+        return type(self)(values=tree.map(np.asarray, both))
 
     def reduce(self) -> Any:
         """The first two axes, devices and batch, as one."""
         joined = tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.values)
         return type(self)(values=joined)
 
-    def compute(self) -> dict[str, np.ndarray]:
-        return {k: np.asarray(v) for k, v in self.values.items()}
+    def compute(self) -> Any:
+        return {name: np.concatenate(parts) for name, parts in self.values.items()}
 
 
 class Collection(struct.PyTreeNode):
