@@ -114,6 +114,8 @@ def write_all(folder):
         writer.histogram("histogram", np.arange(1000), 5)
         writer.histogram("constant", np.ones(4), 5, bins=3)
         writer.histogram("empty", np.ones(0), 5, bins=2)
+        writer.histogram("wild", np.array([0.0, 1.0, np.inf, np.nan]), 5, bins=2)
+        writer.scalar("large", 1e300, 5)
         writer.text("text", "hello *world*", -6)
         writer.write("raw", np.arange(4, dtype=np.int64), 7, events.metadata("mine", b"\x01"))
         writer.hparams(HPARAMS)
@@ -141,6 +143,8 @@ def test_what_is_written_is_read_back(tmp_path):
     np.testing.assert_allclose(histogram[0], [0.0, 33.3, 34.0])
     assert found["constant"][0].data.tolist() == [[1, 1, 0], [1, 1, 0], [1, 1, 4]]
     assert found["empty"][0].data.tolist() == [[0, 0, 0]] * 2
+    assert found["wild"][0].data.tolist() == [[0, 0.5, 1], [0.5, 1, 1]]
+    assert found["large"][0].data == np.inf
     (text,) = found["text"]
     assert (text.step, text.data.item()) == (-6, b"hello *world*")
     assert found["raw"][0].content == b"\x01" and found["raw"][0].data.tolist() == [0, 1, 2, 3]

@@ -104,7 +104,7 @@ _absent.install()
 _LAZY = (
     *("ad_checkpoint", "configurations", "core", "cursor", "custom_batching", "custom_derivatives"),
     *("debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "ids"),
-    *("image", "io", "jax_utils", "linen", "metrics", "monitoring", "nn", "ops", "optim"),
+    *("image", "interop", "io", "jax_utils", "linen", "metrics", "monitoring", "nn", "ops", "optim"),
     *("parallel", "profiler", "random"),
     *("ref", "scipy", "serialization", "sharding", "stages", "struct", "test_util"),
     *("traceback_util", "training", "traverse_util", "typing", "version"),

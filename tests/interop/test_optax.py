@@ -1,4 +1,4 @@
-"""Optax on toile: its optimizers against Optax on jax, without jax, and as a package like others."""
+"""Optax on toile: its optimizers against Optax on jax, without jax, and as an ordinary package."""
 
 import importlib
 import inspect

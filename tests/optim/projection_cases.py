@@ -20,9 +20,10 @@ case("simplex_tree", lambda L, a, b: L.projections.projection_simplex({"a": a, "
 case("simplex_inside", lambda L, b: L.projections.projection_simplex(b), np.float32([0.25] * 4))
 case("simplex_one", lambda L, b: L.projections.projection_simplex(b), B[:1])
 case("simplex_ties", lambda L, b: L.projections.projection_simplex(b), np.float32([1, 1, 1, 0]))
+PAIR = lambda a, b: {"a": a, "b": b}
 for scale in (0.5, 100.0):
     case(f"l1_sphere_{scale}",
-         lambda L, a, b, scale=scale: L.projections.projection_l1_sphere({"a": a, "b": b}, scale), A,
+         lambda L, a, b, scale=scale: L.projections.projection_l1_sphere((a, b), scale), A,
          B)  # fmt: skip
     case(f"l1_ball_{scale}",
          lambda L, a, b, scale=scale: L.projections.projection_l1_ball({"a": a, "b": b}, scale), A,
@@ -42,8 +43,8 @@ case("hyperplane", lambda L, a, b: L.projections.projection_hyperplane({"a": a, 
      B)  # fmt: skip
 for bound in (-5.0, 20.0):
     case(f"halfspace_{bound}",
-         lambda L, a, b, bound=bound: L.projections.projection_halfspace({"a": a, "b": b}, V, bound),
-         A, B)  # fmt: skip
+         lambda L, a, b, bound=bound: L.projections.projection_halfspace(PAIR(a, b), V, bound), A,
+         B)  # fmt: skip
 
 # Perturbed functions: the samples are those of the same keys.
 case("perturbed", lambda L, b: L.perturbations.make_perturbed_fun(

@@ -1,7 +1,7 @@
 """Functions on both libraries: values, dtypes, weak types and gradients, side by side.
 
 A row of a table (`case(...)`) is a function of a namespace and of arrays, so that one text serves
-Optax and toile. What Optax answers is recorded in `tests/golden/losses.npz` under a hash of the row;
+Optax and toile. What Optax answers is in `tests/golden/losses.npz`, under a hash of the row;
 `python -m tests.optim.recorded` records what is new and drops what is gone.
 """
 
@@ -110,7 +110,10 @@ def answer(row):
 
 def digest(row):
     """What identifies a row: its text and its arrays."""
-    text = "".join(inspect.getsource(row.run).split())
+    bound = row.run.__defaults__ or ()  # what the rows of a loop differ in
+    text = inspect.getsource(row.run)
+    text += "".join(inspect.getsource(x) if callable(x) else repr(x) for x in bound)
+    text = "".join(text.split())
     text += repr([(a.shape, str(a.dtype), a.tobytes()) if isinstance(a, np.ndarray) else a
                   for a in row.args])  # fmt: skip
     text += repr((row.grad, row.narrow, row.staged))

@@ -44,7 +44,8 @@ schedule("warmup_constant", lambda S: S.warmup_constant_schedule(0.0, 0.7, 10))
 schedule("warmup_cosine", lambda S: S.warmup_cosine_decay_schedule(0.0, 0.7, 10, 85, 0.1, 1.5))
 schedule("warmup_cosine_zero", lambda S: S.warmup_cosine_decay_schedule(1.0, 0.0, 10, 85))
 schedule("warmup_exponential",
-         lambda S: S.warmup_exponential_decay_schedule(0.0, 0.7, 10, 20, 0.9, 5, True, 0.5))  # fmt: skip
+         lambda S: S.warmup_exponential_decay_schedule(
+             0.0, 0.7, 10, 20, 0.9, 5, True, 0.5))  # fmt: skip
 schedule("join", lambda S: S.join_schedules(
     [S.linear_schedule(0.0, 1.0, 10), S.cosine_decay_schedule(1.0, 50), lambda s: 0.01 * s],
     [10, 60]))  # fmt: skip

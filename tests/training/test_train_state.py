@@ -255,26 +255,15 @@ def test_model_state_from_variables():
     assert "batch_stats" in changed
 
 
-def test_streams_are_keys_of_one_kind():
-    def state_of(rngs):
-        variables = {"params": {"w": jnp.ones(1)}}
-        return ModelState.create(apply_fn=None, variables=variables, tx=optim.sgd(0.1), rngs=rngs)
-
-    state = state_of({"dropout": random.key(3)})
-    assert state.rngs["dropout"].dtype == jnp.uint32  # what a checkpoint can hold
-    assert state.step_rngs()["dropout"] == random.fold_in(random.key(3), 0)
-    old = state_of(random.PRNGKey(3)).step_rngs()["params"]
-    assert old.tolist() == random.fold_in(random.PRNGKey(3), 0).tolist()
-    with pytest.raises(ValueError, match="needed keys of one kind"):
-        state_of({"a": random.key(0), "b": random.PRNGKey(0)})
-
-
 def test_a_state_survives_a_checkpoint():
     state = ModelState.init(Block(True, True), optim.adam(0.1), random.key(0), X, train=True)
     state, _ = train_step(state, X)
     fresh = ModelState.init(Block(True, True), state.tx, random.key(1), X, train=True)
     back = serialization.from_bytes(fresh, serialization.to_bytes(state))
-    for a, b in zip(tree.leaves(state), tree.leaves(back), strict=True):
+    assert back.rngs["params"] == state.rngs["params"] != fresh.rngs["params"]
+    for a, b in zip(
+        tree.leaves(state.replace(rngs={})), tree.leaves(back.replace(rngs={})), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     part = state_with("head/**")
     back = serialization.from_bytes(part, serialization.to_bytes(step(part, X)[0]))

@@ -15,10 +15,10 @@ from toile.api.autodiff import (
 from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
 from toile.api.mapping import hessian, jacfwd, jacobian, jacrev, vmap
 from toile.api.tracing import closure_convert, ensure_compile_time_eval, eval_shape, jit, make_jaxpr
-from toile.backends import reference
+from toile.backends import cpu
 from toile.engine import program
 
-program.execution.run = reference.run
+program.execution.run = cpu.run
 
 __all__ = [
     "VJPFunction",

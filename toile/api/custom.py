@@ -26,7 +26,6 @@ from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
 
-
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # in the place of a residual that is an array
 

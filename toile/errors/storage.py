@@ -173,7 +173,7 @@ class CursorFindError(FlaxError):
         if cursor is not None and cursor2 is not None:
             super().__init__(
                 "More than one object found given the conditions of the cond_fn. The first two"
-                f" objects found have the following paths: {cursor._path} and {cursor2._path}",
+                f" objects found have the following paths: {cursor._path} and {cursor2._path} ",
                 "make cond_fn narrower, or use find_all",
             )
         else:

@@ -23,7 +23,7 @@ from toile.interop import packages
 from toile.interop.faces import resolve
 
 HERE = __name__.rpartition(".")[0]  # toile.interop
-FACES = ("jax", "flax", "importlib", "unittest")  # roots that have a face
+FACES = ("jax", "flax", "absl", "importlib", "unittest")  # roots that have a face
 
 
 def load(name: str) -> ModuleType:
@@ -38,7 +38,9 @@ def load(name: str) -> ModuleType:
 
 
 def attribute(name: str) -> ModuleType:
-    """What `toile.interop.<name>` is: a redirected package, imported when first asked for."""
+    """What `toile.interop.<name>` is: a module of its own, or a redirected package."""
+    if _is_own(name):
+        return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):
         raise ModuleNotFoundError(packages.unknown(name), name=name)
     return load(name)
@@ -112,8 +114,8 @@ class Finder:
         if not name.startswith(HERE + "."):
             return None
         root, _, rest = name[len(HERE) + 1 :].partition(".")
-        if not packages.is_redirected(root) or PathFinder.find_spec(f"{HERE}.{root}", _own_path()):
-            return None  # a module of toile.interop itself
+        if not packages.is_redirected(root) or _is_own(root):
+            return None
         found = PathFinder.find_spec(name, path) if rest else PathFinder.find_spec(root)
         if found is None and not rest:
             raise ModuleNotFoundError(packages.missing(root), name=name)
@@ -135,11 +137,12 @@ class Finder:
         )
 
 
-def _own_path() -> Any:
-    return sys.modules[HERE].__path__
+def _is_own(name: str) -> bool:
+    """Whether toile.interop has a module of that name itself."""
+    return PathFinder.find_spec(f"{HERE}.{name}", sys.modules[HERE].__path__) is not None
 
 
 def install() -> None:
     """Be asked first about modules, once: the path of a redirected package is a real one."""
-    if not any(isinstance(finder, type) and finder is Finder for finder in sys.meta_path):
+    if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Files of named arrays in the safetensors format, read and written without its package.
 
-A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape and
-place of the data, padded by spaces) and the arrays' bytes, which cover the rest without gaps. What is
-written is byte for byte what the `safetensors` package writes. A header is checked whole before any
-of its sizes is believed. bfloat16 and the float8 dtypes are those of ml_dtypes, as everywhere in toile.
+A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
+and place of the data, padded by spaces) and the arrays' bytes, which cover the rest without gaps.
+What is written is byte for byte what the `safetensors` package writes. A header is checked whole
+before any of its sizes is believed. bfloat16 and the float8 dtypes are those of ml_dtypes.
 """
 
 from __future__ import annotations

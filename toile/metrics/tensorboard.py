@@ -75,7 +75,8 @@ class SummaryWriter:
 
     def scalar(self, tag: str, value: Any, step: int) -> None:
         """A number."""
-        number = np.float32(np.asarray(value, dtype=np.float64).item())
+        with np.errstate(over="ignore"):  # beyond float32 it is infinite
+            number = np.asarray(value, dtype=np.float64).reshape(()).astype(np.float32)
         self._write(tag, number, step, events.metadata("scalars"))
 
     def image(self, tag: str, image: Any, step: int, max_outputs: int = 3) -> None:
@@ -110,7 +111,10 @@ class SummaryWriter:
         self._write(tag, strings, step, events.metadata("audio", content))
 
     def histogram(self, tag: str, values: Any, step: int, bins: int | None = None) -> None:
-        """How values are distributed over `bins` (30 unless given) equal intervals."""
+        """How values are distributed over `bins` (30 unless given) equal intervals.
+
+        Infinities and NaN are left out.
+        """
         buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
         self._write(tag, buckets, step, events.metadata("histograms"))
 
@@ -161,6 +165,7 @@ def _hparam(value: bool | float | str) -> bytes:
 def _buckets(values: np.ndarray, count: int) -> np.ndarray:
     """Rows (left edge, right edge, how many); the last interval includes its right edge."""
     data = values.reshape(-1).astype(np.float64)
+    data = data[np.isfinite(data)]
     if count <= 0 or data.size == 0:
         return np.zeros((max(count, 0), 3))
     low, high = data.min(), data.max()
@@ -169,9 +174,7 @@ def _buckets(values: np.ndarray, count: int) -> np.ndarray:
         counts[-1] = data.size
         return np.stack([np.full(count, low), np.full(count, high), counts], axis=1)
     width = (high - low) / count
-    with np.errstate(invalid="ignore"):  # NaN and infinity end up at the edges
-        places = np.floor((data - low) / width)
-    index = np.clip(np.nan_to_num(places, nan=0.0), 0, count - 1).astype(np.int64)
+    index = np.minimum(np.floor((data - low) / width), count - 1).astype(np.int64)
     edges = np.linspace(low, high, count + 1)
     counts = np.bincount(index, minlength=count).astype(np.float64)
     return np.stack([edges[:-1], edges[1:], counts], axis=1)

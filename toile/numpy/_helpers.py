@@ -81,7 +81,7 @@ def canonical_axis(axis, ndim):
 
 def canonical_axes(axes, ndim):
     """One axis or a sequence of them as a tuple of non-negative integers."""
-    if isinstance(axes, (tuple, list)):
+    if isinstance(axes, (tuple, list, range)):
         return tuple(canonical_axis(a, ndim) for a in axes)
     if isinstance(axes, np.ndarray) and axes.ndim:
         return tuple(canonical_axis(a, ndim) for a in axes)

@@ -131,7 +131,7 @@ def _batch_size(values: list[Any], axes: Sequence[int], microbatch_size: int) ->
         raise ValueError(f"microbatch: needed batch axes of one size, got {sizes}")
     if sizes[0] % microbatch_size:
         raise ValueError(
-            f"microbatch: needed a batch size that {microbatch_size} divides, got {sizes[0]}"
+            f"microbatch: needed a batch size divisible by {microbatch_size}, got {sizes[0]}"
         )
     return sizes[0]
 

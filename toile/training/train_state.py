@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile import api, dtypes, lax, optim, random, struct, tree
-from toile import numpy as jnp
+from toile import api, lax, optim, random, struct, tree
 from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
@@ -155,8 +154,7 @@ class ModelState(TrainState):
     """
 
     collections: dict[str, Any]
-    rngs: dict[str, Any]  # the bits of keys, which a checkpoint can hold
-    rng_impl: Any = struct.field(pytree_node=False, default=None, kw_only=True, repr=False)
+    rngs: dict[str, Any]
 
     @classmethod
     def create(
@@ -171,11 +169,10 @@ class ModelState(TrainState):
         taken = given.pop("params", {})
         if OVERWRITE_WITH_GRADIENT in given:
             taken = {"params": taken, OVERWRITE_WITH_GRADIENT: given.pop(OVERWRITE_WITH_GRADIENT)}
-        streams, impl = _bits(_streams(rngs))
         return super().create(
             apply_fn=apply_fn, params=taken if params is None else params, tx=tx,
             trainable=trainable, collections={**given, **(collections or {})},
-            rngs=streams, rng_impl=impl, **kwargs,
+            rngs=_streams(rngs), **kwargs,
         )
 
     @classmethod
@@ -212,10 +209,7 @@ class ModelState(TrainState):
 
     def step_rngs(self) -> dict[str, Any]:
         """A key for each stream, which depends on the step."""
-        return {
-            name: random.fold_in(_key(bits, self.rng_impl), self.step)
-            for name, bits in self.rngs.items()
-        }
+        return {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the model; nothing changes and nothing is random."""
@@ -237,26 +231,6 @@ def _streams(rngs: Any) -> dict[str, Any]:
     if rngs is None:
         return {}
     return dict(rngs) if isinstance(rngs, Mapping) else {"params": rngs}
-
-
-def _bits(streams: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Keys as their bits, and the generator they are for (None for old-style keys)."""
-    typed = {n: k for n, k in streams.items() if jnp.issubdtype(k.dtype, dtypes.prng_key)}
-    impls = {random.key_impl(k) for k in typed.values()}
-    if len(impls) > 1 or len(typed) not in (0, len(streams)):
-        raise ValueError(
-            "ModelState: needed keys of one kind, got "
-            f"{ {n: str(k.dtype) for n, k in streams.items()} }{here()}"
-        )
-    bits = {n: random.key_data(k) if n in typed else k for n, k in streams.items()}
-    return bits, impls.pop() if impls else None
-
-
-def _key(bits: Any, impl: Any) -> Any:
-    """The key of some bits; a key is one already."""
-    if impl is None or jnp.issubdtype(bits.dtype, dtypes.prng_key):
-        return bits
-    return random.wrap_key_data(bits, impl=impl)
 
 
 def _overwrites(params: Any) -> bool:

@@ -220,12 +220,11 @@ class ReplicatedOptimizer(OptimizerDef):
 
 
 class _Slot:
-    """A parameter on its way to a state: a leaf that traversals can select."""
+    """The place of a parameter, as a leaf that traversals can select by path, shape and dtype."""
 
-    def __init__(self, param: Any) -> None:
-        self.param = param if hasattr(param, "dtype") else jnp.array(param)
-        self.shape, self.dtype = self.param.shape, self.param.dtype
-        self.owners: list[int] = []
+    def __init__(self, index: int, param: Any) -> None:
+        self.index = index
+        self.shape, self.dtype = param.shape, param.dtype
 
 
 class MultiOptimizer(OptimizerDef):
@@ -248,40 +247,42 @@ class MultiOptimizer(OptimizerDef):
         self.sub_optimizers = tuple(o for _, o in traversals_and_optimizers)
         super().__init__([o.hyper_params for o in self.sub_optimizers])
 
+    def _chosen(self, leaves: list[Any], structure: Any) -> list[list[int]]:
+        """The positions of the leaves that each traversal selects."""
+        slots = structure.unflatten([_Slot(i, p) for i, p in enumerate(leaves)])
+        return [[slot.index for slot in t.iterate(slots)] for t in self.traversals]
+
     def init_state(self, params: Any) -> OptimizerState:
-        slots = tree.map(_Slot, params)
-        for i, traversal in enumerate(self.traversals):
-            for slot in traversal.iterate(slots):
-                slot.owners.append(i)
-        if any(len(slot.owners) > 1 for slot in tree.leaves(slots)):
-            owners = tree.map(lambda slot: slot.owners, slots)
+        leaves, structure = tree.flatten(tree.map(jnp.asarray, params))
+        chosen = self._chosen(leaves, structure)
+        owners = [[k for k, places in enumerate(chosen) if i in places] for i in range(len(leaves))]
+        if any(len(of) > 1 for of in owners):
             raise ValueError(
                 "MultiOptimizer: needed parameters with one optimizer each, got Multiple optimizers"
-                f" match the same leaves : {owners}"
+                f" match the same leaves : {structure.unflatten(owners)}"
             )
-        states = slots
-        for traversal, optimizer in zip(self.traversals, self.sub_optimizers, strict=True):
-            start = lambda slot, of=optimizer: of.init_param_state(slot.param)
-            states = traversal.update(start, states)
-        return OptimizerState(jnp.asarray(0, dtype=jnp.int32), _without_slots(states))
+        states: list[Any] = [None] * len(leaves)
+        for places, optimizer in zip(chosen, self.sub_optimizers, strict=True):
+            for i in places:
+                states[i] = optimizer.init_param_state(leaves[i])
+        return OptimizerState(jnp.asarray(0, dtype=jnp.int32), structure.unflatten(states))
 
     def apply_gradient(
         self, hyper_params: Any, params: Any, state: OptimizerState, grads: Any
     ) -> tuple[Any, OptimizerState]:
-        new_params, new_states = params, tree.map(_Slot, params)
-        each = zip(self.traversals, self.sub_optimizers, hyper_params, strict=True)
-        for traversal, optimizer, hyper in each:
-            chosen = lambda x, by=traversal: tuple(by.iterate(x))
-            before = OptimizerState(state.step, chosen(state.param_states))
-            ps, after = optimizer.apply_gradient(hyper, chosen(params), before, chosen(grads))
-            new_params = traversal.set(list(ps), new_params)
-            new_states = traversal.set(list(after.param_states), new_states)
-        return new_params, OptimizerState(state.step + 1, _without_slots(new_states))
+        leaves, structure = tree.flatten(params)
+        slopes = structure.flatten_up_to(grads)
+        states = structure.flatten_up_to(state.param_states)
+        each = zip(self._chosen(leaves, structure), self.sub_optimizers, hyper_params, strict=True)
+        for places, optimizer, hyper in each:
+            own = lambda xs, places=places: tuple(xs[i] for i in places)
+            before = OptimizerState(state.step, own(states))
+            moved, after = optimizer.apply_gradient(hyper, own(leaves), before, own(slopes))
+            for i, p, s in zip(places, moved, after.param_states, strict=True):
+                leaves[i], states[i] = p, s
+        new_state = OptimizerState(state.step + 1, structure.unflatten(states))
+        return structure.unflatten(leaves), new_state
 
     def update_hyper_params(self, **hyper_param_overrides: Any) -> Any:
         each = hyper_param_overrides.pop("hyper_params", self.hyper_params)
         return [h.replace(**hyper_param_overrides) for h in each] if hyper_param_overrides else each
-
-
-def _without_slots(states: Any) -> Any:
-    return tree.map(lambda x: None if isinstance(x, _Slot) else x, states)

@@ -5,6 +5,14 @@ value. Names, arguments and values are Optax's; a schedule computes nothing on t
 runs inside a jitted update.
 """
 
+from toile.optim.base import Schedule, StatefulSchedule
+from toile.optim.hyperparams import (
+    InjectHyperparamsState,
+    InjectStatefulHyperparamsState,
+    WrappedSchedule,
+    inject_hyperparams,
+    inject_stateful_hyperparams,
+)
 from toile.optim.schedules.decay import (
     constant_schedule,
     cosine_decay_schedule,
@@ -27,10 +35,17 @@ from toile.optim.schedules.piecewise import (
 )
 
 __all__ = [
+    "InjectHyperparamsState",
+    "InjectStatefulHyperparamsState",
+    "Schedule",
+    "StatefulSchedule",
+    "WrappedSchedule",
     "constant_schedule",
     "cosine_decay_schedule",
     "cosine_onecycle_schedule",
     "exponential_decay",
+    "inject_hyperparams",
+    "inject_stateful_hyperparams",
     "join_schedules",
     "linear_onecycle_schedule",
     "linear_schedule",

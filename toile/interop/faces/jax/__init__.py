@@ -9,6 +9,32 @@ from toile.api.callbacks import pure_callback as _pure_callback
 from toile.engine.errors import JaxRuntimeError
 from toile.engine.tracing import state
 from toile.interop.faces import falls_back
+from toile.tree_util import (
+    tree_all,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_reduce,
+    tree_structure,
+    tree_transpose,
+    tree_unflatten,
+    treedef_is_leaf,
+    treedef_tuple,
+)
+
+# JAX had these at its top level until 0.4.26; packages that were last released before use them.
+__all__ = [
+    "tree_all",
+    "tree_flatten",
+    "tree_leaves",
+    "tree_map",
+    "tree_reduce",
+    "tree_structure",
+    "tree_transpose",
+    "tree_unflatten",
+    "treedef_is_leaf",
+    "treedef_tuple",
+]
 
 # The release of JAX whose names and results toile has.
 __version__ = "0.10.2"

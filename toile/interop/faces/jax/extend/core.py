@@ -84,6 +84,7 @@ class Foreign(Operation):
     def __init__(self, primitive: Primitive, params: dict[str, Any]):
         self.primitive, self.params = primitive, params
         self.multiple = primitive.multiple_results  # type: ignore[misc]
+        self.name = primitive.name  # type: ignore[misc]
 
     def __call__(self, *args: Any) -> Any:
         if state.trace is None:

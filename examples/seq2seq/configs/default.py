@@ -1,0 +1,28 @@
+"""Flax's recipe: LSTMs of width 512 on sums of up to three digits, Adam at 0.003."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
+    config = ml_collections.ConfigDict()
+
+    config.max_digits = 3  # of the second number; the first is below 100
+    config.held_out = 1000  # sums that are never trained on
+    config.reverse = True  # questions are read backwards
+
+    config.features = 512
+
+    config.learning_rate = 0.003  # falls to 0 along a cosine
+    config.clip_norm = 1.0
+    config.batch_size = 128
+    config.num_steps = 2000
+    config.seed = 0
+
+    config.eval_batch_size = 250
+    config.eval_every_steps = 200
+    config.show = 5  # answers printed at each evaluation
+    config.log_every_steps = 20
+    config.checkpoint_every_steps = 200
+    config.keep_checkpoints = 2
+    return config

@@ -1,0 +1,79 @@
+"""Additions as text: "7+358" is asked, "365" is the answer. All of them are generated.
+
+Every sum of a number below 100 and one of up to `max_digits` digits exists once; a part of them,
+drawn by a key, is held out and never trained on. Characters become one-hot rows.
+"""
+
+import numpy as np
+
+from toile import random
+from toile.training.loader import Loader
+
+PADDING, END = 0, 1
+CHARACTERS = "0123456789+="
+
+
+class Additions:
+    """Sums as strings and as one-hot arrays, each padded to the longest there is."""
+
+    def __init__(self, max_digits: int = 3, reverse: bool = True):
+        """`reverse`: questions are read from their last character, so that the units come first."""
+        self.max_digits, self.reverse = max_digits, reverse
+        self.ids = {character: 2 + i for i, character in enumerate(CHARACTERS)}
+        self.size = 2 + len(CHARACTERS)
+        most = 10**max_digits - 1
+        self.largest = (min(99, most), most)
+        self.question_length = len(self.question(*self.largest)) + 1  # and END
+        self.answer_length = len(self.answer(*self.largest)) + 1
+
+    def question(self, a: int, b: int) -> str:
+        """What the encoder reads."""
+        return f"{a}+{b}"
+
+    def answer(self, a: int, b: int) -> str:
+        """What the decoder writes; "=" is what it starts from."""
+        return f"={a + b}"
+
+    def encode(self, text: str, length: int) -> np.ndarray:
+        """One-hot rows [length, size] of a text, END, and padding."""
+        ids = [*(self.ids[character] for character in text), END]
+        ids += [PADDING] * (length - len(ids))
+        return np.eye(self.size, dtype=np.float32)[ids]
+
+    def decode(self, rows: np.ndarray) -> str:
+        """The text before END."""
+        ids = np.asarray(rows).argmax(axis=-1).tolist()
+        ids = ids[: ids.index(END)] if END in ids else ids
+        return "".join(CHARACTERS[i - 2] if i >= 2 else "?" for i in ids)
+
+    def batch(self, numbers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Questions and answers of pairs of numbers; other entries (a mask) stay."""
+        pairs = list(zip(numbers["a"].tolist(), numbers["b"].tolist(), strict=True))
+        step = -1 if self.reverse else 1
+        asked = [self.encode(self.question(*p)[::step], self.question_length) for p in pairs]
+        answers = [self.encode(self.answer(*p), self.answer_length) for p in pairs]
+        return {**numbers, "question": np.stack(asked), "answer": np.stack(answers)}
+
+    def all_pairs(self) -> np.ndarray:
+        """Every sum once, int32[n, 2]: the first number is the smaller one, as in Flax's example."""
+        a, b = np.meshgrid(*(np.arange(n + 1) for n in self.largest), indexing="ij")
+        pairs = np.stack([a.ravel(), b.ravel()], axis=1).astype(np.int32)
+        return pairs[pairs[:, 0] <= pairs[:, 1]]
+
+
+def loaders(config, key) -> tuple[Additions, Loader, Loader]:
+    """The task, shuffled batches to train on, and the held-out sums."""
+    task = Additions(config.max_digits, config.reverse)
+    split_key, order_key = random.split(key)
+    pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
+    held_out, train = np.split(pairs, [config.held_out])
+
+    def make(rows, size, **options):
+        source = {"a": rows[:, 0], "b": rows[:, 1]}
+        return Loader(source, size, transform=task.batch, **options)
+
+    return (
+        task,
+        make(train, config.batch_size, key=order_key),
+        make(held_out, config.eval_batch_size, last="pad"),
+    )

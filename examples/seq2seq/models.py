@@ -1,0 +1,52 @@
+"""An LSTM that reads a sequence and one that writes another."""
+
+import toile.numpy as jnp
+from toile import linen as nn
+
+from .input_pipeline import END
+
+
+class DecoderCell(nn.RNNCellBase):
+    """An LSTM that writes a token per step: the true ones drive it, or those it wrote itself."""
+
+    features: int
+    vocabulary: int
+    teacher_force: bool
+
+    @nn.compact
+    def __call__(self, carry, true_token):
+        """Logits and the likeliest token, one-hot: greedy decoding."""
+        lstm_state, last_token = carry
+        token = true_token if self.teacher_force else last_token
+        lstm_state, y = nn.OptimizedLSTMCell(self.features)(lstm_state, token)
+        logits = nn.Dense(self.vocabulary)(y)
+        written = nn.one_hot(logits.argmax(axis=-1), self.vocabulary, dtype=token.dtype)
+        return (lstm_state, written), (logits, written)
+
+    @property
+    def num_feature_axes(self):
+        """Tokens are vectors."""
+        return 1
+
+
+class Seq2Seq(nn.Module):
+    """The final state of the encoder is where the decoder starts."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, question, answer, teacher_force=True):
+        """Logits and tokens [batch, length - 1, vocabulary] that follow the answer's first token.
+
+        Without `teacher_force` only that first token of `answer` and its length are used.
+        """
+        encoder = nn.RNN(nn.OptimizedLSTMCell(self.features), return_carry=True, name="encoder")
+        cell = DecoderCell(self.features, answer.shape[-1], teacher_force)
+        state, _ = encoder(question, seq_lengths=lengths(question))
+        decoder = nn.RNN(cell, name="decoder")
+        return decoder(answer[:, :-1], initial_carry=(state, answer[:, 0]))
+
+
+def lengths(tokens):
+    """How many tokens [batch, time, vocabulary] there are up to END, which counts."""
+    return jnp.argmax(tokens[..., END], axis=-1) + 1

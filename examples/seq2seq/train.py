@@ -1,0 +1,160 @@
+"""The training of an encoder-decoder that learns to add: this is the file to change.
+
+The step, the loop and the evaluation are written out; batches, metrics, progress bar and checkpoints
+come from `toile.training`. A run that was stopped, by Ctrl-C or by a kill, continues from its last
+checkpoint and ends with the same parameters, bit by bit.
+"""
+
+import time
+
+import numpy as np
+
+import toile
+import toile.numpy as jnp
+from toile import optim, random, struct
+from toile.metrics import writers
+from toile.training import checkpoints, metrics
+from toile.training.interruption import StopRequests
+from toile.training.progress import progress
+from toile.training.train_state import TrainState
+
+from . import input_pipeline, models
+
+
+@struct.dataclass
+class Metrics(metrics.Collection):
+    """What is measured, summed up over batches: the loss per token, and whole answers right."""
+
+    loss: metrics.Average.from_output("loss")
+    accuracy: metrics.Average.from_output("right")
+
+
+def create_state(config, task, key):
+    """Fresh parameters and a fresh optimizer."""
+    model = models.Seq2Seq(config.features)
+    question = jnp.zeros((1, task.question_length, task.size))
+    answer = jnp.zeros((1, task.answer_length, task.size))
+    params = model.init(key, question, answer)["params"]
+    rate = optim.cosine_decay_schedule(config.learning_rate, config.num_steps)
+    tx = optim.chain(optim.clip_by_global_norm(config.clip_norm), optim.adam(rate))
+    return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+
+
+def measure(logits, answer, mask):
+    """Mean cross-entropy of the real tokens of each answer, and whether all of them are right."""
+    target = answer[:, 1:]
+    real = jnp.arange(target.shape[1]) < models.lengths(target)[:, None]
+    each = optim.softmax_cross_entropy(logits, target)
+    loss = jnp.where(real, each, 0.0).sum(axis=1) / real.sum(axis=1)
+    right = ((logits.argmax(-1) == target.argmax(-1)) | ~real).all(axis=1)
+    seen = Metrics.single_from_model_output(
+        loss=loss, right=right.astype(jnp.float32), mask=mask
+    )
+    return loss.mean(), seen
+
+
+@toile.jit
+def train_step(state, seen, batch):
+    """The state after one batch, and the metrics with this batch added.
+
+    The decoder is given the true answer up to each token (teacher forcing).
+    """
+
+    def loss_fn(params):
+        logits, _ = state.apply_fn({"params": params}, batch["question"], batch["answer"])
+        return measure(logits, batch["answer"], None)
+
+    (_, new), grads = toile.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return state.apply_gradients(grads=grads), seen.merge(new)
+
+
+@toile.jit
+def eval_step(state, seen, batch):
+    """The metrics with this batch added, and the tokens that the decoder wrote by itself."""
+    logits, written = state.apply_fn(
+        {"params": state.params}, batch["question"], batch["answer"], teacher_force=False
+    )
+    _, new = measure(logits, batch["answer"], batch["mask"])
+    return seen.merge(new), written
+
+
+def evaluate(state, loader) -> tuple[dict[str, float], tuple]:
+    """Loss and accuracy over all held-out sums; the first batch and what was written for it."""
+    seen, shown = Metrics.empty(), None
+    for batch in loader:
+        seen, written = eval_step(state, seen, batch)
+        shown = shown or (batch, written)
+    return {name: float(value) for name, value in seen.compute().items()}, shown
+
+
+def as_text(task, batch, written, count: int) -> list[str]:
+    """Some questions with the answers given, and what they should have been."""
+    lines = []
+    for a, b, tokens in list(zip(batch["a"], batch["b"], np.asarray(written)))[:count]:
+        given, wanted = task.decode(tokens), str(a + b)
+        verdict = "" if given == wanted else f"   wrong: it is {wanted}"
+        lines.append(f"  {task.question(a, b)} = {given}{verdict}")
+    return lines
+
+
+def save(config, workdir, state, seen, loader) -> str:
+    """Write everything that the rest of the run depends on; the file's path."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    return checkpoints.save_checkpoint(
+        workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
+    )
+
+
+def restore(workdir, state, seen, loader):
+    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    run = checkpoints.restore_checkpoint(workdir, run)
+    loader.load_state_dict(run["loader"])
+    return run["state"], run["seen"]
+
+
+def train_and_evaluate(config, workdir):
+    """Train for `config.num_steps`; the state, and whether it got there.
+
+    Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
+    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    """
+    params_key, data_key = random.split(random.key(config.seed))
+    task, loader, held_out = input_pipeline.loaders(config, data_key)
+    print(f"{loader.examples} sums to train on, {held_out.examples} held out; "
+          f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
+
+    fresh = create_state(config, task, params_key)
+    state, seen = restore(workdir, fresh, Metrics.empty(), loader)
+    start = step = int(state.step)
+    if start:
+        print(f"continuing after step {start} from {workdir}")
+    began = time.perf_counter()
+    writer = writers.create_default_writer(workdir, console=False)
+    bar = progress(total=config.num_steps, start=start, label="training")
+    with writer, bar, StopRequests() as stop:
+        for batch in loader.forever() if start < config.num_steps else ():
+            state, seen = train_step(state, seen, batch)
+            step += 1
+            bar.advance()
+            if step % config.log_every_steps == 0:
+                values = seen.compute()
+                seen = Metrics.empty()
+                bar.show(**values)
+                writer.write_scalars(step, {f"train_{k}": v for k, v in values.items()})
+            if step % config.eval_every_steps == 0 or step == config.num_steps:
+                result, shown = evaluate(state, held_out)
+                writer.write_scalars(step, {f"eval_{k}": v for k, v in result.items()})
+                print(f"step {step:5d}   held-out loss {result['loss']:.4f}   "
+                      f"right {result['accuracy']:.2%}   "
+                      f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+                print("\n".join(as_text(task, *shown, config.show)), flush=True)
+            if step % config.checkpoint_every_steps == 0:
+                save(config, workdir, state, seen, loader)
+            if stop or step >= config.num_steps:
+                break
+    if step > start:
+        path = save(config, workdir, state, seen, loader)
+        if step < config.num_steps:
+            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+    return state, step >= config.num_steps

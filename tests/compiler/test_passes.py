@@ -1,0 +1,180 @@
+"""Each pass keeps the meaning of Programs and does what it is for."""
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import lax
+from toile.backends.reference import Executable
+from toile.compiler import pipeline
+from toile.compiler.algebra import simplify
+from toile.compiler.folding import fold_constants
+from toile.compiler.inlining import inline_calls
+from toile.compiler.subexpressions import merge_common
+from toile.compiler.verifier import MalformedProgramError, verify
+from toile.engine.program import Equation, Literal, Program, without_dead_code
+
+X = jnp.linspace(-2, 2, 6).reshape(2, 3)
+
+
+def program(f, *args):
+    """The Program of a function; what it closes over is an input."""
+    return toile.make_jaxpr(f)(*args).jaxpr
+
+
+def names(p):
+    return [e.op.name for e in p.equations]
+
+
+def same(p, *args):
+    """The optimized Program gives the bits of the plain one, and is well formed."""
+    raws = [np.asarray(a) for a in args]
+    after = pipeline.optimize(p, check=verify)
+    for a, b in zip(Executable(p)(raws), Executable(after)(raws), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert a.tobytes() == b.tobytes()
+    return after
+
+
+IDENTITIES = {
+    "x * 1": lambda x: x * 1.0,
+    "1 * x": lambda x: 1.0 * x,
+    "x / 1": lambda x: x / 1.0,
+    "x - 0": lambda x: x - 0.0,
+    "x + -0": lambda x: x + -0.0,
+    "-(-x)": lambda x: -(-x),
+    "stop_gradient": lax.stop_gradient,
+    "convert": lambda x: lax.convert_element_type(x, np.float32),
+    "reshape": lambda x: lax.reshape(lax.reshape(x, (6,)), (2, 3)),
+    "transpose": lambda x: x.T.T,
+    "broadcast": lambda x: lax.broadcast_in_dim(x, (2, 3), (0, 1)),
+    "select": lambda x: lax.select(jnp.ones((2, 3), bool), x, x),
+    "max": lambda x: lax.max(x, x),
+}
+
+
+@pytest.mark.parametrize("f", IDENTITIES.values(), ids=IDENTITIES)
+def test_identity_is_removed(f):
+    x = jnp.array([[0.0, -0.0, np.nan], [np.inf, -np.inf, 1.5]])
+    after = same(program(f, x), x)
+    assert after.equations == [] or f is IDENTITIES["select"] and len(after.equations) <= 1
+
+
+def test_zero_that_is_not_neutral_stays():
+    """-0.0 + 0.0 is 0.0."""
+    x = jnp.array([-0.0, 1.0])
+    assert names(same(program(lambda x: x + 0.0, x), x)) == ["add"]
+
+
+def test_integers_have_one_zero():
+    x = jnp.arange(3)
+    assert same(program(lambda x: x + 0, x), x).equations == []
+
+
+def test_transposes_and_reshapes_are_joined():
+    x = jnp.ones((2, 3, 4))
+    p = program(lambda x: lax.transpose(lax.transpose(x, (1, 2, 0)), (1, 2, 0)), x)
+    assert names(same(p, x)) == ["transpose"]
+    p = program(lambda x: x.reshape(6, 4).reshape(24).reshape(2, 12), x)
+    assert names(same(p, x)) == ["reshape"]
+
+
+def test_calls_are_inlined_each_with_its_own_variables():
+    inner = toile.jit(lambda x: jnp.sin(x) + 1)
+    p = program(lambda x: inner(x) * inner(x + 1), X)
+    assert "jit" in names(p)
+    after = inline_calls(p)
+    verify(after)
+    assert "jit" not in names(after) and names(after).count("sin") == 2
+    same(p, X)
+
+
+def test_functions_with_rules_are_inlined():
+    p = program(lambda x: toile.nn.relu(x).sum(), X)
+    assert not {"jit", "custom_jvp_call"} & set(names(same(p, X)))
+
+
+def test_what_is_checkpointed_is_computed_again():
+    """A barrier keeps the second computation from being merged with the first."""
+    f = toile.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+    p = program(toile.value_and_grad(lambda x: f(x).sum()), X)
+    after = names(same(p, X))
+    assert "optimization_barrier" in after and after.count("sin") == 3
+
+
+def test_common_subexpressions_are_computed_once():
+    p = program(lambda x: jnp.exp(x) * 2 + jnp.exp(x) * 3, X)
+    assert names(merge_common(p)).count("exp") == 1
+    p = program(lambda x: lax.optimization_barrier(x) + lax.optimization_barrier(x), X)
+    assert names(same(p, X)).count("optimization_barrier") == 2
+
+
+def test_constants_are_folded():
+    p = program(lambda x: x * (jnp.float32(2) * 3 + jnp.sin(0.5)), X)
+    after = fold_constants(p)
+    assert names(after)[-1] == "mul" and len(after.equations) <= 2
+    same(p, X)
+    assert np.isnan(Executable(fold_constants(program(lambda: jnp.log(-1.0))))([])[0])
+
+
+def test_outputs_may_be_inputs_and_constants():
+    p = program(lambda x: (x * 1, jnp.float32(2) + 1, x), X)
+    after = same(p, X)
+    assert after.equations == [] and after.outputs[1].__class__ is Literal
+
+
+def test_effects_stay_in_order(capsys):
+    def f(x):
+        toile.debug.print("a {}", x[0])
+        toile.debug.print("a {}", x[0])
+        return x
+
+    toile.jit(f)(jnp.ones(2))
+    assert capsys.readouterr().out == "a 1.0\na 1.0\n"
+
+
+def test_passes_are_shown(monkeypatch, capsys):
+    monkeypatch.setenv("TOILE_DEBUG", "passes")
+    pipeline.optimize(program(lambda x: x * 1, X))
+    assert "after simplify" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["undefined", "twice", "aval", "output"])
+def test_verifier_refuses(broken):
+    p = program(lambda x: jnp.sin(x) + x, X)
+    first, second = p.equations
+    if broken == "undefined":
+        p = Program(p.inputs, [second, first], p.outputs)
+    elif broken == "twice":
+        p = Program(p.inputs, [first, first, second], p.outputs)
+    elif broken == "aval":
+        other = program(lambda x: x.sum(), X).equations[0]
+        p = Program(p.inputs, [Equation(first.op, first.ins, other.outs)], other.outs)
+    else:
+        p = Program(p.inputs, [first], p.outputs)
+    with pytest.raises(MalformedProgramError):
+        verify(p)
+
+
+MODELS = {
+    "mlp": lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2),
+    "softmax": lambda w, x: toile.nn.log_softmax(x @ w)[0, 1],
+    "scan": lambda w, x: lax.scan(lambda c, y: (jnp.tanh(c @ w), c.sum()), x, None, 3)[0].sum(),
+    "norm": lambda w, x: (toile.nn.standardize(x @ w) * 2).sum(),
+    "cond": lambda w, x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x @ w).sum(),
+    "sort": lambda w, x: jnp.sort(x @ w)[..., 0].sum(),
+}
+
+
+@pytest.mark.parametrize("f", MODELS.values(), ids=MODELS)
+def test_gradients_keep_their_bits(f):
+    w = jnp.cos(jnp.arange(9.0)).reshape(3, 3)
+    p = program(toile.value_and_grad(f), w, X)
+    after = same(p, w, X)
+    assert len(after.equations) <= len(without_dead_code(inline_calls(p)).equations)
+
+
+def test_simplify_gives_back_what_it_cannot_improve():
+    p = program(lambda x: jnp.sin(x), X)
+    assert simplify(p) is p

@@ -1,0 +1,188 @@
+"""Import redirection on a small package of every kind of import, and what it refuses."""
+
+import importlib
+import sys
+import textwrap
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import toile
+from toile import core, interop
+from toile.interop import packages
+
+FILES = {
+    "__init__.py": "from wanderer import kinds\nfrom .below import deep\n",
+    "kinds.py": """
+        import importlib
+        import importlib.util
+        import jax
+        import jax.numpy as jnp
+        import jax.experimental.checkify
+        import flax
+        import flax.core.frozen_dict
+        from flax import linen as nn
+        from jax import core, lax, tree_util as tu
+        from jax.numpy import linalg, sin as sine
+        from jax.scipy.special import *
+        from unittest import mock
+
+        def late():
+            import jax.random as jr
+            from jax.nn import initializers
+            return jr, initializers
+
+        by_name = importlib.import_module("jax.numpy.fft")
+        found = importlib.util.find_spec("jax.numpy"), importlib.util.find_spec("jax.nothing")
+        sibling = importlib.import_module("wanderer.below.deep")
+        evaluated = eval("__import__('jax')")
+        scope = {}
+        exec("import jax.lax as inner", scope)
+
+        class Child(nn.Module):
+            @nn.compact
+            def __call__(self, x):
+                return nn.Dense(2)(x)
+
+        def patched(x):
+            with mock.patch("jax.numpy.sin", lambda x: x + 1):
+                return jnp.sin(x)
+
+        def wrong():
+            import jax.nothing
+
+        def failing(x):
+            return jnp.dot(x, jnp.ones(7))
+    """,
+    "below/deep.py": "from .. import kinds\nfrom jax import Array\n",  # a namespace package
+}
+
+
+@pytest.fixture(scope="module")
+def wanderer(tmp_path_factory):
+    """A package that stands on `jax` and `flax`, on toile."""
+    home = tmp_path_factory.mktemp("site")
+    for name, text in FILES.items():
+        file = home / "wanderer" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+    with mock.patch.object(sys, "path", [str(home), *sys.path]):
+        importlib.invalidate_caches()
+        yield interop.load("wanderer")
+    assert "wanderer" not in sys.modules
+
+
+def test_every_kind_of_import_gives_toile(wanderer):
+    kinds = wanderer.kinds
+    assert kinds.jnp is toile.numpy and kinds.lax is toile.lax and kinds.tu is toile.tree_util
+    assert kinds.linalg is toile.numpy.linalg and kinds.sine is toile.numpy.sin
+    assert kinds.logsumexp is toile.scipy.special.logsumexp
+    assert kinds.jax.grad is toile.grad and kinds.jax.numpy is toile.numpy
+    assert kinds.jax.experimental.checkify is toile.experimental.checkify
+    assert kinds.late() == (toile.random, toile.nn.initializers)
+    assert kinds.by_name is toile.numpy.fft and kinds.scope["inner"] is toile.lax
+    assert kinds.evaluated is kinds.jax is interop.load("jax")
+    assert kinds.found[0] is not None and kinds.found[1] is None
+    assert kinds.sibling is wanderer.deep and wanderer.deep.kinds is kinds
+    assert wanderer.deep.Array is toile.Array
+
+
+def test_the_faces_have_cores_of_their_own(wanderer):
+    jax, flax = wanderer.kinds.jax, wanderer.kinds.flax
+    assert jax.core.Tracer is core.Tracer and flax.core.FrozenDict is core.FrozenDict
+    assert not hasattr(jax.core, "FrozenDict") and not hasattr(flax.core, "Tracer")
+    assert jax.config is toile.config and flax.config is toile.configurations.config
+    assert jax.__version__ != flax.__version__ and jax.__version_info__[:2] >= (0, 10)
+    assert flax.core.frozen_dict is core.frozen_dict and flax.linen is toile.linen
+    out = wanderer.kinds.Child().init_with_output(toile.random.key(0), np.ones((1, 3)))
+    assert out[0].shape == (1, 2)
+
+
+def test_names_are_mapped_where_they_are_text(wanderer):
+    assert wanderer.kinds.patched(2.0) == 3.0
+    assert toile.numpy.sin(0.0) == 0.0
+
+
+def test_errors_say_what_is_missing(wanderer):
+    with pytest.raises(ModuleNotFoundError, match="no module in the place of jax.nothing"):
+        wanderer.kinds.wrong()
+    with pytest.raises(AttributeError, match="'jax' of toile has no attribute 'nothing'"):
+        wanderer.kinds.jax.nothing  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match=r"toile has neither jaxlib nor XLA"):
+        interop.load("jax.lib")
+    with pytest.raises(ModuleNotFoundError, match=r"package absent, which is not installed \(pip"):
+        interop.load("absent")
+    with pytest.raises(AttributeError, match="no installed package of that name requires jax"):
+        interop.numpy  # noqa: B018
+    with pytest.raises(ImportError):
+        from toile.interop import numpy  # noqa: F401
+    with pytest.raises(ValueError, match="needed a package that imports jax or flax"):
+        interop.load("json")
+
+
+def test_errors_of_toile_name_the_file_of_the_package(wanderer):
+    with pytest.raises(TypeError) as caught:
+        wanderer.kinds.failing(np.ones(3))
+    assert f"{wanderer.kinds.__file__}:" in str(caught.value)
+    assert "return jnp.dot(x, jnp.ones(7))" in str(caught.value)
+
+
+def test_reloading_the_whole_package(wanderer):
+    before = wanderer.kinds
+    assert importlib.reload(wanderer) is wanderer and wanderer.kinds is before
+    assert importlib.reload(before) is before and before.jnp is toile.numpy
+
+
+def test_which_packages_are_redirected():
+    assert all(map(packages.is_redirected, ("optax", "chex", "haiku", "jmp")))
+    assert not any(map(packages.is_redirected, ("numpy", "absl", "json", "toile", "toolz")))
+
+
+def test_a_primitive_of_a_package_is_an_operation():
+    jax = interop.load("jax")
+    ad, batching = interop.load("jax.interpreters").ad, interop.load("jax.interpreters").batching
+    cube = jax.extend.core.Primitive("cube")
+    cube.def_impl(lambda x, *, scale: scale * x**3)
+    cube.def_abstract_eval(lambda x, *, scale: jax.core.ShapedArray(x.shape, x.dtype))
+    ad.defjvp(cube, lambda t, x, *, scale: 3 * scale * x**2 * t)
+    batching.defvectorized(cube)
+
+    def f(x):
+        return cube.bind(x, scale=2.0)
+
+    assert f(3.0) == 54 and toile.jit(f)(3.0) == 54
+    assert toile.grad(f)(3.0) == 54 and toile.grad(toile.jit(toile.grad(f)))(3.0) == 36
+    xs = toile.numpy.arange(3.0)
+    assert toile.vmap(toile.grad(f))(xs).tolist() == [0, 6, 24]
+    assert "cube" in str(toile.make_jaxpr(f)(1.0))
+    bare = jax.extend.core.Primitive("bare")
+    with pytest.raises(NotImplementedError, match="bare: has no implementation"):
+        bare.bind(1.0)
+
+
+def test_known_values_are_computed_at_once_and_traced_ones_are_staged():
+    kinds = []
+
+    def f(x):
+        with toile.ensure_compile_time_eval():
+            known, traced = toile.numpy.arange(3).sum(), toile.numpy.any(x > 0)
+        kinds.extend(isinstance(v, core.Tracer) for v in (known, traced))
+        return traced
+
+    assert toile.jit(f)(toile.numpy.ones(2)) and kinds == [False, True]
+
+
+def test_backward_rules_get_python_numbers_and_vmap_leaves_them():
+    seen = []
+
+    @toile.custom_vjp
+    def f(x):
+        return 2 * x
+
+    f.defvjp(lambda x: (f(x), (True, 3, x)), lambda r, ct: seen.append(r[:2]) or (ct * r[1],))
+    assert toile.jit(toile.grad(f))(1.0) == 3 and toile.vmap(toile.grad(f))(np.ones(2))[1] == 3
+    assert seen == [(True, 3)] * 2 and all(type(s[0]) is bool for s in seen)
+    zeros = toile.vmap(lambda x, n: x + toile.numpy.zeros(n), in_axes=(0, None))
+    assert toile.jit(lambda x: zeros(x, 3))(np.ones(2)).shape == (2, 3)
+    assert toile.grad(lambda x: toile.device_get(x) * x)(3.0) == 6

@@ -1,0 +1,29 @@
+"""Scalars that are known are computed now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toile.compiler.rewriting import Replacement, Rewriter, rewrite
+from toile.engine import dtypes
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.program import Equation, Literal, Program
+
+
+def fold_constants(program: Program) -> Program:
+    """Replace rank-0 results of literals by literals."""
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape:
+            return None
+        aval = e.outs[0].aval
+        if any(a.__class__ is not Literal for a in e.ins) or dtypes.is_extended(aval.dtype):
+            return None
+        token = ignore_errors()
+        try:
+            value = np.asarray(e.op.eager(np, *[a.val for a in e.ins]))  # type: ignore[union-attr]
+        finally:
+            restore_errors(token)
+        return [Literal(value, aval)] if value.dtype == aval.dtype else None
+
+    return rewrite(program, rule)

@@ -1,0 +1,63 @@
+"""What passes share: walking a Program's equations and putting others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from toile.engine.program import Atom, Equation, Literal, Program, Var
+
+# What stands for the results of an equation: atoms (one for each result), or None to keep it.
+Replacement = Sequence[Atom] | None
+
+
+class Rewriter:
+    """The new equations of a Program, and what became of the variables of the old one."""
+
+    __slots__ = ("program", "env", "equations", "producers")
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.env: dict[Var, Atom] = {}
+        self.equations: list[Equation] = []
+        self.producers: dict[Var, Equation] = {}
+
+    def atom(self, a: Atom) -> Atom:
+        """What stands for an atom of the old Program."""
+        return self.env.get(a, a) if a.__class__ is Var else a  # type: ignore[arg-type]
+
+    def keep(self, e: Equation) -> None:
+        """Add an equation, whose operands are of the new Program."""
+        self.equations.append(e)
+        for o in e.outs:
+            self.producers[o] = e
+
+    def producer(self, a: Atom) -> Equation | None:
+        """The new equation that gives an atom; None for inputs and literals."""
+        return self.producers.get(a) if a.__class__ is Var else None  # type: ignore[arg-type]
+
+    def finish(self) -> Program:
+        """The new Program."""
+        outputs = [self.atom(o) for o in self.program.outputs]
+        return Program(self.program.inputs, self.equations, outputs, self.program.name)
+
+
+def rewrite(program: Program, rule: Callable[[Rewriter, Equation], Replacement]) -> Program:
+    """Apply `rule` to the equations in order; it sees those before with their replacements."""
+    new = Rewriter(program)
+    changed = False
+    for e in program.equations:
+        ins = [new.atom(a) for a in e.ins]
+        if any(a is not b for a, b in zip(ins, e.ins, strict=True)):
+            e = Equation(e.op, ins, e.outs, e.source, e.scope)
+        found = rule(new, e)
+        if found is None:
+            new.keep(e)
+            continue
+        changed = True
+        new.env.update(zip(e.outs, found, strict=True))
+    return new.finish() if changed else program
+
+
+def literal_key(a: Literal) -> tuple[str, bytes]:
+    """Equal for literals of equal bits."""
+    return str(a.aval.dtype), a.val.tobytes()

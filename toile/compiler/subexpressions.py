@@ -1,0 +1,29 @@
+"""Equations that compute the same thing are computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.rewriting import Replacement, Rewriter, literal_key, rewrite
+from toile.engine.program import Captured, Equation, Program, Var
+from toile.primitives.shapes import OptimizationBarrier
+
+
+KEPT = (Captured, OptimizationBarrier)  # values of their own, and what is not to be merged
+
+
+def merge_common(program: Program) -> Program:
+    """Keep the first of equations with equal operations and operands."""
+    seen: dict[Any, Equation] = {}
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if e.effects or e.op.__class__ in KEPT or getattr(e.op, "prevent_cse", False):
+            return None
+        try:
+            key = (e.op, tuple(a if a.__class__ is Var else literal_key(a) for a in e.ins))  # type: ignore[arg-type]
+            first = seen.setdefault(key, e)
+        except TypeError:  # an operation with parameters that have no hash
+            return None
+        return None if first is e else first.outs
+
+    return rewrite(program, rule)

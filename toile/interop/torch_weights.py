@@ -1,0 +1,367 @@
+"""PyTorch's weights in toile's modules, and back.
+
+`load` fills the variables of a module from a torch state dict, `export` makes a state dict of
+variables. Both take `names`, which torch layer is which layer here; what kind a layer is follows
+from its variables, or is said by a rule (`ConvTranspose("decoder/up")`). Whatever finds no partner,
+or one of another shape, is told in one error. torch itself is not needed: `torch_files.load` and
+`safetensors.load_file` read state dicts from files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from toile import numpy as jnp
+from toile.core import meta
+from toile.dtypes import issubdtype
+from toile.engine.source import here
+from toile.interop.torch_files import array_of
+from toile.interop.torch_rules import (
+    GRU,
+    LSTM,
+    RNN,
+    Attention,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Embed,
+    Leaf,
+    Norm,
+    Pair,
+    PReLU,
+    Rule,
+    infer,
+)
+from toile.optim.paths import matches, path_of
+from toile.tree_util import tree_flatten_with_path, tree_unflatten
+
+__all__ = [
+    "GRU", "LSTM", "RNN", "Attention", "Conv", "ConvTranspose", "Dense", "Embed", "Leaf", "Norm",
+    "PReLU", "Rule", "export", "layers", "load",
+]  # fmt: skip
+
+Names = Mapping[str, "str | Rule"]
+
+
+def load(
+    variables: Any,
+    state_dict: Mapping[str, Any],
+    names: Names | None = None,
+    *,
+    ignore: str | Iterable[str] = (),
+    keep: str | Iterable[str] = (),
+) -> Any:
+    """A copy of `variables` with the values of a torch state dict.
+
+    `variables` are those of a module, `{"params": ..., "batch_stats": ...}`, or their shapes from
+    `toile.eval_shape(model.init, ...)`; values take their dtypes. `names` maps torch layers to
+    paths here, or to rules; without it paths are torch's names (`encoder.layers.0.fc` is
+    `encoder/layers_0/fc`). The layers of a recurrent network are called `lstm.l0`,
+    `lstm.l0_reverse`, `lstm.l1`, ... `ignore` are globs of torch tensors to leave out, `keep` globs
+    of variables that stay as they are.
+
+    >>> import toile.linen as nn
+    >>> model = nn.Sequential([nn.Dense(3), nn.relu, nn.Dense(2)])
+    >>> shapes = toile.eval_shape(model.init, toile.random.key(0), jnp.ones((1, 4)))
+    >>> torch_state = {"0.weight": np.ones((3, 4)), "0.bias": np.zeros(3),
+    ...                "2.weight": np.ones((2, 3)), "2.bias": np.ones(2)}
+    >>> variables = load(shapes, torch_state, {"0": "layers_0", "2": "layers_2"})
+    >>> model.apply(variables, jnp.ones((1, 4)))
+    Array([[13., 13.]], dtype=float32)
+    """
+    given = {name: array_of(x) for name, x in state_dict.items()}
+    tree = _Tree(variables, "load")
+    flat = tree.flat
+    problems = _Problems()
+    new: dict[str, np.ndarray] = {}
+    used: set[str] = set()
+    for layer, rule, pair in _plan(tree, names, given, problems):
+        full = [rule.torch_name(layer, name) for name in pair.names]
+        leaves = [_leaf_path(rule, leaf) for leaf in pair.leaves]
+        tensors = _tensors(full, pair, leaves, given, problems)
+        used.update(full)
+        if tensors is None:
+            continue
+        for leaf, value in zip(leaves, pair.to_toile(tensors), strict=True):
+            _put(new, leaf, value, flat[leaf], full, problems)
+    kept = _matching(flat, keep, "keep", problems, also=lambda path: path.partition("/")[2])
+    left_out = _matching(given, ignore, "ignore", problems)
+    problems.unplaced += [_show(n, x) for n, x in given.items() if n not in used | left_out]
+    known = new.keys() | problems.told | kept
+    problems.unfilled += [_show(path, x) for path, x in flat.items() if path not in known]
+    problems.raise_any("load", "a torch tensor for every variable, and a place for every tensor")
+    return tree.rebuild(new)
+
+
+def export(
+    variables: Any,
+    names: Names | None = None,
+    *,
+    like: Mapping[str, Any] | None = None,
+    ignore: str | Iterable[str] = (),
+    keep: str | Iterable[str] = (),
+) -> dict[str, np.ndarray]:
+    """The torch state dict of `variables`; `names` as for `load`.
+
+    `like`, a state dict of the torch model, gives the order of names, the dtypes, and what toile
+    has no variables for: the count of batches, the second bias of recurrent layers, tensors that
+    `ignore` names. With the state dict that was loaded, what has not changed since comes back byte
+    for byte. `keep` are globs of variables that stay here.
+
+    >>> state = export({"params": {"fc": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)}}})
+    >>> {name: x.shape for name, x in state.items()}
+    {'fc.weight': (3, 4), 'fc.bias': (3,)}
+    """
+    model = None if like is None else {name: array_of(x) for name, x in like.items()}
+    tree = _Tree(variables, "export")
+    flat = tree.flat
+    problems = _Problems()
+    out: dict[str, np.ndarray] = {}
+    done: set[str] = set()
+    for layer, rule, pair in _plan(tree, names, model, problems):
+        full = [rule.torch_name(layer, name) for name in pair.names]
+        leaves = [_leaf_path(rule, leaf) for leaf in pair.leaves]
+        done.update(leaves)
+        values = [array_of(flat[leaf]) for leaf in leaves]
+        own = None
+        if model is not None:
+            if pair.optional and not any(name in model for name in full):
+                if any(np.any(x != 0) for x in values):
+                    problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got no such")
+                continue
+            own = _tensors(full, pair, leaves, model, problems)
+            if own is None:
+                continue
+        tensors = pair.to_torch(values, own)
+        dtypes = [x.dtype for x in (tensors if own is None else own)]
+        for name, x, dtype in zip(full, tensors, dtypes, strict=True):
+            out[name] = np.array(x, dtype, order="C")
+    kept = _matching(flat, keep, "keep", problems, also=lambda path: path.partition("/")[2])
+    problems.unfilled += [_show(p, x) for p, x in flat.items() if p not in done | kept]
+    if model is not None:
+        copied = _matching(model, ignore, "ignore", problems)
+        left = [n for n in model if n not in out and n not in copied]
+        problems.unplaced += [_show(n, model[n]) for n in left if n not in problems.told]
+        out = {n: out.get(n, x) for n, x in model.items()} | out
+    problems.raise_any("export", "a torch name for every variable, as the torch model has them")
+    return out
+
+
+def layers(variables: Any) -> dict[str, Rule]:
+    """The layers of a tree by the torch names they have without `names`, each with its rule.
+
+    >>> layers({"params": {"conv_0": {"kernel": np.ones((3, 3, 1, 4))}, "scale": np.ones(4)}})
+    {'conv.0': Conv(path='conv_0'), 'scale': Leaf(path='scale', axes=None, collection='params')}
+    """
+    return {_torch_name(rule.path): rule for rule in _Tree(variables, "layers").rules()}
+
+
+class _Tree:
+    """A module's variables by path, and its layers."""
+
+    def __init__(self, variables: Any, who: str):
+        collections = ("params", "batch_stats")
+        if not isinstance(variables, Mapping) or not any(c in variables for c in collections):
+            raise ValueError(
+                f"torch_weights.{who}: needed the variables of a module, {{'params': ...}}, got"
+                f" {_kind(variables)} (wrap parameters alone: {{'params': params}}){here()}"
+            )
+        self.variables = variables
+        leaves, self.structure = tree_flatten_with_path(meta.unbox(variables))
+        self.flat = {path_of(keys): x for keys, x in leaves}
+        self.inferred: dict[str, Rule | None] = {}
+        self.below: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name, x in self.flat.items():
+            collection, *parts = name.split("/")
+            for n in range(len(parts) + 1):
+                rows = self.below.setdefault("/".join(parts[:n]), {})
+                rows["/".join([collection, *parts[n:]])] = tuple(x.shape)
+
+    def rebuild(self, values: Mapping[str, Any]) -> Any:
+        """The variables with other values."""
+        new = tree_unflatten(self.structure, [values.get(path, x) for path, x in self.flat.items()])
+        return meta.replace_boxed(self.variables, new)
+
+    def shapes(self, path: str) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of what lies there: "params/kernel" -> (4, 3), or "params" -> (4, 3)."""
+        return self.below.get(path, {})
+
+    def infer(self, path: str) -> Rule | None:
+        """The rule of the layer at a path."""
+        if path not in self.inferred:
+            above = self.shapes(path.rpartition("/")[0]) if path else ()
+            siblings = frozenset(name.split("/")[1] for name in above if "/" in name)
+            self.inferred[path] = infer(path, self.shapes(path), siblings)
+        return self.inferred[path]
+
+    def rules(self) -> list[Rule]:
+        """Every layer; a variable that belongs to none is a Leaf."""
+        found: list[Rule] = []
+        claimed: set[str] = set()
+        claims: dict[str, set[str]] = {}
+        for name in self.flat:
+            collection, *parts = name.split("/")
+            rule: Rule | None = None
+            for n in range(len(parts)):  # the outermost layer goes first: attention, a cell
+                path = "/".join(parts[:n])
+                if path not in claims:
+                    rule = self.infer(path)
+                    claims[path] = self._claims(rule) if rule else set()
+                    if rule and claims[path] and claimed.isdisjoint(claims[path]):
+                        found.append(rule)
+                        claimed |= claims[path]
+            if name not in claimed:
+                found.append(Leaf("/".join(parts), collection=collection))
+                claimed.add(name)
+        return found
+
+    def _claims(self, rule: Rule) -> set[str]:
+        """The variables that a rule is about; none where it does not fit them."""
+        try:
+            pairs = rule.pairs(self.shapes(rule.path))
+        except (KeyError, ValueError, IndexError):
+            return set()
+        return {_leaf_path(rule, leaf) for pair in pairs for leaf in pair.leaves}
+
+
+def _kind(x: Any) -> str:
+    if not isinstance(x, Mapping):
+        return f"a {type(x).__name__}"
+    return "a dict with " + (", ".join(map(repr, list(x)[:5])) or "nothing")
+
+
+def _leaf_path(rule: Rule, leaf: str) -> str:
+    """The full path of a layer's variable."""
+    collection, _, below = leaf.partition("/")
+    return "/".join(part for part in (collection, rule.path, below) if part)
+
+
+def _torch_name(path: str, known: Iterable[str] = ()) -> str:
+    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have it with underscores."""
+    plain = path.replace("/", ".")
+    listed = re.sub(r"_(\d+)(?=\.|$)", r".\1", plain)
+    heads = (plain, plain + ".")
+    return plain if any(n == plain or n.startswith(heads[1]) for n in known) else listed
+
+
+def _plan(
+    tree: _Tree, names: Names | None, known: Mapping[str, Any] | None, problems: Any
+) -> Iterable[tuple[str, Rule, Pair]]:
+    """(torch layer, rule, pair) for everything that is named."""
+    if names is None:
+        named: dict[str, Rule] = {_torch_name(r.path, known or ()): r for r in tree.rules()}
+    else:
+        named = {}
+        for layer, target in names.items():
+            rule = target if isinstance(target, Rule) else tree.infer(target)
+            if rule is None or not tree.shapes(rule.path):
+                problems.names.append(_no_layer(layer, target, tree))
+            else:
+                named[layer] = rule
+    for layer, rule in named.items():
+        try:
+            pairs = rule.pairs(tree.shapes(rule.path))
+        except (KeyError, ValueError, IndexError) as error:
+            lack = f"has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+            problems.names.append(f"{layer!r}: {rule!r}: {rule.path or '.'} {lack}")
+            continue
+        for pair in pairs:
+            yield layer, rule, pair
+
+
+def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
+    path = target.path if isinstance(target, Rule) else target
+    if tree.shapes(path):
+        return f"{layer!r}: {path!r} is of no known kind (give a rule, or name its layers)"
+    close = difflib.get_close_matches(path, [rule.path for rule in tree.rules()], 3, 0.5)
+    near = f" (there is {', '.join(map(repr, close))})" if close else ""
+    return f"{layer!r}: no layer at {path!r}{near}"
+
+
+def _tensors(
+    full: list[str], pair: Pair, leaves: list[str], given: Mapping[str, np.ndarray], problems: Any
+) -> list[np.ndarray] | None:
+    """The torch tensors of a pair, or None with the reason among the problems."""
+    lacking = [name for name in full if name not in given]
+    if lacking and pair.optional and len(lacking) == len(full):
+        return [np.zeros(shape, np.float32) for shape in pair.shapes]
+    problems.told.update(full, leaves)
+    for name, shape in zip(full, pair.shapes, strict=True):
+        if name in lacking:
+            problems.unfilled.append(f"{', '.join(leaves)}: no tensor {name} {shape}")
+        elif given[name].shape != shape:
+            swapped = (shape[1::-1] + shape[2:]) == given[name].shape
+            hint = " (a transposed convolution? use the rule ConvTranspose)" if swapped else ""
+            hint = hint if len(shape) > 2 else ""
+            problems.misshaped.append(
+                f"{name}: needed {shape} for {', '.join(leaves)}, got {given[name].shape}{hint}"
+            )
+    if lacking or any(given[n].shape != s for n, s in zip(full, pair.shapes, strict=True)):
+        return None
+    return [given[name] for name in full]
+
+
+def _put(
+    new: dict[str, Any], path: str, value: np.ndarray, target: Any, full: list[str], problems: Any
+) -> None:
+    """A value in its variable's dtype; a variable that several tensors share gets one value."""
+    of, to = value.dtype, np.dtype(target.dtype)
+    problems.told.add(path)
+    fits = any(issubdtype(of, k) and issubdtype(to, k) for k in (np.integer, np.complexfloating))
+    if not (fits or of == to or (issubdtype(of, np.floating) and issubdtype(to, np.inexact))):
+        problems.misshaped.append(f"{', '.join(full)}: needed {to} for {path}, got {of}")
+        return
+    array = jnp.array(np.array(value, to, order="C"))
+    if path in new and np.asarray(new[path]).tobytes() != np.asarray(array).tobytes():
+        problems.misshaped.append(f"{', '.join(full)}: needed what {path} has by another name")
+    new[path] = array
+
+
+def _matching(
+    names: Iterable[str], globs: str | Iterable[str], what: str, problems: Any, also: Any = str
+) -> set[str]:
+    """The names that a glob matches; a glob that matches none is a problem."""
+    names, found = list(names), set()
+    for glob in [globs] if isinstance(globs, str) else globs:
+        hits = {name for name in names if matches(glob, name) or matches(glob, also(name))}
+        if not hits:
+            problems.names.append(f"{what}={glob!r} matches nothing")
+        found |= hits
+    return found
+
+
+def _show(name: str, x: Any) -> str:
+    return f"{name} {tuple(x.shape)}"
+
+
+class _Problems:
+    """What does not fit, collected to be told at once."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.unplaced: list[str] = []
+        self.unfilled: list[str] = []
+        self.misshaped: list[str] = []
+        self.told: set[str] = set()
+
+    def raise_any(self, who: str, needed: str) -> None:
+        """One ValueError for all of them."""
+        kinds = {
+            "names": self.names,
+            "torch tensors without a place": self.unplaced,
+            "variables without a tensor": self.unfilled,
+            "that do not fit": self.misshaped,
+        }
+        told = {kind: rows for kind, rows in kinds.items() if rows}
+        if not told:
+            return
+        lines = [f"torch_weights.{who}: needed {needed}, got"]
+        for kind, rows in told.items():
+            lines += [f"  {len(rows)} {kind}:", *(f"    {row}" for row in rows)]
+        hint = "names={torch layer: path} pairs them; ignore= leaves tensors out, keep= variables"
+        raise ValueError("\n".join([*lines, f"({hint})"]) + here())
