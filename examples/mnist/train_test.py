@@ -1,41 +1,187 @@
-"""The MNIST example learns: two epochs on a quarter of the digits, and its gradient is right."""
+"""The MNIST example: its data, its model, a short run, and a run that is killed and continued."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import toile
-from examples.mnist import input_pipeline, train
+from toile import random
+from toile.training import checkpoints
+
+from . import input_pipeline, models, report, train
+from .configs import default, tiny
+
+ROOT = Path(__file__).parents[2]
+
+# The tiny recipe, with a kill in the middle of the second epoch.
+KILLED = """
+import os, signal, sys
+from examples.mnist import train
+from examples.mnist.configs import tiny
+
+real_step = train.train_step
+
+def step(state, seen, batch):
+    if int(state.step) == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real_step(state, seen, batch)
+
+train.train_step = step
+train.train_and_evaluate(tiny.get_config(), sys.argv[1])
+"""
 
 
-def test_the_digits_are_balanced_and_whole():
-    digits, held_out = input_pipeline.load()
-    assert digits.images.shape == (4000, 784) and held_out.images.shape == (1000, 784)
-    assert digits.images.dtype == np.float32 and 0 <= digits.images.min() < digits.images.max() <= 1
-    assert np.bincount(digits.labels).tolist() == [400] * 10
-    assert np.bincount(held_out.labels).tolist() == [100] * 10
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """The tiny recipe without interruption: workdir and state."""
+    workdir = tmp_path_factory.mktemp("mnist")
+    state, finished = train.train_and_evaluate(tiny.get_config(), workdir)
+    assert finished
+    return workdir, state
 
 
-def test_a_short_training_learns(capsys):
-    digits, held_out = input_pipeline.load()
-    quarter = input_pipeline.Digits(digits.images[:1000], digits.labels[:1000])
-    config = train.Config(epochs=2, hidden=(32,))
-    _, score = train.train_and_evaluate(config, (quarter, held_out))
-    assert score > 0.6  # chance is 0.1
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
-    assert "held-out accuracy" in lines[-1]
+def test_the_shipped_digits_are_balanced_and_whole():
+    digits, held_out = input_pipeline.shipped_digits()
+    assert digits["image"].shape == (4000, 28, 28, 1) and digits["image"].dtype == np.uint8
+    assert np.bincount(digits["label"]).tolist() == [400] * 10
+    assert np.bincount(held_out["label"]).tolist() == [100] * 10
 
 
-def test_the_gradient_is_the_slope_of_the_loss():
-    digits, _ = input_pipeline.load()
-    images, labels = digits.images[:8], digits.labels[:8]
-    params = train.init(toile.random.key(1), (784, 16, 10))
-    direction = train.init(toile.random.key(2), (784, 16, 10))
-    grads = toile.grad(train.loss_fn)(params, images, labels)
-    pairs = zip(toile.tree.leaves(grads), toile.tree.leaves(direction), strict=True)
-    slope = sum(float((g * d).sum()) for g, d in pairs)
+def test_batches_are_floats_and_the_last_one_is_masked():
+    config = tiny.get_config()
+    config.eval_batch_size = 300
+    loader, held_out = input_pipeline.loaders(config, random.key(0))
+    batch = next(iter(loader))
+    assert batch["image"].shape == (50, 28, 28, 1) and batch["image"].dtype == np.float32
+    assert batch["image"].min() == 0 and batch["image"].max() == 1
+    assert batch["label"].dtype == np.int32
+    assert sum(int(b["mask"].sum()) for b in held_out) == 1000
 
-    def loss_at(t):
-        moved = toile.tree.map(lambda p, d: p + t * d, params, direction)
-        return float(train.loss_fn(moved, images, labels))
 
-    assert abs((loss_at(1e-2) - loss_at(-1e-2)) / 2e-2 - slope) < 1e-2 * max(1, abs(slope))
+def test_the_network_is_that_of_flax():
+    variables = models.CNN().init(random.key(0), np.zeros((1, 28, 28, 1), np.float32))
+    assert sum(x.size for x in toile.tree.leaves(variables)) == 824_458
+
+
+def test_the_recipes_have_the_same_fields():
+    assert set(default.get_config()) == set(tiny.get_config())
+
+
+def test_a_short_run_learns_and_reports(whole_run, capsys):
+    workdir, state = whole_run
+    accuracy = report.show(tiny.get_config(), workdir, state)
+    assert accuracy > 0.3  # chance is 0.1
+    text = capsys.readouterr().out
+    for part in ("CNN Summary", "training loss by step", "taken for", "checkpoint_24", "mine"):
+        assert part in text
+    assert (workdir / "mistakes.png").read_bytes().startswith(b"\x89PNG")
+    assert list(report.history(workdir, "train_loss")) == [5, 10, 15, 20]
+    assert list(report.history(workdir, "eval_accuracy")) == [12, 24]
+    assert list(workdir.glob("events.out.tfevents.*"))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_killed_in_mid_epoch_it_ends_with_the_same_bits(whole_run, tmp_path):
+    workdir, whole = whole_run
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], env=env, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert checkpoints.available_steps(tmp_path) == [12, 16]
+    resumed, finished = train.train_and_evaluate(tiny.get_config(), tmp_path)
+    assert finished and int(resumed.step) == int(whole.step) == 24
+    assert_same_bits(whole.params, resumed.params)
+    assert_same_bits(whole.opt_state, resumed.opt_state)
+    for name in ("train_loss", "train_accuracy", "eval_loss", "eval_accuracy"):
+        assert report.history(tmp_path, name) == report.history(workdir, name)
+
+
+def assert_same_bits(tree, other):
+    for x, y in zip(toile.tree.leaves(tree), toile.tree.leaves(other), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path, monkeypatch, capsys):
+    config = tiny.get_config()
+    config.train_examples, config.num_epochs = 200, 1
+    real_step = train.train_step
+
+    def step(state, seen, batch):
+        if int(state.step) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return real_step(state, seen, batch)
+
+    monkeypatch.setattr(train, "train_step", step)
+    state, finished = train.train_and_evaluate(config, tmp_path)
+    assert not finished and int(state.step) == 2  # the step in which it came was finished
+    assert checkpoints.available_steps(tmp_path) == [2]
+    assert "stopped after step 2" in capsys.readouterr().out
+    state, finished = train.train_and_evaluate(config, tmp_path)
+    assert finished and int(state.step) == 4
+    assert "continuing after step 2" in capsys.readouterr().out
+
+
+def test_tfds_is_read_example_by_example(monkeypatch):
+    calls = []
+
+    class Source:  # as tfds.data_source: random access to dicts of arrays
+        def __init__(self, size):
+            self.size = size
+
+        def __len__(self):
+            return self.size
+
+        def __getitem__(self, i):
+            if not 0 <= i < self.size:
+                raise IndexError(i)
+            return {"image": np.full((28, 28, 1), i, np.uint8), "label": np.int64(i % 10)}
+
+    def data_source(name, split):
+        calls.append((name, split))
+        return Source(40), Source(7)
+
+    fake = types.SimpleNamespace(data_source=data_source)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", fake)
+    config = default.get_config()
+    config.dataset, config.batch_size, config.eval_batch_size = "tfds", 8, 4
+    loader, held_out = input_pipeline.loaders(config, random.key(0))
+    assert calls == [("mnist", ["train", "test"])] and len(loader) == 5
+    batches = list(held_out)
+    assert [b["label"][b["mask"]].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5, 6]]
+    assert batches[0]["image"].shape == (4, 28, 28, 1)
+    config.train_examples = 8
+    assert len(input_pipeline.loaders(config, random.key(0))[0]) == 1
+
+
+def test_a_missing_tfds_and_a_wrong_name_are_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    config = tiny.get_config()
+    config.dataset = "tfds"
+    with pytest.raises(ImportError, match=r"toile\[datasets\]"):
+        input_pipeline.sources(config)
+    config.dataset = "fashion"
+    with pytest.raises(ValueError, match="'digits' or 'tfds', got 'fashion'"):
+        input_pipeline.sources(config)
+
+
+def test_a_copy_of_the_folder_runs_alone(tmp_path):
+    for path in Path(__file__).parent.rglob("*"):
+        if path.suffix in (".py", ".npz"):
+            copy = tmp_path / "mine" / path.relative_to(Path(__file__).parent)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    command = [sys.executable, "-P", "-m", "mine.main", f"--workdir={tmp_path / 'run'}"]
+    command += ["--config=mine/configs/tiny.py", "--config.train_examples=100"]
+    command += ["--config.num_epochs=1"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy on 1000 held-out digits" in done.stdout and "python -m mine.main" in done.stdout
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 2

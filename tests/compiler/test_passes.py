@@ -43,7 +43,7 @@ IDENTITIES = {
     "x / 1": lambda x: x / 1.0,
     "x - 0": lambda x: x - 0.0,
     "x + -0": lambda x: x + -0.0,
-    "-(-x)": lambda x: -(-x),
+    "-(-x)": lambda x: jnp.negative(jnp.negative(x)),
     "stop_gradient": lax.stop_gradient,
     "convert": lambda x: lax.convert_element_type(x, np.float32),
     "reshape": lambda x: lax.reshape(lax.reshape(x, (6,)), (2, 3)),

@@ -48,7 +48,7 @@ def _is(a: Atom, value: float) -> bool:
     """Whether an atom is this number, signed zeros told apart."""
     if a.__class__ is not Literal or dtypes.kind(a.aval.dtype) not in "biuf":
         return False  # a complex product with 1 + 0j is not exact: inf * 0 is NaN
-    x = float(a.val)  # type: ignore[union-attr]
+    x = float(a.val)
     return x == value and np.signbit(x) == np.signbit(value)
 
 
@@ -93,7 +93,7 @@ def _transpose(new: Rewriter, e: Equation) -> Replacement:
     # transpose(transpose(x, p), q) = transpose(x, p[q])
     inner = new.producer(e.ins[0])
     if inner is not None and inner.op.__class__ is Transpose:
-        first = inner.op.perm  # type: ignore[attr-defined]
+        first = inner.op.perm
         joined = tuple(first[i] for i in perm)
         if joined == tuple(range(len(joined))):
             return [inner.ins[0]]

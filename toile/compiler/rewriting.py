@@ -23,7 +23,7 @@ class Rewriter:
 
     def atom(self, a: Atom) -> Atom:
         """What stands for an atom of the old Program."""
-        return self.env.get(a, a) if a.__class__ is Var else a  # type: ignore[arg-type]
+        return self.env.get(a, a) if a.__class__ is Var else a
 
     def keep(self, e: Equation) -> None:
         """Add an equation, whose operands are of the new Program."""
@@ -33,7 +33,7 @@ class Rewriter:
 
     def producer(self, a: Atom) -> Equation | None:
         """The new equation that gives an atom; None for inputs and literals."""
-        return self.producers.get(a) if a.__class__ is Var else None  # type: ignore[arg-type]
+        return self.producers.get(a) if a.__class__ is Var else None
 
     def finish(self) -> Program:
         """The new Program."""

@@ -8,7 +8,6 @@ from toile.compiler.rewriting import Replacement, Rewriter, literal_key, rewrite
 from toile.engine.program import Captured, Equation, Program, Var
 from toile.primitives.shapes import OptimizationBarrier
 
-
 KEPT = (Captured, OptimizationBarrier)  # values of their own, and what is not to be merged
 
 

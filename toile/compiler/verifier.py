@@ -32,6 +32,6 @@ def verify(program: Program) -> None:
                 raise MalformedProgramError(
                     f"{program.name}: {e.op} gives {aval.short()}, its result says {o.aval.short()}"
                 )
-    for o in program.outputs:
-        if o.__class__ is not Literal and o not in known:
-            raise MalformedProgramError(f"{program.name}: the output {o} is undefined")
+    for a in program.outputs:
+        if a.__class__ is not Literal and a not in known:
+            raise MalformedProgramError(f"{program.name}: the output {a} is undefined")
