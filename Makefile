@@ -18,8 +18,8 @@ help:  ## show this list
 	    | while IFS='|' read -r name text; do printf '  %-10s %s\n' $$name "$$text"; done
 	@echo "PYTHON=/path/to/python chooses the interpreter, VENV=dir where things are installed."
 
-mnist: $(VENV)/installed  ## train a network on real handwritten digits and show its accuracy
-	@$(PY) -m examples.mnist.main $(ARGS)
+mnist: $(VENV)/installed-examples  ## train a network on real handwritten digits, show what it learns
+	@$(PY) -m examples.mnist.main --workdir=runs/mnist $(ARGS)
 
 test: $(VENV)/installed-test  ## run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)

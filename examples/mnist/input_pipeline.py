@@ -55,7 +55,8 @@ def first(source: Any, count: int) -> Any:
         return source
     if isinstance(source, dict):
         return {name: values[:count] for name, values in source.items()}
-    return [source[i] for i in range(count)]
+    examples = [source[i] for i in range(count)]
+    return {name: np.stack([x[name] for x in examples]) for name in examples[0]}
 
 
 def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -123,7 +123,12 @@ def test_wrong_files_are_refused(name, tmp_path):
 
 @pytest.mark.parametrize(
     "tensors, metadata",
-    [({1: np.ones(2)}, None), ({"__metadata__": np.ones(2)}, None), ({}, {"a": 1}), ({"a": {}}, None)],
+    [
+        ({1: np.ones(2)}, None),
+        ({"__metadata__": np.ones(2)}, None),
+        ({}, {"a": 1}),
+        ({"a": {}}, None),
+    ],
 )
 def test_what_cannot_be_saved_is_refused(tensors, metadata):
     with pytest.raises(TypeError, match="safetensors.save: needed"):
@@ -146,7 +151,9 @@ def test_live_against_the_real_package(tmp_path):
 def test_live_against_the_real_package_of_torch():
     torch = pytest.importorskip("torch")
     real = pytest.importorskip("safetensors.torch")
-    for tensors in [every_dtype(), {"b": np.ones(2, ml_dtypes.bfloat16), "a": np.ones(3)}]:
-        given = real.load(safetensors.save(tensors))
-        assert given.keys() == tensors.keys() and isinstance(given[min(given)], torch.Tensor)
-        assert real.save(given) == safetensors.save(tensors)
+    tensors = every_dtype()
+    del tensors["F8_E8M0 x"]  # which its face for torch writes but does not read
+    given = real.load(safetensors.save(tensors))
+    assert given.keys() == tensors.keys()
+    assert all(isinstance(x, torch.Tensor) for x in given.values())
+    assert real.save(given) == safetensors.save(tensors)

@@ -228,3 +228,21 @@ def test_live_against_torch(name):
     back = torch_weights.export(changed, names, like=record["state_dict"])
     module.load_state_dict({n: torch.from_numpy(x) for n, x in back.items()})
     check_outputs(name, {**plain, "outputs": torch_models.answer(module, inputs).numpy()}, changed)
+
+
+@pytest.mark.slow
+def test_live_against_a_resnet_18_of_full_width():
+    torch = pytest.importorskip("torch")
+    from tests.interop import torch_models
+
+    torch.manual_seed(3)
+    record = torch_models.recorded(torch_models.ResNet18(64, 1000), [torch.randn(1, 3, 64, 64)])
+    state, model = record["state_dict"], toile_models.ResNet18(64, 1000)
+    assert sum(x.numel() for n, x in state.items() if "running" not in n) == 11_689_512 + 20
+    x = toile_models.channels_last("resnet", record["inputs"][0].numpy())
+    shapes = toile.eval_shape(model.init, toile.random.key(0), x)
+    names = toile_models.resnet_names()
+    variables = torch_weights.load(shapes, state, names)
+    out = np.asarray(model.apply(variables, x))
+    np.testing.assert_allclose(out, record["outputs"].numpy(), rtol=1e-5, atol=1e-5)
+    assert_same_bytes(torch_weights.export(variables, names, like=state), state)

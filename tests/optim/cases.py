@@ -22,6 +22,7 @@ class Row:
     lookahead: bool = False  # parameters are LookaheadParams
     dtypes: tuple = ("float32", "bfloat16")
     rtol: dict = field(default_factory=dict)
+    atol: dict = field(default_factory=dict)
 
 
 ROWS: list[Row] = []
@@ -57,14 +58,19 @@ def _simple(*names, **options):
 # Optimizers.
 _simple("adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad")
 _simple("fromage", "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_adam_v2")
-_simple("optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd", "sign_sgd", "signum")
+# The length of radam's average is a small difference of large numbers: one ulp of 0.999ᵗ shows.
+_RADAM = {"rtol": {"float32": 5e-3}, "atol": {"float32": 5e-4}}
+_simple("radam", **_RADAM)
+_simple("optimistic_gradient_descent", "rmsprop", "rprop", "sgd", "sign_sgd", "signum")
 _simple("sm3", "yogi")
 row("adam-options", lambda o, lib: o.adam(_schedule, 0.8, 0.99, 1e-4, 1e-6, nesterov=True))
 row("adam-mu_dtype", lambda o, lib: o.adam(0.1, mu_dtype=lib.jnp.float32))
 row("adamw-mask", lambda o, lib: o.adamw(0.1, weight_decay=_schedule, mask=_matrices))
 row("adan-decay", lambda o, lib: o.adan(_schedule, weight_decay=0.1))
 row("adabelief-nesterov", lambda o, lib: o.adabelief(0.1, nesterov=True))
-row("adadelta-decay", lambda o, lib: o.adadelta(None, weight_decay=0.1, weight_decay_mask=_matrices))
+row(
+    "adadelta-decay", lambda o, lib: o.adadelta(None, weight_decay=0.1, weight_decay_mask=_matrices)
+)
 row("adafactor", lambda o, lib: o.adafactor(0.1))
 row(
     "adafactor-factored",
@@ -90,7 +96,7 @@ row("sgd-nesterov", lambda o, lib: o.sgd(0.1, 0.9, True, accumulator_dtype=lib.j
 row("signum-dtype", lambda o, lib: o.signum(0.1, 0.8, lib.jnp.float32))
 row("dpsgd", lambda o, lib: _privacy(o).dpsgd(0.1, 0.5, 1.1, 3, momentum=0.9), grads="batched")
 row("lbfgs", lambda o, lib: o.lbfgs(), loss=True, dtypes=("float32",), rtol={"float32": 2e-3})
-row("lbfgs-plain", lambda o, lib: o.lbfgs(0.01, 3, False, None), rtol={"float32": 2e-4})
+row("lbfgs-plain", lambda o, lib: o.lbfgs(0.05, 3, False, None), loss=True, rtol={"float32": 2e-4})
 
 # Scaling.
 row("identity", lambda o, lib: o.identity())
@@ -105,9 +111,15 @@ row("scale", lambda o, lib: o.scale(0.1))
 row("scale_by_learning_rate", lambda o, lib: o.scale_by_learning_rate(0.1, flip_sign=False))
 row("scale_by_schedule", lambda o, lib: o.scale_by_schedule(_schedule))
 row("scale_by_sign", lambda o, lib: o.scale_by_sign())
-row("scale_by_param_block_norm", lambda o, lib: o.scale_by_param_block_norm())
+row(
+    "scale_by_param_block_norm",
+    lambda o, lib: o.chain(o.scale_by_param_block_norm(), o.scale(-0.05)),
+)
 row("scale_by_param_block_rms", lambda o, lib: o.scale_by_param_block_rms(0.5))
-row("scale_by_trust_ratio", lambda o, lib: o.scale_by_trust_ratio(0.1, 0.5, 1e-3))
+row(
+    "scale_by_trust_ratio",
+    lambda o, lib: o.chain(o.scale_by_trust_ratio(0.1, 0.5, 1e-3), o.scale(-0.1)),
+)
 row("normalize_by_update_norm", lambda o, lib: o.normalize_by_update_norm(2.0))
 row("centralize", lambda o, lib: o.centralize())
 row("scale_by_adadelta", lambda o, lib: o.scale_by_adadelta())
@@ -118,13 +130,13 @@ row("scale_by_amsgrad", lambda o, lib: o.scale_by_amsgrad(bias_correction_mu=Fal
 row("scale_by_belief", lambda o, lib: o.scale_by_belief())
 row("scale_by_distance_over_gradients", lambda o, lib: o.scale_by_distance_over_gradients())
 row("scale_by_factored_rms", lambda o, lib: o.scale_by_factored_rms(min_dim_size_to_factor=2))
-row("scale_by_lbfgs", lambda o, lib: o.scale_by_lbfgs(4), rtol={"float32": 2e-4, "bfloat16": 0.1})
+row("scale_by_lbfgs", lambda o, lib: o.chain(o.scale_by_lbfgs(4), o.scale(-0.02)), loss=True)
 row("scale_by_lion", lambda o, lib: o.scale_by_lion(mode="smooth", smooth_beta=2.0))
 row("scale_by_lion-refined", lambda o, lib: o.scale_by_lion(mode="refined"))
 row("scale_by_novograd", lambda o, lib: o.scale_by_novograd(weight_decay=0.1))
 row("scale_by_optimistic_gradient", lambda o, lib: o.scale_by_optimistic_gradient(0.5, 0.3))
 row("scale_by_polyak", lambda o, lib: o.scale_by_polyak(0.1, eps=1e-3), value=True)
-row("scale_by_radam", lambda o, lib: o.scale_by_radam())
+row("scale_by_radam", lambda o, lib: o.scale_by_radam(), **_RADAM)
 row("scale_by_rms", lambda o, lib: o.scale_by_rms(bias_correction=True))
 row("scale_by_rprop", lambda o, lib: o.scale_by_rprop(0.1))
 row("scale_by_rss", lambda o, lib: o.scale_by_rss(0.0))
@@ -138,7 +150,10 @@ row("trace", lambda o, lib: o.trace(0.9, nesterov=True))
 row("ema", lambda o, lib: o.ema(0.9))
 row("ema-dtype", lambda o, lib: o.ema(0.9, False, lib.jnp.float32))
 row("apply_every", lambda o, lib: o.apply_every(3))
-row("add_decayed_weights", lambda o, lib: o.add_decayed_weights(0.1, {"encoder": True, "head": False}))
+row(
+    "add_decayed_weights",
+    lambda o, lib: o.add_decayed_weights(0.1, {"encoder": True, "head": False}),
+)
 row("add_noise", lambda o, lib: o.add_noise(0.01, 0.55, key=5))
 row(
     "differentially_private_aggregate",
@@ -155,7 +170,12 @@ row("zero_nans", lambda o, lib: o.zero_nans(), grads="nan")
 # Combining and wrapping.
 row("chain", lambda o, lib: o.chain(o.clip(0.5), o.adam(0.1), o.scale_by_schedule(_schedule)))
 row("named_chain", lambda o, lib: o.named_chain(("b", o.clip(0.5)), ("a", o.adam(0.1))))
-row("masked", lambda o, lib: o.masked(o.adam(0.1), {"encoder": {"kernel": True, "bias": False}, "head": [True]}))
+row(
+    "masked",
+    lambda o, lib: o.masked(
+        o.adam(0.1), {"encoder": {"kernel": True, "bias": False}, "head": [True]}
+    ),
+)
 row("masked-function", lambda o, lib: o.masked(o.sgd(0.1, 0.9), _matrices))
 row("partition", lambda o, lib: o.partition(_groups(o), {"encoder": "slow", "head": "fast"}))
 row("multi_transform", lambda o, lib: o.multi_transform(_groups(o), _labels))
@@ -171,7 +191,10 @@ row(
     lambda o, lib: o.inject_stateful_hyperparams(o.sgd, "momentum")(0.1, momentum=0.9),
 )
 row("apply_if_finite", lambda o, lib: o.apply_if_finite(o.adam(0.1), 2), grads="nan")
-row("conditionally_mask", lambda o, lib: o.conditionally_mask(o.adam(0.1), lambda step: step % 3 != 1))
+row(
+    "conditionally_mask",
+    lambda o, lib: o.conditionally_mask(o.adam(0.1), lambda step: step % 3 != 1),
+)
 row(
     "conditionally_transform",
     lambda o, lib: o.conditionally_transform(

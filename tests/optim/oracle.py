@@ -48,7 +48,9 @@ def _dtype(name):
 def values(lib, dtype, seed, scale=1.0, batch=()):
     """A tree of numbers."""
     rng = np.random.RandomState(seed)
-    draw = lambda shape: lib.jnp.asarray((scale * rng.normal(size=batch + shape)).astype(_dtype(dtype)))
+    draw = lambda shape: lib.jnp.asarray(
+        (scale * rng.normal(size=batch + shape)).astype(_dtype(dtype))
+    )
     return _filled(SHAPES, draw)
 
 
@@ -67,7 +69,9 @@ def loss_of(lib, dtype):
     target = values(lib, dtype, seed=7)
 
     def loss(params):
-        terms = jax.tree.map(lambda p, t: jnp.sum((p - t) ** 2 + 0.1 * (p - t) ** 4), params, target)
+        terms = jax.tree.map(
+            lambda p, t: jnp.sum((p - t) ** 2 + 0.1 * (p - t) ** 4), params, target
+        )
         return sum(jax.tree.leaves(terms))
 
     return loss

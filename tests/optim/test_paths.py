@@ -26,7 +26,16 @@ def _ones(tree):
     [
         ("encoder/**", {"encoder/layer_0/kernel", "encoder/layer_0/bias", "encoder/scale"}),
         ("**/kernel", {"encoder/layer_0/kernel", "head/1/kernel"}),
-        ("**", {"encoder/layer_0/kernel", "encoder/layer_0/bias", "encoder/scale", "head/0", "head/1/kernel"}),
+        (
+            "**",
+            {
+                "encoder/layer_0/kernel",
+                "encoder/layer_0/bias",
+                "encoder/scale",
+                "head/0",
+                "head/1/kernel",
+            },
+        ),
         ("*/scale", {"encoder/scale"}),
         ("head/0", {"head/0"}),
         ("encoder/layer_?/b*", {"encoder/layer_0/bias"}),
@@ -40,7 +49,9 @@ def test_masks(glob, chosen):
 
 
 def test_a_name_with_special_characters_is_a_name():
-    assert _ones(paths.mask_tree("a.b/(c)+", {"a.b": {"(c)+": 1.0}, "axb": {"(c)+": 2.0}})) == {"a.b/(c)+"}
+    assert _ones(paths.mask_tree("a.b/(c)+", {"a.b": {"(c)+": 1.0}, "axb": {"(c)+": 2.0}})) == {
+        "a.b/(c)+"
+    }
 
 
 @pytest.mark.parametrize(
@@ -109,17 +120,23 @@ def test_other_containers_and_missing_gradients():
     updates, _ = (tx := optim.freeze("a/bias")).update(params, tx.init(params))
     assert float(updates["a"]["bias"][0]) == 0.0 and float(updates["a"]["kernel"][0]) == 1.0
     tx = optim.masked(optim.sgd(1.0), "a/*")
-    updates, _ = tx.update({"a": {"w": None, "b": jnp.ones(1)}}, tx.init({"a": {"w": None, "b": jnp.ones(1)}}))
+    updates, _ = tx.update(
+        {"a": {"w": None, "b": jnp.ones(1)}}, tx.init({"a": {"w": None, "b": jnp.ones(1)}})
+    )
     assert updates["a"]["w"] is None and float(updates["a"]["b"][0]) == -1.0
 
 
 def test_map_params_sees_through_globs():
     tx = optim.chain(
         optim.masked(optim.adam(0.1), "**/kernel"),
-        optim.partition({"a": optim.trace(0.9), "b": optim.identity()}, {"head/**": "a", "**": "b"}),
+        optim.partition(
+            {"a": optim.trace(0.9), "b": optim.identity()}, {"head/**": "a", "**": "b"}
+        ),
         optim.selective_transform(optim.trace(0.5), freeze_mask="encoder/**"),
     )
-    marked = optim.tree_map_params(tx, lambda x: "p", tx.init(PARAMS), transform_non_params=lambda x: "n")
+    marked = optim.tree_map_params(
+        tx, lambda x: "p", tx.init(PARAMS), transform_non_params=lambda x: "n"
+    )
     leaves = toile.tree.leaves(marked)
     assert leaves.count("n") == 1  # Adam's counter
     assert leaves.count("p") == 2 * 2 + 2 + 2

@@ -24,9 +24,10 @@ def _label(case):
 
 def _agree(found, expected, case, dtype):
     rtol = getattr(case, "rtol", {}).get(dtype, RTOL[dtype])
+    atol = getattr(case, "atol", {}).get(dtype, ATOL[dtype])
     assert found[0] == expected[0]
     assert found[1] == expected[1]
-    np.testing.assert_allclose(found[2], expected[2], rtol=rtol, atol=ATOL[dtype])
+    np.testing.assert_allclose(found[2], expected[2], rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import math
 import os
 import pickletools
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -96,28 +97,40 @@ def _load(file: Any, path: str) -> Any:
         file.seek(0)
         raise ValueError(_not_a_zip(file.read(32), path, error)) from None
     with archive:
-        entries = archive.namelist()
-        top = entries[0].partition("/")[0] if entries else ""
-        if f"{top}/constants.pkl" in entries:
-            _fail(
-                f"a file of torch.save, got {path}, a TorchScript archive (where torch is:"
-                " torch.save(torch.jit.load(path).state_dict(), new_path))"
-            )
-        if f"{top}/data.pkl" not in entries:
-            have = ", ".join(entries[:4]) or "nothing"
-            _fail(f"a file of torch.save, with data.pkl in it, got {path}, a zip file of {have}")
-        order = archive.read(f"{top}/byteorder") if f"{top}/byteorder" in entries else b"little"
-
-        def storage(key: str) -> bytes:
-            return archive.read(f"{top}/data/{key}")
-
         try:
-            return _Machine(storage, order.strip() == b"big").run(archive.read(f"{top}/data.pkl"))
-        except (KeyError, IndexError, AttributeError, zipfile.BadZipFile) as error:
+            return _read(archive, path)
+        except _CORRUPTED as error:
             raise ValueError(
                 f"torch_files.load: needed a whole file of torch.save, got {path}, which is"
                 f" corrupted: {error}{here()}"
             ) from error
+
+
+# What a damaged archive, or one that is encrypted, makes zipfile and the machine raise.
+_CORRUPTED = (
+    zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError,
+    LookupError, AttributeError,
+)  # fmt: skip
+
+
+def _read(archive: zipfile.ZipFile, path: str) -> Any:
+    """The tree in an archive."""
+    entries = archive.namelist()
+    top = entries[0].partition("/")[0] if entries else ""
+    if f"{top}/constants.pkl" in entries:
+        _fail(
+            f"a file of torch.save, got {path}, a TorchScript archive (where torch is:"
+            " torch.save(torch.jit.load(path).state_dict(), new_path))"
+        )
+    if f"{top}/data.pkl" not in entries:
+        have = ", ".join(entries[:4]) or "nothing"
+        _fail(f"a file of torch.save, with data.pkl in it, got {path}, a zip file of {have}")
+    order = archive.read(f"{top}/byteorder") if f"{top}/byteorder" in entries else b"little"
+
+    def storage(key: str) -> bytes:
+        return archive.read(f"{top}/data/{key}")
+
+    return _Machine(storage, order.strip() == b"big").run(archive.read(f"{top}/data.pkl"))
 
 
 def _not_a_zip(start: bytes, path: str, error: Exception) -> str:
@@ -326,8 +339,8 @@ def _tensor_of_dtype(
 def _resolved(x: np.ndarray, metadata: Any = None, *rest: Any) -> np.ndarray:
     """The tensor's values, where its storage holds their conjugates or negatives."""
     flags = metadata if type(metadata) is dict else {}
-    x = np.conj(x) if flags.get("conj") else x
-    return -x if flags.get("neg") else x
+    x = np.conj(x) if flags.get("conj") is True else x
+    return -x if flags.get("neg") is True else x
 
 
 def _strided(numbers: np.ndarray, offset: Any, size: Any, stride: Any) -> np.ndarray:

@@ -462,8 +462,9 @@ def logistic(xp: ModuleType, x: Array) -> Array:
 
 
 def rsqrt(xp: ModuleType, x: Array) -> Array:
-    """1 / sqrt(x)."""
-    return x.dtype.type(1) / xp.sqrt(x)
+    """1 / sqrt(x), rounded once in narrow types."""
+    wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
+    return (wide.dtype.type(1) / xp.sqrt(wide)).astype(x.dtype, copy=False)
 
 
 def cbrt(xp: ModuleType, x: Array) -> Array:
