@@ -24,7 +24,7 @@ mnist: $(VENV)/installed-examples  ## train a network on real handwritten digits
 test: $(VENV)/installed-test  ## run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-test-all: $(VENV)/installed-test  ## run the tests, the long ones too
+test-all: $(VENV)/installed-bench  ## run the tests, the long ones and those against torch too
 	TOILE_TEST_ALL=1 $(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 smoke: $(VENV)/installed-test  ## run the few tests that look at the package as a whole
@@ -32,6 +32,8 @@ smoke: $(VENV)/installed-test  ## run the few tests that look at the package as 
 
 bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
 	$(PY) -m benchmarks.eager $(ARGS)
+	$(PY) -m benchmarks.modules $(ARGS)
+	$(PY) -m benchmarks.optim $(ARGS)
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings are errors
 	$(PY) -m mkdocs build --strict --quiet
