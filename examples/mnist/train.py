@@ -32,11 +32,14 @@ def create_model(config):
     return models.CNN(features=tuple(config.features), hidden=config.hidden)
 
 
-def create_state(config, key):
-    """Fresh parameters and a fresh optimizer."""
+def create_state(config, key, steps: int):
+    """Fresh parameters and a fresh optimizer, whose rate falls to 0 over `steps`."""
     model = create_model(config)
     params = model.init(key, jnp.zeros((1, 28, 28, 1)))["params"]
-    tx = optim.sgd(config.learning_rate, config.momentum)
+    rate = optim.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, config.warmup_steps, max(steps, config.warmup_steps + 1)
+    )
+    tx = optim.sgd(rate, config.momentum)
     return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
 
 
@@ -101,7 +104,8 @@ def train_and_evaluate(config, workdir):
     print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
           f"{total} steps of {config.batch_size}")  # fmt: skip
 
-    state, seen = restore(workdir, create_state(config, params_key), Metrics.empty(), loader)
+    fresh = create_state(config, params_key, total)
+    state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
         print(f"continuing after step {start} from {workdir}")

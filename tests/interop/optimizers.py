@@ -45,7 +45,7 @@ ROWS = {
     "schedule_free": lambda o: o.contrib.schedule_free_sgd(0.1),
     "muon": lambda o: o.contrib.muon(1e-2),
     "cosine": lambda o: o.adam(o.warmup_cosine_decay_schedule(0.0, 1e-2, 2, 6)),
-    "clip_norm": lambda o: o.chain(o.clip_by_global_norm(0.5), o.sgd(o.cosine_decay_schedule(1, 9))),
+    "norm": lambda o: o.chain(o.clip_by_global_norm(0.5), o.sgd(o.cosine_decay_schedule(1, 9))),
     "agc": lambda o: o.chain(o.adaptive_grad_clip(0.1), o.sgd(0.1)),
     "ema": lambda o: o.chain(o.ema(0.9), o.scale(-0.1)),
     "centralize": lambda o: o.chain(o.centralize(), o.scale_by_rss(), o.scale(-0.1)),

@@ -1,6 +1,7 @@
 """Import redirection on a small package of every kind of import, and what it refuses."""
 
 import importlib
+import py_compile
 import sys
 import textwrap
 from unittest import mock
@@ -186,3 +187,14 @@ def test_backward_rules_get_python_numbers_and_vmap_leaves_them():
     zeros = toile.vmap(lambda x, n: x + toile.numpy.zeros(n), in_axes=(0, None))
     assert toile.jit(lambda x: zeros(x, 3))(np.ones(2)).shape == (2, 3)
     assert toile.grad(lambda x: toile.device_get(x) * x)(3.0) == 6
+
+
+def test_a_package_without_source_is_refused(tmp_path):
+    (tmp_path / "sourceless").mkdir()
+    file = tmp_path / "sourceless" / "__init__.py"
+    file.write_text("import jax\n")
+    py_compile.compile(str(file), cfile=str(file.with_suffix(".pyc")), doraise=True)
+    file.unlink()
+    with mock.patch.object(sys, "path", [str(tmp_path), *sys.path]):
+        with pytest.raises(ImportError, match="needed the Python source of sourceless"):
+            interop.load("sourceless")

@@ -1,7 +1,8 @@
 """Every transformation, wrapper and optimizer, as rows that build it from either library.
 
-A row is a name and a function of a namespace `o` (optax or toile.optim); `lib` is what else it needs
-(`lib.jnp`, `lib.jax`). Rows of `FUNCTIONS` are calls on trees instead. One text serves both sides.
+A row is a name and a function of a namespace `o` (optax or toile.optim); `lib` is what else it
+needs (`lib.jnp`, `lib.jax`). Rows of `FUNCTIONS` are calls on trees instead. One text serves
+both sides.
 """
 
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ row("sgd-nesterov", lambda o, lib: o.sgd(0.1, 0.9, True, accumulator_dtype=lib.j
 row("signum-dtype", lambda o, lib: o.signum(0.1, 0.8, lib.jnp.float32))
 row("dpsgd", lambda o, lib: _privacy(o).dpsgd(0.1, 0.5, 1.1, 3, momentum=0.9), grads="batched")
 row("lbfgs", lambda o, lib: o.lbfgs(), loss=True, dtypes=("float32",), rtol={"float32": 2e-3})
-row("lbfgs-plain", lambda o, lib: o.lbfgs(0.05, 3, False, None), loss=True, rtol={"float32": 2e-4})
+_FLOAT32 = {"loss": True, "dtypes": ("float32",), "rtol": {"float32": 2e-4}}
+row("lbfgs-plain", lambda o, lib: o.lbfgs(0.05, 3, False, None), **_FLOAT32)
 
 # Scaling.
 row("identity", lambda o, lib: o.identity())

@@ -1,9 +1,10 @@
 """What optax answers to each row, kept in `tests/golden/optim.npz`.
 
-A row is recorded under a hash of its text; `python -m tests.optim.recording` records what is new and
-drops what is gone (`--all` asks for everything again). A few rows are asked live in every run.
+A row is recorded under a hash of its text; `python -m tests.optim.recording` records what is new
+and drops what is gone (`--all` asks for everything again). A few rows are asked live in every run.
 """
 
+import ast
 import hashlib
 import inspect
 import json
@@ -12,23 +13,35 @@ import sys
 
 import numpy as np
 
-from tests.optim import cases, function_cases, oracle  # noqa: F401
+from tests.optim import cases, function_cases, oracle
 
-RUNNER = "".join(
-    inspect.getsource(f)
-    for f in (oracle.values, oracle.gradients, oracle.loss_of, oracle.make_step, oracle.run)
-)
 FILE = pathlib.Path(__file__).parent.parent / "golden" / "optim.npz"
 
 
+def _texts():
+    """The text of each row and of what runs them, without layout and comments."""
+    texts = {}
+    for module in (cases, function_cases, oracle):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.FunctionDef):
+                texts[node.name] = ast.unparse(node)
+                for decorator in node.decorator_list:
+                    texts[decorator.args[0].value] = ast.unparse(node)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                first = node.value.args[0]
+                if node.value.func.id == "row":
+                    texts[first.value] = ast.unparse(node)
+    return texts
+
+
+TEXTS = _texts()
+RUNNER = "".join(TEXTS[f] for f in ("values", "gradients", "loss_of", "make_step", "run"))
+
+
 def name_of(case, dtype):
-    """What identifies a recorded run: its name, its dtype, the text of its row and of the runner."""
-    if isinstance(case, cases.Row):
-        label, build = case.name, case.build
-        told = f"{build.__defaults__} {case.grads} {case.loss} {case.value} {case.lookahead}"
-    else:
-        label, build, told = case, cases.FUNCTIONS[case], ""
-    text = "".join(inspect.getsource(build).split()) + told + RUNNER
+    """What identifies a recorded run: name, dtype, a hash of the row's text and of the runner's."""
+    label = case.name if isinstance(case, cases.Row) else case
+    text = TEXTS.get(label, TEXTS["_simple"]) + RUNNER
     return f"{label}:{dtype}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

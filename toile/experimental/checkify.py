@@ -182,7 +182,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
                 f"{x!r} of type {type(x)}.{here()}"
             )
         x = x if isinstance(x, Array) else as_array(x)
-        payload.append(key_data(x) if dtypes.is_extended(x.dtype) else x)  # a key is told by its bits
+        payload.append(key_data(x) if dtypes.is_extended(x.dtype) else x)  # a key shows its bits
     ok = pred if isinstance(pred, Array) else as_array(pred)
     Check(UserSite(msg, tree), debug)(ok, *payload)
 

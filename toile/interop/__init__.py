@@ -2,8 +2,8 @@
 
 `from toile.interop import optax`, or `load("optax")`, gives the installed Optax with toile in the
 place of jax: its own source is imported a second time, under the name `toile.interop.optax`, and
-what it imports from `jax` and `flax` comes from `toile.interop.faces`. `sys.modules["jax"]` is never
-looked at or written: the real jax may be in the same process, or not be installed at all.
+what it imports from `jax` and `flax` comes from `toile.interop.faces`. `sys.modules["jax"]` is not
+touched: the real jax may be in the same process, or not be installed at all.
 
 >>> from toile.interop import optax
 >>> tx = optax.sgd(0.1)

@@ -15,7 +15,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -31,7 +31,7 @@ def load(name: str) -> ModuleType:
     root = name.partition(".")[0]
     if root in FACES:
         return resolve(name)
-    if PathFinder.find_spec(root) is None:
+    if _installed(root) is None:
         raise ModuleNotFoundError(packages.missing(root), name=root)
     packages.register(root)
     return importlib.import_module(f"{HERE}.{name}")
@@ -54,7 +54,7 @@ def import_(
     level: int = 0,
 ) -> ModuleType:
     """`__import__` for redirected code."""
-    root, _, rest = name.partition(".")
+    root = name.partition(".")[0]
     if level == 0 and root in FACES:
         module = resolve(name)
         for part in fromlist or ():  # `from jax import numpy` may mean a module not imported yet
@@ -87,9 +87,7 @@ def spec_of(name: str, package: str | None = None) -> ModuleSpec | None:
         except ModuleNotFoundError:
             return None
     if root and packages.is_redirected(root):
-        if PathFinder.find_spec(root) is None:
-            return None
-        return importlib.util.find_spec(f"{HERE}.{name}")
+        return importlib.util.find_spec(f"{HERE}.{name}") if _installed(root) else None
     return importlib.util.find_spec(name, package)
 
 
@@ -116,14 +114,14 @@ class Finder:
         root, _, rest = name[len(HERE) + 1 :].partition(".")
         if not packages.is_redirected(root) or _is_own(root):
             return None
-        found = PathFinder.find_spec(name, path) if rest else PathFinder.find_spec(root)
+        found = PathFinder.find_spec(name, path) if rest else _installed(root)
         if found is None and not rest:
             raise ModuleNotFoundError(packages.missing(root), name=name)
         if found is None or found.origin is None:  # absent, or a directory without __init__.py
             return found
-        if type(found.loader) is not SourceFileLoader:
-            if found.submodule_search_locations is None and rest:
-                return found  # an extension module: it imports nothing by itself
+        if isinstance(found.loader, ExtensionFileLoader):
+            return found
+        if not isinstance(found.loader, SourceFileLoader):
             raise ImportError(
                 f"interop: needed the Python source of {root}, got {found.origin!r} "
                 "(install the package unpacked, with its .py files)",
@@ -135,6 +133,15 @@ class Finder:
             loader=Loader(name, found.origin),
             submodule_search_locations=found.submodule_search_locations,
         )
+
+
+def _installed(root: str) -> ModuleSpec | None:
+    """Where the package `root` is, on the path or where an editable installation says."""
+    found = PathFinder.find_spec(root)
+    if found is None:
+        with contextlib.suppress(ValueError, ImportError):  # a module without a spec; a refusal
+            found = importlib.util.find_spec(root)
+    return found
 
 
 def _is_own(name: str) -> bool:

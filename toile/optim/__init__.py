@@ -13,6 +13,7 @@ from toile.optim import (
     assignment,
     backtracking,
     base,
+    classic,
     clipping,
     combining,
     conditions,
@@ -49,6 +50,7 @@ from toile.optim.adding import *
 from toile.optim.applying import *
 from toile.optim.backtracking import *
 from toile.optim.base import *
+from toile.optim.classic import *
 from toile.optim.clipping import *
 from toile.optim.combining import *
 from toile.optim.conditions import *
@@ -80,7 +82,8 @@ from toile.optim.tree import map_params as tree_map_params
 from toile.optim.zoom import *
 
 _FLAT = (
-    *(accumulation, adaptive, adding, applying, backtracking, base, clipping, combining),
+    *(accumulation, adaptive, adding, applying, backtracking, base, classic, clipping),
+    combining,
     *(conditions, constraining, extras, factored, flattening, hyperparams, linear_algebra),
     *(looking_ahead, losses, masking, moments, monitoring, numerics, optimizers, privacy),
     *(quasi_newton, scaling, schedules, zoom),

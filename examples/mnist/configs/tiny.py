@@ -14,6 +14,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.hidden = 32
 
     config.learning_rate = 0.1
+    config.warmup_steps = 5
     config.momentum = 0.9
     config.batch_size = 50
     config.num_epochs = 2
