@@ -62,6 +62,7 @@ def mnist_cases() -> timing.Cases:
     """The CNN on a batch of 128 digits, SGD with momentum."""
     import optax
     from flax import linen as nn
+
     from toile import random
 
     config = mnist_config.get_config()
@@ -95,6 +96,7 @@ def seq2seq_cases() -> timing.Cases:
     import jax.numpy as jnp
     import optax
     from flax import linen as nn
+
     from toile import random
 
     config = seq2seq_config.get_config()

@@ -1,7 +1,7 @@
 """Handwritten digits: 5,000 that ship with the project, or all 70,000 by tensorflow-datasets.
 
-A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels stay
-bytes until a batch is made of them. `data/README.md` says where the shipped digits come from.
+A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels
+stay bytes until a batch is made of them. `data/README.md` says where the shipped digits come from.
 """
 
 from pathlib import Path

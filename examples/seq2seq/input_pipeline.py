@@ -55,7 +55,7 @@ class Additions:
         return {**numbers, "question": np.stack(asked), "answer": np.stack(answers)}
 
     def all_pairs(self) -> np.ndarray:
-        """Every sum once, int32[n, 2]: the first number is the smaller one, as in Flax's example."""
+        """Every sum once, int32[n, 2]; the smaller number comes first, as in Flax's example."""
         a, b = np.meshgrid(*(np.arange(n + 1) for n in self.largest), indexing="ij")
         pairs = np.stack([a.ravel(), b.ravel()], axis=1).astype(np.int32)
         return pairs[pairs[:, 0] <= pairs[:, 1]]

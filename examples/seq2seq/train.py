@@ -1,8 +1,8 @@
 """The training of an encoder-decoder that learns to add: this is the file to change.
 
-The step, the loop and the evaluation are written out; batches, metrics, progress bar and checkpoints
-come from `toile.training`. A run that was stopped, by Ctrl-C or by a kill, continues from its last
-checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out. What is taken from `toile.training` is
+plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
+kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
 """
 
 import time

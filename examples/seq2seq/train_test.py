@@ -1,4 +1,4 @@
-"""The seq2seq example: sums as text, its network, a short run, and one that is stopped and resumed."""
+"""The seq2seq example: sums as text, its network, a short run, one stopped and resumed."""
 
 import signal
 

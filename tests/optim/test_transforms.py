@@ -4,22 +4,29 @@ Updates, parameters and states are compared: values, shapes, dtypes, weak types 
 answers of optax on jax are on file (`tests/optim/recording.py`); a few rows ask it live.
 """
 
+import zlib
+
 import numpy as np
 import pytest
 
 import toile
+from tests import golden
 from tests.optim import cases, oracle, recording
 
 TOILE = oracle.toile_library()
 ANSWERS = recording.load()
 CASES = recording.all_cases()
-LIVE = ("adamw", "adafactor-factored", "global_norm")
+LIVE = ("adamw", "global_norm")  # asked in every run; with TOILE_TEST_ALL=1, every fifth row too
 RTOL = {"float32": 2e-5, "bfloat16": 2e-2}
 ATOL = {"float32": 2e-6, "bfloat16": 4e-3}
 
 
 def _label(case):
     return getattr(case, "name", case)
+
+
+def _is_live(label):
+    return label in LIVE or (golden.ALL_LIVE and zlib.crc32(label.encode()) % 5 == 0)
 
 
 def _agree(found, expected, case, dtype):
@@ -59,7 +66,7 @@ def test_jit_is_eager(row):
 
 @pytest.mark.parametrize(
     ("case", "dtype"),
-    [(case, d) for case, d in CASES if _label(case) in LIVE and d == "float32"],
+    [(case, d) for case, d in CASES if d == "float32" and _is_live(_label(case))],
     ids=lambda x: str(_label(x)),
 )
 def test_recorded_answers_are_those_of_optax(case, dtype):

@@ -20,7 +20,6 @@ from toile.primitives.barriers import Name
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 from toile.staging.flattening import FlatFunction, name_of
-from toile.staging.jit import Static
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
@@ -52,7 +51,7 @@ def checkpoint(
                     "the `static_argnums` argument to `checkpoint` can only take integer values "
                     f"within the {len(args)} positional arguments, got {n}{here()}"
                 )
-        fixed = {n % len(args): Static(args[n], f"argument {n}", name_of(fun)).value for n in nums}
+        fixed = {n % len(args): args[n] for n in nums}
         given = tuple(None if i in fixed else a for i, a in enumerate(args))
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
         held = {k: kwargs.pop(k) for k in names if k in kwargs}

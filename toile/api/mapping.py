@@ -76,11 +76,10 @@ def vmap(
             )
         leaves, in_tree = flatten((args, kwargs))
         dims = _input_axes(in_axes, args, kwargs)
-        arrays = [_leaf(x) for x in leaves]
-        dims = [_canonical(d, x, fun) for d, x in zip(dims, arrays, strict=True)]
-        size = _mapped_size(fun, args, kwargs, arrays, dims, axis_size)
-        # What is not mapped arrives as it was given: a Python number can be a shape.
-        leaves = [x if d is None else a for x, a, d in zip(leaves, arrays, dims, strict=True)]
+        # What is not mapped arrives as it was given: a number may be a shape, or it is a function.
+        leaves = [x if d is None else _leaf(x) for x, d in zip(leaves, dims, strict=True)]
+        dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
+        size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
         out_tree: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:

@@ -53,6 +53,11 @@ class Trace:
         self.alive = True
         self.staging = parent is not None and parent.staging
 
+    @property
+    def main(self) -> Trace:
+        """What two tracers of one transformation share: the trace itself."""
+        return self
+
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         """Interpret one operation; called with the slot set to this trace."""
         raise NotImplementedError

@@ -18,6 +18,7 @@ from toile.optim import (
     combining,
     conditions,
     constraining,
+    descent,
     extras,
     factored,
     flattening,
@@ -55,6 +56,7 @@ from toile.optim.clipping import *
 from toile.optim.combining import *
 from toile.optim.conditions import *
 from toile.optim.constraining import *
+from toile.optim.descent import *
 from toile.optim.extras import *
 from toile.optim.factored import *
 from toile.optim.flattening import *
@@ -84,7 +86,7 @@ from toile.optim.zoom import *
 _FLAT = (
     *(accumulation, adaptive, adding, applying, backtracking, base, classic, clipping),
     combining,
-    *(conditions, constraining, extras, factored, flattening, hyperparams, linear_algebra),
+    *(conditions, constraining, descent, extras, factored, flattening, hyperparams, linear_algebra),
     *(looking_ahead, losses, masking, moments, monitoring, numerics, optimizers, privacy),
     *(quasi_newton, scaling, schedules, zoom),
 )

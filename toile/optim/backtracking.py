@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from toile import debug, lax
@@ -74,6 +75,86 @@ def print_if(condition: ArrayLike, message: str, **values: ArrayLike) -> None:
     )
 
 
+@dataclass(frozen=True)
+class _Backtracking:
+    """The search with its settings."""
+
+    max_steps: ArrayLike
+    slope_rtol: ArrayLike
+    decrease_factor: ArrayLike
+    increase_factor: ArrayLike
+    max_size: ArrayLike
+    atol: ArrayLike
+    rtol: ArrayLike
+    store_grad: bool
+
+    def init(self, params: base.Params) -> ScaleByBacktrackingLinesearchState:
+        """The state before the first search."""
+        dtype = real_dtype(params)
+        return ScaleByBacktrackingLinesearchState(
+            learning_rate=jnp.array(1.0, dtype=dtype),
+            value=jnp.array(jnp.inf, dtype=dtype),
+            grad=tree.zeros_like(params) if self.store_grad else None,
+            info=BacktrackingLinesearchInfo(jnp.asarray(0), jnp.array(jnp.inf, dtype=dtype)),
+        )
+
+    def missed(self, size, slope, value, new_value):
+        """By how much a step misses the rule."""
+        error = new_value - (1.0 + self.rtol) * value - size * self.slope_rtol * slope
+        return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
+
+    def attempt(self, search, loss, value, slope, params, updates):
+        """One more step size, the loss there and, once accepted, its gradient."""
+        shrunk = self.decrease_factor * search.learning_rate
+        size = jnp.where(search.count > 0, shrunk, search.learning_rate)
+        point, grad = tree.add_scale(params, size, updates), search.grad
+        if self.store_grad:
+            new_value, pushforward = linearize(loss, point)
+            error = self.missed(size, slope, value, new_value)
+            grad = lax.cond(
+                (error <= self.atol) | (search.count == self.max_steps),
+                lambda p: linear_transpose(pushforward, p)(jnp.ones_like(new_value))[0],
+                lambda p: grad,
+                point,
+            )
+        else:
+            new_value = loss(point)
+            error = self.missed(size, slope, value, new_value)
+        new = _Search(size, new_value, grad, error, search.count + 1)
+        return tree.cast_like(new, search)
+
+    def run(self, last_size, loss, value, slope, params, updates):
+        """Smaller and smaller steps, until one is small enough."""
+        start = _Search(
+            learning_rate=jnp.minimum(self.increase_factor * last_size, self.max_size),
+            value=value,
+            grad=tree.zeros_like(params),
+            decrease_error=jnp.array(jnp.inf),
+            count=jnp.asarray(0),
+        )
+        return lax.while_loop(
+            lambda s: ~(s.decrease_error <= self.atol) & (s.count <= self.max_steps),
+            lambda s: self.attempt(s, loss, value, slope, params, updates),
+            start,
+        )
+
+    def report(self, search, value, slope):
+        """What went wrong, if anything did."""
+        print_if(
+            search.decrease_error > self.atol,
+            "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
+            "{value}, slope {slope}, last step size {size}, which misses by {error}",
+            value=value,
+            slope=slope,
+            size=search.learning_rate,
+            error=search.decrease_error,
+        )
+        print_if(
+            jnp.isinf(search.decrease_error),
+            "scale_by_backtracking_linesearch: the loss is not finite; the step size is 0",
+        )
+
+
 def scale_by_backtracking_linesearch(
     max_backtracking_steps: ArrayLike,
     slope_rtol: ArrayLike = 1e-4,
@@ -102,84 +183,28 @@ def scale_by_backtracking_linesearch(
     >>> print(loss(w + u) < value)
     True
     """
-
-    def init_fn(params):
-        dtype = real_dtype(params)
-        info = BacktrackingLinesearchInfo(jnp.asarray(0), jnp.array(jnp.inf, dtype=dtype))
-        return ScaleByBacktrackingLinesearchState(
-            learning_rate=jnp.array(1.0, dtype=dtype),
-            value=jnp.array(jnp.inf, dtype=dtype),
-            grad=tree.zeros_like(params) if store_grad else None,
-            info=info,
-        )
-
-    def missed(size, slope, value, new_value):
-        error = new_value - (1.0 + rtol) * value - size * slope_rtol * slope
-        return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
-
-    def attempt(search, loss, value, slope, params, updates):
-        """One more step size, the loss there and, once accepted, its gradient."""
-        shrunk = decrease_factor * search.learning_rate
-        size = jnp.where(search.count > 0, shrunk, search.learning_rate)
-        point, grad = tree.add_scale(params, size, updates), search.grad
-        if store_grad:
-            new_value, pushforward = linearize(loss, point)
-            error = missed(size, slope, value, new_value)
-            grad = lax.cond(
-                (error <= atol) | (search.count == max_backtracking_steps),
-                lambda p: linear_transpose(pushforward, p)(jnp.ones_like(new_value))[0],
-                lambda p: grad,
-                point,
-            )
-        else:
-            new_value = loss(point)
-            error = missed(size, slope, value, new_value)
-        new = _Search(size, new_value, grad, error, search.count + 1)
-        return tree.cast_like(new, search)
-
-    def report(search, value, slope):
-        print_if(
-            search.decrease_error > atol,
-            "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
-            "{value}, slope {slope}, last step size {size}, which misses by {error}",
-            value=value,
-            slope=slope,
-            size=search.learning_rate,
-            error=search.decrease_error,
-        )
-        print_if(
-            jnp.isinf(search.decrease_error),
-            "scale_by_backtracking_linesearch: the loss is not finite; the step size is 0",
-        )
+    search_for = _Backtracking(
+        max_backtracking_steps, slope_rtol, decrease_factor, increase_factor, max_learning_rate,
+        atol, rtol, store_grad,
+    )  # fmt: skip
 
     def update_fn(updates, state, params=None, *, value, grad, value_fn, **extra_args):
         keywords = keywords_of("scale_by_backtracking_linesearch", value_fn, extra_args)
         loss = functools.partial(value_fn, **keywords)
         slope = tree.real(tree.vdot(updates, tree.conj(grad)))
-        search = _Search(
-            learning_rate=jnp.minimum(increase_factor * state.learning_rate, max_learning_rate),
-            value=value,
-            grad=tree.zeros_like(params),
-            decrease_error=jnp.array(jnp.inf),
-            count=jnp.asarray(0),
-        )
-        search = lax.while_loop(
-            lambda s: ~(s.decrease_error <= atol) & (s.count <= max_backtracking_steps),
-            lambda s: attempt(s, loss, value, slope, params, updates),
-            search,
-        )
+        found = search_for.run(state.learning_rate, loss, value, slope, params, updates)
         if verbose:
-            report(search, value, slope)
-        size = jnp.where(jnp.isinf(search.decrease_error), 0.0, search.learning_rate)
+            search_for.report(found, value, slope)
+        size = jnp.where(jnp.isinf(found.decrease_error), 0.0, found.learning_rate)
         new = ScaleByBacktrackingLinesearchState(
             learning_rate=size,
-            value=search.value,
-            grad=search.grad if store_grad else None,
-            info=BacktrackingLinesearchInfo(search.count, search.decrease_error),
+            value=found.value,
+            grad=found.grad if store_grad else None,
+            info=BacktrackingLinesearchInfo(found.count, found.decrease_error),
         )
         return tree.scale(size, updates), tree.cast_like(new, state)
 
-    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+    return base.GradientTransformationExtraArgs(search_for.init, update_fn)
 
 
 def value_and_grad_from_state(value_fn: Callable[..., ArrayLike]) -> Callable[..., Any]:

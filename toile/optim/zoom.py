@@ -273,6 +273,16 @@ def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
     print_if(~has_best & ~outside, who + "making a step that does not decrease the loss")
 
 
+def _initial_state(params: base.Params) -> ScaleByZoomLinesearchState:
+    dtype = real_dtype(params)
+    return ScaleByZoomLinesearchState(
+        learning_rate=jnp.asarray(1.0, dtype=dtype),
+        value=jnp.asarray(jnp.inf, dtype=dtype),
+        grad=tree.zeros_like(params),
+        info=ZoomLinesearchInfo(jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)),
+    )
+
+
 def scale_by_zoom_linesearch(
     max_linesearch_steps: ArrayLike,
     max_learning_rate: ArrayLike | None = None,
@@ -312,15 +322,6 @@ def scale_by_zoom_linesearch(
         approx_dec_rtol, stepsize_precision, verbose,
     )  # fmt: skip
 
-    def init_fn(params):
-        dtype = real_dtype(params)
-        return ScaleByZoomLinesearchState(
-            learning_rate=jnp.asarray(1.0, dtype=dtype),
-            value=jnp.asarray(jnp.inf, dtype=dtype),
-            grad=tree.zeros_like(params),
-            info=ZoomLinesearchInfo(jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)),
-        )
-
     def update_fn(updates, state, params=None, *, value, grad, value_fn, **extra_args):
         keywords = keywords_of("scale_by_zoom_linesearch", value_fn, extra_args)
         loss_and_grad = value_and_grad(value_fn)
@@ -337,7 +338,7 @@ def scale_by_zoom_linesearch(
         new = ScaleByZoomLinesearchState(search.now.size, search.now.value, search.grad, info)
         return tree.scale(search.now.size, updates), tree.cast_like(new, state)
 
-    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+    return base.GradientTransformationExtraArgs(_initial_state, update_fn)
 
 
 def _beginning(updates: Any, params: Any, value: ArrayLike, grad: Any) -> _Search:

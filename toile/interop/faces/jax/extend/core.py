@@ -27,6 +27,7 @@ __all__ = [
     "Literal",
     "Primitive",
     "Var",
+    "find_top_trace",
     "get_opaque_trace_state",
     "jaxpr_as_fun",
     "mapped_aval",
@@ -180,6 +181,11 @@ class OpaqueTraceState:
 def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
     """What traces now, to be compared later."""
     return OpaqueTraceState(state.trace)
+
+
+def find_top_trace(xs: Any = ()) -> Trace | None:
+    """The innermost trace."""
+    return state.trace
 
 
 @contextlib.contextmanager
