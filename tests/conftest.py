@@ -17,20 +17,26 @@ TEST_ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
 # Tables of which `make test` runs a fixed part, every n-th test by a hash of its name; `make
 # test-all` runs them whole. What they hold is compared with jax, which takes its time to compile.
 SAMPLED = {
-    "scipy/test_stats.py": 3,
+    "scipy/test_stats.py": 4,
     "scipy/test_special.py": 3,
     "scipy/test_numerics.py": 2,
-    "scipy/test_linalg.py": 2,
-    "primitives/test_array_kernels.py": 2,
-    "primitives/test_linalg.py": 2,
-    "primitives/test_indexing.py": 2,
-    "numpy/test_manipulation.py": 2,
+    "scipy/test_linalg.py": 3,
+    "primitives/test_array_kernels.py": 4,
+    "primitives/test_cumulative.py": 2,
+    "primitives/test_linalg.py": 3,
+    "primitives/test_indexing.py": 3,
+    "numpy/test_linalg.py": 2,
+    "numpy/test_manipulation.py": 3,
+    "numpy/test_reductions.py": 2,
     "numpy/test_ufuncs.py": 2,
     "lax/test_elementwise.py": 2,
+    "nn/test_initializers.py": 2,
     "nn/test_nn.py": 2,
+    "random/test_random_samplers.py": 2,
+    "random/test_random_uniform.py": 2,
     "core/test_functional_layers.py": 2,
     "test_image.py": 2,
-    "test_transforms.py": 2,
+    "test_transforms.py": 3,
 }
 
 
