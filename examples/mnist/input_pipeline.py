@@ -4,6 +4,7 @@ A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label`
 stay bytes until a batch is made of them. `data/README.md` says where the shipped digits come from.
 """
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,22 @@ def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**batch, "image": image, "label": batch["label"].astype(np.int32)}
 
 
+def shifted(batch: dict[str, np.ndarray], rng, most: int) -> dict[str, np.ndarray]:
+    """Each image moved by up to `most` pixels down or up and left or right, drawn anew each time."""
+    images = batch["image"]
+    count, height, width, _ = images.shape
+    wide = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))
+    down, right = rng.integers(0, 2 * most + 1, (2, count, 1))
+    rows, columns = down + np.arange(height), right + np.arange(width)
+    moved = wide[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return {**batch, "image": moved}
+
+
 def loaders(config, key) -> tuple[Loader, Loader]:
     """Shuffled batches to train on, and the held-out digits in order, the last batch padded."""
     train, held_out = sources(config)
+    augment = functools.partial(shifted, most=config.shift) if config.shift else None
     return (
-        Loader(train, config.batch_size, key=key, transform=to_floats),
+        Loader(train, config.batch_size, key=key, augment=augment, transform=to_floats),
         Loader(held_out, config.eval_batch_size, last="pad", transform=to_floats),
     )

@@ -65,6 +65,16 @@ def test_batches_are_floats_and_the_last_one_is_masked():
     assert sum(int(b["mask"].sum()) for b in held_out) == 1000
 
 
+def test_shifting_moves_pixels_and_loses_none():
+    images = np.zeros((50, 6, 6, 1), np.uint8)
+    images[:, 2:4, 2:4] = [[[1], [2]], [[3], [4]]]
+    batch = {"image": images, "label": np.arange(50)}
+    moved = input_pipeline.shifted(batch, np.random.default_rng(0), most=2)
+    assert moved["label"] is batch["label"] and (moved["image"].sum(axis=(1, 2, 3)) == 10).all()
+    corners = {tuple(np.argwhere(x[..., 0] == 1)[0]) for x in moved["image"]}
+    assert len(corners) > 15 and all(0 <= i <= 4 for corner in corners for i in corner)
+
+
 def test_the_network_is_that_of_flax():
     variables = models.CNN().init(random.key(0), np.zeros((1, 28, 28, 1), np.float32))
     assert sum(x.size for x in toile.tree.leaves(variables)) == 824_458

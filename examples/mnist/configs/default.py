@@ -9,6 +9,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.dataset = "digits"  # the 5,000 that ship; "tfds": all 70,000, by tensorflow-datasets
     config.train_examples = 0  # so many of them only; 0: all
+    config.shift = 1  # images are moved by up to so many pixels, at random
 
     config.features = (32, 64)  # channels of the convolutions
     config.hidden = 256

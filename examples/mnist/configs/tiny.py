@@ -9,6 +9,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.dataset = "digits"
     config.train_examples = 600
+    config.shift = 1
 
     config.features = (4, 8)
     config.hidden = 32
