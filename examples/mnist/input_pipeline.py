@@ -67,7 +67,7 @@ def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def shifted(batch: dict[str, np.ndarray], rng, most: int) -> dict[str, np.ndarray]:
-    """Each image moved by up to `most` pixels down or up and left or right, drawn anew each time."""
+    """Each image moved by up to `most` pixels in both directions, drawn anew each time."""
     images = batch["image"]
     count, height, width, _ = images.shape
     wide = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))

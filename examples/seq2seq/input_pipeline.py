@@ -1,7 +1,7 @@
 """Additions as text: "7+358" is asked, "365" is the answer. All of them are generated.
 
-Every sum of a number below 100 and one of up to `max_digits` digits exists once; a part of them,
-drawn by a key, is held out and never trained on. Characters become one-hot rows.
+Every sum of a number below 100 and one of up to `max_digits` digits exists once, from `smallest` on;
+a part of them, drawn by a key, is held out and never trained on. Characters become one-hot rows.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ CHARACTERS = "0123456789+="
 class Additions:
     """Sums as strings and as one-hot arrays, each padded to the longest there is."""
 
-    def __init__(self, max_digits: int = 3, reverse: bool = True):
+    def __init__(self, max_digits: int = 3, smallest: int = 0, reverse: bool = True):
         """`reverse`: questions are read from their last character, so that the units come first."""
-        self.max_digits, self.reverse = max_digits, reverse
+        self.max_digits, self.smallest, self.reverse = max_digits, smallest, reverse
         self.ids = {character: 2 + i for i, character in enumerate(CHARACTERS)}
         self.size = 2 + len(CHARACTERS)
         most = 10**max_digits - 1
@@ -56,14 +56,15 @@ class Additions:
 
     def all_pairs(self) -> np.ndarray:
         """Every sum once, int32[n, 2]; the smaller number comes first, as in Flax's example."""
-        a, b = np.meshgrid(*(np.arange(n + 1) for n in self.largest), indexing="ij")
+        ranges = (np.arange(self.smallest, most + 1) for most in self.largest)
+        a, b = np.meshgrid(*ranges, indexing="ij")
         pairs = np.stack([a.ravel(), b.ravel()], axis=1).astype(np.int32)
         return pairs[pairs[:, 0] <= pairs[:, 1]]
 
 
 def loaders(config, key) -> tuple[Additions, Loader, Loader]:
     """The task, shuffled batches to train on, and the held-out sums."""
-    task = Additions(config.max_digits, config.reverse)
+    task = Additions(config.max_digits, config.smallest, config.reverse)
     split_key, order_key = random.split(key)
     pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
     held_out, train = np.split(pairs, [config.held_out])

@@ -27,7 +27,7 @@ def show(config, workdir, state) -> float:
     result, (batch, written) = train.evaluate(state, held_out)
 
     model = models.Seq2Seq(config.features)
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    style = {"width": 120, "force_terminal": sys.stdout.isatty()}  # no colours in a file
     table = model.tabulate(
         random.key(0), batch["question"][:1], batch["answer"][:1], depth=1, console_kwargs=style
     )

@@ -16,7 +16,7 @@ from .configs import default, tiny
 def small_config():
     """Sums of two digits below 10, a small network, 16 steps."""
     config = tiny.get_config()
-    config.max_digits, config.held_out, config.features = 1, 5, 16
+    config.max_digits, config.smallest, config.held_out, config.features = 1, 0, 5, 16
     config.batch_size, config.eval_batch_size, config.num_steps = 10, 4, 16
     config.learning_rate = 0.03
     config.eval_every_steps, config.log_every_steps, config.checkpoint_every_steps = 8, 4, 5

@@ -17,7 +17,7 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.staging.flattening import FlatFunction, name_of
-from toile.staging.jit import JitFunction
+from toile.staging.jit import PjitFunction
 
 
 def jit(
@@ -55,7 +55,7 @@ def jit(
     }
     if fun is None:
         return functools.partial(jit, **options)
-    return JitFunction(fun, options)
+    return PjitFunction(fun, options)
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -60,12 +60,15 @@ def _call_tree(args_tree: Any) -> Any:
     return structure((args, {}))
 
 
-def check_same_structure(what: str, first: Any, second: Any, names: tuple[str, str]) -> None:
-    """Raise unless two structures are equal, telling both."""
+def check_same_structure(
+    what: str, first: Any, second: Any, names: tuple[str, str], both: str | None = None
+) -> None:
+    """Raise unless two structures are equal, telling both; `both` is what they are together."""
     if first != second:
+        subject = f"{what} {both}" if both else f"{what}: {names[0]} and {names[1]}"
         raise TreeStructureError(
-            f"{what}: {names[0]} and {names[1]} must have the same type structure (pytree), got "
-            f"{first} and {second} (return the same tuples, lists and dicts from both).{here()}"
+            f"{subject} must have the same pytree structure, got {names[0]} {first} and {names[1]} "
+            f"{second} (return the same tuples, lists and dicts from both).{here()}"
         )
 
 

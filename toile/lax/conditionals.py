@@ -131,7 +131,7 @@ def _branched(
     lead = staged[order[0]]
     for i in order[1:]:
         pair = (f"{names[order[0]]} output", f"{names[i]} output")
-        check_same_structure(what, lead[2], staged[i][2], pair)
+        check_same_structure(what, lead[2], staged[i][2], pair, "branch outputs")
         check_same_types(what, lead[2], lead[0].out_avals, staged[i][0].out_avals, pair)
     outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(

@@ -19,7 +19,7 @@ from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.primitives.families import bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
 from toile.staging.flattening import name_of
-from toile.staging.jit import JitFunction
+from toile.staging.jit import PjitFunction
 from toile.transforms.vmap import vmap_flat
 
 
@@ -57,7 +57,7 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
     return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
-class PmapFunction(JitFunction):
+class PmapFunction(PjitFunction):
     """A function over devices; traced once per kind of arguments, like a jitted one."""
 
     def __repr__(self) -> str:

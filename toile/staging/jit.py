@@ -113,12 +113,14 @@ class Static:
 class _Signature:
     """The signature of the function behind a jitted one; None on the class, which has its own."""
 
-    def __get__(self, instance: JitFunction | None, owner: type) -> inspect.Signature | None:
+    def __get__(self, instance: PjitFunction | None, owner: type) -> inspect.Signature | None:
         return None if instance is None else inspect.signature(instance.fun)
 
 
-class JitFunction:
-    """A function that is traced on its first call with arguments of a kind."""
+class PjitFunction:
+    """A function that is traced on its first call with arguments of a kind.
+
+    The name is JAX's: packages tell jitted functions by it."""
 
     __signature__ = _Signature()
 
@@ -137,6 +139,9 @@ class JitFunction:
         self.cache = _cache_of(fun, key)
         self.plain = not nums and not names
         self.donates = bool(self.donate_argnums or self.donate_argnames)
+        for name, value in getattr(fun, "__dict__", {}).items():  # what the user hung on it
+            if not name.startswith("__"):
+                self.__dict__.setdefault(name, value)
 
     # ---- calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -410,7 +415,7 @@ class ArgInfo:
 class TracedStage:
     """A function traced for certain arguments."""
 
-    def __init__(self, owner: JitFunction, traced: Traced, in_tree: Any):
+    def __init__(self, owner: PjitFunction, traced: Traced, in_tree: Any):
         self.owner, self.traced, self.in_tree = owner, traced, in_tree
 
     @property

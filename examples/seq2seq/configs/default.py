@@ -8,6 +8,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
 
     config.max_digits = 3  # of the second number; the first is below 100
+    config.smallest = 0  # number there is
     config.held_out = 1000  # sums that are never trained on
     config.reverse = True  # questions are read backwards
 

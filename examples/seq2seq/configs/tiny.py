@@ -1,4 +1,4 @@
-"""LSTMs of width 128 on sums of two numbers below 100: a minute or two on two cores."""
+"""LSTMs of width 128 on sums of two-digit numbers: a minute of one core."""
 
 import ml_collections
 
@@ -8,6 +8,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
 
     config.max_digits = 2
+    config.smallest = 10
     config.held_out = 500
     config.reverse = True
 
@@ -16,13 +17,13 @@ def get_config() -> ml_collections.ConfigDict:
     config.learning_rate = 0.005
     config.clip_norm = 1.0
     config.batch_size = 128
-    config.num_steps = 2000
+    config.num_steps = 1000
     config.seed = 0
 
     config.eval_batch_size = 250
     config.eval_every_steps = 200
     config.show = 5
     config.log_every_steps = 20
-    config.checkpoint_every_steps = 200
+    config.checkpoint_every_steps = 100
     config.keep_checkpoints = 2
     return config

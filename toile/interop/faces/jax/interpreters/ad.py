@@ -15,6 +15,7 @@ __all__ = [
     "UndefinedPrimal",
     "Zero",
     "add_tangents",
+    "deflinear",
     "deflinear2",
     "defjvp",
     "get_aval",
@@ -70,6 +71,11 @@ def deflinear2(primitive: Any, transpose: Callable[..., Any]) -> None:
 
     primitive_jvps[primitive] = jvp
     primitive_transposes[primitive] = transpose
+
+
+def deflinear(primitive: Any, transpose: Callable[..., Any]) -> None:
+    """As deflinear2, for a transpose rule that looks at the cotangent only."""
+    deflinear2(primitive, lambda ct, *operands, **params: transpose(ct, **params))
 
 
 def defjvp(primitive: Any, *rules: Callable[..., Any] | None) -> None:
