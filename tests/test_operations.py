@@ -80,6 +80,8 @@ def classes():
         one = todo.pop()
         todo += one.__subclasses__()
         own = one.__module__.startswith("toile.")
+        # Primitives of packages that are loaded onto toile have the rules that those give them.
+        own = own and not one.__module__.startswith("toile.interop.")
         concrete = one.infer is not Operation.infer and "eager" in dir(one)
         if own and concrete and one not in found:
             found.append(one)

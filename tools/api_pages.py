@@ -23,8 +23,9 @@ from tools.api_coverage import NAMESPACES, compare_all, join, markdown
 log = logging.getLogger("mkdocs.hooks.api_pages")
 
 # Namespaces that JAX does not have; those that do not exist yet are left out.
-OWN = ("core", "cursor", "interop", "io", "jax_utils", "linen", "metrics", "optim", "serialization", "struct")
-OWN += ("training", "training.checkpoints", "training.train_state", "traverse_util")
+OWN = ("core", "cursor", "interop", "io", "jax_utils", "linen", "metrics", "optim")
+OWN += ("serialization", "struct", "training", "training.checkpoints", "training.train_state")
+OWN += ("traverse_util",)
 
 
 def public_list(module: types.ModuleType) -> list[str]:

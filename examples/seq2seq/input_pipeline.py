@@ -1,7 +1,7 @@
 """Additions as text: "7+358" is asked, "365" is the answer. All of them are generated.
 
-Every sum of a number below 100 and one of up to `max_digits` digits exists once, from `smallest` on;
-a part of them, drawn by a key, is held out and never trained on. Characters become one-hot rows.
+Every sum of a number below 100 and one of up to `max_digits` digits exists once, and some of them,
+drawn by a key, are held out and never trained on. Characters become one-hot rows.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ class Additions:
     """Sums as strings and as one-hot arrays, each padded to the longest there is."""
 
     def __init__(self, max_digits: int = 3, smallest: int = 0, reverse: bool = True):
-        """`reverse`: questions are read from their last character, so that the units come first."""
+        """Numbers from `smallest` on; `reverse`: read from the last character, the units first."""
         self.max_digits, self.smallest, self.reverse = max_digits, smallest, reverse
         self.ids = {character: 2 + i for i, character in enumerate(CHARACTERS)}
         self.size = 2 + len(CHARACTERS)

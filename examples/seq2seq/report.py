@@ -44,7 +44,7 @@ def show(config, workdir, state) -> float:
 
 NEXT = """
 what to try next
-  sums below 100, faster   python -m {package}.main --workdir=runs/tiny \\
+  two-digit sums, faster   python -m {package}.main --workdir=runs/tiny \\
                                --config=examples/seq2seq/configs/tiny.py
   read from the left       python -m {package}.main --workdir=runs/left --config.reverse=False
   make it yours            cp -r examples/seq2seq mine, edit mine/train.py, python -m mine.main

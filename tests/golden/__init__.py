@@ -1,8 +1,8 @@
 """Answers of the oracles that take long to compute, and how they are kept.
 
-A file holds trees of arrays by name: one block of bytes, compressed, and an index. Tools next to the
-tests record them; every run asks the oracles again about a sample (`is_sampled`), and about all with
-TOILE_TEST_ALL=1.
+A file holds trees of arrays by name: one block of bytes, compressed, and an index. Tools next to
+the tests record them; every run asks the oracles again about a sample (`is_sampled`), and about all
+with TOILE_TEST_ALL=1.
 """
 
 import json
