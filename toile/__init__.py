@@ -106,7 +106,7 @@ _LAZY = (
     *("debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "ids"),
     *("image", "interop", "io", "jax_utils", "linen", "metrics", "monitoring", "nn", "ops"),
     *("optim", "parallel", "profiler", "random", "ref", "scipy"),
-    *( "serialization", "sharding", "stages", "struct", "test_util"),
+    *("serialization", "sharding", "stages", "struct", "test_util"),
     *("traceback_util", "training", "traverse_util", "typing", "version"),
 )
 _FROM = {
