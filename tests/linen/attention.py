@@ -148,3 +148,8 @@ layer("mha attention_fn weights", lambda lib: lib.nn.MultiHeadDotProductAttentio
     lib.nn.dot_product_attention(q, k, v, lib.jnp.cos(lib.jnp.arange(3.0)), module=module,
                                  einsum_dot_general=doubled(lib))),
     normal(2, 3, 4), kwargs={"sow_weights": True}, mutable=["intermediates"])  # fmt: skip
+layer("self_attention bf16 no bias", lambda lib: lib.nn.SelfAttention(
+    2, dtype=lib.jnp.bfloat16, use_bias=False, deterministic=True), normal(2, 3, 4),
+    rtol=1.6e-2, atol=1e-2)  # fmt: skip
+layer("multi_head_attention qkv_features", lambda lib: lib.nn.MultiHeadAttention(
+    3, qkv_features=6, out_features=5), normal(2, 3, 4), normal(2, 5, 4, seed=1))  # fmt: skip
