@@ -200,9 +200,6 @@ class Scope:
         if self._invalid:
             raise errors.InvalidScopeError(self.name)
 
-    def _validate_trace_level(self) -> None:
-        tracers.check_trace_level(self.trace_level)
-
     def _check_writable(self, doing: str) -> None:
         """What is written or drawn inside a raw transform would leak out of it: say so at once."""
         if state.trace is not self.trace_level and tracers.is_inside(self.trace_level):

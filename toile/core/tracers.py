@@ -3,14 +3,18 @@
 from typing import Any
 
 from toile import errors
+from toile.engine.program import ProgramTrace
 from toile.engine.tracing import Trace, state
+from toile.transforms.jvp import JVPTrace
+from toile.transforms.linearize import LinearTrace
+from toile.transforms.vmap import BatchTrace
 
-# The lifted transform to use instead of the raw one whose trace is of a class with this name.
-_LIFTED = {
-    "BatchTrace": ("vmap", "nn.vmap"),
-    "JVPTrace": ("jvp", "nn.jvp"),
-    "LinearTrace": ("grad or vjp", "nn.grad or nn.vjp"),
-    "ProgramTrace": (
+# By the trace of a raw transform: what it is called, and the lifted one to use in its place.
+_LIFTED: dict[type[Trace], tuple[str, str]] = {
+    BatchTrace: ("vmap", "nn.vmap"),
+    JVPTrace: ("jvp", "nn.jvp"),
+    LinearTrace: ("grad or vjp", "nn.grad or nn.vjp"),
+    ProgramTrace: (
         "jit, scan, cond, while_loop or checkpoint",
         "nn.jit, nn.scan, nn.cond, nn.while_loop or nn.remat",
     ),
@@ -26,7 +30,7 @@ def is_inside(base: Trace | None) -> bool:
     """Whether transforms were entered since `base` was the current trace."""
     trace = state.trace
     while trace is not None and trace is not base:
-        if trace.__class__.__name__ in _LIFTED:
+        if trace.__class__ in _LIFTED:
             return True
         trace = trace.parent
     return False
@@ -36,11 +40,11 @@ def lifted_transform() -> str:
     """The lifted transform to use in place of the raw one that is innermost now."""
     trace = state.trace
     while trace is not None:
-        name = trace.__class__.__name__
-        if name in _LIFTED:
-            if name == "JVPTrace" and trace.parent.__class__.__name__ == "LinearTrace":
-                name = "LinearTrace"  # reverse mode is a jvp over a linear tape
-            raw, lifted = _LIFTED[name]
+        kind = trace.__class__
+        if kind in _LIFTED:
+            if kind is JVPTrace and trace.parent.__class__ is LinearTrace:
+                kind = LinearTrace  # reverse mode is a jvp over a linear tape
+            raw, lifted = _LIFTED[kind]
             return f"{lifted} in place of {raw}"
         trace = trace.parent
     return "the one of toile.linen that is named like it"

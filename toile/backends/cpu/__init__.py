@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.backends.reference import Executable
+from toile.backends import reference
 from toile.compiler.pipeline import optimize
-from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.program import Program
+
+
+def _compiled(program: Program) -> reference.Executable:
+    return reference.Executable(optimize(program))
 
 
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     """Run a Program on raw buffers, compiling it at the first call."""
-    executable = program.executable
-    if executable is None:
-        executable = program.executable = Executable(optimize(program))
-    token = ignore_errors()
-    try:
-        return executable(raws)
-    finally:
-        restore_errors(token)
+    return reference.run(program, raws, _compiled)

@@ -84,11 +84,13 @@ def _runner(e: Equation) -> Callable[..., Any]:
     return e.op.eager
 
 
-def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
+def run(
+    program: Program, raws: Sequence[Any], make: Callable[[Program], Executable] = Executable
+) -> Sequence[Any]:
     """Run a Program on raw buffers, making it ready at the first call."""
     executable = program.executable
     if executable is None:
-        executable = program.executable = Executable(program)
+        executable = program.executable = make(program)
     token = ignore_errors()
     try:
         return executable(raws)
