@@ -35,6 +35,7 @@ bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
 	$(PY) -m benchmarks.modules $(ARGS)
 	$(PY) -m benchmarks.optim $(ARGS)
 	$(PY) -m benchmarks.examples $(ARGS)
+	$(PY) -m benchmarks.cpu $(ARGS)
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings are errors
 	$(PY) -m mkdocs build --strict --quiet

@@ -156,5 +156,13 @@ INTERNAL = {
     "RematLinear": "the linear part of Remat, made by its reverse mode",
     "CustomLinear": "the linear part of CustomVJPCall, made by its reverse mode",
     "Check": "checkify's; tests/test_experimental.py holds it to jax",
+    "ThreefryWord": "the hash behind random bits, made by the compiler; its tests are in "
+                    "tests/compiler/test_random_bits.py",
+    "OnBuffers": "an operation on the buffers of keys, made by the compiler; its tests are in "
+                 "tests/compiler/test_random_bits.py",
+    "EdgesByTarget": "the edges of a graph in order, made by the compiler; its tests are in "
+                     "tests/compiler/test_messages.py",
+    "GatherScatter": "sums of gathered rows, made by the compiler; its tests are in "
+                     "tests/compiler/test_messages.py",
     "CustomVmapCall": "custom_vmap's; tests/test_faces.py holds it to jax",
 }

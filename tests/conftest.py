@@ -12,7 +12,14 @@ import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the oracle reads it when it is first imported
 
+# Kernels of tests run once or twice: they are compiled without LLVM's passes, but in tests/compiler
+# and when everything is tested.
+os.environ.setdefault("TOILE_OPTIMIZE", "0")
+
 TEST_ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
+
+if TEST_ALL:
+    os.environ["TOILE_OPTIMIZE"] = "1"
 
 # Tables of which `make test` runs a fixed part, every n-th test by a hash of its name; `make
 # test-all` runs them whole. What they hold is compared with jax, which takes its time to compile.
@@ -35,6 +42,7 @@ SAMPLED = {
     "random/test_random_samplers.py": 2,
     "random/test_random_uniform.py": 2,
     "core/test_functional_layers.py": 2,
+    "compiler/test_rows.py": 8,
     "test_image.py": 2,
     "test_transforms.py": 3,
 }

@@ -119,8 +119,10 @@ _FROM = {
     "ref": ("Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref"),
     "api.environment": ("print_environment_info",),
     "api.pairs": ("fwd_and_bwd",),
+    "backends.cpu.threads": ("threads",),
     "engine.contexts": ("make_user_context",),
     "engine.shardings": ("memory",),
+    "inspection": ("explain", "profile"),
 }
 _HOME = {name: module for module, names in _FROM.items() for name in names}
 

@@ -1,7 +1,7 @@
 """The stages of a jitted function: traced, lowered, compiled."""
 
-from toile.staging.jit import ArgInfo, Compiled, Lowered
 from toile.staging.jit import PjitFunction as Wrapped
-from toile.staging.jit import TracedStage as Traced
+from toile.staging.stages import ArgInfo, Compiled, Lowered
+from toile.staging.stages import TracedStage as Traced
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

@@ -35,7 +35,8 @@ def create_state(config, task, key):
     question = jnp.zeros((1, task.question_length, task.size))
     answer = jnp.zeros((1, task.answer_length, task.size))
     params = model.init(key, question, answer)["params"]
-    rate = optim.cosine_decay_schedule(config.learning_rate, config.num_steps)
+    steps = max(config.num_steps, config.warmup_steps + 1)
+    rate = optim.warmup_cosine_decay_schedule(0.0, config.learning_rate, config.warmup_steps, steps)
     tx = optim.chain(optim.clip_by_global_norm(config.clip_norm), optim.adam(rate))
     return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
 
@@ -47,9 +48,7 @@ def measure(logits, answer, mask):
     each = optim.softmax_cross_entropy(logits, target)
     loss = jnp.where(real, each, 0.0).sum(axis=1) / real.sum(axis=1)
     right = ((logits.argmax(-1) == target.argmax(-1)) | ~real).all(axis=1)
-    seen = Metrics.single_from_model_output(
-        loss=loss, right=right.astype(jnp.float32), mask=mask
-    )
+    seen = Metrics.single_from_model_output(loss=loss, right=right.astype(jnp.float32), mask=mask)
     return loss.mean(), seen
 
 

@@ -18,7 +18,7 @@ def small_config():
     config = tiny.get_config()
     config.max_digits, config.smallest, config.held_out, config.features = 1, 0, 5, 16
     config.batch_size, config.eval_batch_size, config.num_steps = 10, 4, 16
-    config.learning_rate = 0.03
+    config.learning_rate, config.warmup_steps = 0.03, 2
     config.eval_every_steps, config.log_every_steps, config.checkpoint_every_steps = 8, 4, 5
     return config
 

@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import math
 import pathlib
 import types
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 FILE = pathlib.Path(__file__).parent.parent / "golden" / "layers.npz"
-TABLES = ("linear", "normalization", "attention", "recurrent", "others")
+TABLES = ("linear", "normalization", "attention", "recurrent", "others", "fp8")
 
 
 @dataclass
@@ -37,6 +38,8 @@ class Layer:
     grad: bool = True
     vmap: bool = True
     x64: bool = False
+    renewed: str | None = None  # a collection whose gradient is its value in the next step
+    excess: bool = True  # flax's compiler may keep more bits than a dtype has, between operations
 
 
 LAYERS: list[Layer] = []
@@ -125,24 +128,34 @@ def observe(lib, row, compile=lambda f: f):
     variables = compile(create)(rngs)
     seen = {"init": variables}
     call = lambda v, step: run(lib, module, row, v, args, step)
+    pull = compile(lambda v: gradients(lib, module, row, v, args))
     for step in range(row.steps):
         out, changed = compile(lambda v, step=step: call(v, step))(variables)
         seen[f"out{step}"], seen[f"changed{step}"] = out, changed
         variables = {**variables, **changed}
+        if row.renewed:
+            seen[f"renewed{step}"] = new = pull(variables)[2]
+            variables = {**variables, row.renewed: new}
     if row.grad:
-        where = split(row.args)
-        params = variables.get("params", {})
-        rest = {k: v for k, v in variables.items() if k != "params"}
-
-        def of(params, floats):
-            given = list(args)
-            for i, x in zip(where, floats, strict=True):
-                given[i] = x
-            return loss(lib, run(lib, module, row, {"params": params, **rest}, given)[0])
-
-        grads = compile(lib.jax.grad(of, argnums=(0, 1)))(params, [args[i] for i in where])
-        seen["grad_params"], seen["grad_inputs"] = grads
+        seen["grad_params"], seen["grad_inputs"], _ = pull(variables)
     return flat(lib, seen)
+
+
+def gradients(lib, module, row, variables, args):
+    """Of the parameters, of the arguments that are floats, and of the collection `renewed`."""
+    where = split(row.args)
+    names = ("params", row.renewed)
+    rest = {k: v for k, v in variables.items() if k not in names}
+
+    def of(params, floats, renewed):
+        given = list(args)
+        for i, x in zip(where, floats, strict=True):
+            given[i] = x
+        own = {row.renewed: renewed} if row.renewed else {}
+        return loss(lib, run(lib, module, row, {"params": params, **own, **rest}, given)[0])
+
+    params, renewed = (variables.get(name, {}) for name in names)
+    return lib.jax.grad(of, argnums=(0, 1, 2))(params, [args[i] for i in where], renewed)
 
 
 def flat(lib, tree):
@@ -162,8 +175,9 @@ def answer(row):
     from tests.quick_jax import OPTIONS
 
     lib = flax_library()
+    options = OPTIONS if row.excess else {**OPTIONS, "xla_allow_excess_precision": False}
     with jax.enable_x64(row.x64):
-        return observe(lib, row, lambda f: jax.jit(f, compiler_options=OPTIONS))
+        return observe(lib, row, lambda f: jax.jit(f, compiler_options=options))
 
 
 # The record.
@@ -177,6 +191,8 @@ def digest(row):
     text += repr((row.rngs, row.mutable, row.method, row.steps, row.grad, row.x64))
     text += repr([(k, v.tobytes() if isinstance(v, np.ndarray) else v)
                   for k, v in row.kwargs.items()])  # fmt: skip
+    if row.renewed or not row.excess:
+        text += repr((row.renewed, row.excess))
     return f"{row.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -186,11 +202,17 @@ def load():
         return {}
     with np.load(FILE) as data:
         index = json.loads(str(data["index"]))
-        return {
-            name: {label: data[f"{name}/{i}"].view(np.dtype(dtype)).reshape(shape)
-                   for i, (label, dtype, shape) in enumerate(rows)}
-            for name, rows in index.items()
-        }  # fmt: skip
+        return {name: _unpack(data[name].tobytes(), leaves) for name, leaves in index.items()}
+
+
+def _unpack(data, leaves):
+    """The arrays of one answer, which lie one after another."""
+    found, start = {}, 0
+    for label, dtype, shape in leaves:
+        dtype, size = np.dtype(dtype), math.prod(shape)
+        found[label] = np.frombuffer(data, dtype, size, start).reshape(shape)
+        start += size * dtype.itemsize
+    return found
 
 
 def save(answers):
@@ -198,8 +220,8 @@ def save(answers):
     index, arrays = {}, {}
     for name, found in sorted(answers.items()):
         index[name] = [[label, str(x.dtype), x.shape] for label, x in found.items()]
-        for i, x in enumerate(found.values()):
-            arrays[f"{name}/{i}"] = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
+        data = b"".join(np.ascontiguousarray(x).tobytes() for x in found.values())
+        arrays[name] = np.frombuffer(data, np.uint8)
     np.savez_compressed(FILE, index=np.array(json.dumps(index)), **arrays)
 
 

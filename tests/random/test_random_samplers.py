@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import toile
-from tests.random.oracle import OLD, check_close, check_equal, x64
+from tests.random.oracle import OLD, check_close, check_equal, ulps, x64
 from toile import random
 from toile.random import _arguments
 
@@ -117,11 +117,61 @@ def test_rejection_x64(name):
         check_close(case[0], *case[1], seed=4, share=0.91 if OLD else 0.999)
 
 
-def test_large_batches_of_dirichlet():
-    # For these jax leaves softmax and the logarithms before it to the YNNPACK library, whose log
-    # differs in the last bit; exp makes many of one. jax.nn.softmax(jax.random.loggamma(...)) is
-    # as far from its own dirichlet.
-    check_close("dirichlet", f4([0.5, 1, 4]), (N,), seed=4, share=0.99)
+NARROW = [c for c in REJECTION if c[0] in ("gamma", "loggamma", "beta", "chisquare", "t")]
+
+
+@pytest.mark.parametrize("case", NARROW, ids=identifier)
+def test_rejection_bfloat16(case):
+    check_close(case[0], *case[1], dtype="bfloat16", seed=4, share=0.999)
+
+
+LARGE = [
+    (f4([0.5, 1, 4]), N),
+    (f4([0.5, 1, 4]), 1365),  # 4095 numbers: the last that XLA computes by itself
+    (f4([0.5, 1, 4]), 10**5),
+    (f4([20, 30, 50, 7]), 2 * 10**4),
+    (np.full(1000, 2, f4), 100),
+]
+
+
+@pytest.mark.parametrize("alpha, rows", LARGE, ids=lambda x: str(np.size(x) if np.ndim(x) else x))
+def test_large_batches_of_dirichlet(alpha, rows):
+    check_close("dirichlet", alpha, (rows,), seed=4, share=0.999)
+
+
+@pytest.mark.parametrize("rows", [4095, 4096])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_large_batches_of_narrow_dirichlet(rows, dtype):
+    check_close("dirichlet", f4([0.5, 1, 4]), (rows,), dtype, seed=4, share=0.999)
+
+
+@pytest.mark.parametrize("rows", [1365, 2 * 10**4])
+def test_large_batches_of_dirichlet_x64(rows):
+    with x64(True):
+        check_close("dirichlet", f4([0.5, 1, 4]), (rows,), "float32", seed=4, share=0.999)
+        check_close("dirichlet", np.array([20.0, 30, 50, 7]), (rows,), seed=4,
+                    share=0.99 if OLD else 0.999)
+        check_close("dirichlet", np.array([0.5, 1, 4]), (rows,), seed=4,
+                    share=0.94 if OLD else 0.999)
+
+
+def test_compiled_batches_of_dirichlet():
+    def draw(library):
+        return lambda alpha: library.random.dirichlet(library.random.key(4), alpha, (N,))
+
+    alpha = f4([0.5, 1, 4])
+    ours = np.asarray(toile.jit(draw(toile))(alpha))
+    assert np.mean(ulps(ours, np.asarray(draw(jax)(alpha))) <= 4) >= 0.999
+
+
+def test_log_by_ratio():
+    x = f4([0.0, -1.0, np.inf, np.nan, 1.0, 1e-30, 0.7, 3.0, 1e30])
+    with np.errstate(all="ignore"):
+        exact = np.log(x.astype(np.float64))
+    np.testing.assert_allclose(_arguments.log_by_ratio(toile.numpy.asarray(x)), exact, rtol=3e-7)
+    with x64(True):
+        wide = toile.numpy.asarray(x.astype(np.float64))
+        np.testing.assert_allclose(_arguments.log_by_ratio(wide), exact, rtol=1e-15)
 
 
 def test_reciprocal_root_by_newton():

@@ -1,6 +1,6 @@
 """The passes, in order.
 
-`TOILE_DEBUG=passes` prints the Program after each pass that changed it.
+`TOILE_DEBUG=passes` prints the Program after each pass that changed it, and what fusion made.
 """
 
 from __future__ import annotations
@@ -10,25 +10,54 @@ import sys
 from collections.abc import Callable
 
 from toile.compiler.algebra import simplify
+from toile.compiler.counting import inline_iotas
 from toile.compiler.folding import fold_constants
+from toile.compiler.fusion import Fused
 from toile.compiler.inlining import inline_calls
+from toile.compiler.messages import sum_messages
+from toile.compiler.padding import join_pads
+from toile.compiler.picking import pick_by_counting
+from toile.compiler.random_bits import physical_keys
+from toile.compiler.scans import lighten_scans
 from toile.compiler.subexpressions import merge_common
 from toile.engine.program import Program, without_dead_code
 
 Pass = Callable[[Program], Program]
 
+
+def _simplified(program: Program) -> Program:
+    """The body of a loop after the passes that make it smaller."""
+    for step in (inline_calls, fold_constants, simplify, join_pads, merge_common,
+                 without_dead_code):
+        program = step(program)
+    return program
+
+
+def lighten_loops(program: Program) -> Program:
+    """Move work out of loops."""
+    return lighten_scans(program, _simplified)
+
+
 PASSES: tuple[Pass, ...] = (
     inline_calls,
+    physical_keys,
     fold_constants,
     simplify,
+    join_pads,
     merge_common,
+    lighten_loops,
+    pick_by_counting,
+    simplify,
+    merge_common,
+    inline_iotas,
+    sum_messages,
     without_dead_code,
 )
 
 
 def optimize(program: Program, check: Callable[[Program], None] | None = None) -> Program:
     """Run all passes; `check` is called on what each of them gives."""
-    show = "passes" in os.environ.get("TOILE_DEBUG", "").split(",")
+    show = _shows_passes()
     for step in PASSES:
         after = step(program)
         if check is not None:
@@ -37,3 +66,21 @@ def optimize(program: Program, check: Callable[[Program], None] | None = None) -
             print(f"--- {program.name} after {step.__name__}\n{after}", file=sys.stderr)
         program = after
     return program
+
+
+def _shows_passes() -> bool:
+    return "passes" in os.environ.get("TOILE_DEBUG", "").split(",")
+
+
+def show_groups(fused: Fused) -> None:
+    """Print the groups that fusion made, one a line, where the passes are printed."""
+    if not _shows_passes():
+        return
+    print(f"--- {fused.program.name} after fuse", file=sys.stderr)
+    for g in fused.groups:
+        names = " ".join(m.equation.op.name for m in g.members)
+        over = "x".join(str(g.extents[a]) for a in g.order) or "1"
+        stored = [v.aval.str_short() for m in g.members for v in m.equation.outs
+                  if v in fused.stored]
+        domain = f"over {over}: " if g.fusible else ""
+        print(f"    {domain}{names} -> {' '.join(stored)}", file=sys.stderr)

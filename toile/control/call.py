@@ -11,9 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.engine.avals import Aval, Zero
-from toile.engine.operation import Axis, Dim, Operation
-from toile.engine.program import Program, execute, used_vars, without_dead_code
+from toile.engine.arrays import as_array, raw_operand
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.config import flags
+from toile.engine.operation import Axis, Dim, Operation, infer_list
+from toile.engine.program import (
+    Equation,
+    Program,
+    Var,
+    execute,
+    used_vars,
+    without_dead_code,
+    wrap_outputs,
+)
+from toile.engine.tracing import state
 from toile.primitives.families import bdim_at
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
@@ -42,6 +53,24 @@ class Carrier(Operation):
 
     def physical(self, *avals: Aval) -> Operation:
         return self  # Programs run on raw buffers
+
+
+class LoopCarrier(Carrier):
+    """A loop: at once it runs as a Program of one equation, so that the backend has all of it."""
+
+    def __call__(self, *args: Any) -> Any:
+        if state.trace is not None:
+            return state.trace.process(self, args)
+        arrays = [as_array(a) for a in args]
+        avals = tuple(aval_of(a) for a in arrays)
+        key = ("whole", self, avals, flags.allow_excess_precision)
+        whole = self.programs()[0].memoized(key, lambda: self._whole(avals))
+        return wrap_outputs(whole, execute(whole, [raw_operand(a) for a in arrays]))
+
+    def _whole(self, avals: Sequence[Aval]) -> Program:
+        ins = [Var(a) for a in avals]
+        outs = [Var(a) for a in infer_list(self, avals)]
+        return Program(ins, [Equation(self, list(ins), outs)], outs, self.name)
 
 
 def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.control.call import Carrier, move_mapped, nonzero_mask, pick, program_flops, pruned
+from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, program_flops, pruned
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, execute, rearranged
@@ -24,7 +24,7 @@ from toile.transforms.vmap import vmap_program
 
 
 @dataclass(frozen=True)
-class Scan(Carrier):
+class Scan(LoopCarrier):
     """Runs `program`: (consts, carry, x) -> (carry, y), `length` times."""
 
     program: Program

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.control.call import Carrier, move_mapped, nonzero_mask, pick, spread
+from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, spread
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
@@ -25,7 +25,7 @@ from toile.transforms.vmap import vmap_program
 
 
 @dataclass(frozen=True)
-class While(Carrier):
+class While(LoopCarrier):
     """Repeats `body`: (body consts, carry) -> carry while `cond`: (cond consts, carry) -> bool."""
 
     cond: Program

@@ -3,7 +3,7 @@
 `DeviceArray` is the fast path and is tested by exact type; its operators call NumPy directly when
 nothing traces and the dtypes agree, and fall back to the operators that `toile` installs on
 `Array`. `KeyArray` holds random keys: a uint32 buffer with one more axis than its shape.
-May import engine.dtypes, avals, tracing, devices, shardings.
+May import engine.dtypes, avals, buffers, tracing, devices, shardings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
+from toile.engine.buffers import LATE, Signature
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.tracing import Array, Tracer, check_alive, state
@@ -40,11 +41,24 @@ _DELETED: Any = _Deleted()
 
 
 class ConcreteArray(Array):
-    """What arrays with a buffer share: conversion, printing, pickling, device queries."""
+    """What arrays with a buffer share: conversion, printing, pickling, device queries.
 
-    __slots__ = ("_data", "__weakref__")
+    Reading a slot that is not filled yet fills it (see engine.buffers)."""
+
+    __slots__ = ("_data", "_signature", "_pointer", "_memory", "__weakref__")
     _data: Any
+    _signature: Signature
+    _pointer: int | None  # None: deleted
+    _memory: Any
     weak_type: bool
+
+    def __getattr__(self, name: str) -> Any:
+        fill = LATE.get(name)
+        if fill is None:
+            kind = type(self).__name__
+            text = f"{kind!r} object has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self)
+        return fill(self)
 
     @property
     def aval(self) -> Aval:
@@ -117,8 +131,8 @@ class ConcreteArray(Array):
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
-        if self._data is _DELETED:
-            return self._data.shape  # raises, saying why
+        if self._memory is _DELETED:
+            return self._memory.shape  # raises, saying why
         return self
 
     def copy_to_host_async(self) -> None:
@@ -128,11 +142,12 @@ class ConcreteArray(Array):
         return True
 
     def is_deleted(self) -> bool:
-        return self._data is _DELETED
+        return self._memory is _DELETED
 
     def delete(self) -> None:
         """Give the buffer up; any later use raises."""
-        self._data = _DELETED
+        self._data = self._memory = _DELETED
+        self._pointer = None
 
     def on_device_size_in_bytes(self) -> int:
         return self.nbytes
@@ -200,9 +215,13 @@ class DeviceArray(ConcreteArray):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self._data.dtype.isbuiltin != 1:  # bfloat16 would arrive as bytes without a meaning
+        view = self.__array__()
+        if view.dtype.isbuiltin != 1:  # bfloat16 would arrive as bytes without a meaning
             raise AttributeError("__array_interface__")
-        return self.__array__().__array_interface__
+        interface = view.__array_interface__
+        if view.flags.c_contiguous and view.size:
+            interface["data"] = view  # who reads it holds the view: this array may be deleted
+        return interface
 
     def __buffer__(self, flags: int) -> memoryview:
         return memoryview(self.__array__())

@@ -37,6 +37,7 @@ class _Flags(threading.local):
     default_prng_impl: str
     threefry_partitionable: bool
     softmax_custom_jvp: bool
+    allow_excess_precision: bool
     debug_nans: bool
     debug_infs: bool
     disable_jit: bool
@@ -151,6 +152,7 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "legacy_prng_key": ("allow", _one_of("allow", "warn", "error")),
     "enable_custom_prng": (False, _boolean),
     "allow_f16_reductions": (True, _boolean),
+    "allow_excess_precision": (True, _boolean),  # bfloat16 as float32 inside of kernels
     # The 32-bit choice left JAX before 0.10; the flag itself is still met in older scripts.
     "default_dtype_bits": ("64", _one_of("64")),
     # How they run.
@@ -244,7 +246,8 @@ TRACE_FLAGS = (
     *("default_matmul_precision", "default_device", "default_prng_impl"),
     *("threefry_partitionable", "random_seed_offset", "high_dynamic_range_gumbel"),
     *("softmax_custom_jvp", "enable_custom_prng", "allow_f16_reductions"),
-    *("disable_jit", "debug_nans", "debug_infs", "debug_key_reuse", "check_static_indices"),
+    *("allow_excess_precision", "disable_jit", "debug_nans", "debug_infs"),
+    *("debug_key_reuse", "check_static_indices"),
     *("error_checking_behavior_nan", "error_checking_behavior_divide"),
     *("error_checking_behavior_oob", "disable_most_optimizations", "contexts"),
     *("flax_fix_rng_separator", "flax_preserve_adopted_names", "flax_return_frozendict"),
@@ -478,6 +481,7 @@ class State:
         return f"<config option {self.name}={self.value!r}>"
 
 
+allow_excess_precision = State("allow_excess_precision")
 allow_f16_reductions = State("allow_f16_reductions")
 array_garbage_collection_guard = State("array_garbage_collection_guard")
 auto_pcast = State("auto_pcast")

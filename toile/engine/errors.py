@@ -210,6 +210,23 @@ class KeyReuseError(JAXTypeError):
     """
 
 
+class RetraceWarning(UserWarning):
+    """A jitted function was traced again and again, for ever new kinds of arguments.
+
+    Broken::
+
+        total = toile.jit(jnp.sum)
+        for n in range(1, 5):
+            total(jnp.ones(n))
+
+    Repaired::
+
+        total = toile.jit(jnp.sum)
+        for n in range(1, 5):
+            total(jnp.where(jnp.arange(4) < n, 1.0, 0.0))
+    """
+
+
 class JaxRuntimeError(RuntimeError):
     """A failure while a compiled program ran, such as a check that did not hold.
 

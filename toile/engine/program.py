@@ -316,9 +316,13 @@ def trace_program(
     trace = ProgramTrace(name)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
-    with opened(trace):
-        outs = fun(*tracers)
-        outputs = [trace.atom(o) for o in outs]
+    previous_scope, state.scope = state.scope, ()  # scopes are relative to whoever runs the Program
+    try:
+        with opened(trace):
+            outs = fun(*tracers)
+            outputs = [trace.atom(o) for o in outs]
+    finally:
+        state.scope = previous_scope
     return finish(trace, outputs)
 
 

@@ -216,7 +216,8 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(), collapsed_slice_dims=(axis,), start_index_map=(axis,),
         operand_batching_dims=tuple(others), start_indices_batching_dims=tuple(others))
-    return lax.gather(a, lax.expand_dims(index, (index.ndim,)), numbers, (1,) * a.ndim, mode=mode,
+    sizes = tuple(1 if d == axis else min(1, n) for d, n in enumerate(a.shape))
+    return lax.gather(a, lax.expand_dims(index, (index.ndim,)), numbers, sizes, mode=mode,
                       fill_value=fill_value)
 
 

@@ -26,7 +26,11 @@ def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
     def eager(self: Any, xp: Any, x: Any, y: Any) -> Any:
         return getattr(xp, function)(x, y)
 
-    body = {"__doc__": text, "eager": eager, "accepts": kinds, "__module__": __name__}
+    def lower(self: Any, k: Any, x: Any, y: Any) -> Any:
+        return getattr(k, name.lower())(x, y)
+
+    body = {"__doc__": text, "eager": eager, "lower": lower, "accepts": kinds,
+            "__module__": __name__}
     return type(name, (_Comparison,), body)
 
 
@@ -45,18 +49,21 @@ class _Bits(Elementwise):
         return (None,) * len(xs)
 
 
-def _bitwise(name: str, text: str, function: str) -> Any:
+def _bitwise(name: str, text: str, function: str, method: str) -> Any:
     def eager(self: Any, xp: Any, *xs: Any) -> Any:
         return getattr(xp, function)(*xs)
 
-    body = {"__doc__": text, "eager": eager, "__module__": __name__}
+    def lower(self: Any, k: Any, *xs: Any) -> Any:
+        return getattr(k, method)(*xs)
+
+    body = {"__doc__": text, "eager": eager, "lower": lower, "__module__": __name__}
     return type(name, (_Bits,), body)
 
 
-And = _bitwise("And", "Bitwise and.", "bitwise_and")
-Or = _bitwise("Or", "Bitwise or.", "bitwise_or")
-Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor")
-Not = _bitwise("Not", "Bitwise complement.", "invert")
+And = _bitwise("And", "Bitwise and.", "bitwise_and", "and_")
+Or = _bitwise("Or", "Bitwise or.", "bitwise_or", "or_")
+Xor = _bitwise("Xor", "Bitwise exclusive or.", "bitwise_xor", "xor")
+Not = _bitwise("Not", "Bitwise complement.", "invert", "not_")
 
 
 class _Shift(_Bits):
@@ -82,6 +89,9 @@ class ShiftLeft(_Shift):
         y, inside = self.bounded(xp, x, y)
         return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.shift_left(x, y)
+
 
 class ShiftRightLogical(_Shift):
     """x shifted right by y bits, zeros coming in."""
@@ -92,6 +102,9 @@ class ShiftRightLogical(_Shift):
         bits = xp.asarray(x).view(u)
         out = xp.where(inside, xp.right_shift(bits, y.astype(u)), xp.zeros((), u))
         return out.view(x.dtype)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.shift_right_logical(x, y)
 
 
 class ShiftRightArithmetic(_Shift):
@@ -104,6 +117,9 @@ class ShiftRightArithmetic(_Shift):
         out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
         return out.view(x.dtype)
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.shift_right_arithmetic(x, y)
+
 
 class PopulationCount(_Bits):
     """How many bits of x are set."""
@@ -113,6 +129,9 @@ class PopulationCount(_Bits):
     def eager(self, xp: Any, x: Any) -> Any:
         bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
         return xp.bitwise_count(bits).astype(x.dtype)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.population_count(x)
 
 
 class Clz(_Bits):
@@ -128,6 +147,9 @@ class Clz(_Bits):
             bits = bits | (bits >> bits.dtype.type(shift))
             shift *= 2
         return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.clz(x)
 
 
 @dataclass(frozen=True)

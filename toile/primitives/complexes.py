@@ -38,6 +38,9 @@ class Complex(Linear):
         out.real, out.imag = x, y
         return out
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.complex(x, y)
+
     def transpose(self, ct: Any, x: Any, y: Any) -> Any:
         # The pairing is (a, b) -> Re(a b): i y pairs with ct as -Im(ct).
         return (
@@ -66,6 +69,9 @@ class Real(_Part):
     def eager(self, xp: Any, x: Any) -> Any:
         return x.real.copy()
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.real(x)
+
     def transpose(self, ct: Any, x: Any) -> Any:
         return complex_(ct, _like(ct, 0))
 
@@ -75,6 +81,9 @@ class Imag(_Part):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.imag.copy()
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.imag(x)
 
     def transpose(self, ct: Any, x: Any) -> Any:
         return complex_(_like(ct, 0), neg(ct))
@@ -95,6 +104,11 @@ class Conj(Linear):
         if dtypes.kind(x.dtype) == "f":
             return x.astype(np.complex64 if x.dtype == np.float32 else np.complex128)
         return xp.conjugate(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        if dtypes.kind(x.dtype) == "f":
+            return k.convert(x, dtypes.to_complex_dtype(x.dtype))
+        return k.conj(x)
 
     def transpose(self, ct: Any, x: Any) -> Any:
         if dtypes.kind(x.dtype) == "f":

@@ -52,6 +52,9 @@ class Div(Elementwise):
             return _divide_integers(xp, x, y)[0]
         return xp.true_divide(x, y)
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.div(x, y)
+
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return (lambda: div(full_like(y, 1), y)), (lambda: neg(div(out, y)))
 
@@ -75,6 +78,9 @@ class Rem(Elementwise):
         if dtypes.kind(x.dtype) in "iu":
             return _divide_integers(xp, x, y)[1]
         return xp.fmod(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.rem(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         def dy() -> Any:
@@ -111,6 +117,9 @@ class Pow(Elementwise):
         if dtypes.kind(y.dtype) in "iu":
             y = y.astype(x.dtype)
         return xp.power(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.pow(x, y)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x, y), (dx, dy) = primals, tangents
@@ -175,6 +184,9 @@ class IntegerPow(Elementwise):
             return xp.true_divide(xp.ones((), x.dtype), _repeated(xp, x, -y)).astype(x.dtype)
         return _repeated(xp, x, y)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.integer_pow(x, self.y)
+
     def partials(self, out: Any, x: Any) -> Sequence[Any]:
         if self.y == 0:
             return (None,)
@@ -210,6 +222,9 @@ class Abs(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.abs(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.abs(x)
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
         out = abs_(x)
@@ -231,6 +246,9 @@ class Sign(Elementwise):
             size = xp.abs(x)
             return xp.where(size == 0, xp.zeros((), x.dtype), x / xp.where(size == 0, 1, size))
         return xp.sign(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.sign(x)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -257,12 +275,18 @@ class Floor(_Step):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.floor(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.floor(x)
+
 
 class Ceil(_Step):
     """Smallest integer not below x."""
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.ceil(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.ceil(x)
 
 
 @dataclass(frozen=True)
@@ -278,6 +302,9 @@ class Round(_Step):
         away = xp.abs(x - whole) >= 0.5
         return (whole + xp.where(away, xp.sign(x), xp.zeros((), x.dtype))).astype(x.dtype)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.round_even(x) if self.to_even else k.round_away(x)
+
 
 class IsFinite(Elementwise):
     """Whether x is neither infinite nor NaN."""
@@ -287,6 +314,9 @@ class IsFinite(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.isfinite(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.is_finite(x)
 
 
 class _Extremum(Elementwise):
@@ -310,6 +340,9 @@ class Max(_Extremum):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.maximum(x, y)
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.maximum(x, y)
+
 
 class Min(_Extremum):
     """The smaller operand; NaN if either is."""
@@ -317,12 +350,18 @@ class Min(_Extremum):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.minimum(x, y)
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.minimum(x, y)
+
 
 class Nextafter(_Step):
     """The next representable number after x in the direction of y."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.nextafter(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.nextafter(x, y)
 
 
 # -------------------------------------------------------------------------------- choice and type
@@ -355,6 +394,16 @@ class SelectN(Operation):
         out = cases[0]
         for i, case in enumerate(cases[1:], 1):
             out = xp.where(index == i, case, out)
+        return out
+
+    def lower(self, k: Any, which: Any, *cases: Any) -> Any:
+        if len(cases) == 1:
+            return cases[0]
+        if which.dtype == np.bool_:
+            return k.select(which, cases[1], cases[0])
+        out = cases[0]
+        for i, case in enumerate(cases[1:], 1):  # indices out of range take the nearest case
+            out = k.select(k.ge(which, i), case, out)
         return out
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -416,6 +465,9 @@ class Clamp(Elementwise):
     def eager(self, xp: Any, low: Any, x: Any, high: Any) -> Any:
         return xp.minimum(xp.maximum(x, low), high)
 
+    def lower(self, k: Any, low: Any, x: Any, high: Any) -> Any:
+        return k.minimum(k.maximum(x, low), high)
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         # Tangents are selected, not multiplied by 0: one that is not finite may be out of bounds.
         low, x, high = (fill_shape(v, primals[1].shape) for v in primals)
@@ -449,6 +501,9 @@ class ConvertElementType(Operation):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return convert_raw(xp, x, self.dtype)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.convert(x, self.dtype)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -513,6 +568,9 @@ class Log(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.log(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.log(x)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents

@@ -152,6 +152,9 @@ class Add(Elementwise):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.add(x, y)
 
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.add(x, y)
+
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, 1
 
@@ -169,6 +172,9 @@ class Sub(Elementwise):
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.subtract(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.sub(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, -1
@@ -188,6 +194,9 @@ class Neg(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.negative(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.neg(x)
+
     def partials(self, out: Any, x: Any) -> Sequence[Any]:
         return (-1,)
 
@@ -200,6 +209,9 @@ class Mul(Elementwise):
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.multiply(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.mul(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return y, x

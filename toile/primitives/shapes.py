@@ -306,6 +306,9 @@ class BitcastConvertType(Operation):
             return x.reshape(*x.shape, 1).view(self.dtype)
         return x.view(self.dtype).reshape(x.shape[:-1])
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.bitcast(x, self.dtype)
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         out = self(primals[0])
         return out, Zero(out)
@@ -330,6 +333,9 @@ class ReducePrecision(Operation):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return round_to_format(xp, x, self.exponent_bits, self.mantissa_bits)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.reduce_precision(x, self.exponent_bits, self.mantissa_bits)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -393,6 +399,9 @@ class Copy(Linear):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.copy()
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return x
 
     def transpose(self, ct: Any, x: Any) -> Any:
         return ct

@@ -55,6 +55,9 @@ class Erf(_Special):
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.erf(xp, x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.erf(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, 2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
 
@@ -65,6 +68,9 @@ class Erfc(_Special):
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.erfc(xp, x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.erfc(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, -2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
 
@@ -74,6 +80,9 @@ class ErfInv(_Special):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.erf_inv(xp, x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.erf_inv(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, math.sqrt(math.pi) / 2), exp(mul(y, y))),)
@@ -88,6 +97,9 @@ class Lgamma(_Special):
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.lgamma(xp, x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.lgamma(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (digamma(x),)
 
@@ -97,6 +109,9 @@ class Digamma(_Special):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.digamma(xp, x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.digamma(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (polygamma(full_like(x, 1), x),)
@@ -166,6 +181,9 @@ class FusedMultiplyAdd(Elementwise):
 
     def eager(self, xp: Any, a: Any, b: Any, c: Any) -> Any:
         return raw.fused_multiply_add(xp, a, b, c)
+
+    def lower(self, k: Any, a: Any, b: Any, c: Any) -> Any:
+        return k.fma(a, b, c)
 
     def partials(self, y: Any, a: Any, b: Any, c: Any) -> Sequence[Any]:
         return (b, a, 1)

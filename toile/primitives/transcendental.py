@@ -45,6 +45,9 @@ class OneMinusSquare(Elementwise):
         one = x.dtype.type(1)
         return (one + x) * (one - x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.mul(k.add(1, x), k.sub(1, x))
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, -2), x),)
 
@@ -75,6 +78,9 @@ class Exp(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.exp(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.exp(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (y,)
 
@@ -89,6 +95,9 @@ class Exp2(Elementwise):
             return xp.exp(x * x.dtype.type(math.log(2)))
         return xp.exp2(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.exp2(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(y, math.log(2)), y),)
 
@@ -101,6 +110,9 @@ class Expm1(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.expm1(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.expm1(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (add(y, full_like(y, 1)),)
 
@@ -110,6 +122,9 @@ class Log1p(_Quotient):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.log1p(xp, x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.log1p(x)
 
     def divisor(self, x: Any) -> Any:
         return add(x, full_like(x, 1))
@@ -127,6 +142,9 @@ class Log2(_Quotient):
         out.real, out.imag = (part * part.dtype.type(_LOG2_E) for part in (y.real, y.imag))
         return out
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.log2(x)
+
     def divisor(self, x: Any) -> Any:
         return mul(x, full_like(x, math.log(2)))
 
@@ -141,6 +159,9 @@ class Logistic(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.logistic(xp, x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.logistic(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(y, sub(full_like(y, 1), y)),)
@@ -157,6 +178,9 @@ class Sqrt(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.sqrt(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.sqrt(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 0.5), y),)
 
@@ -169,6 +193,9 @@ class Rsqrt(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.rsqrt(xp, x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.rsqrt(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(y, -0.5), div(y, x)),)
 
@@ -180,6 +207,9 @@ class Cbrt(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.cbrt(xp, x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.cbrt(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 1 / 3), mul(y, y)),)
@@ -196,6 +226,9 @@ class Sin(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.sin(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.sin(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cos(x),)
 
@@ -207,6 +240,9 @@ class Cos(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.cos(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.cos(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (neg(sin(x)),)
@@ -220,6 +256,9 @@ class Tan(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.tan(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.tan(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (_one_plus_square(y),)
 
@@ -231,6 +270,9 @@ class Asin(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arcsin(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.asin(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (rsqrt(one_minus_square(x)),)
@@ -244,6 +286,9 @@ class Acos(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arccos(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.acos(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (neg(rsqrt(one_minus_square(x))),)
 
@@ -253,6 +298,9 @@ class Atan(_Quotient):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arctan(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.atan(x)
 
     def divisor(self, x: Any) -> Any:
         return _one_plus_square(x)
@@ -268,6 +316,9 @@ class Atan2(Elementwise):
             i = x.dtype.type(1j)
             return -i * xp.log((y + i * x) / xp.sqrt(x * x + y * y))
         return xp.arctan2(x, y)
+
+    def lower(self, k: Any, x: Any, y: Any) -> Any:
+        return k.atan2(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         def over_square(z: Any) -> Any:
@@ -287,6 +338,9 @@ class Sinh(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.sinh(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.sinh(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cosh(x),)
 
@@ -298,6 +352,9 @@ class Cosh(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.cosh(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.cosh(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (sinh(x),)
@@ -311,6 +368,9 @@ class Tanh(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.tanh(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.tanh(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (one_minus_square(y),)
 
@@ -323,6 +383,9 @@ class Asinh(Elementwise):
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arcsinh(x)
 
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.asinh(x)
+
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (rsqrt(_one_plus_square(x)),)
 
@@ -334,6 +397,9 @@ class Acosh(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arccosh(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.acosh(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         one = full_like(x, 1)
@@ -349,6 +415,9 @@ class Atanh(Elementwise):
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arctanh(x)
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return k.atanh(x)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         one = full_like(x, 1)

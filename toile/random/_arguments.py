@@ -217,6 +217,46 @@ log = _on_concrete(np.float32, special.log, lax.log)
 exp = _on_concrete(np.float32, special.exp, lax.exp)
 erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)
 
+# log(1 + r) = r + r² P(r) / Q(r) for sqrt(1/2) < 1 + r <= sqrt(2), leading coefficients first: what
+# XLA's CPU compiler computes where it leaves a logarithm and the reduction after it to YNNPACK.
+# Float64 products are fused with sums, those of float32 in some releases: one last bit in fifty.
+_LOG_RATIO = {
+    4: ((-5.2293352783e-03, -3.3127889037e-01, -4.9999964237e-01),
+        (3.9658042789e-01, 1.3292170763e00, 1.0)),
+    8: ((-2.956046447212538203e-03, -6.691314126082094360e-02, -4.289980732181625789e-01,
+         -1.110965361416291097e00, -1.242991301338429500e00, -4.999999999999990008e-01),
+        (3.009181610003072455e-03, 7.942469932969810353e-02, 6.369060590899747742e-01,
+         2.230802780023532605e00, 3.823696902394678077e00, 3.152649269343555716e00, 1.0)),
+}
+
+
+def log_by_ratio(x):
+    """The logarithm of float32 or float64 by a quotient of polynomials."""
+    number, step = x.dtype.type, _rounded if x.dtype == np.float32 else fused
+    m, e = jnp.frexp(x)  # x = m 2**e with m in [1/2, 1)
+    high = m > number(np.sqrt(2)) * number(0.5)
+    r = jnp.where(high, m, m + m) - number(1)
+    e = convert(jnp.where(high, e, e - 1), x.dtype)
+    r2 = r * r
+    above, below = (_even_odd(table, r, r2, step) for table in _LOG_RATIO[x.dtype.itemsize])
+    y = step(e, number(np.log(2)), step(r2, above / below, r))
+    return jnp.where((x > 0) & (x < np.inf), y, lax.log(x))
+
+
+def _even_odd(table, x, x2, step):
+    """A polynomial by Horner's rule in x² for the even and for the odd coefficients."""
+    table = [x.dtype.type(c) for c in table]
+    parts = [table[0], table[1]]
+    for i, c in enumerate(table[2:]):
+        parts[i % 2] = step(x2, parts[i % 2], c)
+    even, odd = parts if len(table) % 2 else parts[::-1]
+    return step(x, odd, even)
+
+
+def _rounded(a, b, c):
+    return a * b + c
+
+
 # XLA's float32 1/sqrt(x) on x86-64 refines the processor's estimate by Newton's method.
 _NEWTON = platform.machine().lower() in ("x86_64", "amd64")
 

@@ -5,6 +5,9 @@ its number does not depend on how long the others take. Derivatives with respect
 parameter go through the sample (implicit reparametrization).
 """
 
+import math
+from functools import partial
+
 import numpy as np
 
 from toile import lax
@@ -39,17 +42,33 @@ def loggamma(key, a, shape=None, dtype=None, *, out_sharding=None):
 def _gamma(key, a, shape, dtype, log_space):
     shape = args.joint_shape("gamma", shape, a)
     a = args.spread(a, shape, dtype)
-    return (_log_gamma_sample if log_space else _gamma_sample)(key, a)
+    return _log_gamma_sample(key, a, False) if log_space else _gamma_sample(key, a)
 
 
 @custom_jvp
 def _gamma_sample(key, a):
-    return _sample(key, a, log_space=False)
+    cube, d, large, boost_keys = _scaled_cube(key, a)
+    one = a.dtype.type(1)
+    u = one - unit(boost_keys, (), a.dtype)
+    return d * cube * jnp.where(large, one, lax.pow(u, one / a))
 
 
-@custom_jvp
-def _log_gamma_sample(key, a):
-    return _sample(key, a, log_space=True)
+@partial(custom_jvp, nondiff_argnums=(2,))
+def _log_gamma_sample(key, a, joined):
+    """log d + log v³ + log u / a; `joined` rounds as where XLA leaves these sums to a library."""
+    cube, d, large, boost_keys = _scaled_cube(key, a)
+    zero, one = a.dtype.type(0), a.dtype.type(1)
+    log_u = -standard_exponential(boost_keys, (), a.dtype)
+    boost = jnp.where(large | (log_u == 0), zero, log_u * (one / a))
+    if not joined:
+        return args.log(d) + args.log(cube) + boost
+    d, cube, boost = (convert(x, _wide(a.dtype)) for x in (d, cube, boost))
+    return convert(args.log_by_ratio(d) + args.log_by_ratio(cube) + boost, a.dtype)
+
+
+def _wide(dtype):
+    """float32 for the 16 bit types, else `dtype`."""
+    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
 
 
 @_gamma_sample.defjvp
@@ -59,8 +78,8 @@ def _gamma_sample_jvp(primals, tangents):
 
 
 @_log_gamma_sample.defjvp
-def _log_gamma_sample_jvp(primals, tangents):
-    log_sample = _log_gamma_sample(*primals)
+def _log_gamma_sample_jvp(joined, primals, tangents):
+    log_sample = _log_gamma_sample(*primals, joined)
     sample = lax.exp(log_sample)
     tiny = np.array(dtypes.finfo(sample.dtype).tiny, sample.dtype)[()]
     sample = jnp.where(sample == 0, tiny, sample)  # d log x = dx / x, and exp may underflow
@@ -74,7 +93,7 @@ class _RandomGamma:
 
     def bind(self, key, a, *, log_space):
         """Gamma numbers, one for each element of a."""
-        return (_log_gamma_sample if log_space else _gamma_sample)(key, a)
+        return _log_gamma_sample(key, a, False) if log_space else _gamma_sample(key, a)
 
     def __repr__(self):
         return self.name
@@ -83,25 +102,25 @@ class _RandomGamma:
 random_gamma_p = _RandomGamma()
 
 
-def _sample(key, a, log_space):
-    """Gamma(a), one number per element of a, under keys split from `key`.
+def _scaled_cube(key, a):
+    """v³ and d with d v³ from Gamma(a), under keys split from `key`; further keys for a < 1.
 
     Below a = 1 a sample of Gamma(a + 1) times u ** (1 / a) is one of Gamma(a)."""
-    dtype = a.dtype
-    one, third = (np.array(v, dtype)[()] for v in (1.0, 1.0 / 3.0))
-    missing = a.shape[key.ndim:]
-    keys = random_split(key, missing)
+    one, third = (np.array(v, a.dtype)[()] for v in (1.0, 1.0 / 3.0))
+    keys = random_split(key, a.shape[key.ndim:])
     large = a >= one
     d = jnp.where(large, a, a + one) - third
-    c = third * args.rsqrt(d)
     keys, boost_keys = args.split_key(keys)
-    cube = _accepted_cube(keys, c, d)
-    if log_space:
-        log_u = -standard_exponential(boost_keys, (), dtype)
-        boost = jnp.where(large | (log_u == 0), dtype.type(0), log_u * (one / a))
-        return args.log(d) + args.log(cube) + boost
-    u = one - unit(boost_keys, (), dtype)
-    return d * cube * jnp.where(large, one, lax.pow(u, one / a))
+    return _accepted_cube(keys, _slope(d), d), d, large, boost_keys
+
+
+def _slope(d):
+    """1 / sqrt(9 d)."""
+    third = np.array(1.0 / 3.0, d.dtype)[()]
+    if d.dtype == dtypes.bfloat16:  # XLA rounds the root and the product, not the reciprocal
+        wide = np.float32
+        return convert(wide(third) * (wide(1) / convert(jnp.sqrt(d), wide)), d.dtype)
+    return third * args.rsqrt(d)
 
 
 def _accepted_cube(keys, c, d):
@@ -130,13 +149,14 @@ def _positive(keys, c):
     """Normal x and v = 1 + c x, drawn again where v is not positive."""
     dtype = c.dtype
     zero, one = dtype.type(0), dtype.type(1)
+    narrow = dtype == dtypes.bfloat16  # XLA rounds the product too
 
     def body(carry):
         keys, x, v = carry
         again = v <= zero
         new_keys, x_keys = args.split_key(keys)
         new_x = standard_normal(x_keys, (), dtype)
-        new_v = args.fused(new_x, c, jnp.full_like(c, one))
+        new_v = new_x * c + one if narrow else args.fused(new_x, c, jnp.full_like(c, one))
         return (jnp.where(again, new_keys, keys), jnp.where(again, new_x, x),
                 jnp.where(again, new_v, v))
 
@@ -171,10 +191,23 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     batch, n = np.shape(alpha)[:-1], np.shape(alpha)[-1:]
     shape = batch if shape is None else args.canonical_shape(shape)
     args.check_shape("dirichlet", shape, batch)
-    log_x = _gamma(key, alpha, shape + n, dtype, True)
+    alpha = args.spread(alpha, shape + n, dtype)
+    joined = _joins_softmax(alpha)
+    log_x = _log_gamma_sample(key, alpha, joined)
+    if joined:
+        log_x = convert(log_x, _wide(dtype))
     top = lax.stop_gradient(jnp.max(log_x, axis=-1, keepdims=True, initial=-np.inf))
     x = args.exp(log_x - top)
-    return args.divide(x, jnp.sum(x, axis=-1, keepdims=True))
+    return convert(args.divide(x, jnp.sum(x, axis=-1, keepdims=True)), dtype)
+
+
+def _joins_softmax(alpha):
+    """Whether XLA's CPU compiler hands log-gamma numbers and their softmax to YNNPACK as one.
+
+    It does so from 4096 elements on: of the numbers or, where bfloat16 comes with conversions of
+    the maxima, of those. Last bits of the logarithms count for many in exp(log x - max)."""
+    elements = math.prod(alpha.shape[:-1]) if alpha.dtype == dtypes.bfloat16 else alpha.size
+    return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
 
 def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):

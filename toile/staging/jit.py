@@ -12,29 +12,46 @@ import inspect
 import logging
 import threading
 import time
+import warnings
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.control.call import Call, program_flops
+from toile.backends.cpu.execution import release_arenas
+from toile.control.call import Call, Carrier
 from toile.engine import config, errors
-from toile.engine.arrays import ConcreteArray, DeviceArray, as_array, raw_operand
+from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, raw_operand
 from toile.engine.avals import Aval, aval_of
 from toile.engine.program import Program, execute, trace_program, wrap_outputs
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, unflatten
+from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Exit, Statics, exit_of, worth_writing
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
+from toile.staging.options import named_arguments
+from toile.staging.stages import Lowered, TracedStage, operand
+
+
+def _size(program: Program) -> int:
+    """The number of equations, those of Programs inside included."""
+    inner = (p for e in program.equations if isinstance(e.op, Carrier) for p in e.op.programs())
+    return len(program.equations) + sum(map(_size, inner))
 
 
 class Traced:
     """One traced form of a jitted function."""
 
-    __slots__ = ("program", "consts", "raw_consts", "out_tree", "in_avals", "weak")
+    __slots__ = (
+        "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exit",
+    )
 
     def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
         self.program, self.consts, self.out_tree = program, consts, out_tree
         self.in_avals = in_avals
+        self.equations = _size(program)
+        self.calls = 0
+        self.exit: Exit | None = None  # written when calls repeat
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
 
@@ -45,15 +62,49 @@ class Traced:
         )
 
 
-class Cache:
-    """The traced forms of one function under one set of jit options."""
+# What is kept for one function; the traces not used for longest go. An equation with its kernels'
+# arguments, steps and source takes some 3 KB.
+MAX_TRACES = 256
+MIN_TRACES = 8
+MAX_EQUATIONS = 30_000
+_MAX_PATHS = 4
+_MAX_HISTORY = 32  # earlier calls that a new one is compared with, to say why it is traced
 
-    __slots__ = ("entries", "lock", "history")
+
+class Cache:
+    """The traced forms of one function under one set of jit options, and the ways into them."""
+
+    __slots__ = (
+        "entries", "lock", "history", "causes", "traces", "equations", "entrances", "paths",
+    )
 
     def __init__(self) -> None:
-        self.entries: dict[Any, Traced] = {}
+        self.entries: OrderedDict[Any, Traced] = OrderedDict()
         self.lock = threading.RLock()
-        self.history: list[tuple[Any, Sequence[str], str]] = []
+        self.history: deque[tuple[Any, Sequence[str]]] = deque(maxlen=_MAX_HISTORY)
+        self.causes: deque[str] = deque(maxlen=1000)
+        self.traces = self.equations = 0
+        self.entrances: dict[Any, Entrance] = {}
+        self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
+
+    def clear(self) -> None:
+        """Forget all traced forms."""
+        self.entries.clear()
+        self.equations = 0
+        self.entrances = {}
+        self.paths = ()
+
+    def add(self, key: Any, traced: Traced) -> None:
+        """Keep a traced form; the generated ways in begin anew when an old one has to go, so
+        that what is in use is seen to be."""
+        self.entries[key] = traced
+        self.equations += traced.equations
+        count = len(self.entries)
+        if count > MAX_TRACES or (count > MIN_TRACES and self.equations > MAX_EQUATIONS):
+            _, old = self.entries.popitem(last=False)
+            self.equations -= old.equations
+            for entrance in self.entrances.values():
+                entrance.forget()
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Cache]] = weakref.WeakKeyDictionary()
@@ -71,7 +122,8 @@ def clear_caches() -> None:
     """Forget all traced forms."""
     for by_options in list(_caches.values()):
         for cache in by_options.values():
-            cache.entries.clear()
+            cache.clear()
+    release_arenas()
 
 
 def _signature(leaf: Any) -> Any:
@@ -131,9 +183,9 @@ class PjitFunction:
             )
         functools.update_wrapper(self, fun, updated=())
         self.fun = fun
-        nums, names = _static_arguments(fun, options)
+        nums, names = named_arguments(fun, options, "static")
         self.static_argnums, self.static_argnames = nums, names
-        self.donate_argnums, self.donate_argnames = _donated_arguments(fun, options)
+        self.donate_argnums, self.donate_argnames = named_arguments(fun, options, "donate")
         self.max_traces: int | None = options.get("max_traces")
         key = (nums, names, self.donate_argnums, self.donate_argnames)
         self.cache = _cache_of(fun, key)
@@ -145,6 +197,14 @@ class PjitFunction:
 
     # ---- calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for enter in self.cache.paths:
+            out = enter(args, kwargs)
+            if out is not MISS:
+                return out
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The general path: any arguments, and whatever traces."""
         if config.flags.disable_jit:
             return self.fun(*args, **kwargs)
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
@@ -157,16 +217,86 @@ class PjitFunction:
         traced = self.cache.entries.get(key)
         if traced is None or (traced.raw_consts is None and traced.stale()):
             traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
+        elif len(self.cache.entries) >= MIN_TRACES:
+            self._touch(key)
         if state.trace is None and traced.raw_consts is not None:
             raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
             results = execute(traced.program, traced.raw_consts + raws)
             outs = wrap_outputs(traced.program, results)
+            traced.calls += 1
+            if traced.calls >= worth_writing(len(leaves)):
+                self._learn(traced, statics, args, kwargs, leaves, in_tree)
         else:
             op = Call(traced.program, name_of(self.fun))
-            outs = op(*traced.consts, *[_operand(x) for x in leaves])
+            outs = op(*traced.consts, *[operand(x) for x in leaves])
         if self.donates and state.trace is None:
             self._delete_donated(args, kwargs)
         return unflatten(traced.out_tree, outs)
+
+    def _touch(self, key: Any) -> None:
+        with self.cache.lock:
+            if key in self.cache.entries:
+                self.cache.entries.move_to_end(key)
+
+    def _learn(
+        self, traced: Traced, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any
+    ) -> None:
+        """Write the way for calls like this one, which has just run the general one."""
+        cache = self.cache
+        if len(leaves) > MAX_LEAVES or state.axes:
+            return
+        with cache.lock:
+            consts = traced.raw_consts or []
+            if traced.exit is None:
+                traced.exit = exit_of(traced.program, consts, traced.out_tree, self.donates)
+                if traced.exit is None:
+                    return
+            found = self._entrance(statics, args, kwargs, leaves, in_tree)
+            try:
+                found.add(leaves, [static.value for _, static in statics or ()], traced.exit)
+            except TypeError:
+                return  # an argument of a type that only the general path takes
+            rest = [p for p in cache.paths if p is not found.enter]
+            cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
+
+    def _entrance(
+        self, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any
+    ) -> Entrance:
+        """The Entrance for a structure; one that took only arrays gives way to one that does not
+        when a number or a NumPy array comes."""
+        cache = self.cache
+        where = tuple([where for where, _ in statics or ()])
+        found = cache.entrances.get((in_tree, where))
+        others = {i for i, x in enumerate(leaves) if x.__class__ not in (DeviceArray, KeyArray)}
+        if found is not None and others <= found.others:
+            return found
+        fixed = Statics(tuple([w for w in where if isinstance(w, int)]),
+                        tuple([w for w in where if isinstance(w, str)]))
+        donated = self._donated_leaves(args, kwargs, statics)
+        wider = others | found.others if found else others
+        made = Entrance(in_tree, fixed, frozenset(wider), donated)
+        if found is not None:
+            made.tables = found.tables
+            cache.paths = tuple([p for p in cache.paths if p is not found.enter])
+        elif len(cache.entrances) >= MAX_TRACES:
+            cache.entrances.clear()
+        cache.entrances[in_tree, where] = made
+        return made
+
+    def _donated_leaves(self, args: Any, kwargs: Any, statics: Any) -> list[int]:
+        """The positions, among all leaves, of those that are given up."""
+        numbers = {n % len(args) for n in self.donate_argnums if -len(args) <= n < len(args)}
+        fixed = {where for where, _ in statics or ()}
+        found: list[int] = []
+        start = 0
+        for name, value in [*enumerate(args), *sorted(kwargs.items())]:
+            if name in fixed:
+                continue
+            count = len(flatten(value)[0])
+            if name in numbers or name in self.donate_argnames:
+                found += range(start, start + count)
+            start += count
+        return found
 
     def _take_statics(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -212,7 +342,7 @@ class PjitFunction:
                 return found
             labels = argument_labels(self.fun, args, kwargs)
             cause = self._cause(key, labels)
-            if self.max_traces is not None and len(self.cache.history) >= self.max_traces:
+            if self.max_traces is not None and self.cache.traces >= self.max_traces:
                 raise RuntimeError(
                     f"jit: needed at most {self.max_traces} traces of {name_of(self.fun)}, got one "
                     f"more ({cause}){here()}"
@@ -226,16 +356,20 @@ class PjitFunction:
                 took = time.perf_counter() - started
                 _log_compile(f"traced {name_of(self.fun)} in {took:.3f} s ({cause})")
             traced = Traced(program, consts, flat.out_tree, avals)
-            self.cache.entries[key] = traced
-            self.cache.history.append((key, labels, cause))
-            return traced
+            self.cache.add(key, traced)
+            self.cache.history.append((key, labels))
+            self.cache.causes.append(cause)
+            self.cache.traces += 1
+        if self.cache.traces == _WARN_AT and self.max_traces is None:
+            _warn_of_retraces(name_of(self.fun), cause)
+        return traced
 
     def _cause(self, key: Any, labels: Sequence[str]) -> str:
         """Why this call is traced: what differs from the nearest earlier trace."""
         if not self.cache.history:
             return "first call"
         best: tuple[tuple[bool, int], list[str]] | None = None
-        for old, old_labels, _ in self.cache.history:
+        for old, old_labels in self.cache.history:
             found = _differences(old, key, old_labels, labels)
             distance = (old[0] != key[0], len(found))  # another structure is the furthest
             if best is None or distance < best[0]:
@@ -266,13 +400,13 @@ class PjitFunction:
     # ---- looking inside
     def why(self) -> list[str]:
         """The cause of each trace so far, oldest first."""
-        return [cause for _, _, cause in self.cache.history]
+        return list(self.cache.causes)
 
     def _cache_size(self) -> int:
         return len(self.cache.entries)
 
     def clear_cache(self) -> None:
-        self.cache.entries.clear()
+        self.cache.clear()
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedStage:
         """Trace for arguments (or ShapeDtypeStructs) without running."""
@@ -299,8 +433,17 @@ class PjitFunction:
         return f"<jitted {self.fun!r}>"
 
 
-def _operand(x: Any) -> Any:
-    return x if isinstance(x, (ConcreteArray, Tracer)) else as_array(x)
+_WARN_AT = 4  # traces: the third retrace
+
+
+def _warn_of_retraces(name: str, cause: str) -> None:
+    warnings.warn(
+        f"jit: {name} is traced for the {_WARN_AT}th time ({cause}). Each trace costs a "
+        "compilation: give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
+        f"`f.why()`; `jit(f, max_traces=n)` makes it an error{here()}",
+        errors.RetraceWarning,
+        stacklevel=5,
+    )
 
 
 def _log_compile(text: str) -> None:
@@ -342,192 +485,3 @@ def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
             pairs = zip(old, new, strict=True)
             return [text for a, b in pairs if a != b for text in _static_changes(where, a, b)]
     return [f"static argument {where}: {old!r} -> {new!r}"]
-
-
-def _static_arguments(
-    fun: Callable[..., Any], options: dict[str, Any]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Static argument numbers and names, each inferred from the other."""
-    return _numbers_and_names(fun, options.get("static_argnums"), options.get("static_argnames"),
-                              "static")
-
-
-def _donated_arguments(
-    fun: Callable[..., Any], options: dict[str, Any]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    return _numbers_and_names(fun, options.get("donate_argnums"), options.get("donate_argnames"),
-                              "donate")
-
-
-def _numbers_and_names(
-    fun: Callable[..., Any], nums: Any, names: Any, what: str
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    if nums is None and names is None:
-        return (), ()
-    numbers = (nums,) if isinstance(nums, int) else tuple(nums or ())
-    given = (names,) if isinstance(names, str) else tuple(names or ())
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        return numbers, given
-    positional = [p.name for p in parameters
-                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    known = {p.name for p in parameters}
-    for n in numbers:
-        if not variadic and not -len(positional) <= n < len(positional):
-            raise ValueError(
-                f"jit: needed {what}_argnums within the {len(positional)} positional parameters of "
-                f"{name_of(fun)}, got {n}{here()}"
-            )
-    for k in given:
-        if k not in known and not anything:
-            raise ValueError(
-                f"jit: needed {what}_argnames among the parameters of {name_of(fun)} "
-                f"({', '.join(sorted(known))}), got {k!r}{here()}"
-            )
-    if nums is None:
-        numbers = tuple(positional.index(k) for k in given if k in positional)
-    if names is None:
-        keyword = {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
-        given = tuple(positional[n] for n in numbers
-                      if -len(positional) <= n < len(positional) and positional[n] in keyword)
-    return numbers, given
-
-
-# ------------------------------------------------------------------------------------- stages
-
-
-class ArgInfo:
-    """Shape and dtype of one argument or result."""
-
-    __slots__ = ("shape", "dtype", "weak_type", "donated")
-
-    def __init__(self, aval: Aval, donated: bool = False):
-        self.shape, self.dtype, self.weak_type = aval.shape, aval.dtype, aval.weak_type
-        self.donated = donated
-
-    def __repr__(self) -> str:
-        return f"ArgInfo(shape={self.shape}, dtype={self.dtype})"
-
-
-class TracedStage:
-    """A function traced for certain arguments."""
-
-    def __init__(self, owner: PjitFunction, traced: Traced, in_tree: Any):
-        self.owner, self.traced, self.in_tree = owner, traced, in_tree
-
-    @property
-    def jaxpr(self) -> Program:
-        return self.traced.program
-
-    @property
-    def fun_name(self) -> str:
-        return name_of(self.owner.fun)
-
-    @property
-    def out_info(self) -> Any:
-        infos = [ArgInfo(a) for a in self.traced.program.out_avals]
-        return unflatten(self.traced.out_tree, infos)
-
-    def lower(self, **_: Any) -> Lowered:
-        return Lowered(self)
-
-
-class Lowered:
-    """A traced Program, ready to be compiled."""
-
-    def __init__(self, stage: TracedStage):
-        self.stage = stage
-
-    @property
-    def in_tree(self) -> Any:
-        return self.stage.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.stage.traced.out_tree
-
-    @property
-    def out_info(self) -> Any:
-        return self.stage.out_info
-
-    @property
-    def args_info(self) -> Any:
-        return unflatten(self.in_tree, [ArgInfo(a) for a in self.stage.traced.in_avals])
-
-    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        return str(self.stage.traced.program)
-
-    def compiler_ir(self, dialect: str | None = None) -> Program:
-        return self.stage.traced.program
-
-    def cost_analysis(self) -> dict[str, float]:
-        return cost_analysis(self.stage.traced.program)
-
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        return Compiled(self)
-
-
-class Compiled:
-    """A Program ready to run on arguments of the shapes it was lowered for."""
-
-    def __init__(self, lowered: Lowered):
-        self.lowered = lowered
-
-    @property
-    def in_tree(self) -> Any:
-        return self.lowered.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.lowered.out_tree
-
-    @property
-    def args_info(self) -> Any:
-        return self.lowered.args_info
-
-    @property
-    def out_info(self) -> Any:
-        return self.lowered.out_info
-
-    def as_text(self) -> str:
-        return self.lowered.as_text()
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.lowered.cost_analysis()
-
-    def memory_analysis(self) -> Any:
-        return None
-
-    def runtime_executable(self) -> Any:
-        return self.lowered.stage.traced.program
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        stage = self.lowered.stage
-        _, args, kwargs = stage.owner._take_statics(args, kwargs)
-        leaves, tree = flatten((args, kwargs))
-        if tree != stage.in_tree:
-            raise TypeError(
-                f"compiled {stage.fun_name}: needed arguments of structure {stage.in_tree}, got "
-                f"{tree}{here()}"
-            )
-        for i, (x, aval) in enumerate(zip(leaves, stage.traced.in_avals, strict=True)):
-            got = aval_of(x)
-            if got.shape != aval.shape or got.dtype != aval.dtype:
-                raise TypeError(
-                    f"compiled {stage.fun_name}: needed {aval.str_short()} for argument leaf {i}, "
-                    f"got {got.str_short()} (lower and compile again for other shapes){here()}"
-                )
-        op = Call(stage.traced.program, stage.fun_name)
-        outs = op(*stage.traced.consts, *[_operand(x) for x in leaves])
-        return unflatten(stage.traced.out_tree, outs)
-
-
-def cost_analysis(program: Program) -> dict[str, float]:
-    """FLOPs and bytes that a Program moves, from its equations."""
-    moved = sum(
-        a.aval.nbytes for e in program.equations for a in (*e.ins, *e.outs)
-    )
-    return {"flops": float(program_flops(program)), "bytes accessed": float(moved)}

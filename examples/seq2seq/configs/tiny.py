@@ -14,10 +14,11 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.features = 128
 
-    config.learning_rate = 0.005
-    config.clip_norm = 1.0
+    config.learning_rate = 0.008
+    config.warmup_steps = 500
+    config.clip_norm = float("inf")  # none, as in Flax's example
     config.batch_size = 128
-    config.num_steps = 1000
+    config.num_steps = 2000
     config.seed = 0
 
     config.eval_batch_size = 250

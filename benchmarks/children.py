@@ -1,0 +1,124 @@
+"""Child processes, one per framework, and what the rest of the machine did meanwhile.
+
+A child sleeps until it is asked for a window, so that frameworks take turns on the same machine.
+`Load` tells how much of the CPU all other processes used between two moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 900.0
+KNOWN = os.path.exists("/proc/self/stat")  # whether the load can be told
+SETTLING_S = 0.02  # in which the threads of the child that was asked last stop spinning
+
+
+def environment(threads: int, folder: str, framework: str, cache: str) -> dict[str, str]:
+    """The variables that give a child its number of threads and its folder of compiled code."""
+    n = str(threads)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+    found = {**os.environ, **dict.fromkeys(names, n)}
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    found["TOILE_NUM_THREADS"] = n
+    found["TOILE_CACHE_DIR"] = folder
+    found["JAX_PLATFORMS"] = "cpu"
+    found["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
+    if framework == "jax" and cache == "warm":
+        found["JAX_COMPILATION_CACHE_DIR"] = folder
+        found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        found["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    return found
+
+
+class Child:
+    """A process of `benchmarks.cpu_child`."""
+
+    def __init__(self, framework: str, threads: int, folder: str | None = None, cache: str = ""):
+        self.framework = framework
+        self.temporary = tempfile.TemporaryDirectory(prefix="toile-bench-")
+        folder = folder or os.path.join(self.temporary.name, "kernels")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.cpu_child", framework, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env=environment(threads, folder, framework, cache),
+        )  # fmt: skip
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; a child that fails answers `error`."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin and stdout
+        try:
+            stdin.write(json.dumps(command) + "\n")
+            stdin.flush()
+            if not select.select([stdout], [], [], PATIENCE_S)[0]:
+                return {"error": f"no answer in {PATIENCE_S:.0f} s"}
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        return json.loads(line) if line else {"error": f"ended with {self.process.wait()}"}
+
+    def build(self, kind: str, spec: str) -> dict[str, Any]:
+        """Have the case made."""
+        return self.ask(build=kind, spec=spec)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+        self.temporary.cleanup()
+
+
+def cpu_seconds(without: set[int]) -> float:
+    """CPU time that all other processes and their ended children have used, and stolen time.
+
+    When a process ends its time moves to its parent's account of children: the sum over processes
+    never loses any. Stolen time is what neighbours took from this virtual machine."""
+    tick = os.sysconf("SC_CLK_TCK")
+    total = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in without:
+            continue
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        total += sum(int(x) for x in fields[11:15])  # user, system, and those of ended children
+    with open("/proc/stat") as file:
+        total += int(file.readline().split()[8])
+    return total / tick
+
+
+class Load:
+    """What part of the machine others used while the block ran: `share`, None without /proc."""
+
+    def __init__(self, child: Child):
+        self.without = {os.getpid(), child.process.pid}
+        self.share: float | None = None
+
+    def __enter__(self) -> Load:
+        time.sleep(SETTLING_S)
+        self.started = time.perf_counter()
+        self.before = cpu_seconds(self.without) if KNOWN else 0.0
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if KNOWN:
+            wall = time.perf_counter() - self.started
+            used = cpu_seconds(self.without) - self.before
+            self.share = max(0.0, used) / (wall * (os.cpu_count() or 1))

@@ -1,0 +1,209 @@
+"""Compiled speed on the CPU: toile, jax with flax, and torch, in turns on the same machine.
+
+Training steps, single operations with their errors, scans, call overhead, the wait for the first
+step, new batch sizes and peak memory. `python -m benchmarks.cpu`; `--list` names the rows, `--only`
+chooses some, `--json FILE` keeps all rounds with the machine's name. A round during which other
+processes used more than 5% of the CPU is kept in the file and not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from importlib import metadata, util
+from typing import Any
+
+from benchmarks.children import KNOWN, ROOT, Child, Load
+from benchmarks.cpu_report import judge, line, summarize
+from benchmarks.cpu_rows import FRAMEWORKS, Row, column, rows
+
+MOST_SHARE = 0.05  # of the machine, that others may use in a round that counts
+Round = dict[str, Any]
+
+
+def measure(row: Row, children: dict[str, Child], number: int, target: float) -> Round:
+    """One window of each framework, one after the other; rounds begin with different ones."""
+    found: Round = {"seconds": {}, "others": {}, "answers": {}}
+    names = [f for f in row.frameworks if f in children]
+    for window in row.windows:
+        for i in range(len(names)):
+            child = children[names[(i + number) % len(names)]]
+            argument = row.arguments[number] if row.arguments else target
+            with Load(child) as load:
+                answer = child.ask(window=window, argument=argument)
+            record(found, column(child.framework, window), answer, load)
+    return found
+
+
+def record(found: Round, name: str, answer: dict[str, Any], load: Load) -> None:
+    """Add one child's answer to a round."""
+    if "error" not in answer:
+        found["seconds"][name] = answer.pop("seconds")
+    found["others"][name] = load.share
+    found["answers"][name] = answer
+
+
+def clean(found: Round) -> bool:
+    """Whether the machine was ours."""
+    return all(share is not None and share <= MOST_SHARE for share in found["others"].values())
+
+
+def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
+    """Rounds in which children that keep their case run windows in turn."""
+    with ExitStack() as stack:
+        children: dict[str, Child] = {}
+        for name in frameworks:
+            child = stack.enter_context(closing(Child(name, args.threads)))
+            facts[name] = child.build(row.kind, row.spec)
+            if "error" not in facts[name]:
+                facts[name].update(child.ask(more=1))
+                children[name] = child
+        if not children:
+            return
+        if not row.arguments:
+            measure(row, children, 0, args.window)  # finds how many calls fill a window
+        for number in range(len(row.arguments) or 10_000):
+            yield measure(row, children, number, args.window)
+            for name, child in children.items():
+                facts[name].update(child.ask(memory=1))
+
+
+def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
+    """A new process, from its first import to its first step."""
+    with closing(Child(framework, args.threads, folder, row.cache)) as child:
+        child.ask(memory=1)  # the interpreter is up
+        with Load(child) as load:
+            answer = child.build(row.kind, row.spec)
+        if "error" not in answer:
+            answer["parts"] = answer.pop("seconds", {})
+            answer["seconds"] = answer["total"]
+        record(found, framework, answer, load)
+    return answer
+
+
+def fresh(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
+    """Rounds of new processes; a warm cache was filled by a run that is not counted."""
+    with tempfile.TemporaryDirectory(prefix="toile-bench-") as top:
+        folders = {f: os.path.join(top, f) if row.cache == "warm" else None for f in frameworks}
+        nowhere: Round = {"seconds": {}, "others": {}, "answers": {}}
+        if row.cache == "warm":
+            for name in frameworks:
+                start(row, name, args, folders[name], nowhere)
+        for number in range(10_000):
+            found: Round = {"seconds": {}, "others": {}, "answers": {}}
+            for i in range(len(frameworks)):
+                name = frameworks[(i + number) % len(frameworks)]
+                facts[name] = start(row, name, args, folders[name], found)
+            if not found["seconds"]:
+                return
+            yield found
+
+
+def run(row: Row, args: Any) -> dict[str, Any]:
+    """All rounds of a row and what they say."""
+    frameworks = [f for f in row.frameworks if f in args.frameworks]
+    facts: dict[str, Any] = {}
+    kept: list[Round] = []
+    began = time.perf_counter()
+    rounds = (fresh if row.cache else live)(row, frameworks, args, facts)
+    with closing(rounds):
+        for found in rounds:
+            found["clean"] = clean(found)
+            kept.append(found)
+            counted = sum(r["clean"] or args.any_load for r in kept)
+            if counted >= args.rounds or time.perf_counter() - began > args.limit:
+                break
+    counted = [r for r in kept if r["clean"] or args.any_load]
+    return {**judge(row, counted, facts), "counted": len(counted), "facts": facts, "rounds": kept}
+
+
+def machine() -> str:
+    """The CPU's name, such as neoverse-n1."""
+    names = [platform.processor(), platform.machine()]
+    try:
+        text = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+        names = [x.split(":")[1] for x in text.splitlines() if x.startswith("Model name")] + names
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    name = next(n.strip() for n in names if n.strip())
+    return "-".join(name.lower().replace("(r)", "").replace("@", " ").split())
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of whatever is measured."""
+    found = {"python": platform.python_version()}
+    for name in ("toile", "numpy", "llvmlite", "jax", "jaxlib", "flax", "torch"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    try:
+        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found["commit"] = done.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10, help="that count, of each row")
+    parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--window", type=float, default=0.5, help="seconds of each timing")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for a row's rounds")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS))
+    parser.add_argument("--any-load", action="store_true", help="count rounds of a busy machine")
+    parser.add_argument("--json", help="write all rounds to this file")
+    parser.add_argument("--keep", action="store_true", help="other rows of that file stay in it")
+    parser.add_argument("--list", action="store_true", help="show the titles of the rows")
+    args = parser.parse_args()
+    packages = {"jax": ("jax", "flax"), "torch": ("torch",), "toile": ("toile",)}
+    args.frameworks = [
+        f for f in args.frameworks.split(",") if all(map(util.find_spec, packages[f]))
+    ]
+    if not (KNOWN or args.any_load):
+        parser.error("the load of the machine can be told from /proc only (use --any-load)")
+    return args
+
+
+def main() -> None:
+    """Measure, print the table, keep the file."""
+    args = arguments()
+    wanted = [r for r in rows() if any(part in r.title for part in args.only.split(","))]
+    if args.list:
+        print("\n".join(r.title for r in wanted))
+        return
+    about = {
+        "machine": machine(), "cores": os.cpu_count(), "threads": args.threads,
+        "system": platform.platform(), "versions": versions(), "rows": {},
+        "command": shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]]),
+    }  # fmt: skip
+    if args.json and args.keep and os.path.exists(args.json):
+        with open(args.json) as file:
+            about["rows"] = json.load(file)["rows"]
+    print(f"{about['machine']}, {args.threads} threads, medians in ms, ratios toile / peer")
+    for row in wanted:
+        result = {"when": time.strftime("%Y-%m-%d %H:%M"), **run(row, args)}
+        about["rows"][row.title] = result
+        print("\n".join(line(row, result, args.any_load)), flush=True)
+        about["summary"] = summarize(about["rows"])
+        if args.json:
+            with open(args.json, "w") as file:
+                json.dump(about, file, indent=1)
+    print("\n".join(f"{key}: {value}" for key, value in about["summary"].items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A process that holds one case of one framework and runs windows of timing when asked.
+
+Commands and answers are lines of JSON: `{"build": kind, "spec": ...}`, then `{"window": name,
+"argument": ...}` as often as wanted, `{"memory": 1}`. Nothing but the standard library is loaded
+before `build`: the time from there to the first step is what a user waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+MOST_CALLS = 20_000
+
+
+class Case(NamedTuple):
+    """Windows by name, and what is known after building; `more` finds what takes longer."""
+
+    windows: dict[str, Callable[[Any], dict[str, Any]]]
+    facts: dict[str, Any]
+    more: Callable[[], dict[str, Any]] = dict
+
+
+def timed(once: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[float], dict[str, Any]]:
+    """A window: calls for about so many seconds, as many each time, waiting for the last only."""
+    calls: list[int] = []
+
+    def several(n: int) -> float:
+        started = time.perf_counter()
+        for _ in range(n - 1):
+            once()
+        wait(once())
+        return time.perf_counter() - started
+
+    def window(target: float) -> dict[str, Any]:
+        if not calls:
+            one = min(several(1) for _ in range(2))
+            n = min(MOST_CALLS, max(1, int(target / one)))
+            if n > 4:  # one call alone includes waking up
+                n = min(MOST_CALLS, max(1, int(target * (n // 4) / several(n // 4))))
+            calls.append(n)
+            several(max(1, n // 4))
+        (n,) = calls
+        cpu = time.process_time()
+        wall = several(n)
+        used = time.process_time() - cpu
+        return {"seconds": wall / n, "cpu": used / n, "calls": n, "wall": wall}
+
+    return window
+
+
+def build(framework: str, kind: str, spec: str, threads: int) -> Case:
+    """The case, in whichever framework."""
+    if framework == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
+        from benchmarks.cpu_torch import KINDS
+    else:
+        from benchmarks.cpu_jaxlike import KINDS
+    return KINDS[kind](framework, spec)
+
+
+def answer(
+    framework: str, threads: int, held: list[Case], command: dict[str, Any]
+) -> dict[str, Any]:
+    """Do what a command says."""
+    if "build" in command:
+        started = time.perf_counter()
+        case = build(framework, command["build"], command["spec"], threads)
+        total = time.perf_counter() - started
+        held[:] = [case]
+        return {**case.facts, "total": total}
+    if "more" in command:
+        return held[0].more()
+    if "memory" in command:
+        return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return held[0].windows[command["window"]](command["argument"])
+
+
+def main(framework: str, threads: int) -> None:
+    """Answer commands until there are no more."""
+    if hasattr(os, "sched_setaffinity"):  # libraries count the CPUs, whatever they are told
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints goes elsewhere
+    held: list[Case] = []
+    for line in sys.stdin:
+        try:
+            found = answer(framework, threads, held, json.loads(line))
+        except Exception as error:  # reported: the other frameworks go on
+            found = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    from benchmarks import cpu_child  # the name under which cases know this module
+
+    cpu_child.main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,189 @@
+"""What `benchmarks.cpu` measures, spelled by JAX's names: for toile, and for jax with flax.
+
+Each function here builds a `Case` inside a child process: functions that run one window of timing,
+and facts known once it is built.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import operations, workloads
+from benchmarks.cpu_child import Case, timed
+from benchmarks.cpu_rows import parse
+
+SIDE = 3  # of the state of a scan
+LEAF = 64  # floats in each leaf of the calls that only cost overhead
+WIDTH, BATCH = 16, 8  # of the tiny network
+
+
+def train(name: str, spec: str) -> Case:
+    """Training steps of a workload, its state donated; the check is its first three losses."""
+    started = time.perf_counter()
+    lib = workloads.library(name)
+    imported = time.perf_counter()
+    workload, sizes = parse(spec)
+    step, state, batch = workloads.build(lib, workload, **sizes)
+    step = lib.jax.jit(step, donate_argnums=0)
+    lib.jax.block_until_ready(state)
+    built = time.perf_counter()
+    state, loss = step(state, batch)
+    losses = [float(loss)]
+    seconds = {"import": imported - started, "init": built - imported}
+    seconds["first"] = time.perf_counter() - built
+    kept = [state]
+
+    def once() -> Any:
+        kept[0], loss = step(kept[0], batch)
+        return loss
+
+    def more() -> dict[str, Any]:
+        losses.extend(float(once()) for _ in range(2))
+        return {"check": losses}
+
+    return Case({"": timed(once, float)}, {"check": losses, "seconds": seconds}, more)
+
+
+def operation(name: str, spec: str) -> Case:
+    """An operation forward and backward; the fact is its error against float64."""
+    lib = workloads.library(name)
+    jax, jnp = lib.jax, lib.jnp
+    title, elements = spec.split(",")
+    raw = operations.inputs(title, int(elements))
+    function = operations.jaxlike(lib, title)
+    arrays = [jnp.asarray(a) for a in raw]
+    if title != "adam":
+        jitted = jax.jit(function)
+        once = lambda: jitted(*arrays)
+        errors = operations.errors(title, raw, once())
+        return Case({"": timed(once, jax.block_until_ready)}, {"errors": errors})
+    jitted = jax.jit(function, donate_argnums=(0, 2, 3))
+    step = jnp.asarray(operations.STEP - 1, jnp.int32)
+    grads = arrays[1]
+    kept = [*jitted(*arrays, step)]
+    errors = operations.errors(title, raw, kept)
+
+    def update() -> Any:
+        p, mu, nu = kept
+        kept[:] = jitted(p, grads, mu, nu, step)
+        return kept[0]
+
+    return Case({"": timed(update, jax.block_until_ready)}, {"errors": errors})
+
+
+def scan(name: str, spec: str) -> Case:
+    """A scan over a small matrix, `spec` = body,steps: forward alone, and the gradient."""
+    lib = workloads.library(name)
+    jax, jnp = lib.jax, lib.jnp
+    body, steps = spec.split(",")
+    jax.config.update("jax_enable_x64", SCAN_TYPES[body] == "f8")
+    start, weight, xs = (jnp.asarray(a) for a in scan_inputs(body, int(steps)))
+
+    def final(weight: Any, state: Any, xs: Any) -> Any:
+        one = lambda state, x: (scan_body(jnp, body, weight, state, x), None)
+        return jax.lax.scan(one, state, xs)[0].sum()
+
+    forward, grad = jax.jit(final), jax.jit(jax.grad(final))
+    windows = {
+        "": timed(lambda: grad(weight, start, xs), jax.block_until_ready),
+        "forward": timed(lambda: forward(weight, start, xs), jax.block_until_ready),
+    }
+    value, slope = forward(weight, start, xs), grad(weight, start, xs)
+    return Case(windows, {"check": [float(value), float(jnp.abs(slope).sum())]})
+
+
+SCAN_TYPES = {"covariance": "f8", "tanh": "f4"}
+
+
+def scan_inputs(body: str, steps: int) -> list[np.ndarray]:
+    """The first state, a weight under which it neither dies nor grows, and an input per step."""
+    random = np.random.RandomState(0)
+    rotation, _ = np.linalg.qr(random.standard_normal((SIDE, SIDE)))
+    weight = {"covariance": 0.99, "tanh": 1.2}[body] * rotation
+    state, xs = np.eye(SIDE), 0.01 * random.standard_normal((steps, SIDE, SIDE))
+    return [a.astype(SCAN_TYPES[body]) for a in (state, weight, xs)]
+
+
+def scan_body(xp: Any, body: str, weight: Any, state: Any, x: Any) -> Any:
+    """One step: of a covariance carried along a linear system, or of a recurrent network."""
+    if body == "covariance":
+        return weight @ state @ weight.T + x
+    return xp.tanh(state @ weight + x)
+
+
+def call(name: str, spec: str) -> Case:
+    """A jitted call with so many leaves in and as many fresh outputs, next to no work."""
+    lib = workloads.library(name)
+    leaves = [lib.jnp.full((LEAF,), i, "float32") for i in range(int(spec))]
+    function = lib.jax.jit(lambda xs: [x + 1 for x in xs])
+    return Case({"": timed(lambda: function(leaves), lib.jax.block_until_ready)}, {})
+
+
+def tiny_inputs() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The parameters of the tiny network and a batch."""
+    random = np.random.RandomState(0)
+    normal = lambda *s: (random.standard_normal(s) / 4).astype("f4")
+    params = {"w1": normal(WIDTH, WIDTH), "b1": normal(WIDTH), "w2": normal(WIDTH, WIDTH)}
+    return {**params, "b2": normal(WIDTH)}, normal(BATCH, WIDTH)
+
+
+def tiny_loss(xp: Any, params: dict[str, Any], x: Any) -> Any:
+    """Two dense layers and a mean of squares."""
+    h = xp.tanh(x @ params["w1"] + params["b1"])
+    return ((h @ params["w2"] + params["b2"]) ** 2).mean()
+
+
+def tiny(name: str, spec: str) -> Case:
+    """The gradient of a network so small that the call is most of its cost."""
+    lib = workloads.library(name)
+    jax, jnp = lib.jax, lib.jnp
+    params, x = jax.tree_util.tree_map(jnp.asarray, tiny_inputs())
+    grad = jax.jit(jax.grad(lambda params, x: tiny_loss(jnp, params, x)))
+    check = [float(jnp.abs(g).sum()) for g in grad(params, x).values()]
+    window = timed(lambda: grad(params, x), jax.block_until_ready)
+    return Case({"": window}, {"check": check})
+
+
+def resize(name: str, spec: str) -> Case:
+    """What the first call at another batch size costs over a later one, and kernels compiled."""
+    lib = workloads.library(name)
+    workload, sizes = parse(spec)
+    step, state, batch = workloads.build(lib, workload, **sizes)
+    step = lib.jax.jit(step, donate_argnums=0)
+    kept = [step(state, batch)[0]]
+
+    def once(batch: Any) -> float:
+        started = time.perf_counter()
+        kept[0], loss = step(kept[0], batch)
+        float(loss)
+        return time.perf_counter() - started
+
+    def window(size: int) -> dict[str, Any]:
+        batch = workloads.WORKLOADS[workload](lib, **{**sizes, "batch": size}).batch
+        lib.jax.block_until_ready(batch)
+        before, started = kernels(), time.perf_counter()
+        first = once(batch)
+        made = kernels() - before
+        later = min(once(batch) for _ in range(3))
+        wall = time.perf_counter() - started
+        found = {"seconds": max(first - later, 1e-6), "first": first, "later": later}
+        return {**found, "kernels": made, "wall": wall}
+
+    return Case({"": window}, {})
+
+
+def kernels() -> int:
+    """Kernels that toile has compiled in this process: its folder of kernels was empty."""
+    return sum(path.is_file() for path in Path(os.environ["TOILE_CACHE_DIR"]).rglob("*"))
+
+
+KINDS: dict[str, Callable[[str, str], Case]] = {
+    "train": train, "operation": operation, "scan": scan, "call": call, "tiny": tiny,
+    "resize": resize,
+}  # fmt: skip

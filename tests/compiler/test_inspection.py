@@ -1,0 +1,335 @@
+"""What `explain` and `profile` say of compiled functions, and what `TOILE_DEBUG` prints."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toile
+import toile.linen as linen
+import toile.numpy as jnp
+from toile import lax, nn
+from toile.backends.cpu import native, threads
+from toile.inspection.kernels import all_kernels
+from toile.inspection.tables import aligned, amount, counted, duration, html_table
+
+ROOT = Path(__file__).parent.parent.parent
+X = jnp.linspace(-1, 1, 12 * 20).reshape(12, 20)
+W = jnp.linspace(0, 1, 20 * 8).reshape(20, 8)
+
+
+class Net(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        x = linen.gelu(linen.Dense(16)(x))
+        return linen.Dense(4)(linen.LayerNorm()(x))
+
+
+# ---- explain
+
+
+def test_softmax_is_one_kernel_after_the_product():
+    e = toile.explain(lambda x, w: nn.softmax(x @ w))(X, W)
+    product, softmax = e.kernels
+    assert product.operations == ["dot_general"] and softmax.kind == "row"
+    assert {"reduce_max", "sub", "exp", "reduce_sum", "div"} <= set(softmax.operations)
+    assert product.flops == 2 * 12 * 20 * 8 and e.flops == product.flops + softmax.flops
+    assert (product.bytes_read, product.bytes_written) == (X.nbytes + W.nbytes, 12 * 8 * 4)
+    assert (softmax.bytes_read, softmax.bytes_written) == (12 * 8 * 4, 12 * 8 * 4)
+    assert softmax.reads == softmax.writes == ["float32[12,8]"]
+    assert softmax.borders == ["float32[12,8] is a result"]
+    assert not e.python_steps and e.steps == 2 and e.regions == 2
+
+
+def test_kernels_know_lines_and_modules():
+    net = Net()
+    params = net.init(toile.random.key(0), X)
+    e = toile.explain(net.apply)(params, X)
+    found = {m for k in e.kernels for m in k.modules}
+    assert {"Net/Dense_0", "Net/LayerNorm_0", "Net/Dense_1"} <= found
+    files = {file for k in e.kernels for file, _ in k.sources}
+    assert files == {__file__}
+    text = str(e)
+    assert "Net/Dense_0" in text and "x = linen.gelu(linen.Dense(16)(x))" in text
+
+
+def test_modules_of_shared_and_inner_programs():
+    class Cell(linen.Module):
+        @linen.compact
+        def __call__(self, c, x):
+            c = linen.silu(linen.Dense(8)(c) + x)  # silu is jitted: one Program for all callers
+            return c, c
+
+    class Stack(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            cells = linen.scan(Cell, variable_broadcast="params", split_rngs={"params": False})
+            _, y = cells(name="cells")(jnp.ones(8), linen.silu(x))
+            return y
+
+    net = Stack()
+    x = jnp.ones((5, 8))
+    params = net.init(toile.random.key(0), x)
+    e = toile.explain(net.apply)(params, x)
+    found = {m for k in all_kernels(e.kernels) for m in k.modules}
+    assert "Stack" in found and "Stack/cells/Dense_0" in found
+    assert not any("Stack/Stack" in m or "Cell" in m for m in found)
+
+
+def borders(f, *args):
+    return [reason for k in toile.explain(f)(*args).kernels for reason in k.borders]
+
+
+def test_why_fusion_stopped():
+    assert any("dot_general is a kernel of its own" in r for r in borders(lambda x: (x * 2) @ W, X))
+
+    def two_sums(x):  # over rows, then over columns
+        y = jnp.exp(x - x.sum(1, keepdims=True))
+        return y.sum(0)
+
+    assert any("sums over other axes" in r for r in borders(two_sums, X))
+    reasons = borders(lambda x: x - x.sum(0), X)
+    assert any("complete only when the kernel ends" in r for r in reasons)
+
+    def between(x):
+        y = jnp.tanh(x)
+        return y + jnp.sin(y @ W) @ W.T
+
+    assert any("must run between them" in r for r in borders(between, X))
+
+
+def test_loops_show_what_is_inside():
+    def f(w, xs):
+        def step(c, x):
+            c = jnp.tanh(c @ w + x)
+            return c, c
+
+        c, ys = lax.scan(step, xs[0], xs)
+        c = lax.while_loop(lambda c: c.sum() < 10, lambda c: c + 1, c)
+        return lax.cond(c[0] > 0, jnp.sin, jnp.cos, c), ys
+
+    e = toile.explain(f)(jnp.ones((8, 8)), jnp.ones((20, 8)))
+    loops = {k.kind: k for k in e.kernels if k.bodies}
+    assert set(loops) == {"scan", "while", "cond"}
+    assert loops["scan"].trips == 20 and len(loops["scan"].bodies) == 1
+    assert len(loops["while"].bodies) == len(loops["cond"].bodies) == 2
+    assert any("tanh" in k.operations for k in loops["scan"].bodies[0])
+    numbers = [k.number for k in all_kernels(e.kernels)]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    text = str(e)
+    assert "20 times" in text and "condition:" in text and "branch 1:" in text
+
+
+def test_python_steps_are_marked():
+    e = toile.explain(lambda x: jnp.linalg.svd(x, compute_uv=False).sum())(X)
+    (step,) = e.python_steps
+    assert step.kind == "Python" and step.operations == ["svd"]
+    assert step.borders == ["svd of float32 has no native code"]
+    assert "1 step in Python" in str(e) and "Python (svd)" in str(e)
+
+
+def test_memory_plan():
+    def f(x, w):
+        y = x @ w
+        return jnp.tanh(y @ w.T) @ w
+
+    e = toile.explain(f)(X, W)
+    m = e.memory
+    assert m.inputs == X.nbytes + W.nbytes and m.outputs == 12 * 8 * 4
+    assert m.peak <= m.arena and 0 <= m.peak_step < e.steps
+    assert m.temporaries >= m.peak == max(
+        sum(b.nbytes for b in m.buffers if b.first <= i <= b.last) for i in range(e.steps)
+    )
+    assert m.buffers == sorted(m.buffers, key=lambda b: -b.nbytes)
+    assert f"peak {amount(m.peak, 'B')}" in str(e)
+
+
+def test_compilation_is_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(native.engine(), "cache", None)  # no kernel comes from disk
+
+    def f(x):  # nothing else in the tests has this shape of expression
+        return jnp.where(x > 0.123, jnp.sin(x) * jnp.cos(x - 3), jnp.exp(-x) + x * x * x) - x
+
+    first = toile.explain(f)(X).compilation
+    assert (first.texts, first.compiled, first.read, first.kept) == (1, 1, 0, 0)
+    assert first.kernel_seconds > 0 and first.compile_seconds > 0 and first.trace_seconds > 0
+    again = toile.explain(f)(X[:5, :7]).compilation  # another shape: the same code
+    assert (again.compiled, again.read, again.kept) == (0, 0, 1)
+
+
+def test_jitted_functions_keep_their_static_arguments_and_caches():
+    @toile.jit
+    def plain(x):
+        return x * 2
+
+    @toile.jit(static_argnames="n", donate_argnums=0)
+    def power(x, n):
+        return x**n
+
+    assert toile.explain(plain)(X).kernels and not plain.why()
+    assert toile.explain(power)(X, n=3).kernels[0].operations == ["integer_pow"]
+    assert toile.profile(power, rounds=3)(X, n=3).call > 0
+    assert not X.is_deleted()
+
+
+def test_shapes_are_enough_to_explain():
+    shape = toile.ShapeDtypeStruct((1000, 1000), jnp.float32)
+    assert toile.explain(jnp.exp)(shape).memory.inputs == 4_000_000
+
+
+def test_explanations_show_in_notebooks():
+    html = toile.explain(lambda x: jnp.where(x < 0, x, 1.0))(X)._repr_html_()
+    assert "<table>" in html and "select_n" in html and "x &lt; 0" in html
+
+
+@pytest.mark.parametrize("look", [toile.explain, toile.profile])
+def test_wrong_uses_say_so(look):
+    with pytest.raises(TypeError, match="needed a callable, got 3"):
+        look(3)(X)
+    with pytest.raises(toile.errors.UnexpectedTracerError, match="outside of transformations"):
+        toile.jit(lambda x: look(jnp.exp)(x))(X)
+
+
+# ---- profile
+
+
+def covered(f, *args):
+    """The best of a few profiles: other work on the machine only takes from it."""
+    found = toile.profile(f)(*args)
+    for _ in range(4):
+        if found.covered < 0.95:
+            found = toile.profile(f)(*args)
+    return found
+
+
+def test_rows_add_up_to_the_call():
+    net = Net()
+    x = jnp.ones((512, 64))
+    params = net.init(toile.random.key(0), x)
+
+    def loss(p, x):
+        return (net.apply(p, x) ** 2).mean()
+
+    p = covered(toile.grad(loss), params, x)
+    assert p.covered >= 0.95 and p.calling < p.call / 2
+    total = p.covered * p.call
+    for by in ("kernel", "module", "operation"):
+        assert sum(r.seconds for r in p.table(by).rows) == pytest.approx(total)
+    modules = {r.name for r in p.table("module").rows}
+    assert {"Net/Dense_0", "Net/Dense_1", "Net/LayerNorm_0", "(calling)"} <= modules
+    assert "dot_general" in {r.name for r in p.table("operation").rows}
+    rows = p.table().rows
+    assert [r.seconds for r in rows] == sorted((r.seconds for r in rows), reverse=True)
+    assert sum(r.flops for r in rows) == toile.explain(toile.grad(loss))(params, x).flops
+    assert "GFLOP/s" in str(p) and "<table>" in p._repr_html_()
+
+
+def test_loops_are_rows_with_rows_inside():
+    def f(w, xs):
+        def step(c, x):
+            c = lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), c)
+            return jnp.where(x.sum() > 0, c + x, c), c.sum()
+
+        c, ys = lax.scan(step, xs[0], xs)
+        return lax.cond(c[0] > 0, jnp.sin, jnp.cos, c), ys
+
+    w, xs = jnp.eye(32) * 0.9, jnp.ones((50, 32))
+    p = toile.profile(f, rounds=5)(w, xs)
+    scan = next(r for r in p.table().rows if " scan" in r.name)
+    inside = sum(r.seconds for r in scan.inner)
+    assert 0 < inside <= scan.seconds * 1.0001  # what it starts with is copied before the loop
+    assert any(r.inner for r in scan.inner)  # the inner loop has rows of its own
+    assert any(r.name == "dot_general" for r in p.table("operation").rows)
+    assert sum(r.seconds for r in p.table("operation").rows) == pytest.approx(p.covered * p.call)
+
+
+def test_profiling_leaves_results_as_they_are():
+    f = toile.jit(lambda x: (jnp.sort(x, 1), x.at[0].add(1.0), jnp.cumsum(x, 0)))
+    before = f(X)
+    toile.profile(f, rounds=3)(X)
+    for a, b in zip(before, f(X), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_a_step_that_raises_stops_the_profile():
+    def fails(x):
+        raise ValueError("broken")
+
+    def f(x):
+        return toile.pure_callback(fails, toile.ShapeDtypeStruct((3,), jnp.float32), x)
+
+    with pytest.raises(Exception, match="broken"):
+        toile.profile(f, rounds=3)(jnp.ones(3))
+
+
+def test_tables_need_a_known_key():
+    with pytest.raises(ValueError, match="needed by='kernel', 'module' or 'operation'"):
+        toile.profile(jnp.exp, rounds=3)(X).table(by="line")
+
+
+def test_threads_of_a_profile():
+    with toile.threads(1):
+        assert toile.profile(jnp.exp, rounds=3)(X).threads == 1
+        assert toile.explain(jnp.exp)(X).threads == threads.current() == 1
+
+
+# ---- the page
+
+
+def test_page_shows_what_is_printed(capsys):
+    """Each text block of docs/compiler.md is printed by the code before it."""
+    page = ROOT / "docs" / "compiler.md"
+    text = page.read_text()
+    scope = {"__name__": "__page__"}
+    printed, shown = "", 0
+    for block in re.finditer(r"^```(python|text)\n(.*?)^```", text, re.S | re.M):
+        if block[1] == "python":
+            line = text[: block.start()].count("\n") + 1
+            exec(compile("\n" * line + block[2], str(page), "exec"), scope)
+            printed = capsys.readouterr().out
+        else:
+            shown += 1
+            assert block[2] in printed
+    assert shown >= 6
+
+
+# ---- numbers and tables
+
+
+def test_numbers_are_short():
+    assert [amount(n, "B") for n in (0, 7, 1536, 2.5e6)] == ["0 B", "7 B", "1.54 kB", "2.5 MB"]
+    assert [duration(s) for s in (2, 3e-3, 4e-6, 5e-9)] == ["2 s", "3 ms", "4 µs", "5 ns"]
+    assert counted(["add", "exp", "add"]) == "add ×2, exp"
+    assert aligned(("a", "b"), [("1", "x"), ("100", "y")], left=(1,)) == "  a  b\n  1  x\n100  y"
+    assert "a&lt;b<br>c" in html_table(("h",), [("a<b\nc",)])
+
+
+# ---- TOILE_DEBUG
+
+
+def test_passes_are_printed_where_asked_for():
+    code = """
+        import toile, toile.numpy as jnp
+        def model(x, w):
+            return toile.nn.softmax(x @ w * 1.0)
+        toile.jit(model)(jnp.ones((4, 8)), jnp.ones((8, 3)))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+
+    def printed(debug):
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TOILE_DEBUG": debug}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stderr
+
+    text = printed("passes")
+    assert "--- model after simplify" in text and "dot_general[lhs=ab rhs=bc out=ac]" in text
+    last = text[text.index("--- model after fuse"):].splitlines()
+    assert last[1].strip() == "dot_general -> float32[4,3]"
+    assert last[2].strip().startswith("over 4x3: reduce_max") and last[2].endswith("float32[4,3]")
+    assert len(last) == 3
+    assert printed("") == printed("other") == ""

@@ -1,0 +1,226 @@
+"""From LLVM text to callable addresses."""
+
+import ctypes
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+from toile.backends.cpu import ir, native, object_cache, runner, threads
+
+pytest.importorskip("llvmlite")
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def scaling(c):
+    """The text of x[lo:hi] *= c, of float32."""
+    f = ir.kernel()
+    x = f.buffer(0)
+    with f.loop("%lo", "%hi", vectorize=True) as i:
+        at = f.at(x, i, "float")
+        f.store("float", f.value(f"fmul float {f.load('float', at)}, {float(c):e}"), at)
+    return ir.module(f)
+
+
+def call(address, x):
+    args, buffers = np.zeros(2, np.int64), np.array([x.ctypes.data])
+    KERNEL(address)(0, x.size, args.ctypes.data, buffers.ctypes.data)
+    return x
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of its own, and no memory of kernels loaded before."""
+    fresh = object_cache.ObjectCache(tmp_path / "kernels")
+    monkeypatch.setattr(native.engine(), "cache", fresh)
+    monkeypatch.setattr(native, "_addresses", {})
+    return fresh
+
+
+def forget(monkeypatch):
+    monkeypatch.setattr(native, "_addresses", {})
+
+
+def count_compilations(monkeypatch):
+    done = []
+    compile = native._Engine.compile
+    monkeypatch.setattr(
+        native._Engine, "compile", lambda self, *args: done.append(1) or compile(self, *args)
+    )
+    return done
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches(cache, monkeypatch, workers):
+    texts = [scaling(c) for c in (2, 3, 2, 5)]
+    done = count_compilations(monkeypatch)
+    with threads.threads(workers):
+        addresses = native.functions(texts)
+    assert len(done) == 3 and addresses[0] == addresses[2]
+    for address, c in zip(addresses, (2, 3, 2, 5), strict=True):
+        np.testing.assert_array_equal(call(address, np.ones(37, np.float32)), np.float32(c))
+    assert native.functions(texts) == addresses and native.function(texts[3]) == addresses[3]
+    assert len(done) == 3
+
+
+def test_second_process_loads_from_disk(cache, monkeypatch):
+    done = count_compilations(monkeypatch)
+    first = native.function(scaling(7))
+    forget(monkeypatch)
+    second = native.function(scaling(7))
+    assert len(done) == 1 and second != first
+    assert call(second, np.ones(3, np.float32))[0] == 7
+    forget(monkeypatch)
+    for path in cache.folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-9])  # damaged: compiled again
+    assert call(native.function(scaling(7)), np.ones(3, np.float32))[0] == 7
+    assert len(done) == 2
+
+
+def test_no_cache(monkeypatch):
+    monkeypatch.setattr(native.engine(), "cache", None)
+    forget(monkeypatch)
+    assert call(native.function(scaling(11)), np.ones(3, np.float32))[0] == 11
+
+
+def test_keys_depend_on_machine_and_versions():
+    engine = native.engine()
+    one = native._Engine()
+    assert one.key("text") == engine.key("text") != engine.key("other text")
+    for change in ({"cpu": "another"}, {"features": "+none"}):
+        other = native._Engine()
+        for name, value in change.items():
+            setattr(other, name, value)
+        assert other.key("text") != engine.key("text")
+
+
+def test_symbols_of_c(cache):
+    square_root = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(math.sqrt)
+    native.add_symbol("test_square_root", ctypes.cast(square_root, ctypes.c_void_p).value)
+    f = ir.kernel()
+    x = f.buffer(0)
+    with f.loop("%lo", "%hi") as i:
+        at = f.at(x, i, "double")
+        value = f.load("double", at)
+        f.store("double", f.value(f"call double @test_square_root(double {value})"), at)
+    text = "declare double @test_square_root(double)\n" + ir.module(f)
+    np.testing.assert_array_equal(call(native.function(text), np.array([4.0, 9.0])), [2, 3])
+
+
+def test_symbols_of_the_process_and_constants(cache):
+    """C's library is there without being asked for, and tables of constants are relocated."""
+    f = ir.kernel()
+    x = f.buffer(0)
+    with f.loop("%lo", "%hi") as i:
+        power = f.value(f"call double @exp(double {f.load('double', f.at(x, i, 'double'))})")
+        c = f.load("double", f.at("@table", i, "double"))
+        f.store("double", f.value(f"fmul double {power}, {c}"), f.at(x, i, "double"))
+    text = (
+        "@table = private constant [3 x double] [double 1.0, double 2.0, double 4.0]\n"
+        "declare double @exp(double)\n" + ir.module(f)
+    )
+    out = call(native.function(text), np.zeros(3))
+    np.testing.assert_array_equal(out, [1, 2, 4])
+
+
+def test_unknown_symbols_are_errors(cache, capfd):
+    text = (
+        "declare void @no_such_function_anywhere()\n"
+        "define void @kernel(i64 %lo, i64 %hi, ptr %a, ptr %b) {\n"
+        "  call void @no_such_function_anywhere()\n  ret void\n}\n"
+    )
+    with pytest.raises(RuntimeError, match="symbol"):
+        native.function(text)
+    assert call(native.function(scaling(13)), np.ones(3, np.float32))[0] == 13
+
+
+def test_wrong_texts_are_errors(cache):
+    with pytest.raises(RuntimeError, match="LLVM refused a kernel"):
+        native.function("define void @kernel() { ret i32 %nothing }")
+
+
+def test_declarations():
+    text = (
+        "  %v = call <4 x float> @llvm.fma.v4f32(<4 x float> %a, <4 x float> %b, <4 x float> %c)\n"
+        "  %w = call nnan double @llvm.sqrt.f64(double %v)\n"
+        "  call void @llvm.memset.p0.i64(ptr %p, i8 0, i64 %n, i1 false)\n"
+    )
+    assert native.declarations(text).splitlines() == [
+        "declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)",
+        "declare double @llvm.sqrt.f64(double)",
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+    ]
+
+
+def test_vector_bytes(monkeypatch):
+    assert native.vector_bytes() in (16, 32, 64)
+    for has, expected in (({}, 16), ({"avx2": True}, 32), ({"avx2": True, "avx512f": True}, 64)):
+        engine = native._Engine()
+        engine.has = has
+        assert engine.vector_bytes == expected
+
+
+def test_python_threads_ask_at_once(cache, monkeypatch):
+    done = count_compilations(monkeypatch)
+    got = [[] for _ in range(4)]
+
+    def ask(mine):
+        for c in range(20, 26):
+            mine.append(native.function(scaling(c)))
+
+    pythons = [threading.Thread(target=ask, args=(mine,)) for mine in got]
+    for t in pythons:
+        t.start()
+    for t in pythons:
+        t.join()
+    assert got[0] == got[1] == got[2] == got[3] and len(done) == 6
+
+
+def test_missing_llvmlite(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with pytest.raises(ImportError, match=r"pip install 'llvmlite"):
+        native._Engine()
+
+
+def test_import_does_not_load_llvmlite():
+    code = """
+        import sys
+        from toile.backends.cpu import native, runner, threads, object_cache
+        native.add_symbol("anything", 0)
+        assert not any(m.startswith("llvmlite") for m in sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_memory_of_many_kernels():
+    """Loaded code stays, so it must be small: 1,000 kernels in well under 100 MB."""
+    code = """
+        import resource
+        from toile.backends.cpu import native
+        made = native.engine()
+        text = "define void @kernel(i64 %lo, i64 %hi, ptr %a, ptr %b) { ret void }"
+        data = made.compile(text, "kernel_name")
+        def resident():
+            pages = int(open("/proc/self/statm").read().split()[1])
+            return pages * resource.getpagesize()
+        made.link({"kernel_name": data}, ())
+        before = resident()
+        for _ in range(300):
+            made.link({"kernel_name": data}, ())
+        print((resident() - before) / 300)
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, timeout=120
+    )
+    assert float(out.stdout) < 90_000
+
+
+def test_runner_text_is_deterministic():
+    """It is cached on disk like any kernel."""
+    assert runner.text() == runner.text()

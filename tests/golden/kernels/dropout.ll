@@ -1,0 +1,76 @@
+; 1: map
+define internal void @body(i64 %n0, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, i64 %s0_0, i64 %s1_0, i64 %s2_0, i64 %c0, i64 %c1, i64 %c2) nounwind noinline {
+entry:
+  %v1 = trunc i64 %c0 to i32
+  %v2 = trunc i64 %c1 to i32
+  %v3 = bitcast i32 %v2 to float
+  %v4 = trunc i64 %c2 to i32
+  %v5 = bitcast i32 %v4 to float
+  %v7 = icmp slt i64 0, %n0
+  br i1 %v7, label %body6, label %done6
+body6:
+  %i6 = phi i64 [ 0, %entry ], [ %v16, %body6 ]
+  %v8 = getelementptr inbounds i32, ptr %p0, i64 %i6
+  %v9 = load i32, ptr %v8, align 4
+  %v10 = icmp ult i32 %v9, %v1
+  %v11 = getelementptr inbounds float, ptr %p1, i64 %i6
+  %v12 = load float, ptr %v11, align 4
+  %v13 = fdiv float %v12, %v3
+  %v14 = select i1 %v10, float %v13, float %v5
+  %v15 = getelementptr inbounds float, ptr %p2, i64 %i6
+  store float %v14, ptr %v15, align 4
+  %v16 = add nuw nsw i64 %i6, 1
+  %v17 = icmp slt i64 %v16, %n0
+  br i1 %v17, label %body6, label %done6, !llvm.loop !0
+done6:
+  ret void
+}
+!0 = distinct !{!0, !1, !2}
+!1 = !{!"llvm.loop.vectorize.enable", i1 true}
+!2 = !{!"llvm.loop.interleave.count", i32 4}
+define void @kernel(i64 %lo, i64 %hi, ptr noalias %args, ptr noalias %buffers) nounwind {
+entry:
+  %v1 = load i64, ptr %args, align 8
+  %v2 = getelementptr inbounds i64, ptr %args, i64 1
+  %v3 = load i64, ptr %v2, align 8
+  %v4 = getelementptr inbounds ptr, ptr %buffers, i64 %v3
+  %v5 = load ptr, ptr %v4, align 8
+  %v6 = getelementptr inbounds i64, ptr %args, i64 2
+  %v7 = load i64, ptr %v6, align 8
+  %v8 = getelementptr i8, ptr %v5, i64 %v7
+  %v9 = getelementptr inbounds i64, ptr %args, i64 3
+  %v10 = load i64, ptr %v9, align 8
+  %v11 = getelementptr inbounds i64, ptr %args, i64 4
+  %v12 = load i64, ptr %v11, align 8
+  %v13 = getelementptr inbounds ptr, ptr %buffers, i64 %v12
+  %v14 = load ptr, ptr %v13, align 8
+  %v15 = getelementptr inbounds i64, ptr %args, i64 5
+  %v16 = load i64, ptr %v15, align 8
+  %v17 = getelementptr i8, ptr %v14, i64 %v16
+  %v18 = getelementptr inbounds i64, ptr %args, i64 6
+  %v19 = load i64, ptr %v18, align 8
+  %v20 = getelementptr inbounds i64, ptr %args, i64 7
+  %v21 = load i64, ptr %v20, align 8
+  %v22 = getelementptr inbounds ptr, ptr %buffers, i64 %v21
+  %v23 = load ptr, ptr %v22, align 8
+  %v24 = getelementptr inbounds i64, ptr %args, i64 8
+  %v25 = load i64, ptr %v24, align 8
+  %v26 = getelementptr i8, ptr %v23, i64 %v25
+  %v27 = getelementptr inbounds i64, ptr %args, i64 9
+  %v28 = load i64, ptr %v27, align 8
+  %v29 = getelementptr inbounds i64, ptr %args, i64 10
+  %v30 = load i64, ptr %v29, align 8
+  %v31 = getelementptr inbounds i64, ptr %args, i64 11
+  %v32 = load i64, ptr %v31, align 8
+  %v33 = getelementptr inbounds i64, ptr %args, i64 12
+  %v34 = load i64, ptr %v33, align 8
+  %v35 = sub nsw i64 %hi, %lo
+  %v36 = mul nsw i64 %lo, %v10
+  %v37 = getelementptr i8, ptr %v8, i64 %v36
+  %v38 = mul nsw i64 %lo, %v19
+  %v39 = getelementptr i8, ptr %v17, i64 %v38
+  %v40 = mul nsw i64 %lo, %v28
+  %v41 = getelementptr i8, ptr %v26, i64 %v40
+  call void @body(i64 %v35, ptr %v37, ptr %v39, ptr %v41, i64 %v10, i64 %v19, i64 %v28, i64 %v30, i64 %v32, i64 %v34)
+  ret void
+}

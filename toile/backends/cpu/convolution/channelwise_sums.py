@@ -1,0 +1,161 @@
+"""Convolutions of tiny groups with few outputs of long sums: gradients of depthwise kernels.
+
+    out[n, o, t, g] = sum over c, e of x[n, c, e*dilation + t*stride - low, g] * w[o, c, e, g]
+
+Rows of w go through the cache once: each adds to all outputs, a few vectors of groups at a time
+in registers. Rows are split into private sums that are added in order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from toile.backends.cpu import ir
+from toile.backends.cpu.convolution import tiles
+from toile.backends.cpu.convolution.channelwise import tap_bounds
+from toile.backends.cpu.convolution.outer import sum_text
+from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of
+from toile.backends.cpu.convolution.tiles import Tile
+from toile.backends.cpu.ir import Function
+from toile.backends.cpu.launches import Launch, Planner, Ref
+
+_VECTORS = 4
+_PRIVATE = 1 << 22  # bytes of private sums
+
+
+def supports(p: Problem) -> bool:
+    """Whether sums are longer than outputs are many, of an operand that is not dilated."""
+    return p.taps > p.positions and all(a.base == 1 for a in p.axes)
+
+
+def lower(p: Problem, plan: Planner) -> None:
+    """Add the stages: private sums, their sum. Groups lie side by side; y has no gaps."""
+    t = tiles.indirect_tile(p.type, 2)._replace(rows=1, vectors=_VECTORS)
+    size = p.itemsize
+    total = p.images * p.features * p.positions * p.groups
+    rows = p.channels * p.axes[0].taps * p.axes[1].taps
+    splits = max(1, min(4 * plan.threads, rows, _PRIVATE // (total * size)))
+    if p.flops < 200_000:
+        splits = 1
+    per_split = -(-rows // splits)
+    splits = -(-rows // per_split)
+    private = p.y if splits == 1 else plan.scratch(splits * total * size)
+    args: tuple[int | Ref, ...] = (
+        p.x, p.w, private, p.groups, rows, per_split, p.images, p.features, p.x_image * size,
+        p.x_channel * size, p.w_feature * size, p.w_channel * size, p.y_image * size,
+        p.y_feature * size, total,
+        *axis_numbers([
+            (a.size, a.taps, a.outs, a.stride, a.low, a.dilation, a.x * size, a.w * size,
+             a.y * size)
+            for a in p.axes
+        ]),
+    )  # fmt: skip
+    plan.stage(Launch(text(t), args, splits, 1, "gradient of depthwise kernels"))
+    if splits > 1:
+        units = -(-total // 1024)
+        plan.stage(Launch(
+            sum_text(t), (private, p.y, splits, total), units,
+            grain_of(units, plan.threads, splits * total * 4), "sum of private gradients",
+        ))  # fmt: skip
+
+
+class _Arguments:
+    NAMES = (
+        "groups rows per_split images features x_image x_channel w_feature w_channel y_image "
+        "y_feature total"
+    ).split()
+    AXIS = "size taps outs stride low dilation x w y".split()
+
+    def __init__(self, f: Function):
+        self.x, self.w, self.y = (f.buffer(2 * i) for i in range(3))
+        self.n = {name: f.argument(6 + i) for i, name in enumerate(self.NAMES)}
+        first, step = 6 + len(self.NAMES), len(self.AXIS)
+        self.axes = [
+            {name: f.argument(first + step * d + i) for i, name in enumerate(self.AXIS)}
+            for d in range(3)
+        ]
+
+
+@cache
+def text(t: Tile) -> str:
+    """Private sums; unit = split."""
+    f = tiles.kernel()
+    a = _Arguments(f)
+    n = a.n
+    with f.loop("%lo", "%hi") as split:
+        y = f.at(a.y, f.mul(split, n["total"]), t.type)
+        with f.loop(0, n["total"]) as i:
+            f.store(t.type, "0.0", f.at(y, i, t.type))
+        low = f.mul(split, n["per_split"])
+        high = f.smin(f.add(low, n["per_split"]), n["rows"])
+        with f.loop(low, high) as row:
+            rest, e1 = _divided(f, row, a.axes[1]["taps"])
+            c, e0 = _divided(f, rest, a.axes[0]["taps"])
+            x = f.offset(a.x, f.mul(c, n["x_channel"]))
+            w = f.offset(a.w, f.mul(c, n["w_channel"]))
+            for e, axis in zip((e0, e1), a.axes[:2], strict=True):
+                w = f.offset(w, f.mul(e, axis["w"]))
+            with f.loop(0, n["images"]) as i, f.loop(0, n["features"]) as o:
+                _outputs(f, t, a, (e0, e1), (
+                    f.offset(x, f.mul(i, n["x_image"])), f.offset(w, f.mul(o, n["w_feature"])),
+                    f.offset(y, f.add(f.mul(i, n["y_image"]), f.mul(o, n["y_feature"]))),
+                ))  # fmt: skip
+    return ir.module(f)
+
+
+def _divided(f: Function, a: str, b: str) -> tuple[str, str]:
+    """Quotient and remainder."""
+    quotient = f.udiv(a, b)
+    return quotient, f.sub(a, f.mul(quotient, b))
+
+
+def _outputs(
+    f: Function, t: Tile, a: _Arguments, row: tuple[str, str], at: tuple[str, str, str]
+) -> None:
+    """What one row of w adds to the outputs of one image and feature."""
+    x, w, y = at
+    with f.loop(0, a.axes[0]["outs"]) as t0, f.loop(0, a.axes[1]["outs"]) as t1:
+        inside, here, target = "true", x, y
+        for e, tap, axis in zip(row, (t0, t1), a.axes[:2], strict=True):
+            place = f.sub(f.add(f.mul(e, axis["dilation"]), f.mul(tap, axis["stride"])),
+                          axis["low"])
+            inside = f.value(f"and i1 {inside}, {f.compare('ult', place, axis['size'])}")
+            here = f.offset(here, f.mul(place, axis["x"]))
+            target = f.offset(target, f.mul(tap, axis["y"]))
+        with f.when(inside):
+            last = a.axes[2]
+            with f.loop(0, last["outs"]) as t2:
+                start = f.sub(f.mul(t2, last["stride"]), last["low"])
+                span = (start, *tap_bounds(f, last, start))
+                _groups(f, t, a, span, (here, w, f.offset(target, f.mul(t2, last["y"]))))
+
+
+def _groups(
+    f: Function, t: Tile, a: _Arguments, span: tuple[str, str, str], at: tuple[str, str, str]
+) -> None:
+    """One output of all groups += the sum along one row."""
+    (start, first, last), axis = span, a.axes[2]
+    low: str = "0"
+    for width in (t.columns, t.lanes, 1):
+        high = a.n["groups"]
+        if width > 1:
+            high = f.add(low, f.mul(f.udiv(f.sub(high, low), width), width))
+        kind = t.type if width == 1 else t.vector
+        suffix = f"f{8 * t.itemsize}" if width == 1 else t.suffix
+        with f.loop(low, high, width, vectorize=False) as g:
+            x, w, y = (f.at(pointer, g, t.type) for pointer in at)
+            outs = [f.at(y, i, t.type) for i in range(0, width, t.lanes)]
+            slots = [f.variable(kind, f.load(kind, out, t.itemsize)) for out in outs]
+            with f.loop(first, last, vectorize=False) as e:
+                place = f.add(start, f.mul(e, axis["dilation"]))
+                xe, we = f.offset(x, f.mul(place, axis["x"])), f.offset(w, f.mul(e, axis["w"]))
+                for v, slot in enumerate(slots):
+                    one, other = (
+                        f.load(kind, f.at(q, v * t.lanes, t.type), t.itemsize) for q in (xe, we)
+                    )
+                    f.store(kind, f.value(
+                        f"call {kind} @llvm.fmuladd.{suffix}({kind} {one}, {kind} {other}, "
+                        f"{kind} {f.load(kind, slot)})"), slot)
+            for out, slot in zip(outs, slots, strict=True):
+                f.store(kind, f.load(kind, slot), out, t.itemsize)
+        low = high

@@ -1,0 +1,432 @@
+"""Copies between strided arrays, and what kernels that address memory share.
+
+A copy is arranged once, when it is planned: axes are ordered as the destination lies in memory and
+merged where both sides allow. What is left runs as rows (`memcpy`), as strided loops, or, where the
+two sides disagree on which axis is dense, as a transposition in blocks that fit vector registers.
+Positions that are known only when the Program runs are read, clamped and added by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.backends.cpu import ir
+from toile.backends.cpu.launches import Launch, Operand, Planner, Ref, strides_of
+from toile.engine import dtypes
+
+CHUNK = 1 << 17  # bytes that one chunk of a copy moves, about
+_UNROLL = 8  # elements of a strided loop's turn
+_TILE = 128  # bytes of a row of a transposed tile
+
+
+class Dynamic(NamedTuple):
+    """Starts of a window, known at run time: where each is, its largest value, its stride."""
+
+    starts: tuple[Ref, ...]
+    limits: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: Any
+
+
+# ----------------------------------------------------------------------------- arranging the axes
+
+
+def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """Axes without those of size 1, neighbours merged where all strides allow it."""
+    sizes: list[int] = []
+    out: list[list[int]] = [[] for _ in strides]
+    for i, n in enumerate(shape):
+        if n == 1:
+            continue
+        if sizes and all(o[-1] == s[i] * n for o, s in zip(out, strides, strict=True)):
+            sizes[-1] *= n
+            for o, s in zip(out, strides, strict=True):
+                o[-1] = s[i]
+            continue
+        sizes.append(n)
+        for o, s in zip(out, strides, strict=True):
+            o.append(s[i])
+    return sizes, out
+
+
+class _Arranged(NamedTuple):
+    """A copy: axes from the outermost in; strides and offsets in bytes, as is an element's size."""
+
+    shape: tuple[int, ...]
+    to: tuple[int, ...]
+    source: tuple[int, ...]
+    to_offset: int
+    source_offset: int
+    size: int
+
+
+def _arranged(dst: Operand, src: Operand) -> _Arranged:
+    """Axes in the order of the destination's memory, dense inner parts as wider elements."""
+    size = src.dtype.itemsize
+    offsets = [0, 0]
+    axes = []
+    for n, d, s in zip(dst.shape, dst.strides, src.strides, strict=True):
+        if d < 0:  # run along it from its other end
+            offsets[0] += (n - 1) * d * size
+            offsets[1] += (n - 1) * s * size
+            d, s = -d, -s
+        axes.append((n, d * size, s * size))
+    axes.sort(key=lambda a: -a[1])
+    shape, (to, source) = collapse(*zip(*axes, strict=True)) if axes else ([], ([], []))
+    while shape and to[-1] == source[-1] == size and shape[-1] * size in (2, 4, 8, 16):
+        size *= shape.pop()  # a few dense elements move as one
+        to.pop()
+        source.pop()
+    return _Arranged(tuple(shape), tuple(to), tuple(source), offsets[0], offsets[1], size)
+
+
+def _inner_last(a: _Arranged) -> _Arranged:
+    """A long axis innermost, where the innermost is too short for a loop of its own."""
+    if len(a.shape) < 2 or a.shape[-1] >= 8:
+        return a
+    if a.to[-1] == a.source[-1] == a.size and a.shape[-1] * a.size >= 16:
+        return a  # a row to copy
+    best = max(range(len(a.shape)), key=lambda i: (min(a.shape[i], 64), i))
+    order = [i for i in range(len(a.shape)) if i != best] + [best]
+    pick = lambda t: tuple(t[i] for i in order)
+    return a._replace(shape=pick(a.shape), to=pick(a.to), source=pick(a.source))
+
+
+# --------------------------------------------------------------------------------- parts of kernels
+
+
+def element_type(size: int) -> str:
+    """What moves `size` bytes at once."""
+    return f"i{8 * size}" if size <= 8 else f"<{size // 8} x i64>"
+
+
+def decode(
+    f: ir.Function, index: str, extents: Sequence[str], *strides: Sequence[str]
+) -> list[str]:
+    """Offsets of a row-major position: the sums of its coordinates times each set of strides."""
+    totals = ["0"] * len(strides)
+    for i in range(len(extents) - 1, -1, -1):
+        if i:
+            rest = f.udiv(index, extents[i])
+            place = f.sub(index, f.mul(rest, extents[i]))
+            index = rest
+        else:
+            place = index
+        totals = [f.add(t, f.mul(place, s[i])) for t, s in zip(totals, strides, strict=True)]
+    return totals
+
+
+def integer(f: ir.Function, dtype: Any, pointer: str) -> str:
+    """An integer of any dtype as i64 (uint64 as its bits)."""
+    size = dtype.itemsize
+    x = f.load(f"i{8 * size}", pointer, size)
+    if size == 8:
+        return x
+    return f.value(f"{'sext' if dtype.kind == 'i' else 'zext'} i{8 * size} {x} to i64")
+
+
+def clamped(f: ir.Function, dtype: Any, x: str, limit: ir.Operand) -> str:
+    """An index moved into 0..limit."""
+    if dtype.kind == "u":
+        return f.value(f"call i64 @llvm.umin.i64(i64 {x}, i64 {limit})")
+    return f.smin(f.smax(x, 0), limit)
+
+
+def integral(dtype: Any) -> bool:
+    """Whether a dtype is an integer that kernels can load as an index."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "iu"
+
+
+class Reader:
+    """Reads the entries of a kernel's arguments one after the other."""
+
+    def __init__(self, f: ir.Function):
+        self.f, self.place = f, 0
+
+    def one(self) -> str:
+        self.place += 1
+        return self.f.argument(self.place - 1)
+
+    def many(self, count: int) -> list[str]:
+        return [self.one() for _ in range(count)]
+
+    def buffer(self) -> str:
+        self.place += 2
+        return self.f.buffer(self.place - 2)
+
+
+
+def _moved(f: ir.Function, r: Reader, pointer: str, starts: int, dtype: Any) -> str:
+    """A pointer moved to a window whose starts are known at run time."""
+    for _ in range(starts):
+        at = r.buffer()
+        limit, stride = r.many(2)
+        place = clamped(f, dtype, integer(f, dtype, at), limit)
+        pointer = f.offset(pointer, f.mul(place, stride))
+    return pointer
+
+
+# ----------------------------------------------------------------------------------------- kernels
+
+
+@lru_cache(maxsize=512)
+def _rows_text(
+    size: int, align: int, rank: int, inner: str, moving: str, starts: int, dtype: Any
+) -> str:
+    """Copy over element numbers; `inner`: what the innermost axis is, "rows" or stride classes."""
+    f = ir.kernel()
+    r = Reader(f)
+    to, source = r.buffer(), r.buffer()
+    if moving == "to":
+        to = _moved(f, r, to, starts, dtype)
+    elif moving == "source":
+        source = _moved(f, r, source, starts, dtype)
+    n, ds, ss = r.many(3)
+    extents, tos, sources = (r.many(rank) for _ in range(3))
+    body = _row_function(size, align, inner)
+    first = f.udiv("%lo", n)
+    last = f.udiv(f.add("%hi", f.sub(n, 1)), n)
+    with f.loop(first, last) as row:
+        start = f.mul(row, n)
+        a = f.sub(f.smax("%lo", start), start)
+        b = f.sub(f.smin("%hi", f.add(start, n)), start)
+        d, s = decode(f, row, extents, tos, sources)
+        d, s = f.add(d, f.mul(a, ds)), f.add(s, f.mul(a, ss))
+        p, q = f.offset(to, d), f.offset(source, s)
+        f.do(f"call void @row(ptr {p}, ptr {q}, i64 {f.sub(b, a)}, i64 {ds}, i64 {ss})")
+    return ir.module(body, f)
+
+
+def _row_function(size: int, align: int, inner: str) -> ir.Function:
+    """One run along the innermost axis."""
+    params = ("ptr noalias %to", "ptr noalias %from", "i64 %n", "i64 %ds", "i64 %ss")
+    f = ir.Function("row", params, internal=True)
+    type = element_type(size)
+    if inner == "rows":
+        bytes = f.mul("%n", size)
+        f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 {bytes}, i1 false)")
+        return f
+    ds = str(size) if inner[0] == "1" else "%ds"
+    ss = {"0": "0", "1": str(size)}.get(inner[1], "%ss")
+    if ss == "0":
+        x = f.load(type, "%from", align)
+    plain = inner[0] == "1" and inner[1] != "s" and size <= 8
+    if plain:
+        with f.loop(0, "%n", vectorize=True) as i:
+            if ss != "0":
+                x = f.load(type, f.offset("%from", f.mul(i, ss)), align)
+            f.store(type, x, f.offset("%to", f.mul(i, ds)), align)
+        return f
+    whole = f.sub("%n", f.urem("%n", _UNROLL))
+    for lo, hi, step in ((0, whole, _UNROLL), (whole, "%n", 1)):
+        with f.loop(lo, hi, step, vectorize=False) as i:
+            p, q = f.offset("%to", f.mul(i, ds)), f.offset("%from", f.mul(i, ss))
+            xs = [f.load(type, f.offset(q, f.mul(ss, k)), align) for k in range(step)]
+            for k, x in enumerate(xs):
+                f.store(type, x, f.offset(p, f.mul(ds, k)), align)
+    return f
+
+
+def _zipped(f: ir.Function, rows: list[str], type: str, n: int) -> list[str]:
+    """The transpose of an n x n block: log2(n) rounds that interleave row i with row i + n/2."""
+    low = ", ".join(f"i32 {k}, i32 {n + k}" for k in range(n // 2))
+    high = ", ".join(f"i32 {k}, i32 {n + k}" for k in range(n // 2, n))
+    count = 1
+    while count < n:
+        half = n // 2
+        mixed = []
+        for i in range(half):
+            for mask in (low, high):
+                mixed.append(f.value(
+                    f"shufflevector {type} {rows[i]}, {type} {rows[i + half]}, <{n} x i32> <{mask}>"
+                ))
+        rows, count = mixed, 2 * count
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _tiles_text(size: int, align: int, rank: int, moving: str, starts: int, dtype: Any) -> str:
+    """Transpose tile by tile: the destination is dense along axis a, the source along axis b."""
+    f = ir.kernel()
+    r = Reader(f)
+    to, source = r.buffer(), r.buffer()
+    if moving == "to":
+        to = _moved(f, r, to, starts, dtype)
+    elif moving == "source":
+        source = _moved(f, r, source, starts, dtype)
+    na, nb, sa, db = r.many(4)  # sizes; bytes between a's in the source, b's in the destination
+    tile = _TILE // size
+    ta, tb = r.many(2)  # how many tiles
+    extents, tos, sources = (r.many(rank) for _ in range(3))
+    with f.loop("%lo", "%hi") as unit:
+        rest = f.udiv(unit, tb)
+        b0 = f.mul(f.sub(unit, f.mul(rest, tb)), tile)
+        outer = f.udiv(rest, ta)
+        a0 = f.mul(f.sub(rest, f.mul(outer, ta)), tile)
+        d, s = decode(f, outer, extents, tos, sources)
+        p = f.offset(to, f.add(d, f.add(f.mul(a0, size), f.mul(b0, db))))
+        q = f.offset(source, f.add(s, f.add(f.mul(a0, sa), f.mul(b0, size))))
+        ea, eb = f.smin(f.sub(na, a0), tile), f.smin(f.sub(nb, b0), tile)
+        f.do(f"call void @tile(ptr {p}, ptr {q}, i64 {ea}, i64 {eb}, i64 {sa}, i64 {db})")
+    return ir.module(_tile_function(size, align), f)
+
+
+def _tile_function(size: int, align: int) -> ir.Function:
+    """One tile: blocks in registers, the rest element by element."""
+    params = ("ptr noalias %to", "ptr noalias %from", "i64 %ea", "i64 %eb", "i64 %sa", "i64 %db")
+    f = ir.Function("tile", params, internal=True)
+    n = 16 // size  # a register of 16 bytes holds a row of a block
+    scalar, vector = element_type(size), f"<{n} x {element_type(size)}>"
+    wa = f.sub("%ea", f.urem("%ea", n))
+    wb = f.sub("%eb", f.urem("%eb", n))
+    with f.loop(0, wb, n) as b, f.loop(0, wa, n) as a:
+        q = f.offset("%from", f.add(f.mul(a, "%sa"), f.mul(b, size)))
+        rows = [f.load(vector, f.offset(q, f.mul("%sa", k)), align) for k in range(n)]
+        p = f.offset("%to", f.add(f.mul(a, size), f.mul(b, "%db")))
+        for k, row in enumerate(_zipped(f, rows, vector, n)):
+            f.store(vector, row, f.offset(p, f.mul("%db", k)), align)
+
+    def single(b: str, a: str) -> None:
+        q = f.offset("%from", f.add(f.mul(a, "%sa"), f.mul(b, size)))
+        p = f.offset("%to", f.add(f.mul(a, size), f.mul(b, "%db")))
+        f.store(scalar, f.load(scalar, q, align), p, align)
+
+    with f.loop(0, "%eb") as b, f.loop(wa, "%ea") as a:
+        single(b, a)
+    with f.loop(wb, "%eb") as b, f.loop(0, wa) as a:
+        single(b, a)
+    return f
+
+
+# ------------------------------------------------------------------------------------------ copies
+
+
+def copy_launch(
+    dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
+) -> Launch:
+    """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
+    a = _arranged(dst, src)
+    align = min(src.dtype.itemsize, 8)
+    window: list[int | Ref] = []
+    starts, dtype = 0, None
+    if dynamic is not None:
+        starts, dtype = len(dynamic.starts), dynamic.dtype
+        size = src.dtype.itemsize
+        for ref, limit, stride in zip(*dynamic[:3], strict=True):
+            window += [ref, limit, stride * size]
+    head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
+    if _transposes(a):
+        return _tiles(a, align, head, moving, starts, dtype, note)
+    a = _inner_last(a)
+    *outer, n = a.shape or (1,)
+    *tos, ds = a.to or (a.size,)
+    *sources, ss = a.source or (a.size,)
+    total = prod(outer) * n
+    if ds == ss == a.size:
+        inner = "rows"
+    else:
+        inner = ("1" if ds == a.size else "s") + {0: "0", a.size: "1"}.get(ss, "s")
+    text = _rows_text(a.size, align, len(outer), inner, moving, starts, dtype)
+    args = (*head, n, ds, ss, *outer, *tos, *sources)
+    return Launch(text, args, total, max(1, CHUNK // a.size), note)
+
+
+def _transposes(a: _Arranged) -> bool:
+    """Whether the sides are dense along different axes, both long enough for blocks."""
+    if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
+        return False
+    return any(
+        s == a.size and n >= max(4, 16 // a.size)
+        for n, s in zip(a.shape[:-1], a.source[:-1], strict=True)
+    ) and a.source[-1] not in (0, a.size)
+
+
+def _tiles(
+    a: _Arranged, align: int, head: list[Any], moving: str, starts: int, dtype: Any, note: str
+) -> Launch:
+    b = max(
+        (i for i, s in enumerate(a.source[:-1]) if s == a.size), key=lambda i: a.shape[i]
+    )
+    others = [i for i in range(len(a.shape) - 1) if i != b]
+    pick = lambda t: [t[i] for i in others]
+    tile = _TILE // a.size
+    na, nb = a.shape[-1], a.shape[b]
+    ta, tb = -(-na // tile), -(-nb // tile)
+    text = _tiles_text(a.size, align, len(others), moving, starts, dtype)
+    args = (
+        *head, na, nb, a.source[-1], a.to[b], ta, tb,
+        *pick(a.shape), *pick(a.to), *pick(a.source),
+    )  # fmt: skip
+    units = ta * tb * prod(pick(a.shape))
+    return Launch(text, args, units, max(1, CHUNK // (tile * tile * a.size)), note)
+
+
+def copy(dst: Operand, src: Operand, plan: Planner) -> None:
+    """dst[...] = src[...]: one stage. Shapes are equal; either side may be any strided view."""
+    if dst.size:
+        plan.stage(copy_launch(dst, src))
+
+
+def part(x: Operand, starts: Sequence[int], shape: Sequence[int]) -> Operand:
+    """The block of `shape` at `starts`."""
+    offset = sum(i * s for i, s in zip(starts, x.strides, strict=True)) * x.dtype.itemsize
+    return Operand(x.ref.at(offset), tuple(shape), x.strides, x.dtype)
+
+
+@lru_cache(maxsize=32)
+def _fill_text(size: int) -> str:
+    f = ir.kernel()
+    r = Reader(f)
+    to = r.buffer()
+    low, high = r.many(2)
+    if size < 8:
+        low = f.value(f"trunc i64 {low} to i{8 * size}")
+    with f.loop("%lo", "%hi", vectorize=True if size <= 8 else None) as i:
+        if size <= 8:
+            f.store(f"i{8 * size}", low, f.at(to, i, f"i{8 * size}"), size)
+        else:
+            place = f.at(to, i, "[2 x i64]")
+            f.store("i64", low, place, 8)
+            f.store("i64", high, f.offset(place, 8), 8)
+    return ir.module(f)
+
+
+def fill(dst: Operand, value: Any, plan: Planner) -> None:
+    """dst[...] = value, a number known now; dst is contiguous. One stage."""
+    bits = np.asarray(value).astype(dst.dtype).tobytes()
+    low, high = bits_of(bits)
+    size = dst.dtype.itemsize
+    if dst.size:
+        args = (dst.ref, low, high)
+        plan.stage(Launch(_fill_text(size), args, dst.size, max(1, CHUNK // size), "fill"))
+
+
+def bits_of(value: bytes) -> tuple[int, int]:
+    """Up to 16 bytes as two signed 64-bit integers."""
+    low, high = np.frombuffer(value.ljust(16, b"\0"), "<i8").tolist()
+    return low, high
+
+
+def in_place(x: Operand, out: Operand) -> bool:
+    """Whether an operand lies where the result is to be."""
+    same = x.ref.buffer is out.ref.buffer and x.ref.offset == out.ref.offset
+    return same and x.contiguous and out.contiguous
+
+
+def byte_strides(x: Operand) -> tuple[int, ...]:
+    return tuple(s * x.dtype.itemsize for s in x.strides)
+
+
+def is_plain(dtype: Any) -> bool:
+    """Whether elements are numbers that NumPy or ml_dtypes hold in whole bytes."""
+    return not dtypes.is_extended(dtype) and dtype.itemsize in (1, 2, 4, 8, 16)
+
+
+def dense(ref: Ref, shape: Sequence[int], dtype: Any) -> Operand:
+    """A row-major array at a place."""
+    return Operand(ref, tuple(shape), strides_of(shape), dtype)

@@ -1,0 +1,315 @@
+"""Running a plan: a native table, a table of pointers for each call, outputs made anew.
+
+A `Context` holds what one call needs for itself: the pointers and a small arena. Calls take a free
+one or make another, so that several threads may run one Program at the same time. Large arenas are
+shared between Programs. `__call__` serves operations that carry Programs; jit's own calls go
+through `toile.staging.callpath`, which writes the pointers itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.backends.cpu import blas, native, runner, threads
+from toile.backends.cpu.control import ScanStep, SwitchStep, WhileStep
+from toile.backends.cpu.launches import Launch, Operand, Ref
+from toile.backends.cpu.planning import Constant, EagerStep, Moving, Output, Plan, Region
+from toile.control.callbacks import Callback
+from toile.engine.buffers import Block, allocate
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.program import Program
+
+_failure = threading.local()
+
+
+# Results of at most SMALL bytes share blocks with others of about their size: one that is kept
+# keeps at most SHARED bytes alive, and a scalar only those of other scalars.
+SMALL = 1024
+SHARED = 32768
+_CLASSES = (64, 256, SMALL)
+# Larger arenas are shared by all Programs.
+OWN_ARENA = 1 << 16
+
+
+class Executable:
+    """A compiled Program.
+
+    The first slots are its inputs, then come the blocks of its results; `blocks` has the size of
+    each, and `places` the block of each result and its offset there."""
+
+    def __init__(self, program: Program, plan: Plan):
+        self.program, self.plan = program, plan
+        self.slots: dict[Any, int] = {}
+        self.kept: list[Any] = []
+        self.inputs = len(program.inputs)
+        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
+        for v in program.inputs:
+            self._slot(v)
+        assert len(self.slots) == self.inputs, "a Program's inputs are distinct"
+        sizes = [o.aval.nbytes for o in program.outputs]
+        self.blocks, self.places = _shared_blocks(sizes)
+        self.offsets, self.arena_bytes = plan.arena()
+        self.table = self._assemble()
+        self.address = self.table.address
+        self.fixed = self._fixed_pointers()
+        self.in_arena = _in_arena(self.offsets, self.slots)
+        self.free: list[Context] = []
+        self.in_python = any(isinstance(s, EagerStep) for s in plan.all_steps())
+        self.guard = blas.guard() if _calls_blas(plan) else None
+        self.pack = struct.Struct(f"{self.inputs + len(self.blocks)}Q").pack_into
+
+    def _slot(self, buffer: Any) -> int:
+        return self.slots.setdefault(buffer, len(self.slots))
+
+    def _assemble(self) -> runner.Table:
+        texts = [
+            x.text for s in self.plan.all_steps() if isinstance(s, Region) for x in s.launches
+        ]
+        addresses = dict(zip(texts, native.functions(texts), strict=True))
+        table = runner.Table()
+        for i in range(len(self.blocks)):
+            members = [j for j, (block, _) in enumerate(self.places) if block == i]
+            if len(members) == 1:
+                self._slot(self.plan.outputs[members[0]].buffer)
+            else:
+                self._slot(("block", i))
+        for i, (block, offset) in enumerate(self.places):
+            where = self.plan.outputs[i].buffer
+            if where not in self.slots:
+                table.place(self.inputs + block, [(self._slot(where), offset)])
+        return self._commands(self.plan, addresses, table)
+
+    def _commands(
+        self, plan: Plan, addresses: dict[str, int], table: runner.Table | None = None
+    ) -> runner.Table:
+        table = runner.Table() if table is None else table
+        for step in plan.steps:
+            match step:
+                case Region():
+                    chunks = [c for x in step.launches for c in self._chunks(x, addresses)]
+                    for each in [chunks] if step.parallel else [[c] for c in chunks]:
+                        table.region(each)  # regions of one chunk run in the calling thread
+                case EagerStep():
+                    self._eager(table, step)
+                case ScanStep():
+                    self._point(table, step.starts)
+                    slices = [
+                        (self._slot(m), self._slot(r.buffer), r.offset, stride)
+                        for m, r, stride in step.slices
+                    ]
+                    body = self._commands(step.body, addresses)
+                    table.loop(step.trips, body, slices, self._pairs(step.swaps))
+                case WhileStep():
+                    self._point(table, step.starts)
+                    table.while_(self._commands(step.condition, addresses),
+                                 self._slot(step.predicate.buffer),
+                                 self._commands(step.body, addresses), self._pairs(step.swaps))
+                case SwitchStep():
+                    self._point(table, step.starts)
+                    bodies = [self._commands(b, addresses) for b in step.children]
+                    table.switch(self._slot(step.index), bodies)
+        return table
+
+    def _point(self, table: runner.Table, starts: Sequence[tuple[Moving, Ref]]) -> None:
+        """Commands that make moving pointers point somewhere."""
+        for moving, ref in starts:
+            table.place(self._slot(ref.buffer), [(self._slot(moving), ref.offset)])
+
+    def _pairs(self, swaps: Sequence[tuple[Moving, Moving]]) -> list[tuple[int, int]]:
+        return [(self._slot(a), self._slot(b)) for a, b in swaps]
+
+    def _chunks(self, x: Launch, addresses: dict[str, int]) -> list[Any]:
+        words: list[int] = []
+        for a in x.args:
+            words += [self._slot(a.buffer), a.offset] if isinstance(a, Ref) else [a]
+        args = np.array(words, np.int64)
+        self.kept.append(args)
+        where, function = runner.address(args), addresses[x.text]
+        return [
+            (function, where, lo, min(lo + x.grain, x.extent))
+            for lo in range(0, x.extent, x.grain)
+        ]
+
+    def _eager(self, table: runner.Table, step: EagerStep) -> None:
+        ins = [self._located(x) for x in step.ins]
+        outs = [self._located(x) for x in step.outs]
+        op = step.equation.op
+        keeps = isinstance(op, Callback)  # a user's function may keep what it is given
+
+        def call(_: int, buffers: int) -> int:
+            try:
+                given = [_array(buffers, *x) for x in ins]
+                results = op.eager(np, *[x.copy() for x in given] if keeps else given)
+                for x, r in zip(outs, results if op.multiple else [results], strict=True):
+                    target = _array(buffers, *x)
+                    if target.size:
+                        target[...] = r
+            except BaseException as error:
+                _failure.error = error
+                return 1
+            return 0
+
+        function = runner.CALLBACK_TYPE(call)
+        self.kept.append(function)
+        table.callback(function, 0)
+
+    def _located(self, x: Operand) -> tuple[int, int, Any, Any, Any]:
+        size = x.dtype.itemsize
+        return (self._slot(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
+                tuple(s * size for s in x.strides))
+
+    def _fixed_pointers(self) -> list[tuple[int, int]]:
+        found = []
+        for buffer, slot in self.slots.items():
+            if isinstance(buffer, Constant):
+                found.append((slot, runner.address(buffer.array)))
+        return found
+
+    def __call__(self, raws: Sequence[Any]) -> list[Any]:
+        """The results for given buffers, each in memory of its own."""
+        held = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in raws]
+        memory = [allocate(n) for n in self.blocks]
+        context = self.context()
+        self.pack(context.pointers, 0, *[x.ctypes.data for x in held], *[p for _, p in memory])
+        self.run(context)
+        self.free.append(context)
+        return [
+            np.ndarray(shape, dtype, memory[block][0], offset)
+            for (shape, dtype), (block, offset) in zip(self.out_specs, self.places, strict=True)
+        ]
+
+    def context(self) -> Context:
+        """Pointers for one call, to be put back into `free` after it."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return Context(self)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether a run is the native call and nothing else."""
+        return not (self.in_python or self.guard or self.arena_bytes > OWN_ARENA)
+
+    def run(self, context: Context) -> None:
+        """Run on the pointers of a context."""
+        arena = None
+        if self.arena_bytes > OWN_ARENA:
+            arena = _arena(self.arena_bytes)
+            context.place(self, arena)
+        token = ignore_errors() if self.in_python else None
+        if self.guard:
+            self.guard[0]()
+        try:
+            code = runner.run(self.address, context.address, threads.current())
+        finally:
+            if self.guard:
+                self.guard[1]()
+            if token is not None:
+                restore_errors(token)
+            if arena is not None:
+                _arenas.append(arena)
+        if code:
+            raise failure()
+
+
+class Context:
+    """The pointers of one call, and its temporaries where they are few."""
+
+    __slots__ = ("pointers", "address", "arena", "spare")
+
+    def __init__(self, owner: Executable):
+        self.pointers: Any = np.zeros(max(len(owner.slots), 1), np.int64)
+        self.address = runner.address(self.pointers)
+        for slot, where in owner.fixed:
+            self.pointers[slot] = where
+        self.arena: Block | None = None
+        if owner.arena_bytes <= OWN_ARENA:
+            self.place(owner, allocate(owner.arena_bytes + 64))
+        # For each block of results, that of the call before the last and that of the last.
+        self.spare: list[list[Block | None]] = [[None, None] for _ in owner.blocks]
+
+    def place(self, owner: Executable, arena: Block) -> None:
+        """Point the temporaries into an arena."""
+        if self.arena is None or self.arena[1] != arena[1]:
+            slots, offsets = owner.in_arena
+            self.pointers[slots] = offsets + -(-arena[1] // 64) * 64
+            self.arena = arena if owner.arena_bytes <= OWN_ARENA else (_NOTHING, arena[1])
+
+
+_NOTHING = np.empty(0, np.uint8)
+_arenas: list[Block] = []
+
+
+def _arena(nbytes: int) -> Block:
+    """A large arena, to be put back into `_arenas` after the run.
+
+    There are as many as runs at one time, each as large as the largest that needed it."""
+    try:
+        arena = _arenas.pop()
+    except IndexError:
+        return allocate(nbytes + 64)
+    if arena[0].nbytes >= nbytes + 64:
+        return arena
+    del arena  # before the larger one is made
+    return allocate(nbytes + 64)
+
+
+def release_arenas() -> None:
+    """Give the memory of temporaries back."""
+    _arenas.clear()
+
+
+def failure() -> BaseException:
+    """What the Python step that stopped this thread's run raised."""
+    return _failure.__dict__.pop("error", None) or RuntimeError("runner: a step failed")
+
+
+def _shared_blocks(sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Sizes of the blocks that results of these sizes lie in, and (block, offset) of each."""
+    blocks: list[int] = []
+    places: list[tuple[int, int]] = []
+    open_blocks: dict[int, int] = {}
+    for nbytes in sizes:
+        kind = next((c for c in _CLASSES if nbytes <= c), None)
+        room = -(-nbytes // 64) * 64 or 64
+        block = -1 if kind is None else open_blocks.get(kind, -1)
+        if block < 0 or blocks[block] + room > SHARED:
+            block = len(blocks)
+            blocks.append(0)
+            if kind is not None:
+                open_blocks[kind] = block
+        places.append((block, blocks[block]))
+        blocks[block] += room if kind is not None else nbytes
+    return blocks, places
+
+
+def _in_arena(offsets: dict[Any, int], slots: dict[Any, int]) -> tuple[np.ndarray, np.ndarray]:
+    pairs = [(slots[b], offset) for b, offset in offsets.items() if b in slots]
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def _calls_blas(plan: Plan) -> bool:
+    regions = (s for s in plan.all_steps() if isinstance(s, Region))
+    return any(blas.PREFIX in x.text for s in regions for x in s.launches)
+
+
+def _array(buffers: int, slot: int, offset: int, shape: Any, dtype: Any, strides: Any) -> Any:
+    """A NumPy array on memory that the table of pointers gives."""
+    pointer = ctypes.c_int64.from_address(buffers + 8 * slot).value + offset
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+    size = high - low + dtype.itemsize
+    memory = (ctypes.c_char * size).from_address(pointer + low)
+    return np.ndarray(shape, dtype, memory, -low, strides)
+
+
+__all__ = ["Context", "Executable", "Output", "failure"]

@@ -1,0 +1,216 @@
+"""A writer of LLVM functions as text: integers, memory, loops, branches.
+
+Instructions are appended to the current block in order, so Python code that writes a loop nest
+reads like the loop nest. Variables that change are stack slots (`alloca`), which LLVM turns into
+registers. Values are the operands' names as text; an int stands for an i64 constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+Operand = str | int
+
+# What the vectoriser is told about a loop: it would not interleave long bodies by itself.
+INTERLEAVE = 4
+_NOTE = re.compile(r"!@(\d+)")
+
+
+class Function:
+    """The text of one function."""
+
+    def __init__(
+        self,
+        name: str,
+        params: Sequence[str],
+        result: str = "void",
+        internal: bool = False,
+        attributes: str = "nounwind",
+    ):
+        """`params` are as LLVM writes them: "i64 %n", "ptr noalias %x"."""
+        linkage = "internal " if internal else ""
+        self.head = f"define {linkage}{result} @{name}({', '.join(params)}) {attributes} {{"
+        self.slots: list[str] = []
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.count = 0
+        self.metadata: list[str] = []
+
+    # ---- text
+    def fresh(self, hint: str = "v") -> str:
+        self.count += 1
+        return f"%{hint}{self.count}"
+
+    def value(self, text: str) -> str:
+        """Append an instruction that has a result; its name."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """Append an instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        """Begin a block; the one before must have ended with a branch."""
+        self.lines.append(f"{name[1:] if name.startswith('%') else name}:")
+        self.block = name[1:] if name.startswith("%") else name
+
+    def text(self, result: str = "void", first: int = 0) -> str:
+        """The finished function: a return closes the last block; `first` numbers its metadata."""
+        body = "\n".join([*self.slots, *self.lines])
+        text = f"{self.head}\nentry:\n{body}\n  ret {result}\n}}\n" + "".join(self.metadata)
+        return _NOTE.sub(lambda found: f"!{first + int(found[1])}", text)
+
+    # ---- integers of 64 bits
+    def add(self, a: Operand, b: Operand) -> str:
+        return str(b) if a in (0, "0") else str(a) if b in (0, "0") else self.value(
+            f"add nsw i64 {a}, {b}")
+
+    def sub(self, a: Operand, b: Operand) -> str:
+        return str(a) if b in (0, "0") else self.value(f"sub nsw i64 {a}, {b}")
+
+    def mul(self, a: Operand, b: Operand) -> str:
+        return str(b) if a in (1, "1") else str(a) if b in (1, "1") else self.value(
+            f"mul nsw i64 {a}, {b}")
+
+    def udiv(self, a: Operand, b: Operand) -> str:
+        return str(a) if b in (1, "1") else self.value(f"udiv i64 {a}, {b}")
+
+    def urem(self, a: Operand, b: Operand) -> str:
+        return self.value(f"urem i64 {a}, {b}")
+
+    def smin(self, a: Operand, b: Operand) -> str:
+        return self.value(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def smax(self, a: Operand, b: Operand) -> str:
+        return self.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
+
+    def compare(self, relation: str, a: Operand, b: Operand, type: str = "i64") -> str:
+        """`relation` is LLVM's: eq, ne, slt, sle, ult, ..."""
+        return self.value(f"icmp {relation} {type} {a}, {b}")
+
+    def select(self, condition: str, a: Operand, b: Operand, type: str = "i64") -> str:
+        return self.value(f"select i1 {condition}, {type} {a}, {type} {b}")
+
+    # ---- memory
+    def at(self, pointer: str, index: Operand, type: str) -> str:
+        """The address of element `index` of an array of `type`."""
+        if index in (0, "0"):
+            return pointer
+        return self.value(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}")
+
+    def offset(self, pointer: str, bytes: Operand) -> str:
+        """An address some bytes further; it may point outside, as those of views do."""
+        if bytes in (0, "0"):
+            return pointer
+        return self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
+
+    def load(self, type: str, pointer: str, align: int | None = None) -> str:
+        return self.value(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def store(self, type: str, value: Operand, pointer: str, align: int | None = None) -> None:
+        self.do(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def alloca(self, type: str, count: Operand = 1, align: int = 0) -> str:
+        """A stack slot of the function; constant counts are set apart at its start."""
+        name = self.fresh("s")
+        text = f"  {name} = alloca {type}, i64 {count}" + (f", align {align}" if align else "")
+        (self.slots if isinstance(count, int) else self.lines).append(text)
+        return name
+
+    def variable(self, type: str, value: Operand) -> str:
+        """A stack slot that holds `value`."""
+        slot = self.alloca(type)
+        self.store(type, value, slot)
+        return slot
+
+    # ---- control
+    @contextmanager
+    def loop(
+        self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None
+    ) -> Iterator[str]:
+        """for (i = lo; i < hi; i += step); `vectorize` asks for vectors, or forbids them."""
+        n = self.count = self.count + 1
+        body, done = f"body{n}", f"done{n}"
+        before = self.block
+        enters = self.compare("slt", lo, hi)
+        self.do(f"br i1 {enters}, label %{body}, label %{done}")
+        self.label(body)
+        index = f"%i{n}"
+        place = len(self.lines)
+        yield index
+        following = self.value(f"add nuw nsw i64 {index}, {step}")
+        again = self.compare("slt", following, hi)
+        self.lines.insert(
+            place, f"  {index} = phi i64 [ {lo}, %{before} ], [ {following}, %{self.block} ]"
+        )
+        note = "" if vectorize is None else f", !llvm.loop !@{self._loop_note(vectorize)}"
+        self.do(f"br i1 {again}, label %{body}, label %{done}{note}")
+        self.label(done)
+
+    def _loop_note(self, vectorize: bool) -> int:
+        """Metadata for one loop."""
+        n = 3 * len(self.metadata)
+        if vectorize:
+            self.metadata.append(
+                f"!@{n} = distinct !{{!@{n}, !@{n + 1}, !@{n + 2}}}\n"
+                f'!@{n + 1} = !{{!"llvm.loop.vectorize.enable", i1 true}}\n'
+                f'!@{n + 2} = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVE}}}\n'
+            )
+        else:
+            self.metadata.append(
+                f"!@{n} = distinct !{{!@{n}, !@{n + 1}}}\n"
+                f'!@{n + 1} = !{{!"llvm.loop.vectorize.enable", i1 false}}\n'
+            )
+        return n
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """if (condition) { ... }"""
+        n = self.count = self.count + 1
+        self.do(f"br i1 {condition}, label %then{n}, label %after{n}")
+        self.label(f"then{n}")
+        yield
+        self.do(f"br label %after{n}")
+        self.label(f"after{n}")
+
+    @contextmanager
+    def unless(self, condition: str) -> Iterator[None]:
+        """if (!condition) { ... }"""
+        n = self.count = self.count + 1
+        self.do(f"br i1 {condition}, label %after{n}, label %then{n}")
+        self.label(f"then{n}")
+        yield
+        self.do(f"br label %after{n}")
+        self.label(f"after{n}")
+
+    # ---- arguments of kernels
+    def argument(self, index: int) -> str:
+        """Entry `index` of the kernel's i64 arguments."""
+        return self.load("i64", self.at("%args", index, "i64"), 8)
+
+    def buffer(self, index: int) -> str:
+        """The address that entry `index` (a slot of `buffers`) and the next one (bytes) give."""
+        slot = self.argument(index)
+        base = self.load("ptr", self.at("%buffers", slot, "ptr"), 8)
+        return self.offset(base, self.argument(index + 1))
+
+
+KERNEL = ("i64 %lo", "i64 %hi", "ptr noalias %args", "ptr noalias %buffers")
+
+
+def kernel(internal: bool = False, name: str = "kernel") -> Function:
+    """A function with the signature that chunks are called with."""
+    return Function(name, KERNEL, internal=internal)
+
+
+def module(*functions: Function) -> str:
+    """The text of several functions; the metadata of each gets numbers of its own."""
+    texts, first = [], 0
+    for f in functions:
+        texts.append(f.text(first=first))
+        first += 3 * len(f.metadata)
+    return "".join(texts)

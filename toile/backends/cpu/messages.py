@@ -1,0 +1,165 @@
+"""Sums of rows along the edges of a graph: edges in the order of their targets, then the sums.
+
+The sums are parallel over targets: each row of the result is summed by one thread, in registers,
+in the order of its edges, and written once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from toile.backends.cpu import ir, native
+from toile.backends.cpu.copies import Reader, clamped, integer
+from toile.backends.cpu.launches import Launch, Operand, Planner, Ref
+from toile.backends.cpu.product_types import Element, convert, element, plus, typed, work_element
+from toile.compiler.messages import EdgesByTarget, GatherScatter
+
+BLOCK = 256  # bytes of a row that are summed at once, in registers
+AHEAD = 6  # edges between a row's prefetch and its use
+WORK = 1 << 15  # numbers that one chunk adds, about
+
+_FETCH = "call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)"
+
+
+def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """A counting sort, by one thread: every other would have to read all edges as well."""
+    sources, targets = (plan.contiguous(x) for x in ins)
+    ends, ordered = outs
+    text = _edges_text(sources.dtype, targets.dtype, op.clips_sources, op.clips_targets)
+    args = (ends.ref, ordered.ref, sources.ref, targets.ref, sources.size, op.sources - 1,
+            op.targets - 1)  # fmt: skip
+    plan.stage(Launch(text, args, 1, 1, "sort of edges"))
+    return True
+
+
+@lru_cache(maxsize=64)
+def _edges_text(sources: Any, targets: Any, clips_sources: bool, clips_targets: bool) -> str:
+    """Edges that do not count go to `nowhere`, without a branch."""
+    f = ir.kernel()
+    r = Reader(f)
+    ends, ordered, at_sources, at_targets = (r.buffer() for _ in range(4))
+    edges, last_source, last_target = r.many(3)
+    nowhere, total = f.variable("i32", 0), f.variable("i32", 0)
+    rows = f.add(last_target, 1)
+
+    def edge(e: str) -> tuple[str, str, str]:
+        """The source, the place of its target's count, whether it counts."""
+        s = integer(f, sources, f.at(at_sources, e, f"i{8 * sources.itemsize}"))
+        t = integer(f, targets, f.at(at_targets, e, f"i{8 * targets.itemsize}"))
+        legal = "true"
+        if clips_sources:
+            s = clamped(f, sources, s, last_source)
+        else:
+            legal = f.compare("ule", s, last_source)  # negative numbers are huge here
+        if clips_targets:
+            t = clamped(f, targets, t, last_target)
+        else:
+            legal = f.value(f"and i1 {legal}, {f.compare('ule', t, last_target)}")
+        return s, f.select(legal, f.offset(ends, f.mul(t, 4)), nowhere, "ptr"), legal
+
+    with f.loop(0, rows) as row:
+        f.store("i32", 0, f.at(ends, row, "i32"), 4)
+    with f.loop(0, edges, vectorize=False) as e:
+        _, place, _ = edge(e)
+        f.store("i32", f.value(f"add i32 {f.load('i32', place, 4)}, 1"), place, 4)
+    with f.loop(0, rows, vectorize=False) as row:  # counts become first places
+        place, first = f.at(ends, row, "i32"), f.load("i32", total)
+        count = f.load("i32", place, 4)
+        f.store("i32", first, place, 4)
+        f.store("i32", f.value(f"add i32 {first}, {count}"), total)
+    with f.loop(0, edges, vectorize=False) as e:  # and, one by one, ends
+        s, place, legal = edge(e)
+        at = f.load("i32", place, 4)
+        f.store("i32", f.value(f"add i32 {at}, 1"), place, 4)
+        to = f.offset(ordered, f.mul(f.value(f"zext i32 {at} to i64"), 4))
+        to = f.select(legal, to, nowhere, "ptr")
+        f.store("i32", f.value(f"trunc i64 {s} to i32"), to, 4)
+    with f.loop(f.value(f"zext i32 {f.load('i32', total)} to i64"), edges) as e:
+        f.store("i32", 0, f.at(ordered, e, "i32"), 4)
+    return ir.module(f)
+
+
+def lower_messages(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
+                   ) -> bool:  # fmt: skip
+    """One launch over the rows of the result."""
+    kind, work = element(outs[0].dtype), work_element(outs[0].dtype)
+    if kind is None or work is None or kind.kind == "b":
+        return False
+    h, ends, sources, *start = (plan.contiguous(x) for x in ins)
+    (out,) = outs
+    width, edges = prod(out.shape[1:]), sources.size
+    text = _sums_text(kind, work, bool(start), native.vector_bytes() // work.size)
+    rows = out.shape[0]
+    grain = max(1, rows * WORK // max(1, (edges + rows) * width))
+    args: tuple[int | Ref, ...] = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1,
+                                   *(x.ref for x in start))  # fmt: skip
+    plan.stage(Launch(text, args, rows, grain, "sums of rows"))
+    return True
+
+
+@lru_cache(maxsize=64)
+def _sums_text(kind: Element, work: Element, starts: bool, lanes: int) -> str:
+    """Rows [lo, hi) by blocks of columns: of a few vectors, then fewer, then single numbers."""
+    f = ir.kernel()
+    r = Reader(f)
+    out, h, ends, sources = (r.buffer() for _ in range(4))
+    width, last = r.many(2)
+    start = r.buffer() if starts else out
+    most = max(1, BLOCK // (lanes * work.size))
+    blocks = [(n, lanes) for n in dict.fromkeys((most, max(1, most // 4), 1))] + [(1, 1)]
+    with f.loop("%lo", "%hi") as row:
+        none = f.compare("eq", row, 0)
+        before = f.at(ends, f.select(none, 0, f.sub(row, 1)), "i32")
+        first = f.select(none, 0, f.load("i32", before, 4), "i32")
+        first = f.value(f"zext i32 {first} to i64")
+        end = f.value(f"zext i32 {f.load('i32', f.at(ends, row, 'i32'), 4)} to i64")
+        at, place = "0", f.mul(row, width)
+        for n, step in blocks:
+            columns = n * step
+            whole = f.add(at, f.mul(f.udiv(f.sub(width, at), columns), columns))
+            with f.loop(at, whole, columns, vectorize=False) as j:
+                p, q, x = (f.at(base, f.add(place if base is not h else 0, j), kind.llvm)
+                           for base in (out, h, start))
+                f.do(f"call void @sum{n}x{step}(ptr {p}, ptr {q}, ptr {x}, ptr {sources}, "
+                     f"i64 {first}, i64 {end}, i64 {width}, i64 {last})")
+            at = whole
+    functions = [_sum_function(kind, work, starts, n, step) for n, step in blocks]
+    return ir.module(*functions, f)
+
+
+def _sum_function(kind: Element, work: Element, starts: bool, n: int, lanes: int) -> ir.Function:
+    """out = start + the sum of h[sources[e]] over edges, for `n` vectors of columns."""
+    f = ir.Function(
+        f"sum{n}x{lanes}",
+        ["ptr %out", "ptr noalias %h", "ptr %x", "ptr noalias %sources", "i64 %first", "i64 %end",
+         "i64 %width", "i64 %last"],
+        internal=True, attributes="nounwind noinline",
+    )  # fmt: skip
+    memory, vector = typed(kind.llvm, lanes), typed(work.llvm, lanes)
+
+    def read(base: str, i: int) -> str:
+        value = f.load(memory, f.at(base, i * lanes, kind.llvm), kind.size)
+        return convert(f, value, kind, work, lanes)
+
+    zero = "zeroinitializer" if lanes > 1 else work.zero
+    sums = [f.variable(vector, read("%x", i) if starts else zero) for i in range(n)]
+
+    def source(e: str) -> str:
+        number = f.load("i32", f.at("%sources", e, "i32"), 4)
+        return f.at("%h", f.mul(f.value(f"zext i32 {number} to i64"), "%width"), kind.llvm)
+
+    with f.loop("%first", "%end", vectorize=False) as e:
+        if n > 1:
+            later = source(f.smin(f.add(e, AHEAD), "%last"))
+            for byte in range(0, n * lanes * kind.size, 64):
+                f.do(_FETCH.format(f.offset(later, byte)))
+        row = source(e)
+        for i, slot in enumerate(sums):
+            total = plus(f, work, f.load(vector, slot), read(row, i), lanes)
+            f.store(vector, total, slot)
+    for i, slot in enumerate(sums):
+        value = convert(f, f.load(vector, slot), work, kind, lanes)
+        f.store(memory, value, f.at("%out", i * lanes, kind.llvm), kind.size)
+    return f

@@ -1,0 +1,291 @@
+"""Machine code: LLVM text in, addresses of functions out.
+
+Each text defines one function `@kernel`; equal texts are compiled once, and kept on disk. llvmlite
+is loaded at the first use, not before. Objects are linked by LLVM's JITLink, a batch in one go, and
+stay for the life of the process: tables of commands hold their addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+from toile.backends.cpu import object_cache, threads
+
+FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
+
+_lock = threading.RLock()
+_addresses: dict[bytes, int] = {}  # by the digest of the text
+_seconds: dict[bytes, float] = {}  # that compiling took; none for what came from disk
+_symbols: dict[str, int] = {}  # C functions that texts may call
+_CALLED = re.compile(r"call (?:[a-z]+ )*(\S+|<[^>]*>) @(llvm\.[a-zA-Z0-9_.]+)\(([^()]*)\)")
+_KERNEL = re.compile(r"@kernel\b")
+_DECLARED = re.compile(r"^declare [^@\n]*@([\w.$]+)\(", re.MULTILINE)
+
+# A child of a fork must not find the lock, or LLVM, in the middle of something.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
+
+
+def _llvmlite() -> ModuleType:
+    try:
+        import llvmlite.binding as llvm
+    except ImportError as error:
+        raise ImportError(
+            "toile: compiling for the CPU needs llvmlite, which is not installed "
+            "(python -m pip install 'llvmlite>=0.44')"
+        ) from error
+    return llvm
+
+
+class _Engine:
+    """llvmlite's code generator and linker for this machine."""
+
+    def __init__(self) -> None:
+        self.llvm = _llvmlite()
+        self.llvm.initialize_native_target()
+        self.llvm.initialize_native_asmprinter()
+        self.cpu: str = self.llvm.get_host_cpu_name()
+        self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
+        self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
+        self.cache = object_cache.from_environment()
+        self.libraries = 0
+
+    @cached_property
+    def vector_bytes(self) -> int:
+        return 64 if self.has.get("avx512f") else 32 if self.has.get("avx2") else 16
+
+    @cached_property
+    def target(self) -> Any:
+        return self.llvm.Target.from_default_triple()
+
+    def machine(self) -> Any:
+        """A code generator; each serves one thread at a time."""
+        return self.target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=3 if optimizes() else 0, reloc="pic",
+            codemodel="small",
+        )
+
+    @cached_property
+    def head(self) -> str:
+        layout = self.machine().target_data
+        return f'target triple = "{self.target.triple}"\ntarget datalayout = "{layout}"\n'
+
+    @cached_property
+    def jit(self) -> Any:
+        jit = self.llvm.create_lljit_compiler(self.machine(), use_jit_link=True)
+        # Pool threads may still spin in its code while the interpreter goes down.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(jit))
+        return jit
+
+    # ---- keys and names
+    @cached_property
+    def salt(self) -> Any:
+        from llvmlite import __version__
+
+        version = ".".join(map(str, self.llvm.llvm_version_info))
+        parts = (FORMAT, __version__, version, self.cpu, self.features)
+        return hashlib.sha256("\0".join(parts).encode())
+
+    def key(self, text: str) -> str:
+        """What an object is called on disk."""
+        key = self.salt.copy()
+        key.update(b"\0" + text.encode() + (b"" if optimizes() else b"\0plain"))
+        return key.hexdigest()
+
+    # ---- texts to objects
+    def compile(self, text: str, name: str) -> bytes:
+        """The object in which the text's `@kernel` is called `name`; any thread may call this.
+
+        O2 gives the speed of O3; joining scalars to vectors outside of loops (SLP) finds nothing
+        in our kernels. llvmlite lets one thread at a time into LLVM, though LLVM needs that only
+        for what threads share: the two long calls on objects of our own go round its lock."""
+        llvm, ffi = self.llvm, self.llvm.ffi
+        machine = self.machine()
+        source = self.head + declarations(text) + _KERNEL.sub(f"@{name}", text)
+        if self.vector_bytes == 64:  # else LLVM takes vectors of half the size on most CPUs
+            source = source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
+        try:
+            module = llvm.parse_assembly(source, llvm.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise RuntimeError(f"native: LLVM refused a kernel: {error}\n{source}") from None
+        if optimizes():
+            self._optimize(module, machine)
+        with ffi.OutputString() as problem:
+            buffer = _unlocked(ffi.lib.LLVMPY_TargetMachineEmitToMemory)(
+                machine, module, 1, problem
+            )
+            if not buffer:
+                raise RuntimeError(f"native: LLVM could not compile a kernel: {problem}")
+        try:
+            size = ffi.lib.LLVMPY_GetBufferSize(buffer)
+            return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), size)
+        finally:
+            ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+    def _optimize(self, module: Any, machine: Any) -> None:
+        llvm = self.llvm
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = options.loop_interleaving = options.loop_unrolling = True
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(machine, options)
+        _unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(
+            builder.getModulePassManager(), module, builder
+        )
+
+    def timed(self, text: str, name: str) -> bytes:
+        """`compile`, noting what it took of this thread's time."""
+        started = time.thread_time()
+        data = self.compile(text, name)
+        _seconds[digest(text)] = time.thread_time() - started
+        return data
+
+    def objects(self, texts: dict[str, str], keys: dict[str, str]) -> dict[str, bytes]:
+        """Objects by name, from disk or compiled, several at once where there are threads."""
+        found: dict[str, bytes] = {}
+        for name, key in keys.items():
+            data = self.cache.get(key) if self.cache else None
+            if data is not None:
+                found[name] = data
+        missing = [name for name in texts if name not in found]
+        if missing:
+            self.target, self.head  # noqa: B018  made here, before several threads ask
+            workers = min(len(missing), threads.current())
+            for name, data in zip(missing, self._compile_all(missing, texts, workers), strict=True):
+                found[name] = data
+                if self.cache:
+                    self.cache.put(keys[name], data)
+        return found
+
+    def _compile_all(
+        self, names: Sequence[str], texts: dict[str, str], workers: int
+    ) -> Iterable[bytes]:
+        if workers == 1:
+            return [self.timed(texts[name], name) for name in names]
+        with ThreadPoolExecutor(workers) as executor:
+            return list(executor.map(lambda name: self.timed(texts[name], name), names))
+
+    # ---- objects to addresses
+    def link(self, objects: dict[str, bytes], symbols: Iterable[str]) -> dict[str, int]:
+        """Where the functions lie once their objects are in memory."""
+        builder = self.llvm.JITLibraryBuilder()
+        for name, data in objects.items():
+            builder.add_object_img(data)
+            builder.export_symbol(name)
+        for symbol in symbols:
+            builder.import_symbol(symbol, _symbols[symbol])
+        self.libraries += 1
+        tracker = builder.add_current_process().link(self.jit, f"toile{self.libraries}")
+        addresses = {name: tracker[name] for name in objects}
+        tracker.detach()  # the code stays: tables of commands hold these addresses
+        return addresses
+
+
+def _unlocked(function: Any) -> Any:
+    """llvmlite's C function without its lock, where llvmlite is built as we know it."""
+    return getattr(function, "_cfn", function)
+
+
+_engine: _Engine | None = None
+
+
+def engine() -> _Engine:
+    """The code generator, made at the first use."""
+    global _engine
+    if _engine is None:
+        with _lock:
+            if _engine is None:
+                _engine = _Engine()
+    return _engine
+
+
+def declarations(text: str) -> str:
+    """A declaration for each intrinsic that the text calls."""
+    found: dict[str, str] = {}
+    for result, name, arguments in _CALLED.findall(text):
+        types = [a.strip().rsplit(" ", 1)[0] for a in _split(arguments)]
+        found[name] = f"declare {result} @{name}({', '.join(types)})\n"
+    return "".join(found.values())
+
+
+def _split(arguments: str) -> list[str]:
+    """Arguments at the commas that are not inside vectors' brackets."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(arguments):
+        depth += c in "<[{"
+        depth -= c in ">]}"
+        if c == "," and depth == 0:
+            parts.append(arguments[start:i])
+            start = i + 1
+    parts.append(arguments[start:])
+    return [p for p in parts if p.strip()]
+
+
+def optimizes() -> bool:
+    """Whether LLVM's passes run: TOILE_OPTIMIZE=0 makes code several times faster without them,
+    for code that runs once or twice, as that of tests."""
+    return os.environ.get("TOILE_OPTIMIZE", "1") != "0"
+
+
+def digest(text: str) -> bytes:
+    """What a text is known by in this process."""
+    return hashlib.sha256(text.encode() + (b"" if optimizes() else b"\0plain")).digest()
+
+
+def functions(texts: Sequence[str]) -> list[int]:
+    """The addresses of the `@kernel` of each text; those that are new are compiled together."""
+    digests = [digest(text) for text in texts]
+    if any(digest not in _addresses for digest in digests):
+        with _lock:
+            new = {d: t for d, t in zip(digests, texts, strict=True) if d not in _addresses}
+            if new:
+                _load(new)
+    return [_addresses[digest] for digest in digests]
+
+
+def _load(new: dict[bytes, str]) -> None:
+    """Bring texts into memory as code. Held: the lock."""
+    made = engine()
+    names = {digest: f"kernel_{digest.hex()[:24]}" for digest in new}
+    texts = {names[digest]: text for digest, text in new.items()}
+    keys = {name: made.key(text) for name, text in texts.items()}
+    symbols = {s for text in new.values() for s in _DECLARED.findall(text) if s in _symbols}
+    addresses = made.link(made.objects(texts, keys), symbols)
+    _addresses.update((digest, addresses[name]) for digest, name in names.items())
+
+
+def loaded() -> frozenset[bytes]:
+    """The digests of the kernels in memory."""
+    return frozenset(_addresses)
+
+
+def compile_seconds(text: str) -> float | None:
+    """What compiling a text took in this process; None: its kernel came from disk."""
+    return _seconds.get(digest(text))
+
+
+def function(text: str) -> int:
+    """The address of the `@kernel` that a module's text defines."""
+    return functions([text])[0]
+
+
+def add_symbol(name: str, address: int) -> None:
+    """Let texts that declare a C function of this name call it."""
+    _symbols[name] = address
+
+
+def vector_bytes() -> int:
+    """The size of this machine's vector registers: 64 with AVX-512, 32 with AVX2, else 16."""
+    return engine().vector_bytes

@@ -1,0 +1,130 @@
+"""Packing of matrices into panels that the tiles of own matrix products read one after another.
+
+A panel holds `width` columns (of B; rows of A) for each term of the sum: [terms][width]. Packing
+converts to the type sums are formed in and fills what is missing by zeros.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from toile.backends.cpu.ir import Function, kernel, module
+from toile.backends.cpu.product_types import Element, convert, typed
+
+DEPTH = 256  # terms of the sum per pass over packed panels
+PLAIN = "nounwind noinline optsize"  # loops are unrolled by hand: copies of them only cost time
+
+
+class Tile(NamedTuple):
+    """A block of C in registers: rows x vectors of `lanes` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def pack_function(name: str, width: int, lanes: int, source: Element, work: Element) -> Function:
+    """Copy `count` rows of `valid` elements (at most `width` are taken) to [count][width].
+
+    Vectors of `lanes` go at once where either stride is 1; what is missing is filled by zeros."""
+    f = Function(name, ["ptr noalias %to", "ptr noalias %from", "i64 %sk", "i64 %sn",
+                        "i64 %count", "i64 %valid"], internal=True, attributes=PLAIN)
+    flat, deep = f.compare("eq", "%sn", 1), f.compare("eq", "%sk", 1)
+    for j in range(0, width, lanes):
+        group = min(lanes, width - j)
+        start, to = f.at("%from", f.mul("%sn", j), source.llvm), f.at("%to", j, work.llvm)
+        whole = f.compare("sge", "%valid", j + group)
+        rows = f.value(f"and i1 {whole}, {flat}")
+        across = f.value(f"and i1 {whole}, {deep}")
+        across = f.value(f"and i1 {across}, {f.value(f'xor i1 {flat}, true')}")
+        done = f.select(rows, "%count", f.select(across, f.value(f"and i64 %count, {-group}"), 0))
+        with f.when(rows), f.loop(0, "%count", vectorize=False) as k:
+            type = typed(source.llvm, group)
+            value = f.load(type, f.at(start, f.mul(k, "%sk"), source.llvm), source.size)
+            value = convert(f, value, source, work, group)
+            f.store(typed(work.llvm, group), value, f.at(to, f.mul(k, width), work.llvm),
+                    work.size)
+        if group & (group - 1) == 0:
+            with f.when(across), f.loop(0, done, group, vectorize=False) as k:
+                _transpose(f, f.at(start, k, source.llvm), f.at(to, f.mul(k, width), work.llvm),
+                           group, width, source, work)
+        else:
+            done = f.select(rows, "%count", 0)
+        left = f.smin(f.smax(f.sub("%valid", j), 0), group)
+        with f.loop(done, "%count", vectorize=False) as k:
+            row, place = f.at(start, f.mul(k, "%sk"), source.llvm), f.at(
+                to, f.mul(k, width), work.llvm)
+            with f.loop(0, left, vectorize=False) as i:
+                value = f.load(source.llvm, f.at(row, f.mul(i, "%sn"), source.llvm), source.size)
+                f.store(work.llvm, convert(f, value, source, work), f.at(place, i, work.llvm),
+                        work.size)
+            with f.loop(left, group, vectorize=False) as i:
+                f.store(work.llvm, work.zero, f.at(place, i, work.llvm), work.size)
+    return f
+
+
+def group_function(tile: Tile, source: Element, work: Element) -> Function:
+    """Pack several panels, DEPTH rows apart; `valid` counts the columns of all of them."""
+    f = Function("pack_group", ["ptr noalias %to", "ptr noalias %from", "i64 %sk", "i64 %sn",
+                                "i64 %count", "i64 %valid"], internal=True, attributes=PLAIN)
+    flat = f.compare("eq", "%sn", 1)
+    whole = f.mul(f.udiv(f.select(flat, "%valid", 0), tile.columns), tile.columns)
+    with f.loop(0, "%count", vectorize=False) as k:
+        row = f.at("%from", f.mul(k, "%sk"), source.llvm)
+        place = f.at("%to", f.mul(k, tile.columns), work.llvm)
+        with f.loop(0, whole, tile.columns, vectorize=False) as n:
+            start, panel = f.at(row, n, source.llvm), f.at(place, f.mul(n, DEPTH), work.llvm)
+            for j in range(0, tile.columns, tile.lanes):
+                type = typed(source.llvm, tile.lanes)
+                value = f.load(type, f.at(start, j, source.llvm), source.size)
+                value = convert(f, value, source, work, tile.lanes)
+                f.store(typed(work.llvm, tile.lanes), value, f.at(panel, j, work.llvm), work.size)
+    with f.loop(whole, "%valid", tile.columns) as n:
+        f.do(
+            f"call void @pack_b(ptr {f.at('%to', f.mul(n, DEPTH), work.llvm)}, "
+            f"ptr {f.at('%from', f.mul(n, '%sn'), source.llvm)}, i64 %sk, i64 %sn, i64 %count, "
+            f"i64 {f.sub('%valid', n)})"
+        )
+    return f
+
+
+def _transpose(f: Function, start: str, to: str, n: int, width: int, source: Element,
+               work: Element) -> None:
+    """An n x n block whose columns have unit stride, by log2 n rounds of interleaving."""
+    type, out = typed(source.llvm, n), typed(work.llvm, n)
+    rows = []
+    for i in range(n):
+        value = f.load(type, f.at(start, f.mul("%sn", i), source.llvm), source.size)
+        rows.append(convert(f, value, source, work, n))
+    # Interleaving row i with row i + n/2, for all i, rotates the bits of (row, column) by one.
+    low = [x for i in range(n // 2) for x in (i, n + i)]
+    high = [x for i in range(n // 2, n) for x in (i, n + i)]
+    for _ in range(n.bit_length() - 1):
+        following = []
+        for i in range(n // 2):
+            for picks in (low, high):
+                mask = ", ".join(f"i32 {p}" for p in picks)
+                following.append(f.value(f"shufflevector {out} {rows[i]}, {out} "
+                                         f"{rows[i + n // 2]}, <{n} x i32> <{mask}>"))
+        rows = following
+    for i, row in enumerate(rows):
+        f.store(out, row, f.at(to, i * width, work.llvm), work.size)
+
+
+def pack_kernel(tile: Tile, source: Element, work: Element) -> str:
+    """A kernel that packs b whole: units are panels; args: b, packed (refs), K, N, strides."""
+    f = kernel()
+    b, held = f.buffer(0), f.buffer(2)
+    k, n, sk, sn = (f.argument(i) for i in range(4, 8))
+    with f.loop("%lo", "%hi") as panel:
+        first = f.mul(panel, tile.columns)
+        f.do(
+            f"call void @pack_b(ptr {f.at(held, f.mul(first, k), work.llvm)}, "
+            f"ptr {f.at(b, f.mul(first, sn), source.llvm)}, i64 {sk}, i64 {sn}, i64 {k}, "
+            f"i64 {f.sub(n, first)})"
+        )
+    return module(pack_function("pack_b", tile.columns, tile.lanes, source, work), f)

@@ -1,0 +1,145 @@
+"""Element types of matrix products: what arrays store, what sums are formed in, conversions.
+
+Short floats are stored as such and computed in float32; conversions work on single values and on
+vectors alike, and need no library calls.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.backends.cpu.ir import Function
+
+
+class Element(NamedTuple):
+    """An element type: its kind is one of b (truth value), i, u, f, h (bfloat16)."""
+
+    llvm: str
+    size: int
+    kind: str
+
+    @property
+    def zero(self) -> str:
+        return "0" if self.llvm.startswith("i") else "0.0"
+
+
+FLOAT32, FLOAT64 = Element("float", 4, "f"), Element("double", 8, "f")
+INT32, INT64 = Element("i32", 4, "i"), Element("i64", 8, "i")
+TRUTH = Element("i8", 1, "b")
+TRUTH_WORK = Element("i32", 4, "b")
+_BY_NAME = {
+    "bool": TRUTH,
+    "bfloat16": Element("i16", 2, "h"),
+    "float16": Element("half", 2, "f"),
+    "float32": FLOAT32,
+    "float64": FLOAT64,
+    **{f"int{8 * n}": Element(f"i{8 * n}", n, "i") for n in (1, 2, 4, 8)},
+    **{f"uint{8 * n}": Element(f"i{8 * n}", n, "u") for n in (1, 2, 4, 8)},
+}
+
+
+@cache
+def element(dtype: Any) -> Element | None:
+    """How elements of `dtype` are stored; None for complex numbers and narrower types."""
+    return _BY_NAME.get(np.dtype(dtype).name)
+
+
+def work_element(dtype: Any) -> Element | None:
+    """The type in which sums of products that give `dtype` are formed."""
+    kind = element(dtype)
+    if kind is None or kind in (FLOAT32, FLOAT64):
+        return kind
+    if kind.kind in "fh":
+        return FLOAT32
+    if kind.kind == "b":
+        return TRUTH_WORK
+    return INT64 if kind.size == 8 else INT32
+
+
+def typed(llvm: str, lanes: int = 1) -> str:
+    """The type of a vector, or of a single value."""
+    return llvm if lanes == 1 else f"<{lanes} x {llvm}>"
+
+
+def constant(value: int, lanes: int = 1, llvm: str = "i32") -> str:
+    """An integer constant in each lane."""
+    if lanes == 1:
+        return str(value)
+    return "<" + ", ".join([f"{llvm} {value}"] * lanes) + ">"
+
+
+def convert(f: Function, value: str, source: Element, target: Element, lanes: int = 1) -> str:
+    """`value` as another type; narrowing integers wraps around."""
+    if source == target:
+        return value
+    if source.kind == "h":
+        return convert(f, _from_bfloat(f, value, lanes), FLOAT32, target, lanes)
+    if target.kind == "h":
+        return _to_bfloat(f, convert(f, value, source, FLOAT32, lanes), lanes)
+    a, b = typed(source.llvm, lanes), typed(target.llvm, lanes)
+    if target == TRUTH:  # truth values are stored as 0 and 1
+        zero = "zeroinitializer" if lanes > 1 else source.zero
+        test = f"fcmp une {a} {value}, {zero}" if source.kind == "f" else (
+            f"icmp ne {a} {value}, {zero}")
+        return f.value(f"zext {typed('i1', lanes)} {f.value(test)} to {b}")
+    if source.kind == "f" and target.kind == "f":
+        how = "fpext" if target.size > source.size else "fptrunc"
+    elif target.kind == "f":
+        how = "sitofp" if source.kind == "i" else "uitofp"
+    elif source.kind == "f":  # whole numbers in range, by the choice of the type of sums
+        word = Element("i64", 8, "i") if source.size == 8 else INT32
+        a_word = typed(word.llvm, lanes)
+        return convert(f, f.value(f"fptosi {a} {value} to {a_word}"), word, target, lanes)
+    elif source.size == target.size:
+        return value
+    elif source.size > target.size:
+        how = "trunc"
+    else:
+        how = "sext" if source.kind == "i" else "zext"
+    return f.value(f"{how} {a} {value} to {b}")
+
+
+def plus(f: Function, kind: Element, a: str, b: str, lanes: int = 1) -> str:
+    """a + b; `or` of truth values."""
+    operation = {"f": "fadd", "b": "or"}.get(kind.kind, "add")
+    return f.value(f"{operation} {typed(kind.llvm, lanes)} {a}, {b}")
+
+
+def plus_product(f: Function, kind: Element, c: str, a: str, b: str, lanes: int = 1,
+                 flags: str = "") -> str:
+    """c + a b; for truth values, c or (a and b)."""
+    t = typed(kind.llvm, lanes)
+    if kind.kind == "f":
+        bits = 8 * kind.size
+        name = f"llvm.fmuladd.v{lanes}f{bits}" if lanes > 1 else f"llvm.fmuladd.f{bits}"
+        if flags:  # a sum that the vectoriser may reorder
+            return f.value(f"fadd {flags} {t} {c}, {f.value(f'fmul contract {t} {a}, {b}')}")
+        return f.value(f"call {t} @{name}({t} {a}, {t} {b}, {t} {c})")
+    if kind.kind == "b":
+        return f.value(f"or {t} {c}, {f.value(f'and {t} {a}, {b}')}")
+    return f.value(f"add {t} {c}, {f.value(f'mul {t} {a}, {b}')}")
+
+
+def _from_bfloat(f: Function, value: str, lanes: int) -> str:
+    short, word, wide = typed("i16", lanes), typed("i32", lanes), typed("float", lanes)
+    bits = f.value(f"zext {short} {value} to {word}")
+    bits = f.value(f"shl {word} {bits}, {constant(16, lanes)}")
+    return f.value(f"bitcast {word} {bits} to {wide}")
+
+
+def _to_bfloat(f: Function, value: str, lanes: int) -> str:
+    """Round to nearest, ties to even; a NaN stays one (quiet)."""
+    short, word, wide = typed("i16", lanes), typed("i32", lanes), typed("float", lanes)
+    bits = f.value(f"bitcast {wide} {value} to {word}")
+    high = f.value(f"lshr {word} {bits}, {constant(16, lanes)}")
+    odd = f.value(f"and {word} {high}, {constant(1, lanes)}")
+    half = f.value(f"add {word} {odd}, {constant(0x7FFF, lanes)}")
+    rounded = f.value(f"add {word} {bits}, {half}")
+    rounded = f.value(f"lshr {word} {rounded}, {constant(16, lanes)}")
+    quiet = f.value(f"or {word} {high}, {constant(0x40, lanes)}")
+    nan = f.value(f"fcmp uno {wide} {value}, {value}")
+    picked = f.value(f"select {typed('i1', lanes)} {nan}, {word} {quiet}, {word} {rounded}")
+    return f.value(f"trunc {word} {picked} to {short}")

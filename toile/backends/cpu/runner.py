@@ -1,0 +1,320 @@
+"""The native runner: one function that walks a table of commands, loops included.
+
+`run(table, buffers, threads)` takes the address of a table of 64-bit words, that of the call's
+table of base pointers ("slots"), and how many threads may take part. It gives 0, or the result of
+the callback that stopped it. Commands (`Table` writes them; addresses are those of nested tables):
+
+    END
+    REGION    chunks, address of records (function, arguments, lo, hi each)
+    LOOP      trips, body, slices, swaps, then (slot, base slot, offset, stride)..., (slot, slot)...
+    WHILE     condition, slot of a 1-byte predicate, body, swaps, then (slot, slot)...
+    SWITCH    slot of an int32 index, bodies, then body...   (the index is clamped)
+    CALLBACK  function (i64 id, ptr buffers) -> i64, id
+    COPY      slot, offset, source slot, source offset, bytes
+    PLACE     arena slot, count, then (slot, offset)...
+
+At iteration i of a LOOP each slice's slot points at buffers[base] + offset + i * stride; swaps
+exchange two pointers after each iteration, the last one included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.backends.cpu import native, pool
+from toile.backends.cpu.ir import Function
+
+END, REGION, LOOP, WHILE, SWITCH, CALLBACK, COPY, PLACE = range(8)
+
+Slice = tuple[int, int, int, int]
+Swap = tuple[int, int]
+Chunk = tuple[int, Any, int, int]
+
+CALLBACK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's first element lies."""
+    return array.ctypes.data
+
+
+class Table:
+    """Commands, in order; what they refer to lives as long as the Table."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.kept: list[Any] = []
+        self.array: np.ndarray | None = None
+
+    def _add(self, *words: int) -> None:
+        if self.array is not None:
+            raise ValueError("Table: needed a table that is not in use yet, got a finished one")
+        self.words.extend(words)
+
+    def _keep(self, thing: Any) -> int:
+        """The address of an array or a Table, which stays alive; an int is an address already."""
+        if isinstance(thing, (int, np.integer)):
+            return int(thing)
+        self.kept.append(thing)
+        return thing.address if isinstance(thing, Table) else address(thing)
+
+    @property
+    def address(self) -> int:
+        """Where the finished table lies."""
+        if self.array is None:
+            self._add(END)
+            self.array = np.array(self.words, np.int64)
+        return address(self.array)
+
+    def region(self, chunks: Iterable[Chunk] | np.ndarray) -> None:
+        """Chunks (function address, arguments, lo, hi) that may run in any order, in parallel.
+
+        Arguments are an int64 array or its address; an array of records serves as it is."""
+        if isinstance(chunks, np.ndarray):
+            records = np.ascontiguousarray(chunks, np.int64).reshape(-1, 4)
+        else:
+            rows = [(fn, self._keep(args), lo, hi) for fn, args, lo, hi in chunks]
+            records = np.array(rows, np.int64).reshape(-1, 4)
+        if len(records):
+            self._add(REGION, len(records), self._keep(records))
+
+    def loop(
+        self, trips: int, body: Table, slices: Sequence[Slice] = (), swaps: Sequence[Swap] = ()
+    ) -> None:
+        """`trips` times the body; slices are (slot, base slot, offset, stride), in bytes."""
+        self._add(LOOP, trips, self._keep(body), len(slices), len(swaps))
+        self._add(*(w for s in slices for w in s), *(w for s in swaps for w in s))
+
+    def while_(self, condition: Table, slot: int, body: Table, swaps: Sequence[Swap] = ()) -> None:
+        """The condition's commands, then, while the byte in `slot` is not 0, the body."""
+        self._add(WHILE, self._keep(condition), slot, self._keep(body), len(swaps))
+        self._add(*(w for s in swaps for w in s))
+
+    def switch(self, slot: int, bodies: Sequence[Table]) -> None:
+        """The body that the int32 in `slot` numbers."""
+        self._add(SWITCH, slot, len(bodies), *(self._keep(b) for b in bodies))
+
+    def callback(self, function: Any, id: int) -> None:
+        """Call `function(id, buffers)`, an address or a ctypes function (see `callback`)."""
+        if not isinstance(function, int):
+            self.kept.append(function)
+            function = ctypes.cast(function, ctypes.c_void_p).value
+        self._add(CALLBACK, function, id)
+
+    def copy(self, slot: int, offset: int, source: int, source_offset: int, nbytes: int) -> None:
+        """Move bytes from one buffer to another; they may overlap."""
+        self._add(COPY, slot, offset, source, source_offset, nbytes)
+
+    def place(self, arena: int, places: Sequence[tuple[int, int]]) -> None:
+        """Point each (slot, offset) into the buffer of slot `arena`."""
+        self._add(PLACE, arena, len(places), *(w for p in places for w in p))
+
+
+# ---- the native side
+
+
+class _Walk(Function):
+    """The function that walks one table; nested tables are walked by calls of itself."""
+
+    def __init__(self) -> None:
+        super().__init__("walk", ("ptr %table", "ptr %buffers", "i64 %threads"), "i64", True)
+        self.pc = self.variable("ptr", "%table")
+
+    def word(self, index: int | str) -> str:
+        """Operand `index` of the command (0 is its code)."""
+        return self.load("i64", self.at(self.load("ptr", self.pc), index, "i64"))
+
+    def pointer(self, index: int | str) -> str:
+        return self.value(f"inttoptr i64 {self.word(index)} to ptr")
+
+    def slot(self, number: str) -> str:
+        return self.at("%buffers", number, "ptr")
+
+    def base(self, number: str) -> str:
+        return self.load("ptr", self.slot(number))
+
+    def finish(self, length: int | str) -> None:
+        """Go on with the command that begins `length` words further."""
+        self.store("ptr", self.at(self.load("ptr", self.pc), length, "i64"), self.pc)
+        self.do("br label %next")
+
+    def stop_if_failed(self, code: str) -> None:
+        n = self.count = self.count + 1
+        failed = self.compare("ne", code, 0)
+        self.do(f"br i1 {failed}, label %fail{n}, label %fine{n}")
+        self.label(f"fail{n}")
+        self.do(f"ret i64 {code}")
+        self.label(f"fine{n}")
+
+    def nested(self, table: str) -> None:
+        """Walk another table; what stops it stops this one."""
+        code = self.value(f"call i64 @walk(ptr {table}, ptr %buffers, i64 %threads)")
+        self.stop_if_failed(code)
+
+    def swap(self, first: int | str, count: str) -> None:
+        """Exchange the pointers of `count` pairs of slots, listed from operand `first`."""
+        with self.loop(0, count) as i:
+            at = self.add(first, self.mul(i, 2))
+            a, b = self.slot(self.word(at)), self.slot(self.word(self.add(at, 1)))
+            x, y = self.load("ptr", a), self.load("ptr", b)
+            self.store("ptr", y, a)
+            self.store("ptr", x, b)
+
+    # ---- commands
+    def write_region(self) -> None:
+        self.do(
+            f"call void @pool_region(ptr {self.pointer(2)}, i64 {self.word(1)}, ptr %buffers, "
+            "i64 %threads)"
+        )
+        self.finish(3)
+
+    def write_loop(self) -> None:
+        trips, body, slices, swaps = self.word(1), self.pointer(2), self.word(3), self.word(4)
+        first_swap = self.add(5, self.mul(slices, 4))
+        with self.loop(0, trips) as i:
+            with self.loop(0, slices) as j:
+                at = self.add(5, self.mul(j, 4))
+                slot, base, offset, stride = (self.word(self.add(at, k)) for k in range(4))
+                moved = self.add(offset, self.mul(i, stride))
+                self.store("ptr", self.offset(self.base(base), moved), self.slot(slot))
+            self.nested(body)
+            self.swap(first_swap, swaps)
+        self.finish(self.add(first_swap, self.mul(swaps, 2)))
+
+    def write_while(self) -> None:
+        condition, slot, body, swaps = self.pointer(1), self.word(2), self.pointer(3), self.word(4)
+        self.do("br label %again")
+        self.label("again")
+        self.nested(condition)
+        goes_on = self.compare("ne", self.load("i8", self.base(slot)), 0, "i8")
+        self.do(f"br i1 {goes_on}, label %turn, label %over")
+        self.label("turn")
+        self.nested(body)
+        self.swap(5, swaps)
+        self.do("br label %again")
+        self.label("over")
+        self.finish(self.add(5, self.mul(swaps, 2)))
+
+    def write_switch(self) -> None:
+        slot, count = self.word(1), self.word(2)
+        given = self.value(f"sext i32 {self.load('i32', self.base(slot))} to i64")
+        index = self.smax(self.smin(given, self.sub(count, 1)), 0)
+        self.nested(self.pointer(self.add(index, 3)))
+        self.finish(self.add(count, 3))
+
+    def write_callback(self) -> None:
+        function, id = self.pointer(1), self.word(2)
+        self.stop_if_failed(self.value(f"call i64 {function}(i64 {id}, ptr %buffers)"))
+        self.finish(3)
+
+    def write_copy(self) -> None:
+        target = self.offset(self.base(self.word(1)), self.word(2))
+        source = self.offset(self.base(self.word(3)), self.word(4))
+        self.do(
+            f"call void @llvm.memmove.p0.p0.i64(ptr {target}, ptr {source}, i64 {self.word(5)}, "
+            "i1 false)"
+        )
+        self.finish(6)
+
+    def write_place(self) -> None:
+        arena, count = self.base(self.word(1)), self.word(2)
+        with self.loop(0, count) as i:
+            at = self.add(3, self.mul(i, 2))
+            place = self.offset(arena, self.word(self.add(at, 1)))
+            self.store("ptr", place, self.slot(self.word(at)))
+        self.finish(self.add(3, self.mul(count, 2)))
+
+    def write(self) -> str:
+        writers = {
+            "region": self.write_region, "loop": self.write_loop, "while": self.write_while,
+            "switch": self.write_switch, "callback": self.write_callback, "copy": self.write_copy,
+            "place": self.write_place,
+        }
+        self.do("br label %next")
+        self.label("next")
+        cases = " ".join(f"i64 {n}, label %{name}" for n, name in enumerate(writers, REGION))
+        self.do(f"switch i64 {self.word(0)}, label %end [ {cases} ]")
+        for name, write in writers.items():
+            self.label(name)
+            write()
+        self.label("end")
+        return self.text("i64 0")
+
+
+# No table means: forget the workers, as a child of a fork must.
+_ENTRY = """
+define i64 @kernel(ptr %table, ptr %buffers, i64 %threads) nounwind {
+  %none = icmp eq ptr %table, null
+  br i1 %none, label %reset, label %walk
+reset:
+  call void @pool_reset()
+  ret i64 0
+walk:
+  %code = call i64 @walk(ptr %table, ptr %buffers, i64 %threads)
+  ret i64 %code
+}
+"""
+
+
+def text() -> str:
+    """The module of the runner."""
+    return pool.text() + _Walk().write() + _ENTRY
+
+
+_function: Callable[[int, int, int], int] | None = None
+
+
+def function() -> Callable[[int, int, int], int]:
+    """The runner as a ctypes function, which releases the interpreter's lock while it runs."""
+    global _function
+    if _function is None:
+        _function = _RUN_TYPE(native.function(text()))
+    return _function
+
+
+def run(table: int, buffers: int, threads: int) -> int:
+    """Walk the table at an address; 0, or what the callback that stopped it gave."""
+    return function()(table, buffers, threads)
+
+
+def _forked() -> None:
+    if _function is not None:
+        _function(0, 0, 0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+# ---- callbacks into Python
+
+_raised = threading.local()
+
+
+def callback(function: Callable[[int, int], None]) -> Any:
+    """A native callback that calls `function(id, buffers)`; what it raises stops the run."""
+
+    def guarded(id: int, buffers: int) -> int:
+        try:
+            function(id, buffers)
+        except BaseException as error:
+            _raised.error = error
+            return 1
+        return 0
+
+    return CALLBACK_TYPE(guarded)
+
+
+def execute(table: int, buffers: int, threads: int) -> None:
+    """Walk the table at an address; raises what a callback raised."""
+    code = run(table, buffers, threads)
+    if code:
+        error = _raised.__dict__.pop("error", None)
+        raise error or RuntimeError(f"runner: a callback stopped the run with {code}")

@@ -1,0 +1,448 @@
+"""Sort, the k largest, and places of extrema: rows in parallel, by integer keys.
+
+A number becomes an unsigned integer of the same order (`order.py` has the keys and the sorters);
+the key and the place it came from are one wider integer, sorted stably by the key. Operands are
+then read in the order of the places. Several keys are sorted one after the other, the last first.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.backends.cpu import ir
+from toile.backends.cpu.copies import Reader, byte_strides, collapse, decode, element_type, is_plain
+from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.backends.cpu.order import (
+    PLACE,
+    element_bits,
+    heap_function,
+    key_of,
+    number_of,
+    orders,
+    sort_functions,
+)
+
+_SMALL = 1 << 12  # elements below which rows are not divided
+_LANES = 16  # of an arg-extremum's vectors
+
+
+class _Rows(NamedTuple):
+    """Rows along one axis of several arrays of equal shape but for that axis."""
+
+    number: int
+    extents: list[int]
+    steps: list[list[int]]  # bytes, for each array
+    inner: list[int]  # bytes between neighbours of a row, for each array
+
+
+def _rows(axis: int, *arrays: Operand) -> _Rows:
+    without = lambda t: [v for i, v in enumerate(t) if i != axis]
+    strides = [byte_strides(a) for a in arrays]
+    extents, steps = collapse(without(arrays[0].shape), *map(without, strides))
+    return _Rows(prod(extents), extents, steps, [s[axis] for s in strides])
+
+
+def _lanes(rows: int, length: int, threads: int) -> int:
+    """Into how many parts rows are divided: each has scratch memory of its own."""
+    return max(1, min(rows, 2 * threads if threads > 1 else 1, rows * length // _SMALL))
+
+
+def _row_arguments(rows: _Rows, lanes: int) -> list[int]:
+    return [rows.number, -(-rows.number // lanes), *rows.extents, *sum(rows.steps, []), *rows.inner]
+
+
+class _Frame:
+    """A kernel over lanes, and what it has read of its arguments."""
+
+    def __init__(self, arrays: int, rank: int):
+        self.f = f = ir.kernel()
+        self.r = r = Reader(f)
+        self.scratch = r.buffer()
+        self.bases = [r.buffer() for _ in range(arrays)]
+        self.n, self.lane_bytes = r.many(2)
+        self.count, self.each = r.many(2)
+        self.extents = r.many(rank)
+        self.steps = [r.many(rank) for _ in range(arrays)]
+        self.inner = r.many(arrays)
+
+    def text(self, body: Any, *functions: ir.Function) -> str:
+        """The kernel with `body(memory, pointers)` called for each row."""
+        f = self.f
+        with f.loop("%lo", "%hi") as lane:
+            memory = f.offset(self.scratch, f.mul(lane, self.lane_bytes))
+            first = f.mul(lane, self.each)
+            last = f.smin(f.add(first, self.each), self.count)
+            with f.loop(first, last) as row:
+                offsets = decode(f, row, self.extents, *self.steps)
+                body(memory, [f.offset(b, o) for b, o in zip(self.bases, offsets, strict=True)])
+        return ir.module(*functions, f)
+
+
+# -------------------------------------------------------------------------------------------- sort
+
+
+def _keys(xs: list[Operand]) -> list[Operand]:
+    """Operands to compare by, complex numbers as their two parts."""
+    out = []
+    for x in xs:
+        if x.dtype.kind == "c":
+            part = np.dtype(f"f{x.dtype.itemsize // 2}")
+            strides = tuple(2 * s for s in x.strides)
+            out.append(Operand(x.ref, x.shape, strides, part))
+            out.append(Operand(x.ref.at(part.itemsize), x.shape, strides, part))
+        else:
+            out.append(x)
+    return out
+
+
+def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Sort, any number of operands and keys."""
+    keys = _keys(ins[: op.num_keys])
+    n = ins[0].shape[op.dimension]
+    if any(not orders(k.dtype) for k in keys) or any(not is_plain(x.dtype) for x in ins):
+        return False
+    if n >= 2**32 or len(ins[0].shape) > 8:
+        return False
+    if len(ins) == 1 and len(keys) == 1:
+        dtype = ins[0].dtype
+        rows = _rows(op.dimension, ins[0], outs[0])
+        text = _values_text(dtype, len(rows.extents))
+        item, arrays = dtype.itemsize, [ins[0], outs[0]]
+    else:
+        wide = max(k.dtype.itemsize for k in keys) == 8
+        arrays = [*keys, *ins, *outs]
+        rows = _rows(op.dimension, *arrays)
+        sizes = tuple(x.dtype.itemsize for x in ins)
+        text = _sort_text(tuple(k.dtype for k in keys), sizes, wide, len(rows.extents))
+        item = element_bits(wide) // 8
+    lanes = _lanes(rows.number, n, plan.threads)
+    lane_bytes = -(-2 * n * item // 64) * 64
+    args = (
+        plan.scratch(lanes * lane_bytes), *(a.ref for a in arrays), n, lane_bytes,
+        *_row_arguments(rows, lanes),
+    )  # fmt: skip
+    plan.stage(Launch(text, args, lanes, 1, "sort"))
+    return True
+
+
+@lru_cache(maxsize=128)
+def _values_text(dtype: Any, rank: int) -> str:
+    """Rows of one operand: the keys are all there is to sort."""
+    frame = _Frame(2, rank)
+    f, bits = frame.f, 8 * dtype.itemsize
+    slot = f.alloca("ptr")
+
+    def body(memory: str, pointers: list[str]) -> None:
+        source, to = pointers
+        other = f.offset(memory, f.mul(frame.n, dtype.itemsize))
+        with f.loop(0, frame.n) as i:
+            x = f.load(f"i{bits}", f.offset(source, f.mul(i, frame.inner[0])), dtype.itemsize)
+            f.store(f"i{bits}", key_of(f, dtype, x, "values"), f.at(memory, i, f"i{bits}"))
+        f.do(f"call void @sort(ptr {memory}, ptr {other}, i64 {frame.n}, ptr {slot})")
+        found = f.load("ptr", slot)
+        with f.loop(0, frame.n) as i:
+            x = number_of(f, dtype, f.load(f"i{bits}", f.at(found, i, f"i{bits}")))
+            f.store(f"i{bits}", x, f.offset(to, f.mul(i, frame.inner[1])), dtype.itemsize)
+
+    return frame.text(body, *sort_functions(bits, 0, bits, zeros=dtype.kind not in "biu"))
+
+
+@lru_cache(maxsize=256)
+def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: int) -> str:
+    """Rows of several operands, or by several keys: places are sorted, then all are read."""
+    frame = _Frame(len(keys) + 2 * len(sizes), rank)
+    f, bits = frame.f, element_bits(wide)
+    type, shift = f"i{bits}", bits // 2
+    slot = f.alloca("ptr")
+    functions = {}
+
+    def body(memory: str, pointers: list[str]) -> None:
+        other = f.offset(memory, f.mul(frame.n, bits // 8))
+        found = ""
+        for k in range(len(keys) - 1, -1, -1):
+            name = f"sort{8 * keys[k].itemsize}"
+            functions[name] = sort_functions(bits, shift, 8 * keys[k].itemsize, name=name)
+            with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
+                at = i if not found else _place(f, type, f.at(found, i, type))
+                key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
+                f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
+            if found:  # the memory that holds no elements now
+                same = f.value(f"icmp eq ptr {found}, {memory}")
+                spare = f.select(same, other, memory, "ptr")
+            f.do(f"call void @{name}(ptr {found or memory}, ptr {spare if found else other}, "
+                 f"i64 {frame.n}, ptr {slot})")
+            found = f.load("ptr", slot)
+        for j, size in enumerate(sizes):
+            a, b = len(keys) + j, len(keys) + len(sizes) + j
+            move, align = element_type(size), min(size, 8)
+            with f.loop(0, frame.n) as i:
+                at = _place(f, type, f.at(found, i, type))
+                x = f.load(move, f.offset(pointers[a], f.mul(at, frame.inner[a])), align)
+                f.store(move, x, f.offset(pointers[b], f.mul(i, frame.inner[b])), align)
+
+    text = frame.text(body)
+    made = [function for group in functions.values() for function in group]
+    return ir.module(*made) + text
+
+
+def _loaded_key(f: ir.Function, dtype: Any, pointer: str, use: str = "sort") -> str:
+    bits = 8 * dtype.itemsize
+    return key_of(f, dtype, f.load(f"i{bits}", pointer, dtype.itemsize), use)
+
+
+def _packed(f: ir.Function, bits: int, dtype: Any, key: str, place: str) -> str:
+    """Key and place in one integer, the key in its upper half."""
+    narrow, half = 8 * dtype.itemsize, bits // 2
+    high = f.value(f"shl i{bits} {f.value(f'zext i{narrow} {key} to i{bits}')}, {half}")
+    low = place if bits == 64 else f.value(f"zext i64 {place} to i{bits}")
+    return f.value(f"or i{bits} {high}, {low}")
+
+
+def _place(f: ir.Function, type: str, pointer: str) -> str:
+    """The place in a packed integer."""
+    x = f.load(type, pointer, 8)
+    if type != "i64":
+        x = f.value(f"trunc {type} {x} to i64")
+    return f.value(f"and i64 {x}, {PLACE}")
+
+
+# ------------------------------------------------------------------------------------------- top k
+
+
+def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """TopK: a heap of the k best, or a sort where k is a large part of the row."""
+    x = ins[0]
+    n = x.shape[op.axis]
+    if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
+        return False
+    wide = x.dtype.itemsize == 8
+    rows = _rows(op.axis, x, *outs)
+    whole = 4 * op.k >= n and n > 64
+    length = 2 * n if whole else op.k
+    lanes = _lanes(rows.number, n, plan.threads)
+    lane_bytes = -(-length * element_bits(wide) // 512) * 64
+    args = (
+        plan.scratch(lanes * lane_bytes), x.ref, outs[0].ref, outs[1].ref, n, lane_bytes,
+        *_row_arguments(rows, lanes), op.k,
+    )  # fmt: skip
+    text = _top_text(x.dtype, wide, len(rows.extents), whole)
+    plan.stage(Launch(text, args, lanes, 1, "top_k"))
+    return True
+
+
+@lru_cache(maxsize=128)
+def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
+    frame = _Frame(3, rank)
+    f, bits, k = frame.f, element_bits(wide), frame.r.one()
+    type = f"i{bits}"
+    slot = f.alloca("ptr")
+
+    def body(memory: str, pointers: list[str]) -> None:
+        source = pointers[0]
+
+        def element(i: str) -> str:
+            pointer = f.offset(source, f.mul(i, frame.inner[0]))
+            return _packed(f, bits, dtype, _loaded_key(f, dtype, pointer, "top"), i)
+
+        if whole:
+            with f.loop(0, frame.n) as i:
+                f.store(type, element(i), f.at(memory, i, type), 8)
+            other = f.offset(memory, f.mul(frame.n, bits // 8))
+            f.do(f"call void @sort(ptr {memory}, ptr {other}, i64 {frame.n}, ptr {slot})")
+            found = f.load("ptr", slot)
+        else:
+            found = memory
+            _heap_of_best(f, type, memory, k, frame.n, element)
+        move = f"i{8 * dtype.itemsize}"
+        with f.loop(0, k) as j:
+            at = _place(f, type, f.at(found, j, type))
+            x = f.load(move, f.offset(source, f.mul(at, frame.inner[0])), dtype.itemsize)
+            f.store(move, x, f.offset(pointers[1], f.mul(j, frame.inner[1])), dtype.itemsize)
+            narrow = f.value(f"trunc i64 {at} to i32")
+            f.store("i32", narrow, f.offset(pointers[2], f.mul(j, frame.inner[2])), 4)
+
+    helpers = sort_functions(bits, bits // 2, 8 * dtype.itemsize) if whole else [
+        heap_function(type)]
+    return frame.text(body, *helpers)
+
+
+def _heap_of_best(f: ir.Function, type: str, heap: str, k: str, n: str, element: Any) -> None:
+    """The k least elements in order: the greatest kept is on top and leaves when one is less."""
+    with f.loop(0, k) as i:
+        f.store(type, element(i), f.at(heap, i, type), 8)
+    half = f.udiv(k, 2)
+    with f.loop(0, half) as back:
+        i = f.sub(f.sub(half, 1), back)
+        f.do(f"call void @sift(ptr {heap}, i64 {k}, i64 {i}, "
+             f"{type} {f.load(type, f.at(heap, i, type), 8)})")
+    with f.loop(k, n) as i:
+        x = element(i)
+        with f.when(f.compare("ult", x, f.load(type, heap, 8), type)):
+            f.do(f"call void @sift(ptr {heap}, i64 {k}, i64 0, {type} {x})")
+    with f.loop(1, k) as taken:
+        last = f.sub(k, taken)
+        place = f.at(heap, last, type)
+        top, x = f.load(type, heap, 8), f.load(type, place, 8)
+        f.do(f"call void @sift(ptr {heap}, i64 {last}, i64 0, {type} {x})")
+        f.store(type, top, place, 8)
+
+
+# ------------------------------------------------------------------------------------ arg-extrema
+
+
+def lower_argmax(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Argmax and Argmin."""
+    dtype, to = ins[0].dtype, outs[0].dtype
+    n = ins[0].shape[op.axis]
+    if not orders(dtype) or to.kind not in "iu" or n >= 2**31:
+        return False
+    x = plan.contiguous(ins[0])
+    inner = prod(x.shape[op.axis + 1 :])
+    outer = prod(x.shape[: op.axis])
+    largest = op.name == "argmax"
+    args = (outs[0].ref, x.ref, n, inner)
+    blocks = 1 if inner == 1 else -(-inner // _LANES)
+    text = _arg_text(dtype, to, largest, inner > 1)
+    cost = n * (1 if inner == 1 else _LANES)
+    plan.stage(Launch(text, args, outer * blocks, max(1, _SMALL * 4 // cost), op.name))
+    return True
+
+
+lower_argmin = lower_argmax
+
+
+class _Best:
+    """Vectors (or single numbers) of the best so far and their places.
+
+    float32 and float64 compare as they are, the others by their keys."""
+
+    def __init__(self, f: ir.Function, dtype: Any, largest: bool, lanes: int):
+        self.f, self.dtype, self.lanes = f, dtype, lanes
+        self.use = "max" if largest else "min"
+        self.float = {"float32": "float", "float64": "double"}.get(dtype.name)
+        self.relation = ("ogt" if largest else "olt") if self.float else (
+            "ugt" if largest else "ult")
+        lane = self.float or f"i{8 * dtype.itemsize}"
+        self.lane = lane
+        self.type = f"<{lanes} x {lane}>" if lanes > 1 else lane
+        self.place = f"<{lanes} x i32>" if lanes > 1 else "i32"
+        self.mask = f"<{lanes} x i1>" if lanes > 1 else "i1"
+        self.key, self.at = f.alloca(self.type), f.alloca(self.place)
+
+    def load(self, pointer: str) -> str:
+        """What the numbers at a place compare by."""
+        x = self.f.load(self.type, pointer, self.dtype.itemsize)
+        return x if self.float else key_of(self.f, self.dtype, x, self.use, self.lanes)
+
+    def start(self, key: str, at: str) -> None:
+        self.f.store(self.type, key, self.key)
+        self.f.store(self.place, at, self.at)
+
+    def better(self, key: str, old: str) -> str:
+        """Where a number is strictly better than another; a NaN is better than all but a NaN."""
+        f = self.f
+        if not self.float:
+            return f.value(f"icmp {self.relation} {self.type} {key}, {old}")
+        above = f.value(f"fcmp {self.relation.replace('o', 'u')} {self.type} {key}, {old}")
+        known = f.value(f"fcmp ord {self.type} {old}, {old}")
+        return f.value(f"and {self.mask} {above}, {known}")
+
+    def meet(self, key: str, at: str) -> None:
+        """Keep what is strictly better."""
+        f = self.f
+        old, where = f.load(self.type, self.key), f.load(self.place, self.at)
+        better = self.better(key, old)
+        f.store(self.type, f.value(
+            f"select {self.mask} {better}, {self.type} {key}, {self.type} {old}"), self.key)
+        f.store(self.place, f.value(
+            f"select {self.mask} {better}, {self.place} {at}, {self.place} {where}"), self.at)
+
+    def meet_lane(self, key: str, at: str) -> None:
+        """Keep what is better or, of equals, what comes first."""
+        f = self.f
+        old, where = f.load(self.type, self.key), f.load("i32", self.at)
+        worse = f.value(f"xor i1 {self.better(old, key)}, true")
+        earlier = f.value(f"and i1 {worse}, {f.compare('ult', at, where, 'i32')}")
+        better = f.value(f"or i1 {self.better(key, old)}, {earlier}")
+        f.store(self.type, f.select(better, key, old, self.type), self.key)
+        f.store("i32", f.select(better, at, where, "i32"), self.at)
+
+    def splat(self, i32: str) -> str:
+        if self.lanes == 1:
+            return i32
+        first = self.f.value(f"insertelement {self.place} poison, i32 {i32}, i32 0")
+        return self.f.value(f"shufflevector {self.place} {first}, {self.place} poison, "
+                            f"<{self.lanes} x i32> zeroinitializer")
+
+
+@lru_cache(maxsize=64)
+def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
+    f = ir.kernel()
+    r = Reader(f)
+    out, x = r.buffer(), r.buffer()
+    n, inner = r.many(2)
+    size = dtype.itemsize
+    single, many = _Best(f, dtype, largest, 1), _Best(f, dtype, largest, _LANES)
+
+    def narrow(i: str) -> str:
+        return f.value(f"trunc i64 {i} to i32")
+
+    def put(at: str, index: str) -> None:
+        wide = f.value(f"zext i32 {at} to i64")
+        bits = 8 * to.itemsize
+        wide = wide if bits == 64 else f.value(f"trunc i64 {wide} to i{bits}")
+        f.store(f"i{bits}", wide, f.offset(out, f.mul(index, to.itemsize)), to.itemsize)
+
+    def along(best: _Best, start: str, step: str, first: str | int = 1) -> None:
+        with f.loop(first, n) as i:
+            best.meet(best.load(f.offset(start, f.mul(i, step))), best.splat(narrow(i)))
+
+    def row(unit: str) -> None:
+        start = f.offset(x, f.mul(f.mul(unit, n), size))
+        single.start(single.load(start), "0")
+        turns = f.udiv(n, _LANES)
+        with f.when(f.compare("ne", turns, 0)):
+            steps = ", ".join(f"i32 {k}" for k in range(_LANES))
+            many.start(many.load(start), f"<{steps}>")
+            with f.loop(1, turns) as t:
+                i = f.mul(t, _LANES)
+                at = f.value(f"add {many.place} {many.splat(narrow(i))}, <{steps}>")
+                many.meet(many.load(f.offset(start, f.mul(i, size))), at)
+            _meet_lanes(f, single, many)
+        along(single, start, str(size), f.mul(turns, _LANES))
+        put(f.load("i32", single.at), unit)
+
+    def block(unit: str) -> None:
+        blocks = f.udiv(f.add(inner, _LANES - 1), _LANES)
+        outer = f.udiv(unit, blocks)
+        column = f.mul(f.sub(unit, f.mul(outer, blocks)), _LANES)
+        start = f.offset(x, f.mul(f.add(f.mul(f.mul(outer, n), inner), column), size))
+        step, index = f.mul(inner, size), f.add(f.mul(outer, inner), column)
+        width = f.smin(f.sub(inner, column), _LANES)
+        full = f.compare("eq", width, _LANES)
+        with f.when(full):
+            many.start(many.load(start), "zeroinitializer")
+            along(many, start, step)
+            with f.loop(0, _LANES) as lane:
+                put(f.load("i32", f.at(many.at, lane, "i32")), f.add(index, lane))
+        with f.unless(full), f.loop(0, width) as lane:
+            here = f.offset(start, f.mul(lane, size))
+            single.start(single.load(here), "0")
+            along(single, here, step)
+            put(f.load("i32", single.at), f.add(index, lane))
+
+    with f.loop("%lo", "%hi") as unit:
+        (block if columns else row)(unit)
+    return ir.module(f)
+
+
+def _meet_lanes(f: ir.Function, single: _Best, many: _Best) -> None:
+    """Bring the lanes together."""
+    keys, places = f.load(many.type, many.key), f.load(many.place, many.at)
+    for lane in range(many.lanes):
+        key = f.value(f"extractelement {many.type} {keys}, i32 {lane}")
+        single.meet_lane(key, f.value(f"extractelement {many.place} {places}, i32 {lane}"))

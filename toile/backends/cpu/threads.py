@@ -1,0 +1,72 @@
+"""How many threads a compiled call may use.
+
+TOILE_NUM_THREADS, or as many as there are CPUs this process may run on; `with threads(n):` sets
+another number for the calls that the current Python thread makes inside it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Local(threading.local):
+    threads: int | None = None  # set inside `with threads(n):`
+
+
+_local = _Local()
+
+
+def _available() -> int:
+    """The CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
+def _default() -> int:
+    given = os.environ.get("TOILE_NUM_THREADS", "").strip()
+    if not given:
+        return _available()
+    try:
+        return _checked(int(given))
+    except ValueError:
+        raise ValueError(f"TOILE_NUM_THREADS: needed a positive integer, got {given!r}") from None
+
+
+def _checked(n: int) -> int:
+    if n < 1:
+        raise ValueError(f"threads: needed a positive number, got {n}")
+    return n
+
+
+_found: int | None = None
+
+
+def current() -> int:
+    """The number of threads for a call made here and now."""
+    global _found
+    n = _local.threads
+    if n is not None:
+        return n
+    if _found is None:
+        _found = _default()
+    return _found
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Compiled calls of this Python thread use `n` threads inside the block.
+
+    >>> with threads(1):
+    ...     current()
+    1
+    """
+    before = _local.threads
+    _local.threads = _checked(n)
+    try:
+        yield
+    finally:
+        _local.threads = before

@@ -1,0 +1,447 @@
+"""Fusion: which equations are computed by one loop nest.
+
+Equations are taken in order; each joins the group of one of its producers if the group's domain has
+a place for it and no other group would have to run in between, and brings together the groups of
+its other producers. Views have no group: whoever reads one reads its base. Equations that are no
+loop nests over one domain (products, gathers, loops ...) are groups of their own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from toile.compiler import views
+from toile.compiler.groups import REDUCTIONS, Group, Map, Member
+from toile.compiler.views import View
+from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.primitives.barriers import Name, StopGradient
+from toile.primitives.elementwise import ConvertElementType, SelectN
+from toile.primitives.families import Elementwise, Reshape
+from toile.primitives.shapes import Concatenate, Iota, OptimizationBarrier
+
+MOST_MEMBERS = 256  # equations in one kernel: compile time grows faster than they do
+MOST_OPERANDS = 40
+LONG_ROW = 1 << 16  # elements: rows this long are worth more than one thread
+FEW_ROWS = 8
+
+
+@dataclass
+class Fused:
+    """A Program's groups in the order to run them, and what its variables are in memory."""
+
+    program: Program
+    groups: list[Group]
+    views: dict[Var, View]
+    group_of: dict[Var, Group]
+    stored: set[Var] = field(default_factory=set)  # results of groups that others read
+    bases: dict[Var, Atom] = field(default_factory=dict)  # what views are views of
+
+    def view(self, a: Atom) -> View:
+        """Where the elements of an atom lie."""
+        if a.__class__ is Literal:
+            return views.whole(a)
+        found = self.views.get(a)  # type: ignore
+        return views.whole(a) if found is None else found
+
+
+class Fusion:
+    """The state of the pass over one Program."""
+
+    def __init__(self, program: Program, can_fuse: Any):
+        self.program, self.can_fuse = program, can_fuse
+        self.groups: dict[int, Group] = {}
+        self.group_of: dict[Var, Group] = {}
+        self.views: dict[Var, View] = {}
+        self.chains: dict[Var, tuple[Atom, tuple[Any, ...]]] = {}  # base and the view operations
+        self.count = 0
+        self.last_effect: Group | None = None  # effects keep their order
+        self.position = {id(e): i for i, e in enumerate(program.equations)}
+
+    def run(self) -> Fused:
+        for e in self.program.equations:
+            if not self._take_view(e):
+                self._place(e)
+        groups = self._ordered()
+        fused = Fused(self.program, groups, self.views, self.group_of)
+        fused.stored = self._stored(groups)
+        fused.bases = {v: base for v, (base, _) in self.chains.items()}
+        self._write_parts_in_place(fused)
+        return fused
+
+    def _write_parts_in_place(self, fused: Fused) -> None:
+        """Let what is concatenated be computed where the concatenation has it."""
+        given = {self._chain(o)[0] for o in self.program.outputs}
+        placed: set[Var] = set()  # parts, and the wholes they are parts of
+        for e in reversed(self.program.equations):
+            if not isinstance(e.op, Concatenate) or e.outs[0] in placed:
+                continue
+            whole = views.whole(e.outs[0])
+            start = 0
+            for a in e.ins:
+                offset, start = start, start + a.aval.shape[e.op.axis]
+                group = self.group_of.get(a)  # type: ignore[arg-type]
+                fits = (
+                    group is not None and group.fusible and a in fused.stored
+                    and a not in given and a not in placed and e.ins.count(a) == 1
+                )
+                if not fits or a.aval.dtype != e.outs[0].aval.dtype:
+                    continue
+                place = View(e.outs[0], offset * whole.strides[e.op.axis], a.aval.shape,
+                             whole.strides)
+                self._move(fused, a, place)  # type: ignore[arg-type]
+                placed.update((a, e.outs[0]))  # type: ignore[arg-type]
+
+    def _move(self, fused: Fused, a: Var, place: View) -> None:
+        """Make `place` the home of a variable: its readers and views find it there."""
+        moved = {v: _through(x, place) for v, x in fused.views.items() if x.base is a}
+        if all(x is not None for x in moved.values()):
+            fused.views.update(moved)  # type: ignore[arg-type]
+            fused.views[a] = place
+
+    # ---- views
+    def _chain(self, a: Atom) -> tuple[Atom, tuple[Any, ...]]:
+        if a.__class__ is Literal:
+            return a, ()
+        return self.chains.get(a, (a, ()))  # type: ignore
+
+    def _view(self, a: Atom) -> View:
+        if a.__class__ is Literal:
+            return views.whole(a)
+        found = self.views.get(a)  # type: ignore
+        return views.whole(a) if found is None else found
+
+    def _take_view(self, e: Equation) -> bool:
+        """Note the result as a view of its operand's base, if it is one."""
+        if isinstance(e.op, OptimizationBarrier):
+            for a, o in zip(e.ins, e.outs, strict=True):
+                self.views[o] = self._view(a)
+                base, ops = self._chain(a)
+                self.chains[o] = (base, (*ops, e.op))  # no group has a place for it
+            return True
+        if len(e.ins) != 1 or len(e.outs) != 1 or e.outs[0].aval.size == 0:
+            return False
+        op, before = e.op, self._view(e.ins[0])
+        if isinstance(op, REDUCTIONS) and e.ins[0].aval.size == e.outs[0].aval.size:
+            op = Reshape(e.outs[0].aval.shape)  # sums of one element each
+        identity = isinstance(op, (Name, StopGradient))
+        found = before if identity else views.apply(op, before)
+        if found is None:
+            return False
+        base, ops = self._chain(e.ins[0])
+        self.views[e.outs[0]] = found
+        self.chains[e.outs[0]] = (base, ops if identity else (*ops, op))
+        return True
+
+    # ---- placing equations
+    def _new_group(self, fusible: bool) -> Group:
+        group = Group(self.count, fusible)
+        self.groups[self.count] = group
+        self.count += 1
+        return group
+
+    def _place(self, e: Equation) -> None:
+        producers = self._producers(e)
+        if not self.can_fuse(e):
+            group = self._new_group(False)
+            group.members.append(Member(e, [], ()))
+        else:
+            group = self._join(e, producers)
+        for o in e.outs:
+            self.group_of[o] = group
+        if e.effects:
+            if self.last_effect is not None:
+                producers = [*producers, self.last_effect]
+            self.last_effect = group
+        self._run_before(group, producers)
+
+    def _producers(self, e: Equation) -> list[Group]:
+        """The groups that give the operands, the latest first."""
+        found: dict[int, Group] = {}
+        for a in e.ins:
+            group = self.group_of.get(self._chain(a)[0])  # type: ignore[arg-type]
+            if group is not None:
+                found[group.id] = group
+        return [found[i] for i in sorted(found, reverse=True)]
+
+    def _run_before(self, group: Group, producers: list[Group]) -> None:
+        """Keep `before` of all groups up to date after `group` got these producers."""
+        added = group.before
+        for p in producers:
+            if p is not group and p.id in self.groups:  # not brought into it meanwhile
+                added |= p.before | (1 << p.id)
+                group.direct |= 1 << p.id
+        if added == group.before:
+            return
+        group.before = added
+        mine = 1 << group.id
+        for other in self.groups.values():
+            if other.before & mine:
+                other.before |= added
+
+    def _join(self, e: Equation, producers: list[Group]) -> Group:
+        home: Group | None = None
+        for p in producers:
+            if home is None:
+                if p.fusible and self._may_follow(p, producers) and self._add(p, e):
+                    home = p
+                    self._run_before(home, producers)
+            elif p.fusible and p.id in self.groups:
+                self._merge(home, p)
+        if home is None:
+            home = self._new_group(True)
+            self._begin(home, e)
+        return home
+
+    def _may_follow(self, group: Group, producers: list[Group]) -> bool:
+        """Whether none of the other producers has to wait for this group."""
+        if len(group.members) >= MOST_MEMBERS:
+            return False
+        mine = 1 << group.id
+        return not any(p.before & mine for p in producers if p is not group)
+
+    def _begin(self, group: Group, e: Equation) -> None:
+        """Make the domain of a new group from its first equation."""
+        if isinstance(e.op, REDUCTIONS):
+            m = group.spread(e.ins[0].aval.shape)
+            self._reduce(group, e, m)
+            return
+        m = group.spread(e.outs[0].aval.shape)
+        group.members.append(Member(e, [m if a.aval.shape else () for a in e.ins], m))
+        group.maps[e.outs[0]] = m
+        if isinstance(e.op, Iota):
+            group.counted.update(m[e.op.axis])
+
+    def _reduce(self, group: Group, e: Equation, m: Map) -> bool:
+        axes = e.op.axes  # type: ignore[attr-defined]
+        reduced = frozenset(a for i in axes for a in m[i])
+        if group.reduced is None:
+            group.reduced = reduced
+        elif group.reduced != reduced:
+            return False
+        out = tuple(t for i, t in enumerate(m) if i not in axes)
+        group.members.append(Member(e, [m], out))
+        group.maps[e.outs[0]] = out
+        return True
+
+    def _inside(self, group: Group, a: Atom) -> Map | None | bool:
+        """The map of an operand that the group computes; None: it cannot; False: it is outside."""
+        base, ops = self._chain(a)
+        if base.__class__ is Literal or self.group_of.get(base) is not group:  # type: ignore
+            return False
+        m: Map | None = group.maps[base]  # type: ignore[index]
+        for op in ops:
+            m = group.view(op, m)  # type: ignore
+            if m is None:
+                return None
+        return m
+
+    def _add(self, group: Group, e: Equation) -> bool:
+        """Add an equation to a group, if its operands there are at hand where it needs them."""
+        for _ in range(2):  # reshapes may split axes and change the maps found before
+            found = [self._inside(group, a) for a in e.ins]
+        if any(m is None for m in found):
+            return False
+        inside = [m for m in found if m is not False]
+        staged = self._uses_sums(group, e)
+        if staged and not self._has_stages(group):
+            return False
+        if isinstance(e.op, REDUCTIONS):
+            m = inside[0]
+            if group.is_reduced(m) or not self._may_reduce(group, e, m):  # type: ignore[arg-type]
+                return False
+            return self._reduce(group, e, m)  # type: ignore[arg-type]
+        rank = len(e.outs[0].aval.shape)
+        full = [m for m in inside if len(m) == rank]  # type: ignore[arg-type]
+        if not full or any(m != full[0] for m in full):
+            return False
+        group.staged |= staged
+        out: Map = full[0]  # type: ignore[assignment]
+        ins = [out if a.aval.shape else () for a in e.ins]
+        group.members.append(Member(e, ins, out))
+        group.maps[e.outs[0]] = out
+        return True
+
+    def _uses_sums(self, group: Group, e: Equation) -> bool:
+        """Whether an operand is a reduced value of the group, or one broadcast."""
+        bases = [self._chain(a)[0] for a in e.ins]
+        return any(
+            group.is_reduced(group.maps[b])  # type: ignore[index]
+            for b in bases if self.group_of.get(b) is group  # type: ignore[arg-type]
+        )
+
+    def _may_reduce(self, group: Group, e: Equation, m: Map) -> bool:
+        """Whether the group can sum over these axes."""
+        if group.reduced is None:
+            return True
+        return group.reduced == frozenset(a for i in e.op.axes for a in m[i])  # type: ignore
+
+    def _has_stages(self, group: Group) -> bool:
+        """Whether reduced values can be used within the group: row by row, in one thread."""
+        assert group.reduced is not None
+        if not group.rows:
+            return False
+        row = group.size(tuple(group.reduced))
+        rows = group.size(tuple(a for a in group.order if a not in group.reduced))
+        return row < LONG_ROW or rows >= FEW_ROWS
+
+    # ---- merging groups
+    def _merge(self, home: Group, other: Group) -> None:
+        """Bring another producer of what is in `home` into it, if that is possible."""
+        if len(home.members) + len(other.members) > MOST_MEMBERS:
+            return
+        if self._between(home, other) or self._between(other, home):
+            return
+        pairs = [*self._crossing(home, other), *((b, a) for a, b in self._crossing(other, home))]
+        if any(a is None or b is None for a, b in pairs):
+            return
+        names = _unify(home, other, pairs)
+        if names is None:
+            return
+        before = home.reduced
+        if other.reduced is not None:
+            home.reduced = frozenset(names[a] for a in other.reduced)
+        staged = home.staged or other.staged or any(
+            self._uses_sums(g, m.equation) for g in (home, other)
+            for m in (*home.members, *other.members)
+        )
+        if staged and not self._has_stages(home):
+            home.reduced = before
+            return
+        home.staged = staged
+        self._absorb(home, other, names)
+
+    def _crossing(self, reader: Group, giver: Group) -> list[tuple[Any, Any]]:
+        """For what one group reads of another: the map it is read with, and the giver's map."""
+        found = []
+        for member in reader.members:
+            for i, a in enumerate(member.equation.ins):
+                theirs = self._inside(giver, a)
+                if theirs is not False:
+                    found.append((member.ins[i], theirs))
+        return found
+
+    def _between(self, first: Group, last: Group) -> bool:
+        """Whether a third group runs after `first` and before `last`."""
+        mine, left = 1 << first.id, last.direct & ~(1 << first.id)
+        while left:  # such a path ends with one that `last` reads from
+            lowest = left & -left
+            if self.groups[lowest.bit_length() - 1].before & mine:
+                return True
+            left ^= lowest
+        return False
+
+    def _absorb(self, home: Group, other: Group, names: dict[int, int]) -> None:
+        other.rename(lambda t: tuple(names[a] for a in t))
+        # Members keep the order of the Program: operands come before those who use them.
+        members = [*home.members, *other.members]
+        home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
+        home.maps.update(other.maps)
+        home.counted.update(names[a] for a in other.counted)
+        for v in other.maps:
+            self.group_of[v] = home
+        del self.groups[other.id]
+        gone, mine = 1 << other.id, 1 << home.id
+        home.before = (home.before | other.before) & ~gone & ~mine
+        home.direct = (home.direct | other.direct) & ~gone & ~mine
+        for g in self.groups.values():
+            if g.before & (gone | mine) and g is not home:
+                g.before = (g.before | home.before | mine) & ~gone
+                if g.direct & gone:
+                    g.direct = (g.direct | mine) & ~gone
+
+    # ---- the end
+    def _ordered(self) -> list[Group]:
+        """Groups such that each comes after those it needs, near where its last equation was."""
+
+        def last(g: Group) -> int:
+            return self.position[id(g.members[-1].equation)]
+
+        readers: dict[int, list[Group]] = {i: [] for i in self.groups}
+        missing: dict[int, int] = {}
+        for g in self.groups.values():
+            needs = [i for i in self.groups if g.before >> i & 1]
+            missing[g.id] = len(needs)
+            for i in needs:
+                readers[i].append(g)
+        ready = [(last(g), g.id) for g in self.groups.values() if not missing[g.id]]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            group = self.groups[heapq.heappop(ready)[1]]
+            out.append(group)
+            for g in readers[group.id]:
+                missing[g.id] -= 1
+                if not missing[g.id]:
+                    heapq.heappush(ready, (last(g), g.id))
+        assert len(out) == len(self.groups), "groups wait for each other"
+        return out
+
+    def _stored(self, groups: list[Group]) -> set[Var]:
+        stored: set[Var] = set()
+        for g in groups:
+            for member in g.members:
+                for a in member.equation.ins:
+                    base = self._chain(a)[0]
+                    if base.__class__ is Var and (
+                        not g.fusible or self.group_of.get(base) is not g
+                    ):
+                        stored.add(base)
+        for o in self.program.outputs:
+            base = self._chain(o)[0]
+            if base.__class__ is Var:
+                stored.add(base)
+        return stored
+
+
+def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
+    """Axes of `home` for those of `other`, such that values in pairs have equal maps."""
+    if home.reduced is not None and other.reduced is not None:
+        if len(home.reduced) != len(other.reduced):
+            return None
+    names: dict[int, int] = {}
+    for ours, theirs in pairs:
+        for t, u in zip(ours, theirs, strict=True):
+            if [home.extents[a] for a in t] != [other.extents[a] for a in u]:
+                return None
+            for a, b in zip(u, t, strict=True):
+                if names.setdefault(a, b) != b:
+                    return None
+    left = [a for a in other.order if a not in names]
+    free = [a for a in home.order if a not in names.values()]
+    if left:  # a reduced value joins them: what is summed over must be the same
+        if [other.extents[a] for a in left] != [home.extents[a] for a in free]:
+            return None
+        names.update(zip(left, free, strict=True))
+    elif free:
+        return None
+    if other.reduced is not None:
+        reduced = frozenset(names[a] for a in other.reduced)
+        if home.reduced is not None and reduced != home.reduced:
+            return None
+    return names
+
+
+def _through(view: View, place: View) -> View | None:
+    """A view of a variable that has moved; None if its strides do not show how it runs."""
+    base = view.base.aval.shape
+    dense = views.row_major(base)
+    if view.offset or view.shape != base:
+        return None  # only what runs through all of it in its order, or permuted
+    order = []
+    for s, n in zip(view.strides, view.shape, strict=True):
+        found = [i for i, (d, m) in enumerate(zip(dense, base, strict=True))
+                 if d == s and m == n and i not in order]
+        if not found:
+            return None
+        order.append(found[0])
+    return View(place.base, place.offset, view.shape, tuple(place.strides[i] for i in order))
+
+
+ELEMENTWISE = (Elementwise, SelectN, ConvertElementType, Iota)
+
+
+def fuse(program: Program, can_fuse: Any) -> Fused:
+    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it."""
+    return Fusion(program, can_fuse).run()

@@ -1,0 +1,163 @@
+"""Groups: equations that one loop nest computes together.
+
+A group has a domain, a list of axes with extents. Every value in it is spread over the domain: its
+map names, for each of its axes, the domain axes that run along it. Values are full (they have all
+axes) or reduced (they lack the axes that the group's reductions sum over). Only maps and extents
+are decided here; memory comes later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from toile.engine.operation import Operation
+from toile.engine.program import Equation, Var
+from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
+from toile.primitives.reductions import Reduction
+
+Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
+REDUCTIONS = (ReduceSum, Reduction)
+
+
+class Member:
+    """An equation of a group, with the maps of its operands and of its result."""
+
+    __slots__ = ("equation", "ins", "out")
+
+    def __init__(self, equation: Equation, ins: list[Map], out: Map):
+        self.equation, self.ins, self.out = equation, ins, out
+
+
+class Group:
+    """What is known of one group while it grows."""
+
+    __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
+                 "direct", "counted", "staged")
+
+    def __init__(self, id: int, fusible: bool):
+        self.id, self.fusible = id, fusible
+        self.members: list[Member] = []
+        self.maps: dict[Var, Map] = {}
+        self.extents: dict[int, int] = {}
+        self.order: list[int] = []  # domain axes, the innermost last
+        self.reduced: frozenset[int] | None = None
+        self.counted: set[int] = set()  # axes whose coordinate is a value: they stay whole
+        self.staged = False  # some member uses a reduced value
+        self.direct = 0  # bits of the groups that it reads from
+        self.before = 0  # bits of the groups that must run before this one
+
+    # ---- the domain
+    def axis(self, extent: int) -> int:
+        """A new innermost axis."""
+        a = max(self.extents, default=-1) + 1
+        self.extents[a] = extent
+        self.order.append(a)
+        return a
+
+    def spread(self, shape: Sequence[int]) -> Map:
+        """New axes for a value of this shape; axes of size 1 need none."""
+        return tuple((self.axis(n),) if n != 1 else () for n in shape)
+
+    def is_reduced(self, m: Map) -> bool:
+        """Whether a value lacks the axes that are summed over."""
+        return self.reduced is not None and not any(a in self.reduced for t in m for a in t)
+
+    @property
+    def rows(self) -> bool:
+        """Whether the innermost axes, and only those, are summed over."""
+        r = self.reduced or ()
+        return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
+
+    def size(self, axes: Sequence[int]) -> int:
+        return math.prod(self.extents[a] for a in axes)
+
+    def split(self, axis: int, inner: int) -> tuple[int, int]:
+        """Make two axes of one; `inner` is the extent of the inner of them."""
+        outer_axis = max(self.extents) + 1
+        self.extents[outer_axis] = self.extents[axis] // inner
+        self.extents[axis] = inner
+        self.order.insert(self.order.index(axis), outer_axis)
+        if self.reduced is not None and axis in self.reduced:
+            self.reduced |= {outer_axis}
+        self.rename(lambda t: tuple(b for a in t for b in (
+            (outer_axis, axis) if a == axis else (a,))))
+        return outer_axis, axis
+
+    def rename(self, each: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
+        """Change all maps, axis by axis of the values."""
+        def new(m: Map) -> Map:
+            return tuple(each(t) for t in m)
+
+        for member in self.members:
+            member.ins = [new(m) for m in member.ins]
+            member.out = new(member.out)
+        self.maps = {v: new(m) for v, m in self.maps.items()}
+
+    # ---- maps of views
+    def view(self, op: Operation, m: Map) -> Map | None:
+        """The map of `op(x)` where `m` is that of x; None where the domain does not have it.
+
+        A reshape may split axes, which changes the maps of all values: look `m` up again after."""
+        match op:
+            case Transpose(perm):
+                return tuple(m[p] for p in perm)
+            case BroadcastInDim(shape, dims):
+                return self._broadcast(shape, dims, m)
+            case Reshape(shape):
+                return self._reshape(shape, m)
+        return None
+
+    def _broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
+        given = dict(zip(dims, m, strict=True))
+        missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
+        if not missing:
+            return tuple(given.get(i, ()) for i in range(len(shape)))
+        if not self.is_reduced(m):
+            return None
+        assert self.reduced is not None
+        left = [a for a in self.order if a in self.reduced]
+        for i in missing:  # the new axes must be those that were summed over, in their order
+            taken: list[int] = []
+            while left and self.size(taken) < shape[i]:
+                taken.append(left.pop(0))
+            if self.size(taken) != shape[i]:
+                return None
+            given[i] = tuple(taken)
+        return None if left else tuple(given.get(i, ()) for i in range(len(shape)))
+
+    def _reshape(self, shape: Sequence[int], m: Map) -> Map | None:
+        left = [a for t in m for a in t]
+        if not self._fits(shape, left):
+            return None
+        out: list[tuple[int, ...]] = []
+        for n in shape:
+            taken: list[int] = []
+            while self.size(taken) < n:
+                a = left.pop(0)
+                over = self.size(taken) * self.extents[a] // n
+                if over > 1:  # only a part of this axis
+                    a, rest = self.split(a, over)
+                    left.insert(0, rest)
+                taken.append(a)
+            out.append(tuple(taken))
+        return tuple(out)
+
+    def _fits(self, shape: Sequence[int], axes: Sequence[int]) -> bool:
+        """Whether splitting these axes gives the shape."""
+        left = [(self.extents[a], a in self.counted) for a in axes]
+        for n in shape:
+            have = 1
+            while have < n:
+                if not left:
+                    return False
+                e, whole = left.pop(0)
+                have *= e
+                if have > n:
+                    if whole or have % n or e % (have // n):
+                        return False
+                    left.insert(0, (have // n, whole))
+                    have = n
+            if have != n:
+                return False
+        return True

@@ -1,0 +1,47 @@
+"""Memory plan: where temporaries lie in one arena, given when each is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+class Interval(NamedTuple):
+    """A buffer that is in use from step `first` to step `last`, both included."""
+
+    buffer: Hashable
+    nbytes: int
+    first: int
+    last: int
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
+    """An offset for each buffer, and the bytes of the arena.
+
+    The largest are placed first, each at the lowest gap between those that are in use at the same
+    time: close to the best there is, and independent of the order of equal programs."""
+    placed: list[tuple[int, int, Interval]] = []  # offset, end, interval
+    offsets: dict[Hashable, int] = {}
+    total = 0
+    order = sorted(range(len(intervals)), key=lambda i: (-intervals[i].nbytes, i))
+    for i in order:
+        x = intervals[i]
+        size = aligned(max(x.nbytes, 1))
+        taken = sorted(
+            (o, e) for o, e, y in placed if y.first <= x.last and x.first <= y.last
+        )
+        offset = 0
+        for o, e in taken:
+            if offset + size <= o:
+                break
+            offset = max(offset, e)
+        placed.append((offset, offset + size, x))
+        offsets[x.buffer] = offset
+        total = max(total, offset + size)
+    return offsets, total

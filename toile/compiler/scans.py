@@ -1,0 +1,409 @@
+"""Loops made lighter: what need not be computed step by step is computed before or after them.
+
+For each scan, in order:
+
+  constants    inputs that are the same in every step, and carries that never change
+  before       what depends on constants only; products of constants and per-step inputs, all steps
+               at once; results that are the same in every step are broadcast
+  after        products that only a stacked result needs, all steps at once; sums over the steps,
+               acc' = acc + L(x_t y_t) with a linear L:   acc + L(Σ_t x_t y_t)
+
+A recurrent network is left with one product per step, and its weights' gradients are one large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from toile.control.scan import Scan
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation, infer_list
+from toile.engine.program import (
+    Atom,
+    Equation,
+    Literal,
+    Program,
+    Var,
+    derive,
+    without_dead_code,
+)
+from toile.primitives.contractions import DotGeneral, dot_operation, fresh_label
+from toile.primitives.conv import ConvGeneralDilated
+from toile.primitives.families import (
+    Add,
+    BroadcastInDim,
+    Neg,
+    ReduceSum,
+    Reshape,
+    Transpose,
+    add,
+)
+from toile.primitives.shapes import Iota, Slice
+from toile.transforms.vmap import vmap_program
+
+FREE = (BroadcastInDim, Reshape, Transpose, Slice, Iota)  # views: nothing is gained by moving them
+HEAVY = (DotGeneral, ConvGeneralDilated)
+LINEAR = (Slice, Reshape, Transpose, Neg)
+MOST_BYTES = 1 << 28  # of what is stacked for a product after the loop
+
+
+class Loop:
+    """A scan taken apart; lists with one entry for each constant, carry, input and result."""
+
+    def __init__(self, e: Equation, body: Program):
+        op = e.op
+        assert isinstance(op, Scan)
+        a, b = op.consts, op.consts + op.carry
+        self.equation, self.op = e, op
+        self.consts = list(zip(body.inputs[:a], e.ins[:a], strict=True))
+        self.xs = list(zip(body.inputs[b:], e.ins[b:], strict=True))
+        n = op.carry
+        self.carries = list(
+            zip(body.inputs[a:b], e.ins[a:b], body.outputs[:n], e.outs[:n], strict=True))
+        self.ys = list(zip(body.outputs[n:], e.outs[n:], strict=True))
+        self.equations = list(body.equations)
+        self.before: list[Equation] = []
+        self.after: list[Equation] = []
+        self.results: dict[Var, Atom] = {}  # what stands for results of the scan
+        self.changed = False
+
+    # ---- building the outside
+    def outside(self, op: Operation, ins: Sequence[Atom], late: bool = False) -> Var:
+        """An equation before or after the loop; its result."""
+        out = Var(infer_list(op, [a.aval for a in ins])[0])
+        e = Equation(op, list(ins), [out], self.equation.source, self.equation.scope)
+        (self.after if late else self.before).append(e)
+        return out
+
+    def constant(self, inside: Var, value: Atom) -> None:
+        """Give the body a value under the name of one of its variables."""
+        self.consts.append((inside, value))
+        self.changed = True
+
+    def producers(self) -> dict[Var, Equation]:
+        return {o: e for e in self.equations for o in e.outs}
+
+    def uses(self) -> dict[Var, int]:
+        """How often each variable of the body is read, by equations and results."""
+        found: dict[Var, int] = {}
+        atoms = [a for e in self.equations for a in e.ins]
+        atoms += [c[2] for c in self.carries] + [y for y, _ in self.ys]
+        for a in atoms:
+            if a.__class__ is Var:
+                found[a] = found.get(a, 0) + 1
+        return found
+
+    # ---- all steps at once
+    def stacked(self, a: Var) -> tuple[Atom, bool]:
+        """The values of a variable of the body in all steps, and whether they differ by step."""
+        for inside, value in self.consts:
+            if inside is a:
+                return value, False
+        for inside, value in self.xs:
+            if inside is a:
+                return value, True
+        for y, out in self.ys:
+            if y is a:
+                return out, True
+        out = Var(Aval((self.op.length, *a.aval.shape), a.aval.dtype, a.aval.weak_type))
+        self.ys.append((a, out))
+        return out, True
+
+    def program(self) -> Program:
+        """The body as it is now, without what nothing needs."""
+        inputs = [c[0] for c in self.consts] + [c[0] for c in self.carries]
+        inputs += [x[0] for x in self.xs]
+        outputs = [c[2] for c in self.carries] + [y[0] for y in self.ys]
+        body = Program(inputs, self.equations, outputs, self.op.program.name)
+        return without_dead_code(body)
+
+    def rebuilt(self) -> list[Equation]:
+        """The equations that stand for the scan."""
+        body = self.program()
+        read = {a for e in body.equations for a in e.ins} | set(body.outputs)
+        self.consts = [c for c in self.consts if c[0] in read]
+        self.xs = [x for x in self.xs if x[0] in read]
+        body = self.program()
+        op = Scan(body, len(self.consts), len(self.carries), self.op.length, self.op.reverse,
+                  self.op.unroll)
+        ins = [c[1] for c in self.consts] + [c[1] for c in self.carries] + [x[1] for x in self.xs]
+        outs = [c[3] for c in self.carries] + [y[1] for y in self.ys]
+        middle = []
+        if outs or body.effects:
+            middle = [Equation(op, ins, outs, self.equation.source, self.equation.scope)]
+        return [*self.before, *middle, *self.after]
+
+
+def lighten_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
+    """The Program with lighter scans; `prepare` runs the passes over their bodies."""
+    if not any(isinstance(e.op, Scan) for e in program.equations):
+        return program
+    env: dict[Var, Atom] = {}
+    made: dict[Var, Equation] = {}
+    equations: list[Equation] = []
+    for e in program.equations:
+        ins = [env.get(a, a) if a.__class__ is Var else a for a in e.ins]
+        e = Equation(e.op, ins, e.outs, e.source, e.scope)
+        new = [e]
+        if isinstance(e.op, Scan) and e.op.length > 1:
+            loop = Loop(e, prepare(e.op.program))
+            _find_constants(loop, made)
+            _hoist_invariants(loop)
+            _hoist_products(loop)
+            _sink_sums(loop)
+            _sink_products(loop)
+            new = loop.rebuilt()
+            env.update(loop.results)
+        for x in new:
+            equations.append(x)
+            made.update(dict.fromkeys(x.outs, x))
+    outputs = [env.get(o, o) if o.__class__ is Var else o for o in program.outputs]
+    return without_dead_code(Program(program.inputs, equations, outputs, program.name))
+
+
+# ---- constants
+
+
+def _find_constants(loop: Loop, made: dict[Var, Equation]) -> None:
+    xs = []
+    for inside, value in loop.xs:
+        e = made.get(value) if value.__class__ is Var else None
+        if e is not None and isinstance(e.op, BroadcastInDim) and 0 not in e.op.dims:
+            shape, dims = e.op.shape[1:], tuple(d - 1 for d in e.op.dims)
+            one: Atom = e.ins[0]
+            if one.aval.shape != shape:
+                one = loop.outside(BroadcastInDim(shape, dims), [one])
+            loop.constant(inside, one)
+        else:
+            xs.append((inside, value))
+    loop.xs = xs
+    carries = []
+    for inside, value, out, result in loop.carries:
+        if out is inside:  # it never changes
+            loop.constant(inside, value)
+            loop.results[result] = value
+        else:
+            carries.append((inside, value, out, result))
+    loop.carries = carries
+
+
+# ---- before the loop
+
+
+def _hoist_invariants(loop: Loop) -> None:
+    known: dict[Var, Atom] = dict(loop.consts)
+    waiting: dict[Var, Equation] = {}  # views of constants: moved only for what is moved
+    for e in loop.equations:
+        if e.effects or not e.ins or len(e.outs) != 1:
+            continue
+        if not all(a.__class__ is Literal or a in known or a in waiting for a in e.ins):
+            continue
+        if all(a.__class__ is Literal for a in e.ins):
+            continue
+        if isinstance(e.op, FREE):
+            waiting[e.outs[0]] = e
+            continue
+        known[e.outs[0]] = _moved_out(loop, e, known, waiting)
+        loop.constant(e.outs[0], known[e.outs[0]])
+    loop.equations = [e for e in loop.equations if not e.outs or e.outs[0] not in known]
+    ys = []
+    for y, result in loop.ys:
+        if y.__class__ is Var and y in waiting and y not in known:
+            known[y] = _moved_out(loop, waiting[y], known, waiting)
+        same = known.get(y) if y.__class__ is Var else y
+        if same is not None:
+            shape = (loop.op.length, *y.aval.shape)
+            dims = tuple(range(1, len(shape)))
+            loop.results[result] = loop.outside(BroadcastInDim(shape, dims), [same])
+            loop.changed = True
+            continue
+        source = next((v for x, v in loop.xs if x is y), None)
+        if source is not None:  # an input that is stacked again
+            loop.results[result] = source
+            continue
+        ys.append((y, result))
+    loop.ys = ys
+
+
+def _moved_out(
+    loop: Loop, e: Equation, known: dict[Var, Atom], waiting: dict[Var, Equation]
+) -> Var:
+    """An equation of the body, and the views it needs, before the loop."""
+    ins: list[Atom] = []
+    for a in e.ins:
+        if a.__class__ is Var and a not in known:
+            known_view = _moved_out(loop, waiting[a], known, waiting)
+            ins.append(known_view)
+        else:
+            ins.append(known.get(a, a) if a.__class__ is Var else a)
+    return loop.outside(e.op, ins)
+
+
+def _hoist_products(loop: Loop) -> None:
+    """Products of per-step inputs and constants, for all steps at once."""
+    by_step = {x for x, _ in loop.xs}
+    fixed = {c for c, _ in loop.consts}
+    made = loop.producers()
+    moved = []
+    for e in loop.equations:
+        if e.effects or not all(
+            a.__class__ is Literal or a in by_step or a in fixed for a in e.ins
+        ):
+            continue
+        if not any(a in by_step for a in e.ins if a.__class__ is Var):
+            if isinstance(e.op, FREE) and e.ins:
+                fixed.update(e.outs)
+            continue
+        by_step.update(e.outs)
+        if isinstance(e.op, HEAVY):
+            moved.append(e)
+    for e in moved:
+        if e in loop.equations:
+            _at_once(loop, e, made)
+
+
+def _at_once(loop: Loop, e: Equation, made: dict[Var, Equation]) -> None:
+    """Move an equation with all it needs before the loop, with the steps as a mapped axis."""
+    needed = _ancestors(e, made)
+    consts = [c for c in loop.consts if any(c[0] is a for x in needed for a in x.ins)]
+    xs = [x for x in loop.xs if any(x[0] is a for y in needed for a in y.ins)]
+    part = Program([v for v, _ in (*consts, *xs)], needed, e.outs, "steps")
+    dims = [None] * len(consts) + [0] * len(xs)
+    mapped, _ = vmap_program(part, (None, loop.op.length), dims, True)
+    outer = _inlined(loop, mapped, [a for _, a in (*consts, *xs)])
+    loop.equations = [x for x in loop.equations if x is not e]
+    loop.xs += list(zip(e.outs, outer, strict=True))
+    loop.changed = True
+
+
+def _ancestors(e: Equation, made: dict[Var, Equation]) -> list[Equation]:
+    """The equations of the body that an equation needs, itself the last."""
+    found: list[Equation] = []
+
+    def visit(x: Equation) -> None:
+        for a in x.ins:
+            if a.__class__ is Var and a in made and made[a] not in found:
+                visit(made[a])
+        found.append(x)
+
+    visit(e)
+    return found
+
+
+def _inlined(
+    loop: Loop, program: Program, args: Sequence[Atom], late: bool = False
+) -> list[Atom]:
+    """The equations of a Program before or after the loop; its results."""
+    env: dict[Var, Atom] = dict(zip(program.inputs, args, strict=True))
+    for e in program.equations:
+        ins = [env.get(a, a) if a.__class__ is Var else a for a in e.ins]
+        outs = [Var(o.aval) for o in e.outs]
+        scope = (*loop.equation.scope, *e.scope)
+        new = Equation(e.op, ins, outs, e.source or loop.equation.source, scope)
+        (loop.after if late else loop.before).append(new)
+        env.update(zip(e.outs, outs, strict=True))
+    return [env.get(o, o) if o.__class__ is Var else o for o in program.outputs]
+
+
+# ---- after the loop
+
+
+def _sink_sums(loop: Loop) -> None:
+    """Carries that only add up something linear in a product, or a sum."""
+    made, uses = loop.producers(), loop.uses()
+    kept = []
+    for inside, value, out, result in loop.carries:
+        chain = _accumulated(inside, out, made, uses)
+        total = None if chain is None else _summed(loop, *chain)
+        if total is None:
+            kept.append((inside, value, out, result))
+            continue
+        loop.results[result] = loop.outside(add, [value, total], late=True)
+        loop.changed = True
+    loop.carries = kept
+
+
+def _accumulated(
+    inside: Var, out: Atom, made: dict[Var, Equation], uses: dict[Var, int]
+) -> tuple[Equation, list[Operation]] | None:
+    """What is added to a carry: the product or sum, and the linear operations after it."""
+    e = made.get(out) if out.__class__ is Var else None
+    if e is None or not isinstance(e.op, Add) or uses.get(inside) != 1 or uses.get(out) != 1:  # type: ignore
+        return None
+    if e.ins[0] is inside:
+        term = e.ins[1]
+    elif e.ins[1] is inside:
+        term = e.ins[0]
+    else:
+        return None
+    chain: list[Operation] = []
+    while term.__class__ is Var and term in made:
+        source = made[term]
+        if isinstance(source.op, LINEAR):
+            chain.insert(0, source.op)
+            term = source.ins[0]
+        elif isinstance(source.op, (DotGeneral, ReduceSum)):
+            return source, chain
+        else:
+            return None
+    return None
+
+
+def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
+    """The sum over all steps of a product or sum, after linear operations."""
+    size = sum(a.aval.nbytes for a in root.ins) * loop.op.length
+    if size > MOST_BYTES or any(a.__class__ is Literal for a in root.ins):
+        return None
+    if isinstance(root.op, ReduceSum):
+        x, differs = loop.stacked(root.ins[0])  # type: ignore[arg-type]
+        if not differs:
+            return None
+        axes = (0, *(a + 1 for a in root.op.axes))
+        total: Atom = loop.outside(ReduceSum(axes), [x], late=True)
+    else:
+        found = _summed_product(loop, root)
+        if found is None:
+            return None
+        total = found
+    for op in chain:
+        total = loop.outside(op, [total], late=True)
+    return total
+
+
+def _summed_product(loop: Loop, root: Equation) -> Atom | None:
+    """Σ_t x_t y_t: the step becomes one of the labels that are summed over."""
+    op = root.op
+    assert isinstance(op, DotGeneral)
+    (x, x_differs), (y, y_differs) = (loop.stacked(a) for a in root.ins)  # type: ignore
+    if not (x_differs and y_differs):
+        return None
+    step = fresh_label(op.lhs + op.rhs)
+    new = dot_operation(step + op.lhs, step + op.rhs, op.out, op.dtype, op.precision)
+    return loop.outside(new, [x, y], late=True)
+
+
+def _sink_products(loop: Loop) -> None:
+    """Products that only a stacked result needs, for all steps at once."""
+    made, uses = loop.producers(), loop.uses()
+    ys = []
+    for y, result in list(loop.ys):
+        e = made.get(y) if y.__class__ is Var else None
+        fits = e is not None and isinstance(e.op, DotGeneral) and uses.get(y) == 1 and all(  # type: ignore
+            a.__class__ is Var for a in e.ins)
+        cost = 0 if e is None else sum(a.aval.nbytes for a in e.ins) * loop.op.length
+        if not fits or cost > MOST_BYTES:
+            ys.append((y, result))
+            continue
+        assert e is not None
+        before = len(loop.ys)
+        (a, a_differs), (b, b_differs) = (loop.stacked(v) for v in e.ins)  # type: ignore
+        ys += loop.ys[before:]
+        dims = [0 if d else None for d in (a_differs, b_differs)]
+        part = derive(lambda p, q, op=e.op: [op(p, q)], [v.aval for v in e.ins], "steps")
+        mapped, _ = vmap_program(part, (None, loop.op.length), dims, True)
+        loop.results[result] = _inlined(loop, mapped, [a, b], late=True)[0]
+        loop.changed = True
+    loop.ys = ys
+
+
+

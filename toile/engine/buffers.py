@@ -1,0 +1,149 @@
+"""How arrays and compiled code see each other: signatures, pointers, memory that calls share.
+
+An array has four slots, each filled from the others when first read: `_data` (a NumPy array),
+`_signature`, `_pointer` (of the first element) and `_memory` (what keeps the bytes alive). Eager
+code makes `_data`, compiled calls make the other three, and most of their results never need the
+first. May import engine.dtypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+
+# Bytes that compiled code writes to, and where they begin.
+Block = tuple[Any, int]
+
+_BYTE = np.dtype(np.uint8)
+_at_buffer, _address = ctypes.c_char.from_buffer, ctypes.addressof
+
+
+def allocate(nbytes: int) -> Block:
+    """Memory for results, not initialised."""
+    memory: Any = np.empty(nbytes or 1, _BYTE)
+    return memory, _address(_at_buffer(memory))  # 1 us; `memory.ctypes.data` takes 4
+
+
+class Signature:
+    """Shape, dtype and weak bit, and how a buffer holds them; one object for all arrays alike.
+
+    Compiled calls compare signatures by identity; two equal ones cost a slower call, no more."""
+
+    __slots__ = ("shape", "dtype", "weak_type", "buffer_shape", "buffer_dtype")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, weak_type: bool):
+        self.shape, self.dtype, self.weak_type = shape, dtype, weak_type
+        keys = dtypes.is_extended(dtype)
+        self.buffer_shape = (*shape, *dtype.impl.key_shape) if keys else shape
+        self.buffer_dtype = np.dtype(np.uint32) if keys else dtype
+
+
+_signatures: dict[Any, Signature] = {}
+_MAX_SIGNATURES = 16384
+
+
+def signature(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> Signature:
+    """The signature of arrays of a kind."""
+    found = _signatures.get((shape, dtype, weak_type))
+    if found is None:
+        if len(_signatures) >= _MAX_SIGNATURES:
+            _signatures.clear()
+        found = _signatures[shape, dtype, weak_type] = Signature(shape, dtype, weak_type)
+    return found
+
+
+def _fill_data(x: Any) -> Any:
+    form = x._signature
+    memory, start = x._memory
+    data = np.ndarray(form.buffer_shape, form.buffer_dtype, memory, x._pointer - start)
+    x._data = data
+    return data
+
+
+def _fill_signature(x: Any) -> Signature:
+    x._signature = found = signature(x.shape, x.dtype, x.weak_type)
+    return found
+
+
+def _fill_pointer(x: Any) -> int:
+    """Row-major elements: an array that has others is given such, once."""
+    data = x._data
+    if data.__class__ is not np.ndarray:
+        raise AttributeError("_pointer: needed a buffer in the host's memory")
+    flags = data.flags
+    if not (flags.c_contiguous and flags.aligned):
+        x._data = data = np.array(data, order="C", copy=True, subok=False)
+    x._memory = data
+    x._pointer = pointer = data.ctypes.data
+    return pointer
+
+
+def _fill_weak_type(x: Any) -> bool:
+    x.weak_type = weak = x._signature.weak_type
+    return weak
+
+
+# What reads a slot that is not filled. Without `_pointer` there is no memory but that of `_data`.
+LATE: dict[str, Callable[[Any], Any]] = {
+    "_data": _fill_data,
+    "_signature": _fill_signature,
+    "_pointer": _fill_pointer,
+    "_memory": lambda x: x._data,
+    "weak_type": _fill_weak_type,
+    "_dtype": lambda x: x._signature.dtype,  # of random keys
+}
+
+
+# ---- memory that is used again
+
+# References to a block, and to its memory, that `recycled` and `give_back` see when nobody else
+# has one. Counted once, since interpreters differ in how many they make.
+
+
+def _references(blocks: list[Any]) -> tuple[int, int]:
+    block = blocks[0]
+    return getrefcount(block), getrefcount(block[0])
+
+
+_IDLE = _references([allocate(1)])
+
+
+def recycled(turns: list[Block | None], nbytes: int) -> Block:
+    """The block of the call before the last, if all it held is gone, or a new one."""
+    block = turns[0]
+    if block is None or (getrefcount(block), getrefcount(block[0])) != _IDLE:
+        block = allocate(nbytes)
+    turns[0], turns[1] = turns[1], block
+    return block
+
+
+def taken(pool: list[Block], nbytes: int) -> Block:
+    """A block that was given back, or a new one."""
+    try:
+        return pool.pop()
+    except IndexError:
+        return allocate(nbytes)
+
+
+def give_back(arrays: Iterable[Any], pools: dict[int, tuple[list[Block], int]]) -> None:
+    """Delete donated arrays; memory that nobody else has goes to the pool of its size.
+
+    An array made by compiled code has a block; one of which there are views, exports or a run in
+    another thread has more references than one, and is left to them."""
+    for x in arrays:
+        memory = getattr(x, "_memory", None)
+        if memory is None:
+            continue  # a NumPy array or a number
+        held = [memory]
+        x.delete()
+        del memory
+        if held[0].__class__ is tuple:
+            pool, limit = pools.get(held[0][0].nbytes, (None, 0))
+            if pool is not None and len(pool) < limit and _references(held) == _IDLE:
+                pool.append(held[0])

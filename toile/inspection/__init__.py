@@ -1,0 +1,9 @@
+"""Looking inside compiled functions: `explain` says what a call runs, `profile` what it costs.
+
+May import staging, the CPU backend, the compiler, control, primitives and the engine.
+"""
+
+from toile.inspection.explain import Explanation, explain
+from toile.inspection.profile import Profile, profile
+
+__all__ = ["Explanation", "Profile", "explain", "profile"]

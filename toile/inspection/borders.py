@@ -1,0 +1,93 @@
+"""Why fusion stopped: for each result that a group stores, who reads it and why not in the group.
+
+The reasons are found again from the finished groups, with the same tests in the same order as
+fusion makes them.
+"""
+
+from __future__ import annotations
+
+from toile.compiler.fusion import MOST_MEMBERS, Fused
+from toile.compiler.groups import REDUCTIONS, Group
+from toile.engine.program import Atom, Literal, Var
+
+
+def borders(fused: Fused, group: Group, labels: dict[int, str]) -> list[str]:
+    """The reasons, one for each kind of reader; `labels` names groups by their id()."""
+    if not group.fusible:
+        return [f"{group.members[0].equation.op.name} is a kernel of its own"]
+    out: dict[str, None] = {}
+    results = {made_of(fused, o) for o in fused.program.outputs}
+    readers = _readers(fused, group)
+    for v in group.maps:
+        if v not in fused.stored:
+            continue
+        shown = v.aval.str_short()
+        if v in results:
+            out[f"{shown} is a result"] = None
+        for reader in readers.get(v, ()):
+            label = labels.get(id(reader), "another kernel")
+            out[f"{shown} is read by {label}: {_reason(fused, group, reader, v)}"] = None
+    return list(out)
+
+
+def made_of(fused: Fused, a: Atom) -> Var | None:
+    """The variable that an operand is, or is a view of; None for a constant."""
+    base = a if isinstance(a, Literal) else fused.bases.get(a, a)
+    return None if isinstance(base, Literal) else base
+
+
+def _readers(fused: Fused, group: Group) -> dict[Var, list[Group]]:
+    found: dict[Var, list[Group]] = {}
+    for other in fused.groups:
+        if other is group:
+            continue
+        for member in other.members:
+            for a in member.equation.ins:
+                base = made_of(fused, a)
+                if base is not None and fused.group_of.get(base) is group:
+                    known = found.setdefault(base, [])
+                    if other not in known:
+                        known.append(other)
+    return found
+
+
+def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
+    """Why what reads `v` is not computed with it."""
+    if not reader.fusible:
+        name = reader.members[0].equation.op.name
+        return f"{name} is a kernel of its own"
+    if len(group.members) + len(reader.members) > MOST_MEMBERS:
+        return f"together they have more than {MOST_MEMBERS} operations"
+    between = [
+        g for g in fused.groups
+        if g is not group and g is not reader
+        and g.before >> group.id & 1 and reader.before >> g.id & 1
+    ]
+    if between:
+        names = dict.fromkeys(_short(g) for g in between)
+        return f"{', '.join(list(names)[:3])} must run between them"
+    if group.reduced is not None and group.is_reduced(group.maps[v]):
+        if not group.rows:
+            return "a sum over outer axes is complete only when the kernel ends"
+        if _sums(reader):
+            return "it sums over other axes"
+        return "the sum is over rows too long for one thread, or it is used in another shape"
+    if _sums(group) and _sums(reader):
+        return "it sums over other axes"
+    ours, theirs = _extents(group), _extents(reader)
+    if ours != theirs:
+        return f"it runs over {theirs}, not over {ours}"
+    return "its elements are needed in another order"
+
+
+def _short(g: Group) -> str:
+    return g.members[0].equation.op.name if not g.fusible else "another kernel"
+
+
+def _sums(g: Group) -> bool:
+    return any(isinstance(m.equation.op, REDUCTIONS) for m in g.members)
+
+
+def _extents(g: Group) -> tuple[int, ...]:
+    """The domain of a group; its order of axes does not matter for who can join."""
+    return tuple(sorted(g.extents[a] for a in g.order))

@@ -1,0 +1,222 @@
+"""`explain`: what a call of a compiled function runs, kernel by kernel, and why.
+
+It prints the kernels in order with the user's lines and module paths they came from, what fused
+and where fusion stopped, operations and bytes, the memory plan, and what compiling took.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.backends.cpu import native
+from toile.backends.cpu.planning import Region
+from toile.inspection.kernels import Kernel, all_kernels, kernels_of
+from toile.inspection.memory import Memory, memory_of
+from toile.inspection.subjects import Subject, subject, texts_of
+from toile.inspection.tables import amount, counted, duration, html_table, plural
+
+SHOWN_LINES = 8  # of the user's source for one kernel
+SHOWN_BUFFERS = 5
+WIDTH = 90  # of a line of source
+
+
+@dataclass
+class Compilation:
+    """Where the kernels' code came from, and what that took."""
+
+    texts: int  # different kernels
+    compiled: int  # now
+    read: int  # now, from disk
+    kept: int  # were in memory
+    kernel_seconds: float  # of compiling those that are compiled now, all threads together
+    trace_seconds: float
+    compile_seconds: float  # passes, plan, kernels
+
+
+class Explanation:
+    """What a call runs; prints as text, shows as HTML in notebooks."""
+
+    def __init__(self, of: Subject):
+        plan = of.plan
+        self.name = of.name
+        self.program = plan.program
+        self.kernels: list[Kernel] = kernels_of(plan)
+        self.steps = len(plan.steps)
+        self.threads = plan.threads
+        every = [s for s in plan.all_steps() if isinstance(s, Region)]
+        self.regions = len(every)
+        self.launches = sum(len(s.launches) for s in every)
+        self.chunks = sum(-(-x.extent // x.grain) for s in every for x in s.launches)
+        self.views = len(plan.fused.views)
+        self.memory: Memory = memory_of(plan.program, of.executable)
+        self.compilation = _compilation(of)
+
+    # ---- totals
+    @property
+    def flops(self) -> int:
+        return sum(k.flops for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        return sum(k.bytes for k in self.kernels)
+
+    @property
+    def python_steps(self) -> list[Kernel]:
+        """The steps that run in Python, those of loops' bodies included."""
+        return [k for k in all_kernels(self.kernels) if k.python]
+
+    # ---- text
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def _lines(self) -> Iterator[str]:
+        yield self._head()
+        for k in self.kernels:
+            yield ""
+            yield from _kernel_lines(k, "")
+        yield ""
+        yield from self._memory_lines()
+        yield self._compiled_line()
+
+    def _head(self) -> str:
+        python = len(self.python_steps)
+        inner = len(list(all_kernels(self.kernels)))
+        more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
+        return (
+            f"{self.name}: {plural(len(self.kernels), 'kernel')}{more} in "
+            f"{plural(self.steps, 'step')}, {plural(self.launches, 'launch').replace('hs', 'hes')}"
+            f" in {plural(self.regions, 'region')}, {plural(self.chunks, 'chunk')} for "
+            f"{plural(self.threads, 'thread')}; {plural(python, 'step')} in Python; "
+            f"{plural(self.views, 'operation')} cost nothing (views); "
+            f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
+        )
+
+    def _memory_lines(self) -> Iterator[str]:
+        m = self.memory
+        yield (
+            f"memory: arena {amount(m.arena, 'B')} for {amount(m.temporaries, 'B')} of temporaries,"
+            f" peak {amount(m.peak, 'B')} at step {m.peak_step + 1}; inputs "
+            f"{amount(m.inputs, 'B')}, outputs {amount(m.outputs, 'B')}, constants "
+            f"{amount(m.constants, 'B')}"
+        )
+        for b in m.buffers[:SHOWN_BUFFERS]:
+            yield (f"    {amount(b.nbytes, 'B'):>9}  {b.name}, in use from step {b.first + 1} to "
+                   f"{b.last + 1}")
+
+    def _compiled_line(self) -> str:
+        c = self.compilation
+        return (
+            f"code: {plural(c.texts, 'different kernel')}: {c.compiled} compiled now "
+            f"({duration(c.kernel_seconds)}), {c.read} read from disk, {c.kept} in memory before; "
+            f"traced in {duration(c.trace_seconds)}, compiled in {duration(c.compile_seconds)}"
+        )
+
+    # ---- notebooks
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                str(k.number),
+                k.label,
+                counted(k.operations),
+                "\n".join(m for m in k.modules if m),
+                "\n".join(_source_lines(k)),
+                f"{', '.join(k.reads)} → {', '.join(k.writes)}",
+                amount(k.flops, "FLOP"),
+                amount(k.bytes, "B"),
+                "\n".join(k.borders),
+            )
+            for k in all_kernels(self.kernels)
+        ]
+        head = ("", "kernel", "operations", "modules", "lines", "shapes", "work", "moved",
+                "why it ends")
+        rest = "<br>".join(html.escape(x) for x in (*self._memory_lines(), self._compiled_line()))
+        return f"<p>{html.escape(self._head())}</p>{html_table(head, rows)}<p>{rest}</p>"
+
+
+def _compilation(of: Subject) -> Compilation:
+    texts = texts_of(of.plan)
+    seconds = [native.compile_seconds(t) for t in texts if t in of.fresh]
+    took = [s for s in seconds if s is not None]
+    return Compilation(
+        len(texts), len(took), len(seconds) - len(took), len(texts) - len(seconds), sum(took),
+        of.trace_seconds, of.compile_seconds,
+    )
+
+
+def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
+    where = ", ".join(str(s + 1) for s in k.steps)
+    trips = f", {_times(k)}" if k.bodies else ""
+    chunks = f", {plural(k.chunks, 'chunk')}" if k.launches else ""
+    step = "step" if len(k.steps) == 1 else "steps"
+    yield f"{indent}[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
+    inside = indent + "    "
+    if k.equations:
+        yield f"{inside}{counted(k.operations)}"
+        yield (f"{inside}reads {_listed(k.reads)}, writes {_listed(k.writes)}; "
+               f"{amount(k.flops, 'FLOP')}, {amount(k.bytes, 'B')}")
+    modules = [m for m in k.modules if m]
+    if modules:
+        yield f"{inside}in {', '.join(modules)}"
+    for line in _source_lines(k):
+        yield inside + line
+    for reason in k.borders:
+        yield f"{inside}| {reason}"
+    for i, body in enumerate(k.bodies):
+        if len(k.bodies) > 1:
+            yield f"{inside}{_part(k, i)}:"
+        for inner in body:
+            yield from _kernel_lines(inner, inside)
+
+
+def _times(k: Kernel) -> str:
+    if k.kind == "cond":
+        return "one of its branches"
+    return f"{k.trips} times" if k.trips else "as often as its condition holds"
+
+
+def _part(k: Kernel, i: int) -> str:
+    return ("condition", "body")[i] if k.kind == "while" else f"branch {i}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return counted(names) or "nothing"
+
+
+def _source_lines(k: Kernel) -> list[str]:
+    """The user's lines, with the operations that come from each."""
+    lines = []
+    for (file, line), equations in k.sources.items():
+        source = equations[0].source
+        text = source.text() if source else ""
+        names = counted(e.op.name for e in equations)
+        made = f"  ({names})" if len(k.sources) > 1 else ""
+        shown = text if len(text) <= WIDTH else text[:WIDTH] + " ..."
+        lines.append(f"{os.path.basename(file)}:{line}: {shown}{made}")
+    if len(lines) > SHOWN_LINES:
+        lines = [*lines[:SHOWN_LINES], f"and {len(lines) - SHOWN_LINES} more lines"]
+    return lines
+
+
+def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
+    """A function that says what `f` runs for the arguments it is given; nothing runs.
+
+    >>> import toile, toile.numpy as jnp
+    >>> e = toile.explain(toile.nn.softmax)(jnp.ones((4, 8)))
+    >>> [(k.kind, k.operations) for k in e.kernels]
+    [('row', ['reduce_max', 'max', 'sub', 'exp', 'reduce_sum', 'div'])]
+    """
+    @functools.wraps(f, updated=())
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        return Explanation(subject(f, "explain", args, kwargs))
+
+    return explained
+
+
+__all__ = ["Compilation", "Explanation", "explain"]

@@ -1,0 +1,225 @@
+"""The kernels of a plan, described: what each computes, where that was written, what it moves.
+
+One `Kernel` stands for one group of the fusion: all its launches (a product has one that packs, a
+long sum one for the parts and one that joins them), a loop with the kernels of its bodies, or a
+step in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from toile.backends.cpu.control import ScanStep, SwitchStep, WhileStep
+from toile.backends.cpu.launches import Launch
+from toile.backends.cpu.planning import EagerStep, Plan, Region
+from toile.compiler.fusion import Fused
+from toile.compiler.groups import REDUCTIONS, Group
+from toile.compiler.loops import EXPENSIVE
+from toile.engine.program import Equation, Var
+from toile.inspection.borders import borders, made_of
+from toile.primitives.indexing import DynamicSlice, Gather
+
+LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "cond"}
+
+
+@dataclass
+class Kernel:
+    """What one group of a plan became."""
+
+    number: int
+    kind: str  # map, row, column, partial; or the routine; or "Python"
+    equations: list[Equation]
+    steps: list[int]  # where in the plan its launches are
+    launches: list[Launch]
+    flops: int
+    reads: list[str]  # operands, by type and shape
+    writes: list[str]
+    bytes_read: int
+    bytes_written: int
+    borders: list[str]  # why fusion went no further
+    bodies: list[list[Kernel]] = field(default_factory=list)  # of a loop
+    trips: int | None = None  # of a loop, where known
+    python: bool = False
+    scope: tuple[str, ...] = ()  # the module path of the loop that it is in
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def operations(self) -> list[str]:
+        return [e.op.name for e in self.equations]
+
+    @property
+    def modules(self) -> list[str]:
+        """The paths of the modules that its operations belong to, in order."""
+        return list(dict.fromkeys(self.path_of(e) for e in self.equations))
+
+    def path_of(self, e: Equation) -> str:
+        """The module path of one of its equations."""
+        return "/".join((*self.scope, *e.scope))
+
+    @property
+    def sources(self) -> dict[tuple[str, int], list[Equation]]:
+        """The operations by the user's file and line."""
+        found: dict[tuple[str, int], list[Equation]] = {}
+        for e in self.equations:
+            if e.source is not None:
+                found.setdefault((e.source.file, e.source.line), []).append(e)
+        return found
+
+    @property
+    def chunks(self) -> int:
+        return sum(-(-x.extent // x.grain) for x in self.launches)
+
+    @property
+    def label(self) -> str:
+        """Its kind, and the operation where that says more."""
+        names = set(self.operations)
+        if len(names) == 1 and self.kind not in names:
+            return f"{self.kind} ({names.pop()})"
+        return self.kind
+
+    def shares(self) -> list[tuple[Equation, float]]:
+        """Its equations with the part of its work that each is, by a rough weight."""
+        weights = [weight(e) for e in self.equations]
+        total = sum(weights) or 1.0
+        return [(e, w / total) for e, w in zip(self.equations, weights, strict=True)]
+
+
+def weight(e: Equation) -> float:
+    """How much work an equation is within a kernel: elements, dear functions counted more."""
+    sizes = [a.aval.size for a in (*e.ins, *e.outs)]
+    n = e.ins[0].aval.size if isinstance(e.op, REDUCTIONS) else max(sizes, default=1)
+    return float(max(n, 1)) * (15.0 if isinstance(e.op, EXPENSIVE) else 1.0)
+
+
+class _Numbers:
+    """Counts kernels through a plan and the bodies of its loops."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def kernels_of(
+    plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = ()
+) -> list[Kernel]:
+    """The kernels of a plan in the order in which they begin; `scope` is where the plan is."""
+    numbers = numbers or _Numbers()
+    found: dict[Any, Kernel] = {}
+    alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
+    for i, step in enumerate(plan.steps):
+        if isinstance(step, Region):
+            for x in step.launches:
+                key = id(x) if x.origin is None else id(x.origin)
+                if key not in found:
+                    found[key] = _begun(plan.fused, x.origin, numbers.next())
+                found[key].launches.append(x)
+                _note_step(found[key], i)
+        elif isinstance(step, EagerStep):
+            group = alone[id(step.equation)]
+            k = found[id(group)] = _begun(plan.fused, group, numbers.next())
+            k.python = True
+            _note_step(k, i)
+        else:
+            key = id(step.origin)
+            if key not in found:  # before it there may have been copies of what it starts with
+                found[key] = _begun(plan.fused, step.origin, numbers.next())
+            _add_loop(found[key], step, numbers, scope)
+            _note_step(found[key], i)
+    for k in found.values():
+        k.scope = scope
+        _name(k)
+    _number_borders(plan.fused, found)
+    return list(found.values())
+
+
+def all_kernels(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """The kernels and those in their bodies."""
+    for k in kernels:
+        yield k
+        for body in k.bodies:
+            yield from all_kernels(body)
+
+
+def _note_step(k: Kernel, step: int) -> None:
+    if step not in k.steps:
+        k.steps.append(step)
+
+
+def _begun(fused: Fused, group: Group | None, number: int) -> Kernel:
+    if group is None:
+        return Kernel(number, "", [], [], [], 0, [], [], 0, 0, ["it copies a result"])
+    return _of_equations(fused, [m.equation for m in group.members], number, group)
+
+
+def _of_equations(
+    fused: Fused, equations: list[Equation], number: int, group: Group
+) -> Kernel:
+    flops = sum(e.op.flops(*(a.aval for a in e.ins)) for e in equations)
+    reads = _reads(fused, equations)
+    outs = [o for e in equations for o in e.outs]
+    if group.fusible:
+        outs = [o for o in outs if o in fused.stored]
+    return Kernel(
+        number, "", equations, [], [], flops,
+        [base.aval.str_short() for base in reads], [o.aval.str_short() for o in outs],
+        sum(reads.values()), sum(o.aval.nbytes for o in outs), [],
+    )
+
+
+def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
+    """What comes from outside, with how many bytes of it are read."""
+    inside = {o for e in equations for o in e.outs}
+    seen: dict[Var, dict[Any, int]] = {}
+    for e in equations:
+        for i, a in enumerate(e.ins):
+            base = made_of(fused, a)
+            if base is None or base in inside:
+                continue
+            view = fused.view(a)
+            n = base.aval.dtype.itemsize
+            for extent, stride in zip(view.shape, view.strides, strict=True):
+                n *= extent if stride else 1
+            if i == 0 and isinstance(e.op, (Gather, DynamicSlice)):
+                n = min(n, e.outs[0].aval.nbytes)  # only what is picked
+            seen.setdefault(base, {})[view.offset, view.shape, view.strides] = n
+    return {base: min(sum(parts.values()), base.aval.nbytes) for base, parts in seen.items()}
+
+
+def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -> None:
+    k.kind = LOOPS[type(step)]
+    inside = (*scope, *k.equations[0].scope)
+    k.bodies = [kernels_of(child, numbers, inside) for child in step.children]
+    k.trips = step.trips if isinstance(step, ScanStep) else None
+    inner = [k for body in k.bodies for k in body]
+    times = k.trips or 1
+    k.bytes_read = times * sum(x.bytes_read for x in inner)
+    k.bytes_written = times * sum(x.bytes_written for x in inner)
+
+
+def _name(k: Kernel) -> None:
+    """Its kind, from its launches where it is no loop."""
+    if k.python:
+        k.kind = "Python"
+    elif not k.bodies:
+        notes = dict.fromkeys(x.note or "kernel" for x in k.launches)
+        k.kind = " + ".join(notes)
+
+
+def _number_borders(fused: Fused, found: dict[Any, Kernel]) -> None:
+    labels = {key: f"[{k.number}]" for key, k in found.items()}
+    for group in fused.groups:
+        k = found.get(id(group))
+        if k is not None and k.python:
+            dtypes = dict.fromkeys(str(a.aval.dtype) for a in k.equations[0].ins)
+            of = ", ".join(dtypes) or "nothing"
+            k.borders = [f"{k.operations[0]} of {of} has no native code"]
+        elif k is not None:
+            k.borders = borders(fused, group, labels)

@@ -1,0 +1,72 @@
+"""The memory plan, described: the arena, what lies in it when, and where its peak is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from toile.backends.cpu.execution import Executable
+from toile.backends.cpu.launches import Scratch
+from toile.backends.cpu.planning import Constant, Plan, whole_buffer
+from toile.engine.program import Program, Var
+
+
+@dataclass
+class Buffer:
+    """A temporary and the steps from which to which it is in use."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass
+class Memory:
+    """Bytes by kind. A call needs the arena, its outputs and what it is given."""
+
+    inputs: int
+    outputs: int
+    constants: int
+    arena: int
+    temporaries: int  # what the arena would be if no buffer were used again
+    peak: int  # of the temporaries that are in use at the same time
+    peak_step: int
+    buffers: list[Buffer]  # the largest first
+
+
+def memory_of(program: Program, executable: Executable) -> Memory:
+    """The memory plan of a compiled Program."""
+    buffers = _buffers(executable.plan)
+    steps = len(executable.plan.steps)
+    live = [sum(b.nbytes for b in buffers if b.first <= i <= b.last) for i in range(steps)]
+    peak = max(live, default=0)
+    return Memory(
+        sum(v.aval.nbytes for v in program.inputs),
+        sum(o.aval.nbytes for o in program.outputs),
+        sum(b.array.nbytes for b in executable.slots if isinstance(b, Constant)),
+        executable.arena_bytes,
+        sum(b.nbytes for b in buffers),
+        peak,
+        live.index(peak) if live else 0,
+        sorted(buffers, key=lambda b: -b.nbytes),
+    )
+
+
+def _buffers(plan: Plan) -> list[Buffer]:
+    """The temporaries of a plan; those of a loop's bodies are one block."""
+    spans: dict[Any, Buffer] = {}
+    for i, step in enumerate(plan.steps):
+        for b in map(whole_buffer, step.reads | step.writes):
+            if isinstance(b, (Var, Scratch)) and b not in plan.outside:
+                if b in spans:
+                    spans[b].last = i
+                elif isinstance(b, Scratch):
+                    spans[b] = Buffer("room for one kernel", b.nbytes, i, i)
+                else:
+                    spans[b] = Buffer(b.aval.str_short(), b.aval.nbytes, i, i)
+        children = getattr(step, "children", ())
+        if children:
+            nbytes = sum(child.arena()[1] for child in children)
+            spans[step] = Buffer("temporaries of a loop", nbytes, i, i)
+    return list(spans.values())

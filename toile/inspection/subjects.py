@@ -1,0 +1,87 @@
+"""What is looked at: a function traced and compiled for certain arguments, for ourselves.
+
+The function gets a `jit` of its own, so that nothing of what is done to it here is seen by other
+callers. Arguments are never donated: they are used for many calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from toile.backends import cpu
+from toile.backends.cpu import native
+from toile.backends.cpu.execution import Executable
+from toile.backends.cpu.planning import Plan, Region
+from toile.engine import errors
+from toile.engine.program import Program
+from toile.engine.source import here
+from toile.engine.tracing import state
+from toile.staging.flattening import name_of
+from toile.staging.jit import PjitFunction
+
+
+@dataclass
+class Subject:
+    """A compiled function and what making it took."""
+
+    name: str
+    jitted: PjitFunction
+    program: Program
+    executable: Executable
+    consts: list[Any] | None  # raw values it closes over; None where some are traced
+    trace_seconds: float
+    compile_seconds: float
+    fresh: set[str]  # texts of kernels that were not in memory before
+
+    @property
+    def plan(self) -> Plan:
+        return self.executable.plan
+
+
+def private_jit(f: Callable[..., Any], what: str) -> PjitFunction:
+    """`jit(f)` with a cache of its own, under the static arguments that f has."""
+    if not callable(f):
+        raise TypeError(f"{what}: needed a callable, got {f!r} of type {type(f).__name__}{here()}")
+    options: dict[str, Any] = {}
+    fun = f
+    if isinstance(f, PjitFunction):
+        fun = f.fun
+        options = {"static_argnums": f.static_argnums, "static_argnames": f.static_argnames}
+
+    @functools.wraps(fun)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs)
+
+    return PjitFunction(own, options)
+
+
+def subject(
+    f: Callable[..., Any], what: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Subject:
+    """Trace and compile a function for these arguments; nothing runs."""
+    if state.trace is not None:
+        raise errors.UnexpectedTracerError(
+            f"{what}: needed a call outside of transformations, got one that is being traced"
+            f"{here()}"
+        )
+    jitted = private_jit(f, what)
+    started = time.perf_counter()
+    traced = jitted.trace(*args, **kwargs).traced
+    program = traced.program
+    middle = time.perf_counter()
+    before = native.loaded()
+    executable = program.executable = cpu.compiled(program)
+    ended = time.perf_counter()
+    fresh = {t for t in texts_of(executable.plan) if native.digest(t) not in before}
+    return Subject(name_of(jitted.fun), jitted, program, executable, traced.raw_consts,
+                   middle - started, ended - middle, fresh)
+
+
+def texts_of(plan: Plan) -> list[str]:
+    """The different kernels of a plan, in order."""
+    launches = (x for s in plan.all_steps() if isinstance(s, Region) for x in s.launches)
+    return list(dict.fromkeys(x.text for x in launches))

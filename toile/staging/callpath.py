@@ -1,0 +1,308 @@
+"""Python written for one kind of call: the way into a compiled Program and out of it.
+
+An `Entrance` is made for a structure of arguments. Its function takes them apart by direct
+indexing, compares what must be the same, looks the arrays' signatures up and hands their pointers
+to an `Exit`, which is made for a Program: it finds memory for the results, runs the native code and
+builds the tree of results. `MISS` sends the call to the general path, which can do everything.
+May import backends and the engine.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from toile.backends.cpu import runner, threads
+from toile.backends.cpu.execution import SMALL, Context, Executable, failure
+from toile.engine import config, dtypes
+from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, as_array
+from toile.engine.avals import aval_of
+from toile.engine.buffers import Block, Signature, allocate, give_back, recycled, signature, taken
+from toile.engine.tracing import state
+from toile.engine.treedefs import PyTreeDef
+
+MISS: Any = object()
+MAX_LEAVES = 4096
+MAX_SIGNATURES = 1024  # of one structure
+_MAX_CONTEXTS = 16
+
+
+def worth_writing(leaves: int) -> int:
+    """The number of calls after which to write code: that costs about 50 us a leaf."""
+    return 2 + leaves // 64
+
+
+def adopted(x: Any) -> Any:
+    """An array for any argument that compiled code may read where it lies, during the call."""
+    if isinstance(x, ConcreteArray):
+        return x
+    if not isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):
+        raise TypeError("needed an array or a number")
+    aval = aval_of(x)
+    if x.__class__ is np.ndarray and x.dtype == aval.dtype and x.dtype.isnative:
+        made = DeviceArray(x, aval.weak_type)  # not copied
+    else:
+        made = as_array(x)
+    made._signature = signature(aval.shape, aval.dtype, aval.weak_type)
+    return made
+
+
+class Statics:
+    """Which arguments of a call are static: positions, and names of keywords."""
+
+    __slots__ = ("numbers", "names")
+
+    def __init__(self, numbers: tuple[int, ...] = (), names: tuple[str, ...] = ()):
+        self.numbers, self.names = numbers, names
+
+
+class Entrance:
+    """The way in for arguments of one structure.
+
+    `others` are the leaves that came as something else than arrays, `donated` those whose memory
+    is given up. There is a table of Exits for each configuration that was met."""
+
+    __slots__ = ("enter", "others", "tables", "current")
+
+    def __init__(
+        self, in_tree: PyTreeDef, statics: Statics, others: frozenset[int], donated: Sequence[int]
+    ):
+        self.others = others
+        self.tables: dict[Any, dict[Any, Exit]] = {}
+        self.current: tuple[Any, dict[Any, Exit]] = ((None, ()), {})
+        self.enter = _Way(in_tree, statics).function(self, donated)
+
+    def renew(self) -> dict[Any, Exit]:
+        """The table for the configuration of this thread."""
+        values = config.trace_context()
+        table = self.tables.get(values)
+        if table is None:
+            if len(self.tables) >= _MAX_CONTEXTS:
+                self.tables.clear()
+            table = self.tables[values] = {}
+        self.current = config.flags.context, table
+        return table
+
+    def add(self, leaves: Sequence[Any], statics: Sequence[Any], exit: Exit) -> None:
+        """Let calls with such leaves and static values take an Exit."""
+        key: list[Any] = [adopted(x)._signature for x in leaves]
+        for value in statics:
+            key += [type(value), value]
+        table = self.renew()
+        if len(table) >= MAX_SIGNATURES:
+            table.clear()
+        table[tuple(key)] = exit
+
+    def forget(self) -> None:
+        """Send all calls the general way, until they are added again."""
+        self.tables.clear()
+        self.current = (None, ()), {}
+
+
+def _row(items: Sequence[str]) -> str:
+    """A tuple's text."""
+    return f"({', '.join(items)}{',' if items else ''})"
+
+
+class _Way:
+    """The text of a function that takes arguments apart."""
+
+    def __init__(self, in_tree: PyTreeDef, statics: Statics):
+        self.scope: dict[str, Any] = {
+            "MISS": MISS, "state": state, "flags": config.flags, "config": config,
+            "adopted": adopted, "give_back": give_back,
+        }
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+        self.made = 0
+        args, kwargs = in_tree._children
+        self.static: list[str] = []
+        self._arguments(args, statics.numbers)
+        self._keywords(kwargs, statics.names)
+
+    def _constant(self, value: Any) -> str:
+        if type(value) is str:
+            return repr(value)
+        name = f"k{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def _names(self, count: int) -> list[str]:
+        self.made += count
+        return [f"v{i}" for i in range(self.made - count, self.made)]
+
+    def _check(self, wrong: str) -> None:
+        self.lines.append(f"if {wrong}: return MISS")
+
+    def _arguments(self, treedef: PyTreeDef, static: Sequence[int]) -> None:
+        children = treedef._children
+        names = self._names(len(children))
+        self._check(f"len(args) != {len(children)}")
+        if names:
+            self.lines.append(f"{', '.join(names)}, = args")
+        for i, (name, child) in enumerate(zip(names, children, strict=True)):
+            if i not in static:
+                self._take(child, name)
+        self.static += [names[i] for i in static]
+
+    def _keywords(self, treedef: PyTreeDef, static: Sequence[str]) -> None:
+        keys = treedef.aux
+        count = len(keys) + len(static)
+        self._check(f"len(kwargs) != {count}" if count else "kwargs")
+        names = self._names(count)
+        for name, key in zip(names, (*keys, *static), strict=True):
+            self.lines.append(f"{name} = kwargs[{key!r}]")
+        for name, child in zip(names, treedef._children, strict=False):
+            self._take(child, name)
+        self.static += names[len(keys):]
+
+    def _take(self, treedef: PyTreeDef, name: str) -> None:
+        """Lines that take one value apart, or give up."""
+        entry = treedef.entry
+        if entry is None:
+            self.leaves.append(name)
+            return
+        if entry.kind == "none":
+            self._check(f"{name} is not None")
+            return
+        builtin = entry.kind in ("dict", "list", "tuple")
+        cls = entry.kind if builtin else self._constant(entry.cls)
+        self._check(f"type({name}) is not {cls}")
+        names = self._names(len(treedef._children))
+        if entry.kind == "custom":
+            split, aux = self._constant(entry.split), self._constant(treedef.aux)
+            self.lines.append(f"{name}, aux = {split}({name})")
+            self._check(f"aux is not {aux} and not aux == {aux}")
+        if entry.kind == "dict" or not names:
+            self._check(f"len({name}) != {len(names)}")
+        if entry.kind == "dict" and len(names) == 1:
+            self.lines.append(f"{names[0]} = {name}[{self._constant(treedef.aux[0])}]")
+        elif entry.kind == "dict" and names:
+            getter = self._constant(itemgetter(*treedef.aux))
+            self.lines.append(f"{', '.join(names)} = {getter}({name})")
+        elif names:
+            self.lines.append(f"{', '.join(names)}, = {name}")
+        for child, each in zip(treedef._children, names, strict=True):
+            self._take(child, each)
+
+    def function(self, owner: Entrance, donated: Sequence[int]) -> Callable[[Any, Any], Any]:
+        """enter(args, kwargs) -> the result of the call, or MISS."""
+        arrays = list(self.leaves)
+        for i in sorted(owner.others):
+            arrays[i] = f"a{i}"
+            self.lines.append(f"a{i} = adopted({self.leaves[i]})")
+        key = [f"{a}._signature" for a in arrays] + [f"type({s}), {s}" for s in self.static]
+        body = "".join(f"        {line}\n" for line in self.lines)
+        gone = _row([self.leaves[i] for i in donated])
+        after = f"    if out is not MISS: give_back({gone}, exit.pools)\n" if donated else ""
+        text = (
+            "def enter(args, kwargs, type=type, len=len, dict=dict, list=list, tuple=tuple):\n"
+            "    if state.trace is not None or state.axes: return MISS\n"
+            f"    try:\n{body}"
+            f"        key = {_row(key)}\n"
+            # Held during the run, and from before the pointers are read: another thread may delete.
+            f"        memory = {_row([f'{a}._memory' for a in arrays])}\n"
+            f"        pointers = {_row([f'{a}._pointer' for a in arrays])}\n"
+            "        known, table = owner.current\n"
+            "        if flags.context is not known or known[0] is not config._generation:\n"
+            "            table = owner.renew()\n"
+            "        exit = table[key]\n"
+            "    except Exception: return MISS\n"
+            f"    out = exit.leave(pointers)\n    del memory\n{after}    return out\n"
+        )
+        self.scope["owner"] = owner
+        exec(compile(text, "<the way in>", "exec"), self.scope)
+        return self.scope["enter"]
+
+
+class Exit:
+    """The way out of a Program: memory, the run, and the tree of results.
+
+    `pools` keeps memory that earlier calls were given up to, by size: as many blocks of a size as
+    there are results that need one."""
+
+    __slots__ = ("leave", "pools", "executable", "consts", "free")
+
+    def __init__(
+        self, executable: Executable, consts: Sequence[Any], outs: Sequence[Signature],
+        out_tree: PyTreeDef, recycles: bool,
+    ):
+        self.executable = executable
+        self.consts = [np.ascontiguousarray(c) if c.ndim else c for c in consts]
+        self.free: list[Context] = []
+        self.pools: dict[int, tuple[list[Block], int]] = {}
+        large = [n for n in executable.blocks if n > SMALL] if recycles else []
+        for n in large:
+            self.pools.setdefault(n, ([], large.count(n)))
+        self.leave = self._function(outs, out_tree)
+
+    def fresh(self) -> Context:
+        """Pointers for one more call at the same time."""
+        context = Context(self.executable)
+        for i, x in enumerate(self.consts):
+            context.pointers[i] = x.ctypes.data
+        return context
+
+    def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
+        """leave(pointers) -> the tree of results, or MISS if an argument is gone."""
+        program = self.executable
+        members = Counter(block for block, _ in program.places)
+        shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
+        given = program.inputs - len(self.consts)
+        scope: dict[str, Any] = {
+            "MISS": MISS, "new": object.__new__, "DeviceArray": DeviceArray, "KeyArray": KeyArray,
+            "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
+            "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
+            "taken": taken, "fresh": self.fresh, "free": self.free, "run": program.run,
+            "native": runner.function(), "threads": threads.current, "failure": failure,
+            "build": out_tree.unflatten,
+        }
+        lines = ["try: context = free.pop()", "except IndexError: context = fresh()"]
+        for i, nbytes in enumerate(program.blocks):
+            if i in shared:
+                found = f"recycled(context.spare[{i}], {nbytes})"
+            elif nbytes in self.pools:
+                scope[f"pool{nbytes}"] = self.pools[nbytes][0]
+                found = f"taken(pool{nbytes}, {nbytes})"
+            else:
+                found = f"allocate({nbytes})"
+            lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+        starts = "".join(f", p{i}" for i in range(len(program.blocks)))
+        lines += [
+            f"try: pack(context.pointers, {8 * len(self.consts)}, *pointers{starts})",
+            "except packing_error:", "    free.append(context)", "    return MISS",
+        ]
+        if program.is_simple:
+            lines.append(f"code = native({program.address}, context.address, threads())")
+            lines += ["free.append(context)", "if code: raise failure()"]
+        else:
+            lines += ["run(context)", "free.append(context)"]
+        for i, ((block, offset), form) in enumerate(zip(program.places, outs, strict=True)):
+            scope[f"s{i}"] = form
+            kind = "KeyArray" if dtypes.is_extended(form.dtype) else "DeviceArray"
+            lines += [
+                f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
+                f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
+            ]
+        lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
+        body = "".join(f"    {line}\n" for line in lines)
+        exec(compile(f"def leave(pointers):\n{body}", "<the way out>", "exec"), scope)
+        return scope["leave"]
+
+
+def exit_of(
+    program: Any, consts: Sequence[Any], out_tree: PyTreeDef, recycles: bool
+) -> Exit | None:
+    """The way out of a Program that has run; None where there is no native code for it."""
+    executable = program.executable
+    if not isinstance(executable, Executable) or len(program.outputs) > MAX_LEAVES:
+        return None
+    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+    if [(s.buffer_shape, s.buffer_dtype) for s in outs] != executable.out_specs:
+        return None
+    return Exit(executable, consts, outs, out_tree, recycles)
