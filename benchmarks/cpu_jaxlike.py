@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,8 @@ def resize(name: str, spec: str) -> Case:
         kept[0], loss = step(kept[0], batch)
         float(loss)
         return time.perf_counter() - started
+
+    warnings.simplefilter("ignore")  # that it retraces is the point
 
     def window(size: int) -> dict[str, Any]:
         batch = workloads.WORKLOADS[workload](lib, **{**sizes, "batch": size}).batch

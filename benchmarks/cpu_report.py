@@ -58,7 +58,7 @@ def _facts(
     """Goals about results, memory and kernels."""
     ours, jax = facts.get("toile", {}), facts.get("jax", {})
     if "check" in ours and "check" in jax:
-        pairs = zip(ours["check"], jax["check"], LOSS_TOLERANCES, strict=False)
+        pairs = zip(ours["check"], jax["check"], LOSS_TOLERANCES[: row.losses], strict=False)
         worst = max(abs(a - b) / max(abs(b), 1e-30) / most for a, b, most in pairs)
         yield goal("difference from jax / tolerance", worst, 1.0)
     if "errors" in ours and "errors" in facts.get(best, {}):

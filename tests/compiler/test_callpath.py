@@ -472,6 +472,16 @@ def test_retraces_warn_once_with_the_cause():
         g(jnp.ones(3))
 
 
+def test_retraces_that_are_no_habit():
+    f = toile.jit(lambda t: toile.tree.map(lambda x: x + 1, t))
+    for tree in (a(3), [a(3)], {"k": a(3)}, (a(3),), [a(3), a(3)]):  # warnings are errors here
+        f(tree)
+    f(a(4)), f(a(3, jnp.int32)), f(jnp.asarray(1.0))
+    outer = toile.jit(lambda x: f(x))  # nothing is compiled for an inner function
+    inner_shapes = [toile.make_jaxpr(f)(jnp.ones(n)) for n in range(5, 9)]
+    assert outer(a(3)).tolist() == [1, 2, 3] and len(inner_shapes) == 4
+
+
 def test_traces_are_bounded(monkeypatch):
     monkeypatch.setattr(staging, "MAX_TRACES", 6)
     monkeypatch.setattr(staging, "MIN_TRACES", 2)

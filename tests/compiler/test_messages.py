@@ -50,19 +50,57 @@ def test_layers_share_the_order_of_edges():
 
 
 @pytest.mark.parametrize("f", [
-    lambda h, s, t: (lambda m: messages(h, s, t) + m.sum())(h[s] * 2),
+    lambda h, s, t: messages(h, s, t) + (h[s] * 2).sum(),
     lambda h, s, t: (lambda m: (toile.ops.segment_sum(m, t, NODES), m))(h[s]),
-    lambda h, s, t: toile.ops.segment_max(h[s], t, NODES),
     lambda h, s, t: toile.ops.segment_sum(h.at[s].get(mode="fill", fill_value=1.0), t, NODES),
+    lambda h, s, t: toile.ops.segment_sum(jnp.sin(h[s]), t, NODES),
+], ids=["other use", "returned", "filled", "changed"])
+def test_rows_from_elsewhere_are_summed(f):
+    src, dst = graph()
+    h = jnp.asarray(np.random.default_rng(1).normal(size=(NODES, 33)).astype(np.float32))
+    after = same(program(f, h, src, dst), h, src, dst)
+    assert "gather_scatter" in names(after)
+    compiled_as_eager(f, h, src, dst)
+
+
+@pytest.mark.parametrize("f", [
+    lambda h, s, t: toile.ops.segment_max(h[s], t, NODES),
     lambda h, s, t: h.at[t].add(h[s]),
-], ids=["other use", "returned", "max", "filled", "in place"])
+    lambda h, s, t: h.at[t[:20]].add(h[s[:20]]),
+    lambda h, s, t: messages(h[:, 0], s, t),
+    lambda h, s, t: h.at[t, 3].add(h[s, 2]),
+], ids=["max", "in place", "few", "narrow", "elements"])
 def test_other_scatters_stay(f):
     src, dst = graph()
     h = jnp.asarray(np.random.default_rng(1).normal(size=(NODES, 33)).astype(np.float32))
-    same(program(f, h, src, dst), h, src, dst)
-    for a, b in zip(toile.tree.leaves(toile.jit(f)(h, src, dst)), toile.tree.leaves(f(h, src, dst)),
-                    strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    after = same(program(f, h, src, dst), h, src, dst)
+    assert "gather_scatter" not in names(after)
+    compiled_as_eager(f, h, src, dst)
+
+
+def compiled_as_eager(f, *args):
+    compiled, eager = toile.tree.leaves(toile.jit(f)(*args)), toile.tree.leaves(f(*args))
+    for a, b in zip(compiled, eager, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("low", [0, -5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_messages_may_have_weights(dtype, low):
+    src, dst = graph(low=low)
+    rng = np.random.default_rng(1)
+    h, w = (jnp.asarray((4 * rng.normal(size=s)).astype(dtype)) for s in ((NODES, 37), (EDGES,)))
+
+    def f(h, w, src, dst):
+        rows = h.at[src].get(mode="fill", fill_value=0)
+        return jnp.zeros((NODES, 37), h.dtype).at[dst].add(w[:, None] * rows, mode="drop")
+
+    assert "gather_scatter" in names(same(program(f, h, w, src, dst), h, w, src, dst))
+    got, want = (np.asarray(g(h, w, src, dst), float) for g in (toile.jit(f), f))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=0.2 if dtype == np.float16 else 1e-4)
+    if dtype == np.float32:
+        loss = lambda h, w: (f(h, w, src, dst) ** 2).sum() / 100
+        compiled_as_eager(toile.grad(loss, (0, 1)), h, w)
 
 
 def test_sums_may_start_from_an_array():

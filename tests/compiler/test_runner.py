@@ -304,9 +304,7 @@ def check_in_child():
     assert native.function(text + f" ; {os.getpid()}")  # compiling works in a child, too
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_forked_children_make_their_own_pool():
+def fork_while_busy():
     check_in_child()
     busy = threading.Event()
 
@@ -336,12 +334,19 @@ def test_forked_children_make_their_own_pool():
     check_in_child()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_multiprocessing_by_fork():
+def fork_a_pool():
     check_in_child()
     with multiprocessing.get_context("fork").Pool(2) as processes:
         processes.starmap(check_in_child, [()] * 4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("what", [fork_while_busy, fork_a_pool])
+def test_forked_children_make_their_own_pool(what):
+    """In a process where nothing else was loaded that minds forks."""
+    code = f"import tests.compiler.test_runner as t; t.{what.__name__}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_exit_with_spinning_workers():

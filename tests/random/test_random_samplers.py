@@ -134,9 +134,14 @@ LARGE = [
 ]
 
 
+# The logarithm of float32 in these had other coefficients before jax 0.12.
+JOINED = 0.995 if jax.__version_info__ < (0, 12) else 0.999
+
+
 @pytest.mark.parametrize("alpha, rows", LARGE, ids=lambda x: str(np.size(x) if np.ndim(x) else x))
 def test_large_batches_of_dirichlet(alpha, rows):
-    check_close("dirichlet", alpha, (rows,), seed=4, share=0.999)
+    joined = np.size(alpha) * rows >= 4096
+    check_close("dirichlet", alpha, (rows,), seed=4, share=JOINED if joined else 0.999)
 
 
 @pytest.mark.parametrize("rows", [4095, 4096])
@@ -148,7 +153,7 @@ def test_large_batches_of_narrow_dirichlet(rows, dtype):
 @pytest.mark.parametrize("rows", [1365, 2 * 10**4])
 def test_large_batches_of_dirichlet_x64(rows):
     with x64(True):
-        check_close("dirichlet", f4([0.5, 1, 4]), (rows,), "float32", seed=4, share=0.999)
+        check_close("dirichlet", f4([0.5, 1, 4]), (rows,), "float32", seed=4, share=JOINED)
         check_close("dirichlet", np.array([20.0, 30, 50, 7]), (rows,), seed=4,
                     share=0.99 if OLD else 0.999)
         check_close("dirichlet", np.array([0.5, 1, 4]), (rows,), seed=4,
@@ -161,7 +166,7 @@ def test_compiled_batches_of_dirichlet():
 
     alpha = f4([0.5, 1, 4])
     ours = np.asarray(toile.jit(draw(toile))(alpha))
-    assert np.mean(ulps(ours, np.asarray(draw(jax)(alpha))) <= 4) >= 0.999
+    assert np.mean(ulps(ours, np.asarray(draw(jax)(alpha))) <= 4) >= JOINED
 
 
 def test_log_by_ratio():

@@ -2,17 +2,18 @@
 
     scatter_add(x, targets, gather(h, sources))   is   x[targets[e]] += h[sources[e]] for all e
 
-The edges are sorted by their targets once for each pair of index arrays; then each row of the
-result is a sum of rows of h, formed where it is written. Terms keep the order of their edges, so
-the sums are those of the scatter. (A gather that fills by zero only leaves out what it would add.)
+and each message may have a weight of its own. The edges are sorted by their targets once for each
+pair of index arrays; then each row of the result is a sum of rows of h, formed where it is written.
+Rows that were not gathered are summed in the same way: reading them in the order of their targets
+is quicker than updating the result in the order of the rows. Terms keep the order of their edges.
+(A gather that fills by zero only leaves out what it would add.)
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.primitives import arrays
 from toile.primitives.addressing import GatherScatterMode, ScatterDimensionNumbers, fill_number
-from toile.primitives.families import BroadcastInDim
+from toile.primitives.families import BroadcastInDim, Mul
 from toile.primitives.indexing import Gather, Scatter
 
 FEW = 1 << 12  # numbers in all messages, below which nothing is gained
-_FLOATS = ("float32", "float64", "bfloat16", "float16")
+NARROW = 8  # numbers in a message, below which it is a scatter's
+_SHORT = ("bfloat16", "float16")
+_FLOATS = ("float32", "float64", *_SHORT)
 _INT32 = np.dtype(np.int32)
 _MOST = 2**31 - 1
 
@@ -36,24 +39,29 @@ class EdgesByTarget(Operation):
     """Edges in the order of their targets: where those of each target end, and their sources.
 
     Index arrays are [..., 1]. An edge counts if its ends are rows, or are moved to the nearest
-    row where an end `clips`; what follows the last edge is 0."""
+    row where an end `clips`; what follows the last edge is 0. Edges that are `numbered` are given
+    by their own places instead of their sources, which may then be missing."""
 
     sources: int  # rows there are
     targets: int
     clips_sources: bool
     clips_targets: bool
+    numbered: bool = False
     multiple = True
 
-    def infer(self, sources: Aval, targets: Aval) -> list[Aval]:
-        return [Aval((self.targets,), _INT32), Aval((sources.size,), _INT32)]
+    def infer(self, *indices: Aval) -> list[Aval]:
+        return [Aval((self.targets,), _INT32), Aval((indices[-1].size,), _INT32)]
 
-    def eager(self, xp: Any, sources: Any, targets: Any) -> Any:
-        s, ok_s = _rows(xp, sources, self.sources, self.clips_sources)
-        t, ok_t = _rows(xp, targets, self.targets, self.clips_targets)
-        ok = ok_s & ok_t
+    def eager(self, xp: Any, *indices: Any) -> Any:
+        t, ok = _rows(xp, indices[-1], self.targets, self.clips_targets)
+        given = xp.arange(t.size)
+        if len(indices) == 2:
+            s, known = _rows(xp, indices[0], self.sources, self.clips_sources)
+            ok = ok & known
+            given = given if self.numbered else s
         order = xp.argsort(xp.where(ok, t, self.targets), kind="stable")
         ends = xp.cumsum(xp.bincount(t[ok], minlength=self.targets))
-        ordered = xp.where(xp.arange(s.size) < ok.sum(), s[order], 0)
+        ordered = xp.where(xp.arange(t.size) < ok.sum(), given[order], 0)
         return ends.astype(np.int32), ordered.astype(np.int32)
 
 
@@ -70,53 +78,99 @@ def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class GatherScatter(Operation):
-    """Rows that are sums of rows of h, as sorted edges tell; added to x where it is given."""
+    """Rows that are sums of rows of h, as sorted edges tell; added to x where it is given last.
 
-    def infer(self, h: Aval, ends: Aval, sources: Aval, *x: Aval) -> Aval:
-        return x[0] if x else Aval((*ends.shape, *h.shape[1:]), h.dtype)
+    `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources."""
 
-    def eager(self, xp: Any, h: Any, ends: Any, sources: Any, *x: Any) -> Any:
-        counts = xp.diff(ends, prepend=0)
-        targets = xp.repeat(xp.arange(ends.size), counts)
+    weighted: bool = False
+
+    def infer(self, h: Aval, ends: Aval, sources: Aval, *rest: Aval) -> Aval:
+        start = rest[2:] if self.weighted else rest
+        return start[0] if start else Aval((*ends.shape, *h.shape[1:]), h.dtype)
+
+    def eager(self, xp: Any, h: Any, ends: Any, sources: Any, *rest: Any) -> Any:
+        targets = xp.repeat(xp.arange(ends.size), xp.diff(ends, prepend=0))
         messages = h[sources[: targets.size]]
-        start = x[0] if x else xp.zeros((*ends.shape, *h.shape[1:]), h.dtype)
+        if self.weighted:
+            order, weights, *rest = rest  # type: ignore[assignment]
+            weights = weights.reshape(-1)[order[: targets.size]]
+            messages = messages * weights.reshape(-1, *[1] * (h.ndim - 1))
+        start = rest[0] if rest else xp.zeros((*ends.shape, *h.shape[1:]), h.dtype)
         rows = ScatterDimensionNumbers(tuple(range(1, h.ndim)), (0,), (0,))
         return arrays.scatter(xp, start, targets[:, None], messages, *rows, "drop", "add")
 
 
+class Message(NamedTuple):
+    """What is sent along the edges: rows of an array, those of `sources` if they are given."""
+
+    rows: Atom
+    sources: Atom | None
+    clips: bool = True
+    weights: Atom | None = None
+
+
 def sum_messages(program: Program) -> Program:
-    """The Program with sums of gathered rows replaced."""
+    """The Program with sums of rows replaced."""
     if not any(e.op.__class__ is Scatter for e in program.equations):
         return program
-    uses = Counter(a for e in program.equations for a in e.ins if a.__class__ is Var)
-    uses.update(o for o in program.outputs if o.__class__ is Var)
     sorted_edges: dict[Any, list[Var]] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not isinstance(e.op, Scatter) or not _adds_rows(e.op, e.ins):
             return None
         x, targets, updates = e.ins
-        made = new.producer(updates)
-        if made is None or uses[updates] != 1 or not _takes_rows(made):  # type: ignore[index]
-            return None
         start = _start(new, x, targets)
         if start is None:
             return None
-        h, sources = made.ins
-        op = EdgesByTarget(
-            h.aval.shape[0], x.aval.shape[0], made.op.mode is not GatherScatterMode.FILL_OR_DROP,  # type: ignore[attr-defined]
-            e.op.mode is GatherScatterMode.CLIP,
-        )  # fmt: skip
-        edges = sorted_edges.get((op, sources, targets))
-        if edges is None:
-            edges = [Var(a) for a in op.infer(sources.aval, targets.aval)]
-            new.keep(Equation(op, [sources, targets], edges, e.source, e.scope))
-            sorted_edges[op, sources, targets] = edges
+        message = _message(new, updates)
+        indices = [targets] if message.sources is None else [message.sources, targets]
+
+        def edges(numbered: bool) -> list[Var]:
+            rows = 0 if message.sources is None else message.rows.aval.shape[0]
+            op = EdgesByTarget(rows, x.aval.shape[0], message.clips,
+                               e.op.mode is GatherScatterMode.CLIP, numbered)  # type: ignore
+            found = sorted_edges.get((op, *indices))
+            if found is None:
+                found = [Var(a) for a in op.infer(*[i.aval for i in indices])]
+                new.keep(Equation(op, indices, found, e.source, e.scope))
+                sorted_edges[op, *indices] = found
+            return found
+
+        ins: list[Atom] = [message.rows, *edges(message.sources is None)]
+        if message.weights is not None:
+            ins += [edges(True)[1], message.weights]
         out = Var(e.outs[0].aval)
-        new.keep(Equation(GatherScatter(), [h, *edges, *start], [out], e.source, e.scope))
+        op = GatherScatter(message.weights is not None)
+        new.keep(Equation(op, [*ins, *start], [out], e.source, e.scope))
         return [out]
 
     return rewrite(program, rule)
+
+
+def _message(new: Rewriter, updates: Atom) -> Message:
+    """Where the rows of updates come from."""
+    made = new.producer(updates)
+    plain = Message(updates, None)
+    if made is None:
+        return plain
+    if _takes_rows(made):
+        return _gathered(made)
+    if made.op.__class__ is not Mul or updates.aval.dtype.name in _SHORT:
+        return plain
+    for rows, weights in (made.ins, made.ins[::-1]):
+        gather, spread = new.producer(rows), new.producer(weights)
+        if gather is None or spread is None or not _takes_rows(gather):
+            continue
+        batch = gather.ins[1].aval.shape[:-1]
+        if isinstance(spread.op, BroadcastInDim) and spread.ins[0].aval.shape == batch and (
+            spread.op.dims == tuple(range(len(batch)))):
+            return _gathered(gather)._replace(weights=spread.ins[0])
+    return plain
+
+
+def _gathered(e: Equation) -> Message:
+    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP  # type: ignore[attr-defined]
+    return Message(e.ins[0], e.ins[1], clips)
 
 
 def _adds_rows(op: Scatter, ins: list[Atom]) -> bool:
@@ -128,6 +182,7 @@ def _adds_rows(op: Scatter, ins: list[Atom]) -> bool:
         op.combine == "add" and _summed(x.dtype) and inserted == mapped == (0,) and not batching
         and windows == tuple(range(batch, len(updates.shape)))
         and updates.shape[batch:] == x.shape[1:] and FEW <= updates.size
+        and prod(x.shape[1:]) >= NARROW
         and indices.size <= _MOST and x.shape[0] <= _MOST and _integral(indices)
         and ins[1].__class__ is Var and ins[2].__class__ is Var
     )  # fmt: skip

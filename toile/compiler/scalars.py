@@ -93,7 +93,9 @@ class Printer(ABC):
 
     @abstractmethod
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
-        """Element `index` (int32, within bounds) of a constant table of float64."""
+        """Element `index` (int32, within bounds) of a constant table of float64.
+
+        A name means the same table everywhere."""
 
     # ---- constants and instructions
     @abstractmethod

@@ -215,13 +215,13 @@ class RetraceWarning(UserWarning):
 
     Broken::
 
-        total = toile.jit(jnp.sum)
+        total = toile.jit(lambda x: x.sum())
         for n in range(1, 5):
             total(jnp.ones(n))
 
     Repaired::
 
-        total = toile.jit(jnp.sum)
+        total = toile.jit(lambda x: x.sum())
         for n in range(1, 5):
             total(jnp.where(jnp.arange(4) < n, 1.0, 0.0))
     """

@@ -180,6 +180,11 @@ def fused(a, b, c):
     )
 
 
+def stepwise(x):
+    """bfloat16 rounded at this step, as XLA does it: compiled loops would put it off."""
+    return lax.reduce_precision(x, 8, 7) if x.dtype == dtypes.bfloat16 else x
+
+
 def concrete_words(key):
     """The NumPy words of typed keys when nothing is being traced, else None."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
@@ -219,10 +224,10 @@ erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)
 
 # log(1 + r) = r + r² P(r) / Q(r) for sqrt(1/2) < 1 + r <= sqrt(2), leading coefficients first: what
 # XLA's CPU compiler computes where it leaves a logarithm and the reduction after it to YNNPACK.
-# Float64 products are fused with sums, those of float32 in some releases: one last bit in fifty.
+# The float32 coefficients are those of jax 0.12; before, one last bit in sixteen was another.
 _LOG_RATIO = {
-    4: ((-5.2293352783e-03, -3.3127889037e-01, -4.9999964237e-01),
-        (3.9658042789e-01, 1.3292170763e00, 1.0)),
+    4: ((-5.4032374173e-03, -3.3338883519e-01, -4.9999994040e-01),
+        (3.9975959063e-01, 1.3334366083e00, 1.0)),
     8: ((-2.956046447212538203e-03, -6.691314126082094360e-02, -4.289980732181625789e-01,
          -1.110965361416291097e00, -1.242991301338429500e00, -4.999999999999990008e-01),
         (3.009181610003072455e-03, 7.942469932969810353e-02, 6.369060590899747742e-01,
@@ -232,29 +237,25 @@ _LOG_RATIO = {
 
 def log_by_ratio(x):
     """The logarithm of float32 or float64 by a quotient of polynomials."""
-    number, step = x.dtype.type, _rounded if x.dtype == np.float32 else fused
+    number = x.dtype.type
     m, e = jnp.frexp(x)  # x = m 2**e with m in [1/2, 1)
     high = m > number(np.sqrt(2)) * number(0.5)
     r = jnp.where(high, m, m + m) - number(1)
     e = convert(jnp.where(high, e, e - 1), x.dtype)
     r2 = r * r
-    above, below = (_even_odd(table, r, r2, step) for table in _LOG_RATIO[x.dtype.itemsize])
-    y = step(e, number(np.log(2)), step(r2, above / below, r))
+    above, below = (_even_odd(table, r, r2) for table in _LOG_RATIO[x.dtype.itemsize])
+    y = fused(e, number(np.log(2)), fused(r2, above / below, r))
     return jnp.where((x > 0) & (x < np.inf), y, lax.log(x))
 
 
-def _even_odd(table, x, x2, step):
+def _even_odd(table, x, x2):
     """A polynomial by Horner's rule in x² for the even and for the odd coefficients."""
     table = [x.dtype.type(c) for c in table]
     parts = [table[0], table[1]]
     for i, c in enumerate(table[2:]):
-        parts[i % 2] = step(x2, parts[i % 2], c)
+        parts[i % 2] = fused(x2, parts[i % 2], c)
     even, odd = parts if len(table) % 2 else parts[::-1]
-    return step(x, odd, even)
-
-
-def _rounded(a, b, c):
-    return a * b + c
+    return fused(x, odd, even)
 
 
 # XLA's float32 1/sqrt(x) on x86-64 refines the processor's estimate by Newton's method.

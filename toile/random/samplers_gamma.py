@@ -125,20 +125,22 @@ def _slope(d):
 
 def _accepted_cube(keys, c, d):
     """v³ with v = 1 + c x for normal x, accepted so that d v³ is Gamma(d + 1/3)."""
-    dtype = c.dtype
+    dtype, step = c.dtype, args.stepwise
     zero, one, half, squeeze = (np.array(v, dtype)[()] for v in (0, 1, 0.5, 0.0331))
 
     def rejected(x2, cube, u):
-        quick = u >= one - squeeze * (x2 * x2)
-        return quick & (lax.log(u) >= x2 * half + d * ((one - cube) + lax.log(cube)))
+        quick = u >= step(one - step(squeeze * step(x2 * x2)))
+        slack = step(step(one - cube) + step(lax.log(cube)))
+        return quick & (step(lax.log(u)) >= step(step(x2 * half) + step(d * slack)))
 
     def body(carry):
         keys, x2, cube, u = carry
         again = rejected(x2, cube, u)
         new_keys, x_keys, u_keys = args.split_key(keys, 3)
         x, v = _positive(x_keys, c)
-        return (jnp.where(again, new_keys, keys), jnp.where(again, x * x, x2),
-                jnp.where(again, v * v * v, cube), jnp.where(again, unit(u_keys, (), dtype), u))
+        return (jnp.where(again, new_keys, keys), jnp.where(again, step(x * x), x2),
+                jnp.where(again, step(step(v * v) * v), cube),
+                jnp.where(again, unit(u_keys, (), dtype), u))
 
     like = jnp.zeros_like(c)
     start = keys, like, like + one, like + dtype.type(2)  # rejected, unless d is nan
@@ -149,14 +151,15 @@ def _positive(keys, c):
     """Normal x and v = 1 + c x, drawn again where v is not positive."""
     dtype = c.dtype
     zero, one = dtype.type(0), dtype.type(1)
-    narrow = dtype == dtypes.bfloat16  # XLA rounds the product too
+    narrow, step = dtype == dtypes.bfloat16, args.stepwise  # XLA rounds the product too
 
     def body(carry):
         keys, x, v = carry
         again = v <= zero
         new_keys, x_keys = args.split_key(keys)
         new_x = standard_normal(x_keys, (), dtype)
-        new_v = new_x * c + one if narrow else args.fused(new_x, c, jnp.full_like(c, one))
+        new_v = (step(step(new_x * c) + one) if narrow
+                 else args.fused(new_x, c, jnp.full_like(c, one)))
         return (jnp.where(again, new_keys, keys), jnp.where(again, new_x, x),
                 jnp.where(again, new_v, v))
 

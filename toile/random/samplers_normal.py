@@ -53,7 +53,9 @@ def standard_normal(key, shape, dtype):
     two = dtype.type(2)  # 2 u is exact, so 2 u + low rounds once
     words = args.concrete_words(key)
     if words is None:
-        return lax.erf_inv(lax.max(low, unit(key, shape, dtype) * two + low)) * root
+        step = args.stepwise
+        u = lax.max(low, step(unit(key, shape, dtype) * two + low))
+        return step(step(lax.erf_inv(u)) * root)
     x = unit_floats(np, words, shape, dtype)
     x *= two
     x += low

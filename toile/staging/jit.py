@@ -12,9 +12,8 @@ import inspect
 import logging
 import threading
 import time
-import warnings
 import weakref
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, unflatten
 from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Exit, Statics, exit_of, worth_writing
+from toile.staging.causes import HABIT, STRUCTURE, differences, reason_of, warn_of_retraces
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
 from toile.staging.options import named_arguments
 from toile.staging.stages import Lowered, TracedStage, operand
@@ -75,7 +75,8 @@ class Cache:
     """The traced forms of one function under one set of jit options, and the ways into them."""
 
     __slots__ = (
-        "entries", "lock", "history", "causes", "traces", "equations", "entrances", "paths",
+        "entries", "lock", "history", "causes", "traces", "equations", "reasons", "warned",
+        "entrances", "paths",
     )
 
     def __init__(self) -> None:
@@ -84,6 +85,8 @@ class Cache:
         self.history: deque[tuple[Any, Sequence[str]]] = deque(maxlen=_MAX_HISTORY)
         self.causes: deque[str] = deque(maxlen=1000)
         self.traces = self.equations = 0
+        self.reasons: Counter[str] = Counter()
+        self.warned = False
         self.entrances: dict[Any, Entrance] = {}
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
 
@@ -360,9 +363,24 @@ class PjitFunction:
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)
             self.cache.traces += 1
-        if self.cache.traces == _WARN_AT and self.max_traces is None:
-            _warn_of_retraces(name_of(self.fun), cause)
+            warn = self.max_traces is None and self._is_habit(cause)
+        if warn:
+            warn_of_retraces(name_of(self.fun), cause)
         return traced
+
+    def _is_habit(self, cause: str) -> bool:
+        """Whether a function that compiles by itself is retraced for one reason the third time.
+
+        Different models through one function are not: what counts is the same argument, or the
+        same static value, that is never the same. Functions of toile are not users' to change."""
+        cache = self.cache
+        ours = (getattr(self.fun, "__module__", None) or "").startswith("toile.")
+        if ours or state.trace is not None or cache.traces == 1 or cache.warned:
+            return False
+        reason = reason_of(cause)
+        cache.reasons[reason] += 1
+        cache.warned = cache.reasons[reason] == (HABIT if reason != STRUCTURE else 3 * HABIT)
+        return cache.warned
 
     def _cause(self, key: Any, labels: Sequence[str]) -> str:
         """Why this call is traced: what differs from the nearest earlier trace."""
@@ -370,7 +388,7 @@ class PjitFunction:
             return "first call"
         best: tuple[tuple[bool, int], list[str]] | None = None
         for old, old_labels in self.cache.history:
-            found = _differences(old, key, old_labels, labels)
+            found = differences(old, key, old_labels, labels)
             distance = (old[0] != key[0], len(found))  # another structure is the furthest
             if best is None or distance < best[0]:
                 best = distance, found
@@ -433,55 +451,5 @@ class PjitFunction:
         return f"<jitted {self.fun!r}>"
 
 
-_WARN_AT = 4  # traces: the third retrace
-
-
-def _warn_of_retraces(name: str, cause: str) -> None:
-    warnings.warn(
-        f"jit: {name} is traced for the {_WARN_AT}th time ({cause}). Each trace costs a "
-        "compilation: give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
-        f"`f.why()`; `jit(f, max_traces=n)` makes it an error{here()}",
-        errors.RetraceWarning,
-        stacklevel=5,
-    )
-
-
 def _log_compile(text: str) -> None:
     logging.getLogger("toile").warning(text)
-
-
-def _differences(
-    old: Any, new: Any, old_labels: Sequence[str], labels: Sequence[str]
-) -> list[str]:
-    """What changed between two cache keys, in words."""
-    found = []
-    if old[0] != new[0]:
-        return [f"the arguments' structure changed from {old[0]} to {new[0]}"]
-    for i, (a, b) in enumerate(zip(old[1], new[1], strict=True)):
-        label = labels[i] if i < len(labels) else f"leaf {i}"
-        if a[0] != b[0]:
-            found.append(f"{label}: shape {a[0]} -> {b[0]}")
-        if a[1] != b[1]:
-            found.append(f"{label}: dtype {a[1]} -> {b[1]}")
-        if a[2] != b[2]:
-            found.append(f"{label}: weak type {a[2]} -> {b[2]}")
-    for (where, a), (_, b) in zip(old[2] or (), new[2] or (), strict=False):
-        if a != b:
-            found += _static_changes(where, a.value, b.value)
-    if old[3] != new[3]:
-        changed = [n for n, a, b in zip(config.TRACE_FLAGS, old[3], new[3], strict=True) if a != b]
-        found.append(f"configuration changed: {', '.join(changed)}")
-    if old[4] != new[4]:
-        found.append(f"named axes {old[4]} -> {new[4]}")
-    return found
-
-
-def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
-    """How a static argument changed; its type may know (`__changes_since__`), also in a tuple."""
-    if type(old) is type(new) and hasattr(type(new), "__changes_since__"):
-        return new.__changes_since__(old)
-    if type(old) is type(new) is tuple and len(old) == len(new):
-        if any(hasattr(type(x), "__changes_since__") for x in new):
-            pairs = zip(old, new, strict=True)
-            return [text for a, b in pairs if a != b for text in _static_changes(where, a, b)]
-    return [f"static argument {where}: {old!r} -> {new!r}"]

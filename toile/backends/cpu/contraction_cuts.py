@@ -21,7 +21,8 @@ LARGE = 1 << 26  # and above which own kernels have several chunks for each thre
 NARROW = 128  # rows or columns of a thread's part below which the sum is cut instead
 DEEP = 128  # the least terms of such a part of a sum
 PART_A = 1 << 17  # elements of A that a unit of the own kernel reads: they stay in the L2 cache
-SMALL_B = 1 << 16  # elements of a B that stays there too: own kernels then do as well as BLAS
+SMALL_B = 1 << 16  # elements of a B that stays there too: own kernels then beat BLAS
+SMALL_C = 1 << 14  # and of a C that does while a long sum is added to it
 FEW_ROWS = 64  # with fewer, packing B costs the own kernel more than BLAS loses
 BLAS_FROM = 280**3
 BLAS_FROM_FEW_ROWS = 1 << 20
@@ -137,8 +138,8 @@ def _fits_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
         return False
     if m <= 8 and columns.b != 1:
         return False
-    if t.c == FLOAT32 and summed.a == 1 and k * n <= SMALL_B and m >= FEW_ROWS and (
-        lane_operands()):
+    small = k * n <= SMALL_B if summed.a == 1 else m * n <= SMALL_C
+    if t.c == FLOAT32 and small and m >= FEW_ROWS and lane_operands():
         return False
     least = BLAS_FROM_FEW_ROWS if m < FEW_ROWS else BLAS_FROM
     return m * n * k >= (least if t.c == FLOAT32 else min(least, BLAS_FROM_DOUBLE))

@@ -40,6 +40,7 @@ from toile.backends.cpu.packing import DEPTH, Tile, pack_kernel
 from toile.backends.cpu.product_types import FLOAT32, INT64, Element
 from toile.primitives.contractions import DotGeneral
 
+THIN = 12  # columns of C so few that it is better written column by column
 BLAS_VECTORS = 1 << 13  # elements of a matrix that multiplies a vector
 PACKED_ROWS = 96  # rows of a product in a loop, up to which packing B before the loop pays
 PACKED_FROM = 1 << 12  # elements of such a B
@@ -186,8 +187,19 @@ def oriented(problem: Problem) -> Problem:
         # Sums of DEPTH products of bytes are below 2^24: float32 holds them.
         problem = replace(problem, types=replace(t, work=FLOAT32))
     if any(x.c == 1 for x in problem.rows) or not problem.columns:
-        return problem.mirrored
-    return problem
+        problem = problem.mirrored
+    return problem.mirrored if _is_thin(problem) else problem
+
+
+def _is_thin(p: Problem) -> bool:
+    """Whether C has few columns, and A, which would have to be packed, serves as B in place."""
+    if p.types.work is None or p.types.a != p.types.work:
+        return False
+    if not len(p.rows) == len(p.columns) == len(p.summed) == 1:
+        return False
+    rows, columns, summed = p.rows[0], p.columns[0], p.summed[0]
+    return columns.extent <= THIN and rows.extent >= 4 * columns.extent and (
+        rows.a == 1 and summed.a != 1)
 
 
 # ---- launches

@@ -71,6 +71,7 @@ class Executable:
         texts = [
             x.text for s in self.plan.all_steps() if isinstance(s, Region) for x in s.launches
         ]
+        texts += self.plan.also
         addresses = dict(zip(texts, native.functions(texts), strict=True))
         table = runner.Table()
         for i in range(len(self.blocks)):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from toile.backends.cpu import native
 from toile.backends.cpu.ir import Function, Operand, kernel, module
-from toile.backends.cpu.packing import DEPTH, PLAIN, Tile, group_function, pack_function
+from toile.backends.cpu.packing import DEPTH, PLAIN, SPACING, Tile, group_function, pack_function
 from toile.backends.cpu.product_types import Element, convert, plus, plus_product, typed
 
 STACK_A, STACK_B = 256 << 10, 128 << 10  # bytes of packed operands on the stack
@@ -226,9 +226,9 @@ class _Writer:
         bases = [f.buffer(i) for i in (A, B, C)]
         types = (self.spec.a, self.spec.b, self.spec.c)
         block = _block_rows(self.spec)
-        held_a = f.alloca(work.llvm, block * DEPTH, 64) if self.spec.packs_a else ""
+        held_a = f.alloca(work.llvm, block * SPACING, 64) if self.spec.packs_a else ""
         group = _group_columns(self.spec)
-        held_b = f.alloca(work.llvm, group * DEPTH, 64)
+        held_b = f.alloca(work.llvm, group * SPACING, 64)
         adds_first = f.compare("ne", size["adds"], 0)
         with f.loop("%lo", "%hi") as unit:
             rest, column_block = _divide(f, unit, size["column_blocks"])
@@ -262,12 +262,10 @@ class _Writer:
     def _pack_a(self, f: Function, held: str, a: str, size: dict[str, str], count: str,
                 rows: str) -> None:
         """Panels [count][tile.rows] of a block of a."""
-        with f.loop(0, rows, self.tile.rows) as i:
-            f.do(
-                f"call void @pack_a(ptr {f.at(held, f.mul(i, DEPTH), self.work.llvm)}, "
-                f"ptr {f.at(a, f.mul(i, size['a_row']), self.spec.a.llvm)}, i64 {size['a_sum']}, "
-                f"i64 {size['a_row']}, i64 {count}, i64 {f.sub(rows, i)})"
-            )
+        f.do(
+            f"call void @pack_a_group(ptr {held}, ptr {a}, i64 {size['a_sum']}, "
+            f"i64 {size['a_row']}, i64 {count}, i64 {rows})"
+        )
 
     def _pack_b(self, f: Function, b: str, held: str, size: dict[str, str], first: str,
                 last: str, count: str) -> None:
@@ -275,7 +273,7 @@ class _Writer:
         with f.when(f.compare("eq", size["b_mode"], PACK)):
             start = f.at(b, f.mul(first, size["b_column"]), self.spec.b.llvm)
             f.do(
-                f"call void @pack_group(ptr {held}, ptr {start}, i64 {size['b_sum']}, "
+                f"call void @pack_b_group(ptr {held}, ptr {start}, i64 {size['b_sum']}, "
                 f"i64 {size['b_column']}, i64 {count}, i64 {f.sub(last, first)})"
             )
 
@@ -284,7 +282,7 @@ class _Writer:
         """Where a panel of b is, and its stride along the sum."""
         tile = self.tile
         place = f.at(b, f.mul(n, size["b_column"]), self.spec.b.llvm)
-        mine = f.at(held, f.mul(f.sub(n, first), DEPTH), self.work.llvm)
+        mine = f.at(held, f.mul(f.sub(n, first), SPACING), self.work.llvm)
         packed = f.compare("eq", size["b_mode"], PACK)
         # A vector that is not whole would read behind the end of b.
         broken = f.compare("ne", f.value(f"and i64 {width}, {tile.lanes - 1}"), 0)
@@ -311,7 +309,7 @@ class _Writer:
                 height = f.smin(f.sub(end, i), tile.rows)
                 first = f.sub(i, m)
                 if self.spec.packs_a:
-                    start = f.at(held_a, f.mul(first, DEPTH), work.llvm)
+                    start = f.at(held_a, f.mul(first, SPACING), work.llvm)
                 else:
                     start = f.at(a, f.mul(first, size["a_row"]), work.llvm)
                 place = f.at(c, f.add(f.mul(i, size["c_row"]), column), out)
@@ -340,12 +338,12 @@ _LAYOUT = {
 
 def _block_rows(spec: Kernel) -> int:
     """Rows of a that are packed at a time: a multiple of the tile's."""
-    return max(1, STACK_A // (DEPTH * spec.work.size * spec.tile.rows)) * spec.tile.rows
+    return max(1, STACK_A // (SPACING * spec.work.size * spec.tile.rows)) * spec.tile.rows
 
 
 def _group_columns(spec: Kernel) -> int:
     """Columns of b that are packed at a time: rows of b are then read in long runs."""
-    return max(1, STACK_B // (DEPTH * spec.work.size * spec.tile.columns)) * spec.tile.columns
+    return max(1, STACK_B // (SPACING * spec.work.size * spec.tile.columns)) * spec.tile.columns
 
 
 def _divide(f: Function, index: str, extent: str) -> tuple[str, str]:
@@ -388,9 +386,10 @@ def _texts(spec: Kernel) -> str:
         functions = [writer.tile_function(r, v)
                      for r in heights for v in range(1, tile.vectors + 1)]
         functions.append(pack_function("pack_b", tile.columns, tile.lanes, spec.b, spec.work))
-        functions.append(group_function(tile, spec.b, spec.work))
+        functions.append(group_function("pack_b", tile.columns, tile.lanes, spec.b, spec.work))
         if spec.packs_a:
             functions.append(pack_function("pack_a", tile.rows, tile.lanes, spec.a, spec.work))
+            functions.append(group_function("pack_a", tile.rows, tile.lanes, spec.a, spec.work))
         found = _cache[spec] = module(*functions, writer.kernel_function())
     return found
 

@@ -13,7 +13,15 @@ from typing import Any
 from toile.backends.cpu import ir, native
 from toile.backends.cpu.copies import Reader, clamped, integer
 from toile.backends.cpu.launches import Launch, Operand, Planner, Ref
-from toile.backends.cpu.product_types import Element, convert, element, plus, typed, work_element
+from toile.backends.cpu.product_types import (
+    Element,
+    convert,
+    element,
+    plus,
+    plus_product,
+    typed,
+    work_element,
+)
 from toile.compiler.messages import EdgesByTarget, GatherScatter
 
 BLOCK = 256  # bytes of a row that are summed at once, in registers
@@ -25,39 +33,46 @@ _FETCH = "call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)"
 
 def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """A counting sort, by one thread: every other would have to read all edges as well."""
-    sources, targets = (plan.contiguous(x) for x in ins)
+    *given, targets = (plan.contiguous(x) for x in ins)
     ends, ordered = outs
-    text = _edges_text(sources.dtype, targets.dtype, op.clips_sources, op.clips_targets)
-    args = (ends.ref, ordered.ref, sources.ref, targets.ref, sources.size, op.sources - 1,
-            op.targets - 1)  # fmt: skip
+    kind = given[0].dtype if given else None
+    text = _edges_text(kind, targets.dtype, op.clips_sources, op.clips_targets, op.numbered)
+    args: tuple[int | Ref, ...] = (
+        ends.ref, ordered.ref, targets.ref, targets.size, op.targets - 1, op.sources - 1,
+        *(x.ref for x in given))  # fmt: skip
     plan.stage(Launch(text, args, 1, 1, "sort of edges"))
     return True
 
 
 @lru_cache(maxsize=64)
-def _edges_text(sources: Any, targets: Any, clips_sources: bool, clips_targets: bool) -> str:
+def _edges_text(
+    sources: Any, targets: Any, clips_sources: bool, clips_targets: bool, numbered: bool
+) -> str:
     """Edges that do not count go to `nowhere`, without a branch."""
     f = ir.kernel()
     r = Reader(f)
-    ends, ordered, at_sources, at_targets = (r.buffer() for _ in range(4))
-    edges, last_source, last_target = r.many(3)
+    ends, ordered, at_targets = (r.buffer() for _ in range(3))
+    edges, last_target, last_source = r.many(3)
+    at_sources = r.buffer() if sources is not None else ""
     nowhere, total = f.variable("i32", 0), f.variable("i32", 0)
     rows = f.add(last_target, 1)
 
     def edge(e: str) -> tuple[str, str, str]:
-        """The source, the place of its target's count, whether it counts."""
-        s = integer(f, sources, f.at(at_sources, e, f"i{8 * sources.itemsize}"))
+        """What stands for it, the place of its target's count, whether it counts."""
         t = integer(f, targets, f.at(at_targets, e, f"i{8 * targets.itemsize}"))
-        legal = "true"
-        if clips_sources:
-            s = clamped(f, sources, s, last_source)
-        else:
-            legal = f.compare("ule", s, last_source)  # negative numbers are huge here
+        legal, s = "true", e
+        if sources is not None:
+            s = integer(f, sources, f.at(at_sources, e, f"i{8 * sources.itemsize}"))
+            if clips_sources:
+                s = clamped(f, sources, s, last_source)
+            else:
+                legal = f.compare("ule", s, last_source)  # negative numbers are huge here
         if clips_targets:
             t = clamped(f, targets, t, last_target)
         else:
             legal = f.value(f"and i1 {legal}, {f.compare('ule', t, last_target)}")
-        return s, f.select(legal, f.offset(ends, f.mul(t, 4)), nowhere, "ptr"), legal
+        place = f.select(legal, f.offset(ends, f.mul(t, 4)), nowhere, "ptr")
+        return e if numbered else s, place, legal
 
     with f.loop(0, rows) as row:
         f.store("i32", 0, f.at(ends, row, "i32"), 4)
@@ -87,25 +102,27 @@ def lower_messages(op: GatherScatter, ins: list[Operand], outs: list[Operand], p
     kind, work = element(outs[0].dtype), work_element(outs[0].dtype)
     if kind is None or work is None or kind.kind == "b":
         return False
-    h, ends, sources, *start = (plan.contiguous(x) for x in ins)
+    h, ends, sources, *more = (plan.contiguous(x) for x in ins)
+    starts = len(more) > 2 * op.weighted
     (out,) = outs
     width, edges = prod(out.shape[1:]), sources.size
-    text = _sums_text(kind, work, bool(start), native.vector_bytes() // work.size)
+    text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     rows = out.shape[0]
     grain = max(1, rows * WORK // max(1, (edges + rows) * width))
     args: tuple[int | Ref, ...] = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1,
-                                   *(x.ref for x in start))  # fmt: skip
+                                   *(x.ref for x in more))  # fmt: skip
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
     return True
 
 
 @lru_cache(maxsize=64)
-def _sums_text(kind: Element, work: Element, starts: bool, lanes: int) -> str:
+def _sums_text(kind: Element, work: Element, starts: bool, weighted: bool, lanes: int) -> str:
     """Rows [lo, hi) by blocks of columns: of a few vectors, then fewer, then single numbers."""
     f = ir.kernel()
     r = Reader(f)
     out, h, ends, sources = (r.buffer() for _ in range(4))
     width, last = r.many(2)
+    order, weights = (r.buffer(), r.buffer()) if weighted else (out, out)
     start = r.buffer() if starts else out
     most = max(1, BLOCK // (lanes * work.size))
     blocks = [(n, lanes) for n in dict.fromkeys((most, max(1, most // 4), 1))] + [(1, 1)]
@@ -123,18 +140,21 @@ def _sums_text(kind: Element, work: Element, starts: bool, lanes: int) -> str:
                 p, q, x = (f.at(base, f.add(place if base is not h else 0, j), kind.llvm)
                            for base in (out, h, start))
                 f.do(f"call void @sum{n}x{step}(ptr {p}, ptr {q}, ptr {x}, ptr {sources}, "
-                     f"i64 {first}, i64 {end}, i64 {width}, i64 {last})")
+                     f"ptr {order}, ptr {weights}, i64 {first}, i64 {end}, i64 {width}, "
+                     f"i64 {last})")
             at = whole
-    functions = [_sum_function(kind, work, starts, n, step) for n, step in blocks]
+    functions = [_sum_function(kind, work, starts, weighted, n, step) for n, step in blocks]
     return ir.module(*functions, f)
 
 
-def _sum_function(kind: Element, work: Element, starts: bool, n: int, lanes: int) -> ir.Function:
-    """out = start + the sum of h[sources[e]] over edges, for `n` vectors of columns."""
+def _sum_function(
+    kind: Element, work: Element, starts: bool, weighted: bool, n: int, lanes: int
+) -> ir.Function:
+    """out = start + the sum of (weights[order[e]]) h[sources[e]], for `n` vectors of columns."""
     f = ir.Function(
         f"sum{n}x{lanes}",
-        ["ptr %out", "ptr noalias %h", "ptr %x", "ptr noalias %sources", "i64 %first", "i64 %end",
-         "i64 %width", "i64 %last"],
+        ["ptr %out", "ptr noalias %h", "ptr %x", "ptr noalias %sources", "ptr %order",
+         "ptr %weights", "i64 %first", "i64 %end", "i64 %width", "i64 %last"],
         internal=True, attributes="nounwind noinline",
     )  # fmt: skip
     memory, vector = typed(kind.llvm, lanes), typed(work.llvm, lanes)
@@ -146,18 +166,31 @@ def _sum_function(kind: Element, work: Element, starts: bool, n: int, lanes: int
     zero = "zeroinitializer" if lanes > 1 else work.zero
     sums = [f.variable(vector, read("%x", i) if starts else zero) for i in range(n)]
 
+    def number(base: str, e: str) -> str:
+        return f.value(f"zext i32 {f.load('i32', f.at(base, e, 'i32'), 4)} to i64")
+
     def source(e: str) -> str:
-        number = f.load("i32", f.at("%sources", e, "i32"), 4)
-        return f.at("%h", f.mul(f.value(f"zext i32 {number} to i64"), "%width"), kind.llvm)
+        return f.at("%h", f.mul(number("%sources", e), "%width"), kind.llvm)
+
+    def weight(e: str) -> str:
+        one = f.load(kind.llvm, f.at("%weights", number("%order", e), kind.llvm), kind.size)
+        one = convert(f, one, kind, work)
+        if lanes == 1:
+            return one
+        first = f.value(f"insertelement {vector} poison, {work.llvm} {one}, i32 0")
+        return f.value(f"shufflevector {vector} {first}, {vector} poison, "
+                       f"<{lanes} x i32> zeroinitializer")
 
     with f.loop("%first", "%end", vectorize=False) as e:
         if n > 1:
             later = source(f.smin(f.add(e, AHEAD), "%last"))
             for byte in range(0, n * lanes * kind.size, 64):
                 f.do(_FETCH.format(f.offset(later, byte)))
-        row = source(e)
+        row, times = source(e), weight(e) if weighted else ""
         for i, slot in enumerate(sums):
-            total = plus(f, work, f.load(vector, slot), read(row, i), lanes)
+            old, value = f.load(vector, slot), read(row, i)
+            total = (plus_product(f, work, old, value, times, lanes) if weighted else
+                     plus(f, work, old, value, lanes))
             f.store(vector, total, slot)
     for i, slot in enumerate(sums):
         value = convert(f, f.load(vector, slot), work, kind, lanes)

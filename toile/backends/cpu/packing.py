@@ -12,6 +12,7 @@ from toile.backends.cpu.ir import Function, kernel, module
 from toile.backends.cpu.product_types import Element, convert, typed
 
 DEPTH = 256  # terms of the sum per pass over packed panels
+SPACING = DEPTH + 4  # from panel to panel, so that they do not meet in the sets of a cache
 PLAIN = "nounwind noinline optsize"  # loops are unrolled by hand: copies of them only cost time
 
 
@@ -67,25 +68,27 @@ def pack_function(name: str, width: int, lanes: int, source: Element, work: Elem
     return f
 
 
-def group_function(tile: Tile, source: Element, work: Element) -> Function:
-    """Pack several panels, DEPTH rows apart; `valid` counts the columns of all of them."""
-    f = Function("pack_group", ["ptr noalias %to", "ptr noalias %from", "i64 %sk", "i64 %sn",
-                                "i64 %count", "i64 %valid"], internal=True, attributes=PLAIN)
+def group_function(name: str, width: int, lanes: int, source: Element, work: Element) -> Function:
+    """Pack several panels, SPACING rows apart; `valid` counts the columns of all of them.
+
+    Rows that lie together are read as a whole, others by @`name` panel by panel."""
+    f = Function(f"{name}_group", ["ptr noalias %to", "ptr noalias %from", "i64 %sk", "i64 %sn",
+                                   "i64 %count", "i64 %valid"], internal=True, attributes=PLAIN)
     flat = f.compare("eq", "%sn", 1)
-    whole = f.mul(f.udiv(f.select(flat, "%valid", 0), tile.columns), tile.columns)
+    whole = f.mul(f.udiv(f.select(flat, "%valid", 0), width), width)
     with f.loop(0, "%count", vectorize=False) as k:
         row = f.at("%from", f.mul(k, "%sk"), source.llvm)
-        place = f.at("%to", f.mul(k, tile.columns), work.llvm)
-        with f.loop(0, whole, tile.columns, vectorize=False) as n:
-            start, panel = f.at(row, n, source.llvm), f.at(place, f.mul(n, DEPTH), work.llvm)
-            for j in range(0, tile.columns, tile.lanes):
-                type = typed(source.llvm, tile.lanes)
-                value = f.load(type, f.at(start, j, source.llvm), source.size)
-                value = convert(f, value, source, work, tile.lanes)
-                f.store(typed(work.llvm, tile.lanes), value, f.at(panel, j, work.llvm), work.size)
-    with f.loop(whole, "%valid", tile.columns) as n:
+        place = f.at("%to", f.mul(k, width), work.llvm)
+        with f.loop(0, whole, width, vectorize=False) as n:
+            start, panel = f.at(row, n, source.llvm), f.at(place, f.mul(n, SPACING), work.llvm)
+            for j in range(0, width, lanes):
+                group = min(lanes, width - j)
+                value = f.load(typed(source.llvm, group), f.at(start, j, source.llvm), source.size)
+                value = convert(f, value, source, work, group)
+                f.store(typed(work.llvm, group), value, f.at(panel, j, work.llvm), work.size)
+    with f.loop(whole, "%valid", width) as n:
         f.do(
-            f"call void @pack_b(ptr {f.at('%to', f.mul(n, DEPTH), work.llvm)}, "
+            f"call void @{name}(ptr {f.at('%to', f.mul(n, SPACING), work.llvm)}, "
             f"ptr {f.at('%from', f.mul(n, '%sn'), source.llvm)}, i64 %sk, i64 %sn, i64 %count, "
             f"i64 {f.sub('%valid', n)})"
         )

@@ -127,6 +127,7 @@ class Plan:
         self.around, self.fixed = around, frozenset(fixed)
         self.prepared: dict[Any, Ref] = {}  # what loops use that is made once, before them
         self.steps: list[Any] = []
+        self.also: set[str] = set()  # kernels that other extents would need
         self.constants: dict[Any, Constant] = {}
         given = [Ref(v) for v in program.inputs] if inputs is None else inputs
         self.refs: dict[Var, Ref] = dict(zip(program.inputs, given, strict=True))
@@ -374,6 +375,8 @@ class Plan:
                 places[0], kept, outer, reduced)
             if direct:
                 totals.append(self.ref(places[0].base))
+                # A larger batch would need it: then nothing is left to compile.
+                self.also.add(nests.text(_parts_nest(node, len(kept), dtype)))
                 places = places[1:]
             else:
                 totals.append(self.scratch(parts * rows * columns * dtype.itemsize))
@@ -389,11 +392,7 @@ class Plan:
     ) -> None:
         """Sum totals, of which there are `parts` arrays: a short strided row for each element."""
         dtype = nests.accumulator(node.dtype)
-        rank = len(kept)
-        nest = LoopNest(
-            "row", rank, 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
-            (Access(dtype, 2, True),), ((1, Access(out.dtype, 0, False)),), (),
-        )
+        nest = _parts_nest(node, len(kept), out.dtype)
         strides = (*loop_strides(kept), _product(kept))
         source = Place(ref, 0, strides, dtype)  # type: ignore[arg-type]
         target = replace_place(out, (*out.strides, 0))
@@ -440,6 +439,14 @@ class Plan:
             yield step
             for child in getattr(step, "children", ()):
                 yield from child.all_steps()
+
+
+def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
+    """The nest that sums a short strided row for each element of an array of totals."""
+    return LoopNest(
+        "row", rank, 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
+        (Access(nests.accumulator(node.dtype), 2, True),), ((1, Access(dtype, 0, False)),), (),
+    )
 
 
 def replace_loops(x: Loops, nest: LoopNest, stores: list[Place]) -> Loops:

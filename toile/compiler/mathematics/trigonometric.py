@@ -131,7 +131,7 @@ def _reduced_double(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
     table = _powers(_FIRST, 1025 + 26, (53, 53, 53))
     base = k.mul(index, 3)
     small, large = (
-        [k.lookup("turns", table, k.add(base, 3 * shift + i)) for i in range(3)]
+        [k.lookup("turns64", table, k.add(base, 3 * shift + i)) for i in range(3)]
         for shift in (0, 26)
     )
     mantissa = k.or_(k.and_(bits, 0xFFFFFFFFFFFFF), 1 << 52)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine.source import here
+from toile.primitives.arrays.scipy_extensions import linalg_extension
 
 ndarray = np.ndarray
 Kernel = Callable[..., "tuple[Any, ...] | None"]
@@ -57,15 +58,14 @@ def _failed(out: ndarray) -> ndarray:
 
 def _routine(name: str, dtype: Any, unitary: str | None = None) -> Any:
     """The LAPACK routine for a dtype; `unitary` is its name for complex matrices."""
-    from scipy.linalg import lapack
-
     prefix = _PREFIX.get(np.dtype(dtype).char)
     if prefix is None:
         raise NotImplementedError(
             f"{name}: needed float32, float64, complex64 or complex128, got {np.dtype(dtype)} "
             "(convert with .astype first)" + here()
         )
-    return getattr(lapack, prefix + (unitary if unitary and prefix in "cz" else name))
+    routine = prefix + (unitary if unitary and prefix in "cz" else name)
+    return getattr(linalg_extension("_flapack"), routine)
 
 
 def _sizes(routine: Any, *args: Any, **options: Any) -> list[int]:

@@ -1,0 +1,77 @@
+"""Why a call is traced, in words, and when it is time to say so unasked.
+
+May import the engine.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from toile.engine import config, errors
+from toile.engine.source import here
+
+
+def differences(
+    old: Any, new: Any, old_labels: Sequence[str], labels: Sequence[str]
+) -> list[str]:
+    """What changed between two cache keys, in words."""
+    found = []
+    if old[0] != new[0]:
+        return [f"the arguments' structure changed from {old[0]} to {new[0]}"]
+    for i, (a, b) in enumerate(zip(old[1], new[1], strict=True)):
+        label = labels[i] if i < len(labels) else f"leaf {i}"
+        if a[0] != b[0]:
+            found.append(f"{label}: shape {a[0]} -> {b[0]}")
+        if a[1] != b[1]:
+            found.append(f"{label}: dtype {a[1]} -> {b[1]}")
+        if a[2] != b[2]:
+            found.append(f"{label}: weak type {a[2]} -> {b[2]}")
+    for (where, a), (_, b) in zip(old[2] or (), new[2] or (), strict=False):
+        if a != b:
+            found += _static_changes(where, a.value, b.value)
+    if old[3] != new[3]:
+        changed = [n for n, a, b in zip(config.TRACE_FLAGS, old[3], new[3], strict=True) if a != b]
+        found.append(f"configuration changed: {', '.join(changed)}")
+    if old[4] != new[4]:
+        found.append(f"named axes {old[4]} -> {new[4]}")
+    return found
+
+
+def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
+    """How a static argument changed; its type may know (`__changes_since__`), also in a tuple."""
+    if type(old) is type(new) and hasattr(type(new), "__changes_since__"):
+        return new.__changes_since__(old)
+    if type(old) is type(new) is tuple and len(old) == len(new):
+        if any(hasattr(type(x), "__changes_since__") for x in new):
+            pairs = zip(old, new, strict=True)
+            return [text for a, b in pairs if a != b for text in _static_changes(where, a, b)]
+    return [f"static argument {where}: {old!r} -> {new!r}"]
+
+
+HABIT = 3  # retraces for one reason
+STRUCTURE = "the arguments' structure"
+
+
+def reason_of(cause: str) -> str:
+    """What changed, without the values: `x: shape (3,) -> (4,)` becomes `x: shape`."""
+    if cause.startswith(STRUCTURE):
+        return STRUCTURE
+    parts = []
+    for text in cause.split("; "):
+        label, _, rest = text.partition(": ")
+        aspect = rest.split(" ", 1)[0]
+        parts.append(f"{label}: {aspect}" if aspect in ("shape", "dtype", "weak") else label)
+    return "; ".join(parts)
+
+
+def warn_of_retraces(name: str, cause: str) -> None:
+    """Say that a function is compiled over and over."""
+    warnings.warn(
+        f"jit: {name} is traced again and again ({cause[:300]}). Each trace costs a compilation: "
+        "give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
+        f"`f.why()`; `jit(f, max_traces=n)` makes it an error{here()}",
+        errors.RetraceWarning,
+        stacklevel=5,
+    )
