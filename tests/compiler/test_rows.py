@@ -28,7 +28,6 @@ COUNTS = (1, 2)
 # Functions whose compiled form is exact to more units in the last place than others, and why.
 ULPS_OF = {
     "Lgamma": 64,  # near its zeros at 1 and 2, where the bound is on the absolute error
-    "Digamma": 64,  # near its zero at 1.46
 }
 
 

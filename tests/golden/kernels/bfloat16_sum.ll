@@ -2,34 +2,41 @@
 define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, i64 %s0_1, i64 %s1_1) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
+  %s2 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n1
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v11, %body2 ]
-  %v4 = getelementptr inbounds i16, ptr %p0, i64 %i2
-  %v5 = load i16, ptr %v4, align 2
-  %v6 = zext i16 %v5 to i32
-  %v7 = shl i32 %v6, 16
-  %v8 = bitcast i32 %v7 to float
-  %v9 = load float, ptr %s1
-  %v10 = fadd reassoc float %v9, %v8
-  store float %v10, ptr %s1
-  %v11 = add nuw nsw i64 %i2, 1
-  %v12 = icmp slt i64 %v11, %n1
-  br i1 %v12, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v13 = load float, ptr %s1
-  %v14 = bitcast float %v13 to i32
-  %v15 = lshr i32 %v14, 16
-  %v16 = and i32 %v15, 1
-  %v17 = add i32 %v14, 32767
-  %v18 = add i32 %v17, %v16
-  %v19 = or i32 %v14, 4194304
-  %v20 = fcmp une float %v13, %v13
-  %v21 = select i1 %v20, i32 %v19, i32 %v18
-  %v22 = and i32 %v21, 4294901760
-  %v23 = bitcast i32 %v22 to float
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n1
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v21, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n1)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v16, %body7 ]
+  %v9 = getelementptr inbounds i16, ptr %p0, i64 %i7
+  %v10 = load i16, ptr %v9, align 2
+  %v11 = zext i16 %v10 to i32
+  %v12 = shl i32 %v11, 16
+  %v13 = bitcast i32 %v12 to float
+  %v14 = load float, ptr %s2
+  %v15 = fadd reassoc float %v14, %v13
+  store float %v15, ptr %s2
+  %v16 = add nuw nsw i64 %i7, 1
+  %v17 = icmp slt i64 %v16, %v6
+  br i1 %v17, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v18 = load float, ptr %s1
+  %v19 = load float, ptr %s2
+  %v20 = fadd float %v18, %v19
+  store float %v20, ptr %s1
+  %v21 = add nuw nsw i64 %i3, 256
+  %v22 = icmp slt i64 %v21, %n1
+  br i1 %v22, label %body3, label %done3
+done3:
+  %v23 = load float, ptr %s1
   %v24 = bitcast float %v23 to i32
   %v25 = lshr i32 %v24, 16
   %v26 = and i32 %v25, 1
@@ -39,9 +46,19 @@ done2:
   %v30 = fcmp une float %v23, %v23
   %v31 = select i1 %v30, i32 %v29, i32 %v28
   %v32 = and i32 %v31, 4294901760
-  %v33 = lshr i32 %v32, 16
-  %v34 = trunc i32 %v33 to i16
-  store i16 %v34, ptr %p1, align 2
+  %v33 = bitcast i32 %v32 to float
+  %v34 = bitcast float %v33 to i32
+  %v35 = lshr i32 %v34, 16
+  %v36 = and i32 %v35, 1
+  %v37 = add i32 %v34, 32767
+  %v38 = add i32 %v37, %v36
+  %v39 = or i32 %v34, 4194304
+  %v40 = fcmp une float %v33, %v33
+  %v41 = select i1 %v40, i32 %v39, i32 %v38
+  %v42 = and i32 %v41, 4294901760
+  %v43 = lshr i32 %v42, 16
+  %v44 = trunc i32 %v43 to i16
+  store i16 %v44, ptr %p1, align 2
   ret void
 }
 !0 = distinct !{!0, !1, !2}

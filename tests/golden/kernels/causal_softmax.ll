@@ -3,6 +3,7 @@ define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, i64 %s0_1,
 entry:
   %s1 = alloca float, i64 1
   %s18 = alloca float, i64 1
+  %s22 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   %v2 = trunc i64 %x0 to i32
   %v3 = trunc i64 %c0 to i32
@@ -29,65 +30,81 @@ done5:
   %v19 = trunc i64 %c1 to i32
   %v20 = bitcast i32 %v19 to float
   %v21 = call float @llvm.maximum.f32(float %v20, float %v17)
-  %v23 = icmp slt i64 0, %n1
-  br i1 %v23, label %body22, label %done22
-body22:
-  %i22 = phi i64 [ 0, %done5 ], [ %v59, %body22 ]
-  %v24 = add nsw i64 %x1, %i22
-  %v25 = trunc i64 %v24 to i32
-  %v26 = icmp sle i32 %v25, %v2
-  %v27 = getelementptr inbounds float, ptr %p0, i64 %i22
-  %v28 = load float, ptr %v27, align 4
-  %v29 = select i1 %v26, float %v28, float %v4
-  %v30 = fsub float %v29, %v21
-  %v31 = call float @llvm.maximum.f32(float %v30, float 0xC05A000000000000)
-  %v32 = call float @llvm.minimum.f32(float %v31, float 0x40562E4300000000)
-  %v33 = call float @llvm.fma.f32(float %v32, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v34 = fsub float %v33, 0x4168000000000000
-  %v35 = bitcast float %v33 to i32
-  %v36 = call float @llvm.fma.f32(float %v34, float 0xBFE62E4000000000, float %v32)
-  %v37 = call float @llvm.fma.f32(float %v34, float 0xBEB7F7D1C0000000, float %v36)
-  %v38 = fmul float %v37, %v37
-  %v39 = fmul float %v37, %v37
-  %v40 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v37, float 0x3FA5558E60000000)
-  %v41 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v39, float %v40)
-  %v42 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v37, float 0x3FDFFFFFC0000000)
-  %v43 = call float @llvm.fma.f32(float %v41, float %v39, float %v42)
-  %v44 = call float @llvm.fma.f32(float %v38, float %v43, float %v37)
-  %v45 = fadd float %v44, 0x3FF0000000000000
-  %v46 = fcmp olt float %v30, 0x0000000000000000
-  %v47 = select i1 %v46, i32 1602224128, i32 1056964608
-  %v48 = shl i32 %v35, 23
-  %v49 = add i32 %v48, %v47
-  %v50 = bitcast i32 %v49 to float
-  %v51 = select i1 %v46, float 0x3BF0000000000000, float 0x4000000000000000
-  %v52 = fmul float %v45, %v50
-  %v53 = fmul float %v52, %v51
-  %v54 = fcmp ogt float %v30, 0x40562E4300000000
-  %v55 = select i1 %v54, float 0x7FF0000000000000, float %v53
-  %v56 = getelementptr inbounds float, ptr %w10, i64 %i22
-  store float %v55, ptr %v56, align 4
-  %v57 = load float, ptr %s18
-  %v58 = fadd reassoc float %v57, %v55
-  store float %v58, ptr %s18
-  %v59 = add nuw nsw i64 %i22, 1
-  %v60 = icmp slt i64 %v59, %n1
-  br i1 %v60, label %body22, label %done22, !llvm.loop !3
-done22:
-  %v61 = load float, ptr %s18
-  %v63 = icmp slt i64 0, %n1
-  br i1 %v63, label %body62, label %done62
-body62:
-  %i62 = phi i64 [ 0, %done22 ], [ %v68, %body62 ]
-  %v64 = getelementptr inbounds float, ptr %w10, i64 %i62
-  %v65 = load float, ptr %v64, align 4
-  %v66 = fdiv float %v65, %v61
-  %v67 = getelementptr inbounds float, ptr %p1, i64 %i62
-  store float %v66, ptr %v67, align 4
-  %v68 = add nuw nsw i64 %i62, 1
-  %v69 = icmp slt i64 %v68, %n1
-  br i1 %v69, label %body62, label %done62, !llvm.loop !6
-done62:
+  store float 0x8000000000000000, ptr %s22
+  %v24 = icmp slt i64 0, %n1
+  br i1 %v24, label %body23, label %done23
+body23:
+  %i23 = phi i64 [ 0, %done5 ], [ %v69, %done27 ]
+  store float 0x8000000000000000, ptr %s22
+  %v25 = add nsw i64 %i23, 256
+  %v26 = call i64 @llvm.smin.i64(i64 %v25, i64 %n1)
+  %v28 = icmp slt i64 %i23, %v26
+  br i1 %v28, label %body27, label %done27
+body27:
+  %i27 = phi i64 [ %i23, %body23 ], [ %v64, %body27 ]
+  %v29 = add nsw i64 %x1, %i27
+  %v30 = trunc i64 %v29 to i32
+  %v31 = icmp sle i32 %v30, %v2
+  %v32 = getelementptr inbounds float, ptr %p0, i64 %i27
+  %v33 = load float, ptr %v32, align 4
+  %v34 = select i1 %v31, float %v33, float %v4
+  %v35 = fsub float %v34, %v21
+  %v36 = call float @llvm.maximum.f32(float %v35, float 0xC05A000000000000)
+  %v37 = call float @llvm.minimum.f32(float %v36, float 0x40562E4300000000)
+  %v38 = call float @llvm.fma.f32(float %v37, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v39 = fsub float %v38, 0x4168000000000000
+  %v40 = bitcast float %v38 to i32
+  %v41 = call float @llvm.fma.f32(float %v39, float 0xBFE62E4000000000, float %v37)
+  %v42 = call float @llvm.fma.f32(float %v39, float 0xBEB7F7D1C0000000, float %v41)
+  %v43 = fmul float %v42, %v42
+  %v44 = fmul float %v42, %v42
+  %v45 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v42, float 0x3FA5558E60000000)
+  %v46 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v44, float %v45)
+  %v47 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v42, float 0x3FDFFFFFC0000000)
+  %v48 = call float @llvm.fma.f32(float %v46, float %v44, float %v47)
+  %v49 = call float @llvm.fma.f32(float %v43, float %v48, float %v42)
+  %v50 = fadd float %v49, 0x3FF0000000000000
+  %v51 = fcmp olt float %v35, 0x0000000000000000
+  %v52 = select i1 %v51, i32 1602224128, i32 1056964608
+  %v53 = shl i32 %v40, 23
+  %v54 = add i32 %v53, %v52
+  %v55 = bitcast i32 %v54 to float
+  %v56 = select i1 %v51, float 0x3BF0000000000000, float 0x4000000000000000
+  %v57 = fmul float %v50, %v55
+  %v58 = fmul float %v57, %v56
+  %v59 = fcmp ogt float %v35, 0x40562E4300000000
+  %v60 = select i1 %v59, float 0x7FF0000000000000, float %v58
+  %v61 = getelementptr inbounds float, ptr %w10, i64 %i27
+  store float %v60, ptr %v61, align 4
+  %v62 = load float, ptr %s22
+  %v63 = fadd reassoc float %v62, %v60
+  store float %v63, ptr %s22
+  %v64 = add nuw nsw i64 %i27, 1
+  %v65 = icmp slt i64 %v64, %v26
+  br i1 %v65, label %body27, label %done27, !llvm.loop !3
+done27:
+  %v66 = load float, ptr %s18
+  %v67 = load float, ptr %s22
+  %v68 = fadd float %v66, %v67
+  store float %v68, ptr %s18
+  %v69 = add nuw nsw i64 %i23, 256
+  %v70 = icmp slt i64 %v69, %n1
+  br i1 %v70, label %body23, label %done23
+done23:
+  %v71 = load float, ptr %s18
+  %v73 = icmp slt i64 0, %n1
+  br i1 %v73, label %body72, label %done72
+body72:
+  %i72 = phi i64 [ 0, %done23 ], [ %v78, %body72 ]
+  %v74 = getelementptr inbounds float, ptr %w10, i64 %i72
+  %v75 = load float, ptr %v74, align 4
+  %v76 = fdiv float %v75, %v71
+  %v77 = getelementptr inbounds float, ptr %p1, i64 %i72
+  store float %v76, ptr %v77, align 4
+  %v78 = add nuw nsw i64 %i72, 1
+  %v79 = icmp slt i64 %v78, %n1
+  br i1 %v79, label %body72, label %done72, !llvm.loop !6
+done72:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

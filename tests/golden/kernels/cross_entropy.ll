@@ -3,7 +3,9 @@ define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalia
 entry:
   %s1 = alloca float, i64 1
   %s11 = alloca float, i64 1
-  %s50 = alloca float, i64 1
+  %s15 = alloca float, i64 1
+  %s60 = alloca float, i64 1
+  %s92 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   %v3 = icmp slt i64 0, %n1
   br i1 %v3, label %body2, label %done2
@@ -23,100 +25,132 @@ done2:
   %v12 = trunc i64 %c0 to i32
   %v13 = bitcast i32 %v12 to float
   %v14 = call float @llvm.maximum.f32(float %v13, float %v10)
-  %v16 = icmp slt i64 0, %n1
-  br i1 %v16, label %body15, label %done15
-body15:
-  %i15 = phi i64 [ 0, %done2 ], [ %v47, %body15 ]
-  %v17 = getelementptr inbounds float, ptr %p1, i64 %i15
-  %v18 = load float, ptr %v17, align 4
-  %v19 = fsub float %v18, %v14
-  %v20 = call float @llvm.maximum.f32(float %v19, float 0xC05A000000000000)
-  %v21 = call float @llvm.minimum.f32(float %v20, float 0x40562E4300000000)
-  %v22 = call float @llvm.fma.f32(float %v21, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v23 = fsub float %v22, 0x4168000000000000
-  %v24 = bitcast float %v22 to i32
-  %v25 = call float @llvm.fma.f32(float %v23, float 0xBFE62E4000000000, float %v21)
-  %v26 = call float @llvm.fma.f32(float %v23, float 0xBEB7F7D1C0000000, float %v25)
-  %v27 = fmul float %v26, %v26
-  %v28 = fmul float %v26, %v26
-  %v29 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v26, float 0x3FA5558E60000000)
-  %v30 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v28, float %v29)
-  %v31 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v26, float 0x3FDFFFFFC0000000)
-  %v32 = call float @llvm.fma.f32(float %v30, float %v28, float %v31)
-  %v33 = call float @llvm.fma.f32(float %v27, float %v32, float %v26)
-  %v34 = fadd float %v33, 0x3FF0000000000000
-  %v35 = fcmp olt float %v19, 0x0000000000000000
-  %v36 = select i1 %v35, i32 1602224128, i32 1056964608
-  %v37 = shl i32 %v24, 23
-  %v38 = add i32 %v37, %v36
-  %v39 = bitcast i32 %v38 to float
-  %v40 = select i1 %v35, float 0x3BF0000000000000, float 0x4000000000000000
-  %v41 = fmul float %v34, %v39
-  %v42 = fmul float %v41, %v40
-  %v43 = fcmp ogt float %v19, 0x40562E4300000000
-  %v44 = select i1 %v43, float 0x7FF0000000000000, float %v42
-  %v45 = load float, ptr %s11
-  %v46 = fadd reassoc float %v45, %v44
-  store float %v46, ptr %s11
-  %v47 = add nuw nsw i64 %i15, 1
-  %v48 = icmp slt i64 %v47, %n1
-  br i1 %v48, label %body15, label %done15, !llvm.loop !3
-done15:
-  %v49 = load float, ptr %s11
-  store float 0x8000000000000000, ptr %s50
-  %v51 = load i32, ptr %p0, align 4
-  %v52 = fcmp olt float %v49, 0x3810000000000000
-  %v53 = fmul float %v49, 0x4160000000000000
-  %v54 = select i1 %v52, float %v53, float %v49
-  %v55 = select i1 %v52, float 0xC037000000000000, float 0x0000000000000000
-  %v56 = bitcast float %v54 to i32
-  %v57 = sub i32 %v56, 1059760811
-  %v58 = and i32 %v57, -8388608
-  %v59 = sub i32 %v56, %v58
-  %v60 = bitcast i32 %v59 to float
-  %v61 = sitofp i32 %v58 to float
-  %v62 = call float @llvm.fma.f32(float %v61, float 0x3E80000000000000, float %v55)
-  %v63 = fsub float %v60, 0x3FF0000000000000
-  %v64 = fmul float %v63, %v63
-  %v65 = fmul float %v63, %v63
-  %v66 = call float @llvm.fma.f32(float 0x3FC2080000000000, float %v63, float 0xBFBF198B20000000)
-  %v67 = call float @llvm.fma.f32(float 0xBFC0AE0000000000, float %v65, float %v66)
-  %v68 = call float @llvm.fma.f32(float 0x3FC1E57400000000, float %v63, float 0xBFC55B36C0000000)
-  %v69 = call float @llvm.fma.f32(float %v67, float %v65, float %v68)
-  %v70 = call float @llvm.fma.f32(float 0x3FC99D8B20000000, float %v63, float 0xBFCFFFE020000000)
-  %v71 = call float @llvm.fma.f32(float %v69, float %v65, float %v70)
-  %v72 = call float @llvm.fma.f32(float 0x3FD5554FA0000000, float %v63, float 0xBFE0000000000000)
-  %v73 = call float @llvm.fma.f32(float %v71, float %v65, float %v72)
-  %v74 = call float @llvm.fma.f32(float %v64, float %v73, float %v63)
-  %v75 = call float @llvm.fma.f32(float %v62, float 0x3FE62E4300000000, float %v74)
-  %v76 = fcmp olt float %v49, 0x7FF0000000000000
-  %v77 = select i1 %v76, float %v75, float %v49
-  %v78 = fcmp oeq float %v49, 0x0000000000000000
-  %v79 = select i1 %v78, float 0xFFF0000000000000, float %v77
-  %v80 = fcmp olt float %v49, 0x0000000000000000
-  %v81 = select i1 %v80, float 0x7FF8000000000000, float %v79
-  %v83 = icmp slt i64 0, %n1
-  br i1 %v83, label %body82, label %done82
-body82:
-  %i82 = phi i64 [ 0, %done15 ], [ %v95, %body82 ]
-  %v84 = add nsw i64 %x1, %i82
-  %v85 = trunc i64 %v84 to i32
-  %v86 = icmp eq i32 %v51, %v85
-  %v87 = uitofp i1 %v86 to float
-  %v88 = getelementptr inbounds float, ptr %p1, i64 %i82
-  %v89 = load float, ptr %v88, align 4
-  %v90 = fsub float %v89, %v14
-  %v91 = fsub float %v90, %v81
-  %v92 = fmul float %v91, %v87
-  %v93 = load float, ptr %s50
-  %v94 = fadd reassoc float %v93, %v92
-  store float %v94, ptr %s50
-  %v95 = add nuw nsw i64 %i82, 1
-  %v96 = icmp slt i64 %v95, %n1
-  br i1 %v96, label %body82, label %done82, !llvm.loop !6
-done82:
-  %v97 = load float, ptr %s50
-  store float %v97, ptr %p2, align 4
+  store float 0x8000000000000000, ptr %s15
+  %v17 = icmp slt i64 0, %n1
+  br i1 %v17, label %body16, label %done16
+body16:
+  %i16 = phi i64 [ 0, %done2 ], [ %v57, %done20 ]
+  store float 0x8000000000000000, ptr %s15
+  %v18 = add nsw i64 %i16, 256
+  %v19 = call i64 @llvm.smin.i64(i64 %v18, i64 %n1)
+  %v21 = icmp slt i64 %i16, %v19
+  br i1 %v21, label %body20, label %done20
+body20:
+  %i20 = phi i64 [ %i16, %body16 ], [ %v52, %body20 ]
+  %v22 = getelementptr inbounds float, ptr %p1, i64 %i20
+  %v23 = load float, ptr %v22, align 4
+  %v24 = fsub float %v23, %v14
+  %v25 = call float @llvm.maximum.f32(float %v24, float 0xC05A000000000000)
+  %v26 = call float @llvm.minimum.f32(float %v25, float 0x40562E4300000000)
+  %v27 = call float @llvm.fma.f32(float %v26, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v28 = fsub float %v27, 0x4168000000000000
+  %v29 = bitcast float %v27 to i32
+  %v30 = call float @llvm.fma.f32(float %v28, float 0xBFE62E4000000000, float %v26)
+  %v31 = call float @llvm.fma.f32(float %v28, float 0xBEB7F7D1C0000000, float %v30)
+  %v32 = fmul float %v31, %v31
+  %v33 = fmul float %v31, %v31
+  %v34 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v31, float 0x3FA5558E60000000)
+  %v35 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v33, float %v34)
+  %v36 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v31, float 0x3FDFFFFFC0000000)
+  %v37 = call float @llvm.fma.f32(float %v35, float %v33, float %v36)
+  %v38 = call float @llvm.fma.f32(float %v32, float %v37, float %v31)
+  %v39 = fadd float %v38, 0x3FF0000000000000
+  %v40 = fcmp olt float %v24, 0x0000000000000000
+  %v41 = select i1 %v40, i32 1602224128, i32 1056964608
+  %v42 = shl i32 %v29, 23
+  %v43 = add i32 %v42, %v41
+  %v44 = bitcast i32 %v43 to float
+  %v45 = select i1 %v40, float 0x3BF0000000000000, float 0x4000000000000000
+  %v46 = fmul float %v39, %v44
+  %v47 = fmul float %v46, %v45
+  %v48 = fcmp ogt float %v24, 0x40562E4300000000
+  %v49 = select i1 %v48, float 0x7FF0000000000000, float %v47
+  %v50 = load float, ptr %s15
+  %v51 = fadd reassoc float %v50, %v49
+  store float %v51, ptr %s15
+  %v52 = add nuw nsw i64 %i20, 1
+  %v53 = icmp slt i64 %v52, %v19
+  br i1 %v53, label %body20, label %done20, !llvm.loop !3
+done20:
+  %v54 = load float, ptr %s11
+  %v55 = load float, ptr %s15
+  %v56 = fadd float %v54, %v55
+  store float %v56, ptr %s11
+  %v57 = add nuw nsw i64 %i16, 256
+  %v58 = icmp slt i64 %v57, %n1
+  br i1 %v58, label %body16, label %done16
+done16:
+  %v59 = load float, ptr %s11
+  store float 0x8000000000000000, ptr %s60
+  %v61 = load i32, ptr %p0, align 4
+  %v62 = fcmp olt float %v59, 0x3810000000000000
+  %v63 = fmul float %v59, 0x4160000000000000
+  %v64 = select i1 %v62, float %v63, float %v59
+  %v65 = select i1 %v62, float 0xC037000000000000, float 0x0000000000000000
+  %v66 = bitcast float %v64 to i32
+  %v67 = sub i32 %v66, 1059760811
+  %v68 = and i32 %v67, -8388608
+  %v69 = sub i32 %v66, %v68
+  %v70 = bitcast i32 %v69 to float
+  %v71 = sitofp i32 %v68 to float
+  %v72 = call float @llvm.fma.f32(float %v71, float 0x3E80000000000000, float %v65)
+  %v73 = fsub float %v70, 0x3FF0000000000000
+  %v74 = fmul float %v73, %v73
+  %v75 = fmul float %v73, %v73
+  %v76 = call float @llvm.fma.f32(float 0x3FC2080000000000, float %v73, float 0xBFBF198B20000000)
+  %v77 = call float @llvm.fma.f32(float 0xBFC0AE0000000000, float %v75, float %v76)
+  %v78 = call float @llvm.fma.f32(float 0x3FC1E57400000000, float %v73, float 0xBFC55B36C0000000)
+  %v79 = call float @llvm.fma.f32(float %v77, float %v75, float %v78)
+  %v80 = call float @llvm.fma.f32(float 0x3FC99D8B20000000, float %v73, float 0xBFCFFFE020000000)
+  %v81 = call float @llvm.fma.f32(float %v79, float %v75, float %v80)
+  %v82 = call float @llvm.fma.f32(float 0x3FD5554FA0000000, float %v73, float 0xBFE0000000000000)
+  %v83 = call float @llvm.fma.f32(float %v81, float %v75, float %v82)
+  %v84 = call float @llvm.fma.f32(float %v74, float %v83, float %v73)
+  %v85 = call float @llvm.fma.f32(float %v72, float 0x3FE62E4300000000, float %v84)
+  %v86 = fcmp olt float %v59, 0x7FF0000000000000
+  %v87 = select i1 %v86, float %v85, float %v59
+  %v88 = fcmp oeq float %v59, 0x0000000000000000
+  %v89 = select i1 %v88, float 0xFFF0000000000000, float %v87
+  %v90 = fcmp olt float %v59, 0x0000000000000000
+  %v91 = select i1 %v90, float 0x7FF8000000000000, float %v89
+  store float 0x8000000000000000, ptr %s92
+  %v94 = icmp slt i64 0, %n1
+  br i1 %v94, label %body93, label %done93
+body93:
+  %i93 = phi i64 [ 0, %done16 ], [ %v115, %done97 ]
+  store float 0x8000000000000000, ptr %s92
+  %v95 = add nsw i64 %i93, 256
+  %v96 = call i64 @llvm.smin.i64(i64 %v95, i64 %n1)
+  %v98 = icmp slt i64 %i93, %v96
+  br i1 %v98, label %body97, label %done97
+body97:
+  %i97 = phi i64 [ %i93, %body93 ], [ %v110, %body97 ]
+  %v99 = add nsw i64 %x1, %i97
+  %v100 = trunc i64 %v99 to i32
+  %v101 = icmp eq i32 %v61, %v100
+  %v102 = uitofp i1 %v101 to float
+  %v103 = getelementptr inbounds float, ptr %p1, i64 %i97
+  %v104 = load float, ptr %v103, align 4
+  %v105 = fsub float %v104, %v14
+  %v106 = fsub float %v105, %v91
+  %v107 = fmul float %v106, %v102
+  %v108 = load float, ptr %s92
+  %v109 = fadd reassoc float %v108, %v107
+  store float %v109, ptr %s92
+  %v110 = add nuw nsw i64 %i97, 1
+  %v111 = icmp slt i64 %v110, %v96
+  br i1 %v111, label %body97, label %done97, !llvm.loop !6
+done97:
+  %v112 = load float, ptr %s60
+  %v113 = load float, ptr %s92
+  %v114 = fadd float %v112, %v113
+  store float %v114, ptr %s60
+  %v115 = add nuw nsw i64 %i93, 256
+  %v116 = icmp slt i64 %v115, %n1
+  br i1 %v116, label %body93, label %done93
+done93:
+  %v117 = load float, ptr %s60
+  store float %v117, ptr %p2, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}
@@ -190,26 +224,43 @@ done39:
 define internal void @body(i64 %n0, ptr noalias %p0, ptr noalias %p1, i64 %s0_0, i64 %s1_0, i64 %c0) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
+  %s2 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n0
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v8, %body2 ]
-  %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
-  %v5 = load float, ptr %v4, align 4
-  %v6 = load float, ptr %s1
-  %v7 = fadd reassoc float %v6, %v5
-  store float %v7, ptr %s1
-  %v8 = add nuw nsw i64 %i2, 1
-  %v9 = icmp slt i64 %v8, %n0
-  br i1 %v9, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v10 = load float, ptr %s1
-  %v11 = trunc i64 %c0 to i32
-  %v12 = bitcast i32 %v11 to float
-  %v13 = fdiv float %v10, %v12
-  %v14 = fneg float %v13
-  store float %v14, ptr %p1, align 4
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n0
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v18, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n0)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v13, %body7 ]
+  %v9 = getelementptr inbounds float, ptr %p0, i64 %i7
+  %v10 = load float, ptr %v9, align 4
+  %v11 = load float, ptr %s2
+  %v12 = fadd reassoc float %v11, %v10
+  store float %v12, ptr %s2
+  %v13 = add nuw nsw i64 %i7, 1
+  %v14 = icmp slt i64 %v13, %v6
+  br i1 %v14, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v15 = load float, ptr %s1
+  %v16 = load float, ptr %s2
+  %v17 = fadd float %v15, %v16
+  store float %v17, ptr %s1
+  %v18 = add nuw nsw i64 %i3, 256
+  %v19 = icmp slt i64 %v18, %n0
+  br i1 %v19, label %body3, label %done3
+done3:
+  %v20 = load float, ptr %s1
+  %v21 = trunc i64 %c0 to i32
+  %v22 = bitcast i32 %v21 to float
+  %v23 = fdiv float %v20, %v22
+  %v24 = fneg float %v23
+  store float %v24, ptr %p1, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}

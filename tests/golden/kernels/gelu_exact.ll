@@ -8,7 +8,7 @@ entry:
   %v6 = icmp slt i64 0, %n0
   br i1 %v6, label %body5, label %done5
 body5:
-  %i5 = phi i64 [ 0, %entry ], [ %v56, %body5 ]
+  %i5 = phi i64 [ 0, %entry ], [ %v52, %body5 ]
   %v7 = getelementptr inbounds float, ptr %p0, i64 %i5
   %v8 = load float, ptr %v7, align 4
   %v9 = fmul float %v2, %v8
@@ -17,51 +17,47 @@ body5:
   %v12 = call float @llvm.fabs.f32(float %v11)
   %v13 = call float @llvm.minimum.f32(float %v12, float 0x4024333340000000)
   %v14 = fmul float %v13, %v13
-  %v15 = fneg float %v14
-  %v16 = call float @llvm.fma.f32(float %v13, float %v13, float %v15)
-  %v17 = fneg float %v14
-  %v18 = call float @llvm.fma.f32(float %v17, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v19 = fsub float %v18, 0x4168000000000000
-  %v20 = bitcast float %v18 to i32
-  %v21 = call float @llvm.fma.f32(float %v19, float 0xBFE62E4000000000, float %v17)
-  %v22 = call float @llvm.fma.f32(float %v19, float 0xBEB7F7D1C0000000, float %v21)
-  %v23 = shl i32 %v20, 23
-  %v24 = add i32 %v23, 1602224128
-  %v25 = bitcast i32 %v24 to float
-  %v26 = fmul float %v22, %v22
-  %v27 = fmul float %v22, %v22
-  %v28 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v22, float 0x3FA5558E60000000)
-  %v29 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v27, float %v28)
-  %v30 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v22, float 0x3FDFFFFFC0000000)
-  %v31 = call float @llvm.fma.f32(float %v29, float %v27, float %v30)
-  %v32 = call float @llvm.fma.f32(float %v26, float %v31, float %v22)
-  %v33 = fadd float %v32, 0x3FF0000000000000
-  %v34 = fmul float %v33, %v25
-  %v35 = fmul float %v34, 0x3BF0000000000000
-  %v36 = fneg float %v16
-  %v37 = call float @llvm.fma.f32(float %v36, float %v35, float %v35)
-  %v38 = fmul float %v13, %v13
-  %v39 = call float @llvm.fma.f32(float 0x3FCD57CDA0000000, float %v13, float 0x3FE769B120000000)
-  %v40 = call float @llvm.fma.f32(float 0x3FA0CB5F20000000, float %v38, float %v39)
-  %v41 = call float @llvm.fma.f32(float 0x3FF3D0B600000000, float %v13, float 0x3FF0000000000000)
-  %v42 = call float @llvm.fma.f32(float %v40, float %v38, float %v41)
-  %v43 = fmul float %v37, %v42
-  %v44 = fmul float %v13, %v13
-  %v45 = call float @llvm.fma.f32(float 0x3FADC45880000000, float %v13, float 0x3FDA019840000000)
-  %v46 = call float @llvm.fma.f32(float 0x3FF5351360000000, float %v13, float 0x400337F860000000)
-  %v47 = call float @llvm.fma.f32(float %v45, float %v44, float %v46)
-  %v48 = call float @llvm.fma.f32(float 0x4002EF4700000000, float %v13, float 0x3FF0000000000000)
-  %v49 = call float @llvm.fma.f32(float %v47, float %v44, float %v48)
-  %v50 = fdiv float %v43, %v49
-  %v51 = fcmp olt float %v11, 0x0000000000000000
-  %v52 = fsub float 0x4000000000000000, %v50
-  %v53 = select i1 %v51, float %v52, float %v50
-  %v54 = fmul float %v9, %v53
-  %v55 = getelementptr inbounds float, ptr %p1, i64 %i5
-  store float %v54, ptr %v55, align 4
-  %v56 = add nuw nsw i64 %i5, 1
-  %v57 = icmp slt i64 %v56, %n0
-  br i1 %v57, label %body5, label %done5, !llvm.loop !0
+  %v15 = fmul float %v13, %v13
+  %v16 = call float @llvm.fma.f32(float 0x3BCCE3A660000000, float %v13, float 0x3BE72CA6C0000000)
+  %v17 = call float @llvm.fma.f32(float 0x3BA06A27C0000000, float %v15, float %v16)
+  %v18 = call float @llvm.fma.f32(float 0x3BF3B37E60000000, float %v13, float 0x3BF0000000000000)
+  %v19 = call float @llvm.fma.f32(float %v17, float %v15, float %v18)
+  %v20 = fmul float %v13, %v13
+  %v21 = call float @llvm.fma.f32(float 0x3FAD180480000000, float %v13, float 0x3FD99AB780000000)
+  %v22 = call float @llvm.fma.f32(float 0x3FF4FC1C40000000, float %v13, float 0x4003183A80000000)
+  %v23 = call float @llvm.fma.f32(float %v21, float %v20, float %v22)
+  %v24 = call float @llvm.fma.f32(float 0x4002E0AB20000000, float %v13, float 0x3FF0000000000000)
+  %v25 = call float @llvm.fma.f32(float %v23, float %v20, float %v24)
+  %v26 = fdiv float %v19, %v25
+  %v27 = call float @llvm.fma.f32(float %v14, float 0x3FF7154760000000, float 0x4167FFF800000000)
+  %v28 = fsub float %v27, 0x4167FFF800000000
+  %v29 = fneg float %v13
+  %v30 = fmul float %v28, 0x3FE62E4000000000
+  %v31 = call float @llvm.fma.f32(float %v29, float %v13, float %v30)
+  %v32 = call float @llvm.fma.f32(float %v28, float 0x3EB7F7D1C0000000, float %v31)
+  %v33 = fmul float %v32, %v32
+  %v34 = fmul float %v32, %v32
+  %v35 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v32, float 0x3FA5558E60000000)
+  %v36 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v34, float %v35)
+  %v37 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v32, float 0x3FDFFFFFC0000000)
+  %v38 = call float @llvm.fma.f32(float %v36, float %v34, float %v37)
+  %v39 = call float @llvm.fma.f32(float %v33, float %v38, float %v32)
+  %v40 = fadd float %v39, 0x3FF0000000000000
+  %v41 = bitcast float %v40 to i32
+  %v42 = bitcast float %v27 to i32
+  %v43 = shl i32 %v42, 23
+  %v44 = sub i32 %v41, %v43
+  %v45 = bitcast i32 %v44 to float
+  %v46 = fmul float %v45, %v26
+  %v47 = fcmp olt float %v11, 0x0000000000000000
+  %v48 = fsub float 0x4000000000000000, %v46
+  %v49 = select i1 %v47, float %v48, float %v46
+  %v50 = fmul float %v9, %v49
+  %v51 = getelementptr inbounds float, ptr %p1, i64 %i5
+  store float %v50, ptr %v51, align 4
+  %v52 = add nuw nsw i64 %i5, 1
+  %v53 = icmp slt i64 %v52, %n0
+  br i1 %v53, label %body5, label %done5, !llvm.loop !0
 done5:
   ret void
 }

@@ -2,68 +2,102 @@
 define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, ptr noalias %p3, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %s3_1, i64 %c0, i64 %c1) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
-  %s11 = alloca float, i64 1
+  %s2 = alloca float, i64 1
+  %s21 = alloca float, i64 1
+  %s25 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n1
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v8, %body2 ]
-  %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
-  %v5 = load float, ptr %v4, align 4
-  %v6 = load float, ptr %s1
-  %v7 = fadd reassoc float %v6, %v5
-  store float %v7, ptr %s1
-  %v8 = add nuw nsw i64 %i2, 1
-  %v9 = icmp slt i64 %v8, %n1
-  br i1 %v9, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v10 = load float, ptr %s1
-  store float 0x8000000000000000, ptr %s11
-  %v12 = trunc i64 %c0 to i32
-  %v13 = bitcast i32 %v12 to float
-  %v14 = fdiv float %v10, %v13
-  %v16 = icmp slt i64 0, %n1
-  br i1 %v16, label %body15, label %done15
-body15:
-  %i15 = phi i64 [ 0, %done2 ], [ %v23, %body15 ]
-  %v17 = getelementptr inbounds float, ptr %p0, i64 %i15
-  %v18 = load float, ptr %v17, align 4
-  %v19 = fsub float %v18, %v14
-  %v20 = fmul float %v19, %v19
-  %v21 = load float, ptr %s11
-  %v22 = fadd reassoc float %v21, %v20
-  store float %v22, ptr %s11
-  %v23 = add nuw nsw i64 %i15, 1
-  %v24 = icmp slt i64 %v23, %n1
-  br i1 %v24, label %body15, label %done15, !llvm.loop !3
-done15:
-  %v25 = load float, ptr %s11
-  %v26 = fdiv float %v25, %v13
-  %v27 = trunc i64 %c1 to i32
-  %v28 = bitcast i32 %v27 to float
-  %v29 = fadd float %v26, %v28
-  %v30 = call float @llvm.sqrt.f32(float %v29)
-  %v31 = fdiv float 0x3FF0000000000000, %v30
-  %v33 = icmp slt i64 0, %n1
-  br i1 %v33, label %body32, label %done32
-body32:
-  %i32 = phi i64 [ 0, %done15 ], [ %v45, %body32 ]
-  %v34 = getelementptr inbounds float, ptr %p0, i64 %i32
-  %v35 = load float, ptr %v34, align 4
-  %v36 = fsub float %v35, %v14
-  %v37 = fmul float %v36, %v31
-  %v38 = getelementptr inbounds float, ptr %p1, i64 %i32
-  %v39 = load float, ptr %v38, align 4
-  %v40 = fmul float %v37, %v39
-  %v41 = getelementptr inbounds float, ptr %p2, i64 %i32
-  %v42 = load float, ptr %v41, align 4
-  %v43 = fadd float %v40, %v42
-  %v44 = getelementptr inbounds float, ptr %p3, i64 %i32
-  store float %v43, ptr %v44, align 4
-  %v45 = add nuw nsw i64 %i32, 1
-  %v46 = icmp slt i64 %v45, %n1
-  br i1 %v46, label %body32, label %done32, !llvm.loop !6
-done32:
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n1
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v18, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n1)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v13, %body7 ]
+  %v9 = getelementptr inbounds float, ptr %p0, i64 %i7
+  %v10 = load float, ptr %v9, align 4
+  %v11 = load float, ptr %s2
+  %v12 = fadd reassoc float %v11, %v10
+  store float %v12, ptr %s2
+  %v13 = add nuw nsw i64 %i7, 1
+  %v14 = icmp slt i64 %v13, %v6
+  br i1 %v14, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v15 = load float, ptr %s1
+  %v16 = load float, ptr %s2
+  %v17 = fadd float %v15, %v16
+  store float %v17, ptr %s1
+  %v18 = add nuw nsw i64 %i3, 256
+  %v19 = icmp slt i64 %v18, %n1
+  br i1 %v19, label %body3, label %done3
+done3:
+  %v20 = load float, ptr %s1
+  store float 0x8000000000000000, ptr %s21
+  %v22 = trunc i64 %c0 to i32
+  %v23 = bitcast i32 %v22 to float
+  %v24 = fdiv float %v20, %v23
+  store float 0x8000000000000000, ptr %s25
+  %v27 = icmp slt i64 0, %n1
+  br i1 %v27, label %body26, label %done26
+body26:
+  %i26 = phi i64 [ 0, %done3 ], [ %v43, %done30 ]
+  store float 0x8000000000000000, ptr %s25
+  %v28 = add nsw i64 %i26, 256
+  %v29 = call i64 @llvm.smin.i64(i64 %v28, i64 %n1)
+  %v31 = icmp slt i64 %i26, %v29
+  br i1 %v31, label %body30, label %done30
+body30:
+  %i30 = phi i64 [ %i26, %body26 ], [ %v38, %body30 ]
+  %v32 = getelementptr inbounds float, ptr %p0, i64 %i30
+  %v33 = load float, ptr %v32, align 4
+  %v34 = fsub float %v33, %v24
+  %v35 = fmul float %v34, %v34
+  %v36 = load float, ptr %s25
+  %v37 = fadd reassoc float %v36, %v35
+  store float %v37, ptr %s25
+  %v38 = add nuw nsw i64 %i30, 1
+  %v39 = icmp slt i64 %v38, %v29
+  br i1 %v39, label %body30, label %done30, !llvm.loop !3
+done30:
+  %v40 = load float, ptr %s21
+  %v41 = load float, ptr %s25
+  %v42 = fadd float %v40, %v41
+  store float %v42, ptr %s21
+  %v43 = add nuw nsw i64 %i26, 256
+  %v44 = icmp slt i64 %v43, %n1
+  br i1 %v44, label %body26, label %done26
+done26:
+  %v45 = load float, ptr %s21
+  %v46 = fdiv float %v45, %v23
+  %v47 = trunc i64 %c1 to i32
+  %v48 = bitcast i32 %v47 to float
+  %v49 = fadd float %v46, %v48
+  %v50 = call float @llvm.sqrt.f32(float %v49)
+  %v51 = fdiv float 0x3FF0000000000000, %v50
+  %v53 = icmp slt i64 0, %n1
+  br i1 %v53, label %body52, label %done52
+body52:
+  %i52 = phi i64 [ 0, %done26 ], [ %v65, %body52 ]
+  %v54 = getelementptr inbounds float, ptr %p0, i64 %i52
+  %v55 = load float, ptr %v54, align 4
+  %v56 = fsub float %v55, %v24
+  %v57 = fmul float %v56, %v51
+  %v58 = getelementptr inbounds float, ptr %p1, i64 %i52
+  %v59 = load float, ptr %v58, align 4
+  %v60 = fmul float %v57, %v59
+  %v61 = getelementptr inbounds float, ptr %p2, i64 %i52
+  %v62 = load float, ptr %v61, align 4
+  %v63 = fadd float %v60, %v62
+  %v64 = getelementptr inbounds float, ptr %p3, i64 %i52
+  store float %v63, ptr %v64, align 4
+  %v65 = add nuw nsw i64 %i52, 1
+  %v66 = icmp slt i64 %v65, %n1
+  br i1 %v66, label %body52, label %done52, !llvm.loop !6
+done52:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

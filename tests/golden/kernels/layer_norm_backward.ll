@@ -2,131 +2,196 @@
 define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, ptr noalias %p3, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %s3_1, i64 %c0, i64 %c1, i64 %c2, i64 %c3, i64 %c4) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
-  %s11 = alloca float, i64 1
-  %s12 = alloca float, i64 1
-  %s39 = alloca float, i64 1
-  %s40 = alloca float, i64 1
+  %s2 = alloca float, i64 1
+  %s21 = alloca float, i64 1
+  %s22 = alloca float, i64 1
+  %s28 = alloca float, i64 1
+  %s29 = alloca float, i64 1
+  %s63 = alloca float, i64 1
+  %s64 = alloca float, i64 1
+  %s79 = alloca float, i64 1
+  %s80 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n1
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v8, %body2 ]
-  %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
-  %v5 = load float, ptr %v4, align 4
-  %v6 = load float, ptr %s1
-  %v7 = fadd reassoc float %v6, %v5
-  store float %v7, ptr %s1
-  %v8 = add nuw nsw i64 %i2, 1
-  %v9 = icmp slt i64 %v8, %n1
-  br i1 %v9, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v10 = load float, ptr %s1
-  store float 0x8000000000000000, ptr %s11
-  store float 0x8000000000000000, ptr %s12
-  %v13 = trunc i64 %c0 to i32
-  %v14 = bitcast i32 %v13 to float
-  %v15 = fdiv float %v10, %v14
-  %v16 = trunc i64 %c4 to i32
-  %v17 = bitcast i32 %v16 to float
-  %v19 = icmp slt i64 0, %n1
-  br i1 %v19, label %body18, label %done18
-body18:
-  %i18 = phi i64 [ 0, %done2 ], [ %v35, %body18 ]
-  %v20 = getelementptr inbounds float, ptr %p0, i64 %i18
-  %v21 = load float, ptr %v20, align 4
-  %v22 = fsub float %v21, %v15
-  %v23 = fmul float %v22, %v22
-  %v24 = getelementptr inbounds float, ptr %p1, i64 %i18
-  %v25 = load float, ptr %v24, align 4
-  %v26 = fmul float %v17, %v25
-  %v27 = getelementptr inbounds float, ptr %p2, i64 %i18
-  %v28 = load float, ptr %v27, align 4
-  %v29 = fmul float %v26, %v28
-  %v30 = fmul float %v29, %v22
-  %v31 = load float, ptr %s11
-  %v32 = fadd reassoc float %v31, %v23
-  store float %v32, ptr %s11
-  %v33 = load float, ptr %s12
-  %v34 = fadd reassoc float %v33, %v30
-  store float %v34, ptr %s12
-  %v35 = add nuw nsw i64 %i18, 1
-  %v36 = icmp slt i64 %v35, %n1
-  br i1 %v36, label %body18, label %done18, !llvm.loop !3
-done18:
-  %v37 = load float, ptr %s11
-  %v38 = load float, ptr %s12
-  store float 0x8000000000000000, ptr %s39
-  store float 0x8000000000000000, ptr %s40
-  %v41 = trunc i64 %c1 to i32
-  %v42 = bitcast i32 %v41 to float
-  %v43 = fdiv float %v37, %v14
-  %v44 = trunc i64 %c2 to i32
-  %v45 = bitcast i32 %v44 to float
-  %v46 = fadd float %v43, %v45
-  %v47 = call float @llvm.sqrt.f32(float %v46)
-  %v48 = fdiv float 0x3FF0000000000000, %v47
-  %v49 = fdiv float %v48, %v46
-  %v50 = trunc i64 %c3 to i32
-  %v51 = bitcast i32 %v50 to float
-  %v52 = fmul float %v51, %v49
-  %v53 = fmul float %v38, %v52
-  %v54 = fdiv float %v53, %v14
-  %v56 = icmp slt i64 0, %n1
-  br i1 %v56, label %body55, label %done55
-body55:
-  %i55 = phi i64 [ 0, %done18 ], [ %v75, %body55 ]
-  %v57 = getelementptr inbounds float, ptr %p0, i64 %i55
-  %v58 = load float, ptr %v57, align 4
-  %v59 = fsub float %v58, %v15
-  %v60 = fmul float %v42, %v59
-  %v61 = getelementptr inbounds float, ptr %p1, i64 %i55
-  %v62 = load float, ptr %v61, align 4
-  %v63 = fmul float %v17, %v62
-  %v64 = getelementptr inbounds float, ptr %p2, i64 %i55
-  %v65 = load float, ptr %v64, align 4
-  %v66 = fmul float %v63, %v65
-  %v67 = fmul float %v66, %v48
-  %v68 = fneg float %v67
-  %v69 = fmul float %v54, %v60
-  %v70 = fneg float %v69
-  %v71 = load float, ptr %s39
-  %v72 = fadd reassoc float %v71, %v68
-  store float %v72, ptr %s39
-  %v73 = load float, ptr %s40
-  %v74 = fadd reassoc float %v73, %v70
-  store float %v74, ptr %s40
-  %v75 = add nuw nsw i64 %i55, 1
-  %v76 = icmp slt i64 %v75, %n1
-  br i1 %v76, label %body55, label %done55, !llvm.loop !6
-done55:
-  %v77 = load float, ptr %s39
-  %v78 = load float, ptr %s40
-  %v79 = fadd float %v77, %v78
-  %v80 = fdiv float %v79, %v14
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n1
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v18, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n1)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v13, %body7 ]
+  %v9 = getelementptr inbounds float, ptr %p0, i64 %i7
+  %v10 = load float, ptr %v9, align 4
+  %v11 = load float, ptr %s2
+  %v12 = fadd reassoc float %v11, %v10
+  store float %v12, ptr %s2
+  %v13 = add nuw nsw i64 %i7, 1
+  %v14 = icmp slt i64 %v13, %v6
+  br i1 %v14, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v15 = load float, ptr %s1
+  %v16 = load float, ptr %s2
+  %v17 = fadd float %v15, %v16
+  store float %v17, ptr %s1
+  %v18 = add nuw nsw i64 %i3, 256
+  %v19 = icmp slt i64 %v18, %n1
+  br i1 %v19, label %body3, label %done3
+done3:
+  %v20 = load float, ptr %s1
+  store float 0x8000000000000000, ptr %s21
+  store float 0x8000000000000000, ptr %s22
+  %v23 = trunc i64 %c0 to i32
+  %v24 = bitcast i32 %v23 to float
+  %v25 = fdiv float %v20, %v24
+  %v26 = trunc i64 %c4 to i32
+  %v27 = bitcast i32 %v26 to float
+  store float 0x8000000000000000, ptr %s28
+  store float 0x8000000000000000, ptr %s29
+  %v31 = icmp slt i64 0, %n1
+  br i1 %v31, label %body30, label %done30
+body30:
+  %i30 = phi i64 [ 0, %done3 ], [ %v59, %done34 ]
+  store float 0x8000000000000000, ptr %s28
+  store float 0x8000000000000000, ptr %s29
+  %v32 = add nsw i64 %i30, 256
+  %v33 = call i64 @llvm.smin.i64(i64 %v32, i64 %n1)
+  %v35 = icmp slt i64 %i30, %v33
+  br i1 %v35, label %body34, label %done34
+body34:
+  %i34 = phi i64 [ %i30, %body30 ], [ %v51, %body34 ]
+  %v36 = getelementptr inbounds float, ptr %p0, i64 %i34
+  %v37 = load float, ptr %v36, align 4
+  %v38 = fsub float %v37, %v25
+  %v39 = fmul float %v38, %v38
+  %v40 = getelementptr inbounds float, ptr %p1, i64 %i34
+  %v41 = load float, ptr %v40, align 4
+  %v42 = fmul float %v27, %v41
+  %v43 = getelementptr inbounds float, ptr %p2, i64 %i34
+  %v44 = load float, ptr %v43, align 4
+  %v45 = fmul float %v42, %v44
+  %v46 = fmul float %v45, %v38
+  %v47 = load float, ptr %s28
+  %v48 = fadd reassoc float %v47, %v39
+  store float %v48, ptr %s28
+  %v49 = load float, ptr %s29
+  %v50 = fadd reassoc float %v49, %v46
+  store float %v50, ptr %s29
+  %v51 = add nuw nsw i64 %i34, 1
+  %v52 = icmp slt i64 %v51, %v33
+  br i1 %v52, label %body34, label %done34, !llvm.loop !3
+done34:
+  %v53 = load float, ptr %s21
+  %v54 = load float, ptr %s28
+  %v55 = fadd float %v53, %v54
+  store float %v55, ptr %s21
+  %v56 = load float, ptr %s22
+  %v57 = load float, ptr %s29
+  %v58 = fadd float %v56, %v57
+  store float %v58, ptr %s22
+  %v59 = add nuw nsw i64 %i30, 256
+  %v60 = icmp slt i64 %v59, %n1
+  br i1 %v60, label %body30, label %done30
+done30:
+  %v61 = load float, ptr %s21
+  %v62 = load float, ptr %s22
+  store float 0x8000000000000000, ptr %s63
+  store float 0x8000000000000000, ptr %s64
+  %v65 = trunc i64 %c1 to i32
+  %v66 = bitcast i32 %v65 to float
+  %v67 = fdiv float %v61, %v24
+  %v68 = trunc i64 %c2 to i32
+  %v69 = bitcast i32 %v68 to float
+  %v70 = fadd float %v67, %v69
+  %v71 = call float @llvm.sqrt.f32(float %v70)
+  %v72 = fdiv float 0x3FF0000000000000, %v71
+  %v73 = fdiv float %v72, %v70
+  %v74 = trunc i64 %c3 to i32
+  %v75 = bitcast i32 %v74 to float
+  %v76 = fmul float %v75, %v73
+  %v77 = fmul float %v62, %v76
+  %v78 = fdiv float %v77, %v24
+  store float 0x8000000000000000, ptr %s79
+  store float 0x8000000000000000, ptr %s80
   %v82 = icmp slt i64 0, %n1
   br i1 %v82, label %body81, label %done81
 body81:
-  %i81 = phi i64 [ 0, %done55 ], [ %v98, %body81 ]
-  %v83 = getelementptr inbounds float, ptr %p0, i64 %i81
-  %v84 = load float, ptr %v83, align 4
-  %v85 = fsub float %v84, %v15
-  %v86 = fmul float %v42, %v85
-  %v87 = getelementptr inbounds float, ptr %p1, i64 %i81
+  %i81 = phi i64 [ 0, %done30 ], [ %v113, %done85 ]
+  store float 0x8000000000000000, ptr %s79
+  store float 0x8000000000000000, ptr %s80
+  %v83 = add nsw i64 %i81, 256
+  %v84 = call i64 @llvm.smin.i64(i64 %v83, i64 %n1)
+  %v86 = icmp slt i64 %i81, %v84
+  br i1 %v86, label %body85, label %done85
+body85:
+  %i85 = phi i64 [ %i81, %body81 ], [ %v105, %body85 ]
+  %v87 = getelementptr inbounds float, ptr %p0, i64 %i85
   %v88 = load float, ptr %v87, align 4
-  %v89 = fmul float %v17, %v88
-  %v90 = getelementptr inbounds float, ptr %p2, i64 %i81
-  %v91 = load float, ptr %v90, align 4
-  %v92 = fmul float %v89, %v91
-  %v93 = fmul float %v92, %v48
-  %v94 = fmul float %v54, %v86
-  %v95 = fadd float %v93, %v94
-  %v96 = fadd float %v95, %v80
-  %v97 = getelementptr inbounds float, ptr %p3, i64 %i81
-  store float %v96, ptr %v97, align 4
-  %v98 = add nuw nsw i64 %i81, 1
-  %v99 = icmp slt i64 %v98, %n1
-  br i1 %v99, label %body81, label %done81, !llvm.loop !9
+  %v89 = fsub float %v88, %v25
+  %v90 = fmul float %v66, %v89
+  %v91 = getelementptr inbounds float, ptr %p1, i64 %i85
+  %v92 = load float, ptr %v91, align 4
+  %v93 = fmul float %v27, %v92
+  %v94 = getelementptr inbounds float, ptr %p2, i64 %i85
+  %v95 = load float, ptr %v94, align 4
+  %v96 = fmul float %v93, %v95
+  %v97 = fmul float %v96, %v72
+  %v98 = fneg float %v97
+  %v99 = fmul float %v78, %v90
+  %v100 = fneg float %v99
+  %v101 = load float, ptr %s79
+  %v102 = fadd reassoc float %v101, %v98
+  store float %v102, ptr %s79
+  %v103 = load float, ptr %s80
+  %v104 = fadd reassoc float %v103, %v100
+  store float %v104, ptr %s80
+  %v105 = add nuw nsw i64 %i85, 1
+  %v106 = icmp slt i64 %v105, %v84
+  br i1 %v106, label %body85, label %done85, !llvm.loop !6
+done85:
+  %v107 = load float, ptr %s63
+  %v108 = load float, ptr %s79
+  %v109 = fadd float %v107, %v108
+  store float %v109, ptr %s63
+  %v110 = load float, ptr %s64
+  %v111 = load float, ptr %s80
+  %v112 = fadd float %v110, %v111
+  store float %v112, ptr %s64
+  %v113 = add nuw nsw i64 %i81, 256
+  %v114 = icmp slt i64 %v113, %n1
+  br i1 %v114, label %body81, label %done81
 done81:
+  %v115 = load float, ptr %s63
+  %v116 = load float, ptr %s64
+  %v117 = fadd float %v115, %v116
+  %v118 = fdiv float %v117, %v24
+  %v120 = icmp slt i64 0, %n1
+  br i1 %v120, label %body119, label %done119
+body119:
+  %i119 = phi i64 [ 0, %done81 ], [ %v136, %body119 ]
+  %v121 = getelementptr inbounds float, ptr %p0, i64 %i119
+  %v122 = load float, ptr %v121, align 4
+  %v123 = fsub float %v122, %v25
+  %v124 = fmul float %v66, %v123
+  %v125 = getelementptr inbounds float, ptr %p1, i64 %i119
+  %v126 = load float, ptr %v125, align 4
+  %v127 = fmul float %v27, %v126
+  %v128 = getelementptr inbounds float, ptr %p2, i64 %i119
+  %v129 = load float, ptr %v128, align 4
+  %v130 = fmul float %v127, %v129
+  %v131 = fmul float %v130, %v72
+  %v132 = fmul float %v78, %v124
+  %v133 = fadd float %v131, %v132
+  %v134 = fadd float %v133, %v118
+  %v135 = getelementptr inbounds float, ptr %p3, i64 %i119
+  store float %v134, ptr %v135, align 4
+  %v136 = add nuw nsw i64 %i119, 1
+  %v137 = icmp slt i64 %v136, %n1
+  br i1 %v137, label %body119, label %done119, !llvm.loop !9
+done119:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

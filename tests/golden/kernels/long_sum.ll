@@ -2,23 +2,40 @@
 define internal void @body(i64 %n0, ptr noalias %p0, ptr noalias %p1, i64 %s0_0, i64 %s1_0) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
+  %s2 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n0
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v9, %body2 ]
-  %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
-  %v5 = load float, ptr %v4, align 4
-  %v6 = fmul float %v5, %v5
-  %v7 = load float, ptr %s1
-  %v8 = fadd reassoc float %v7, %v6
-  store float %v8, ptr %s1
-  %v9 = add nuw nsw i64 %i2, 1
-  %v10 = icmp slt i64 %v9, %n0
-  br i1 %v10, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v11 = load float, ptr %s1
-  store float %v11, ptr %p1, align 4
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n0
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v19, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n0)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v14, %body7 ]
+  %v9 = getelementptr inbounds float, ptr %p0, i64 %i7
+  %v10 = load float, ptr %v9, align 4
+  %v11 = fmul float %v10, %v10
+  %v12 = load float, ptr %s2
+  %v13 = fadd reassoc float %v12, %v11
+  store float %v13, ptr %s2
+  %v14 = add nuw nsw i64 %i7, 1
+  %v15 = icmp slt i64 %v14, %v6
+  br i1 %v15, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v16 = load float, ptr %s1
+  %v17 = load float, ptr %s2
+  %v18 = fadd float %v16, %v17
+  store float %v18, ptr %s1
+  %v19 = add nuw nsw i64 %i3, 256
+  %v20 = icmp slt i64 %v19, %n0
+  br i1 %v20, label %body3, label %done3
+done3:
+  %v21 = load float, ptr %s1
+  store float %v21, ptr %p1, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}
@@ -77,22 +94,39 @@ done24:
 define internal void @body(i64 %n0, ptr noalias %p0, ptr noalias %p1, i64 %s0_0, i64 %s1_0) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
+  %s2 = alloca float, i64 1
   store float 0x8000000000000000, ptr %s1
-  %v3 = icmp slt i64 0, %n0
-  br i1 %v3, label %body2, label %done2
-body2:
-  %i2 = phi i64 [ 0, %entry ], [ %v8, %body2 ]
-  %v4 = getelementptr inbounds float, ptr %p0, i64 %i2
-  %v5 = load float, ptr %v4, align 4
-  %v6 = load float, ptr %s1
-  %v7 = fadd reassoc float %v6, %v5
-  store float %v7, ptr %s1
-  %v8 = add nuw nsw i64 %i2, 1
-  %v9 = icmp slt i64 %v8, %n0
-  br i1 %v9, label %body2, label %done2, !llvm.loop !0
-done2:
-  %v10 = load float, ptr %s1
-  store float %v10, ptr %p1, align 4
+  store float 0x8000000000000000, ptr %s2
+  %v4 = icmp slt i64 0, %n0
+  br i1 %v4, label %body3, label %done3
+body3:
+  %i3 = phi i64 [ 0, %entry ], [ %v18, %done7 ]
+  store float 0x8000000000000000, ptr %s2
+  %v5 = add nsw i64 %i3, 256
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n0)
+  %v8 = icmp slt i64 %i3, %v6
+  br i1 %v8, label %body7, label %done7
+body7:
+  %i7 = phi i64 [ %i3, %body3 ], [ %v13, %body7 ]
+  %v9 = getelementptr inbounds float, ptr %p0, i64 %i7
+  %v10 = load float, ptr %v9, align 4
+  %v11 = load float, ptr %s2
+  %v12 = fadd reassoc float %v11, %v10
+  store float %v12, ptr %s2
+  %v13 = add nuw nsw i64 %i7, 1
+  %v14 = icmp slt i64 %v13, %v6
+  br i1 %v14, label %body7, label %done7, !llvm.loop !0
+done7:
+  %v15 = load float, ptr %s1
+  %v16 = load float, ptr %s2
+  %v17 = fadd float %v15, %v16
+  store float %v17, ptr %s1
+  %v18 = add nuw nsw i64 %i3, 256
+  %v19 = icmp slt i64 %v18, %n0
+  br i1 %v19, label %body3, label %done3
+done3:
+  %v20 = load float, ptr %s1
+  store float %v20, ptr %p1, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}

@@ -3,6 +3,7 @@ define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, i64 %s0_1,
 entry:
   %s1 = alloca float, i64 1
   %s11 = alloca float, i64 1
+  %s15 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   %v3 = icmp slt i64 0, %n1
   br i1 %v3, label %body2, label %done2
@@ -22,61 +23,77 @@ done2:
   %v12 = trunc i64 %c0 to i32
   %v13 = bitcast i32 %v12 to float
   %v14 = call float @llvm.maximum.f32(float %v13, float %v10)
-  %v16 = icmp slt i64 0, %n1
-  br i1 %v16, label %body15, label %done15
-body15:
-  %i15 = phi i64 [ 0, %done2 ], [ %v48, %body15 ]
-  %v17 = getelementptr inbounds float, ptr %p0, i64 %i15
-  %v18 = load float, ptr %v17, align 4
-  %v19 = fsub float %v18, %v14
-  %v20 = call float @llvm.maximum.f32(float %v19, float 0xC05A000000000000)
-  %v21 = call float @llvm.minimum.f32(float %v20, float 0x40562E4300000000)
-  %v22 = call float @llvm.fma.f32(float %v21, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v23 = fsub float %v22, 0x4168000000000000
-  %v24 = bitcast float %v22 to i32
-  %v25 = call float @llvm.fma.f32(float %v23, float 0xBFE62E4000000000, float %v21)
-  %v26 = call float @llvm.fma.f32(float %v23, float 0xBEB7F7D1C0000000, float %v25)
-  %v27 = fmul float %v26, %v26
-  %v28 = fmul float %v26, %v26
-  %v29 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v26, float 0x3FA5558E60000000)
-  %v30 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v28, float %v29)
-  %v31 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v26, float 0x3FDFFFFFC0000000)
-  %v32 = call float @llvm.fma.f32(float %v30, float %v28, float %v31)
-  %v33 = call float @llvm.fma.f32(float %v27, float %v32, float %v26)
-  %v34 = fadd float %v33, 0x3FF0000000000000
-  %v35 = fcmp olt float %v19, 0x0000000000000000
-  %v36 = select i1 %v35, i32 1602224128, i32 1056964608
-  %v37 = shl i32 %v24, 23
-  %v38 = add i32 %v37, %v36
-  %v39 = bitcast i32 %v38 to float
-  %v40 = select i1 %v35, float 0x3BF0000000000000, float 0x4000000000000000
-  %v41 = fmul float %v34, %v39
-  %v42 = fmul float %v41, %v40
-  %v43 = fcmp ogt float %v19, 0x40562E4300000000
-  %v44 = select i1 %v43, float 0x7FF0000000000000, float %v42
-  %v45 = getelementptr inbounds float, ptr %w5, i64 %i15
-  store float %v44, ptr %v45, align 4
-  %v46 = load float, ptr %s11
-  %v47 = fadd reassoc float %v46, %v44
-  store float %v47, ptr %s11
-  %v48 = add nuw nsw i64 %i15, 1
-  %v49 = icmp slt i64 %v48, %n1
-  br i1 %v49, label %body15, label %done15, !llvm.loop !3
-done15:
-  %v50 = load float, ptr %s11
-  %v52 = icmp slt i64 0, %n1
-  br i1 %v52, label %body51, label %done51
-body51:
-  %i51 = phi i64 [ 0, %done15 ], [ %v57, %body51 ]
-  %v53 = getelementptr inbounds float, ptr %w5, i64 %i51
-  %v54 = load float, ptr %v53, align 4
-  %v55 = fdiv float %v54, %v50
-  %v56 = getelementptr inbounds float, ptr %p1, i64 %i51
-  store float %v55, ptr %v56, align 4
-  %v57 = add nuw nsw i64 %i51, 1
-  %v58 = icmp slt i64 %v57, %n1
-  br i1 %v58, label %body51, label %done51, !llvm.loop !6
-done51:
+  store float 0x8000000000000000, ptr %s15
+  %v17 = icmp slt i64 0, %n1
+  br i1 %v17, label %body16, label %done16
+body16:
+  %i16 = phi i64 [ 0, %done2 ], [ %v58, %done20 ]
+  store float 0x8000000000000000, ptr %s15
+  %v18 = add nsw i64 %i16, 256
+  %v19 = call i64 @llvm.smin.i64(i64 %v18, i64 %n1)
+  %v21 = icmp slt i64 %i16, %v19
+  br i1 %v21, label %body20, label %done20
+body20:
+  %i20 = phi i64 [ %i16, %body16 ], [ %v53, %body20 ]
+  %v22 = getelementptr inbounds float, ptr %p0, i64 %i20
+  %v23 = load float, ptr %v22, align 4
+  %v24 = fsub float %v23, %v14
+  %v25 = call float @llvm.maximum.f32(float %v24, float 0xC05A000000000000)
+  %v26 = call float @llvm.minimum.f32(float %v25, float 0x40562E4300000000)
+  %v27 = call float @llvm.fma.f32(float %v26, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v28 = fsub float %v27, 0x4168000000000000
+  %v29 = bitcast float %v27 to i32
+  %v30 = call float @llvm.fma.f32(float %v28, float 0xBFE62E4000000000, float %v26)
+  %v31 = call float @llvm.fma.f32(float %v28, float 0xBEB7F7D1C0000000, float %v30)
+  %v32 = fmul float %v31, %v31
+  %v33 = fmul float %v31, %v31
+  %v34 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v31, float 0x3FA5558E60000000)
+  %v35 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v33, float %v34)
+  %v36 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v31, float 0x3FDFFFFFC0000000)
+  %v37 = call float @llvm.fma.f32(float %v35, float %v33, float %v36)
+  %v38 = call float @llvm.fma.f32(float %v32, float %v37, float %v31)
+  %v39 = fadd float %v38, 0x3FF0000000000000
+  %v40 = fcmp olt float %v24, 0x0000000000000000
+  %v41 = select i1 %v40, i32 1602224128, i32 1056964608
+  %v42 = shl i32 %v29, 23
+  %v43 = add i32 %v42, %v41
+  %v44 = bitcast i32 %v43 to float
+  %v45 = select i1 %v40, float 0x3BF0000000000000, float 0x4000000000000000
+  %v46 = fmul float %v39, %v44
+  %v47 = fmul float %v46, %v45
+  %v48 = fcmp ogt float %v24, 0x40562E4300000000
+  %v49 = select i1 %v48, float 0x7FF0000000000000, float %v47
+  %v50 = getelementptr inbounds float, ptr %w5, i64 %i20
+  store float %v49, ptr %v50, align 4
+  %v51 = load float, ptr %s15
+  %v52 = fadd reassoc float %v51, %v49
+  store float %v52, ptr %s15
+  %v53 = add nuw nsw i64 %i20, 1
+  %v54 = icmp slt i64 %v53, %v19
+  br i1 %v54, label %body20, label %done20, !llvm.loop !3
+done20:
+  %v55 = load float, ptr %s11
+  %v56 = load float, ptr %s15
+  %v57 = fadd float %v55, %v56
+  store float %v57, ptr %s11
+  %v58 = add nuw nsw i64 %i16, 256
+  %v59 = icmp slt i64 %v58, %n1
+  br i1 %v59, label %body16, label %done16
+done16:
+  %v60 = load float, ptr %s11
+  %v62 = icmp slt i64 0, %n1
+  br i1 %v62, label %body61, label %done61
+body61:
+  %i61 = phi i64 [ 0, %done16 ], [ %v67, %body61 ]
+  %v63 = getelementptr inbounds float, ptr %w5, i64 %i61
+  %v64 = load float, ptr %v63, align 4
+  %v65 = fdiv float %v64, %v60
+  %v66 = getelementptr inbounds float, ptr %p1, i64 %i61
+  store float %v65, ptr %v66, align 4
+  %v67 = add nuw nsw i64 %i61, 1
+  %v68 = icmp slt i64 %v67, %n1
+  br i1 %v68, label %body61, label %done61, !llvm.loop !6
+done61:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

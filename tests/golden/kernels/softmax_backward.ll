@@ -3,7 +3,9 @@ define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalia
 entry:
   %s1 = alloca float, i64 1
   %s11 = alloca float, i64 1
-  %s51 = alloca float, i64 1
+  %s15 = alloca float, i64 1
+  %s61 = alloca float, i64 1
+  %s64 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   %v3 = icmp slt i64 0, %n1
   br i1 %v3, label %body2, label %done2
@@ -23,90 +25,122 @@ done2:
   %v12 = trunc i64 %c0 to i32
   %v13 = bitcast i32 %v12 to float
   %v14 = call float @llvm.maximum.f32(float %v13, float %v10)
-  %v16 = icmp slt i64 0, %n1
-  br i1 %v16, label %body15, label %done15
-body15:
-  %i15 = phi i64 [ 0, %done2 ], [ %v48, %body15 ]
-  %v17 = getelementptr inbounds float, ptr %p0, i64 %i15
-  %v18 = load float, ptr %v17, align 4
-  %v19 = fsub float %v18, %v14
-  %v20 = call float @llvm.maximum.f32(float %v19, float 0xC05A000000000000)
-  %v21 = call float @llvm.minimum.f32(float %v20, float 0x40562E4300000000)
-  %v22 = call float @llvm.fma.f32(float %v21, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v23 = fsub float %v22, 0x4168000000000000
-  %v24 = bitcast float %v22 to i32
-  %v25 = call float @llvm.fma.f32(float %v23, float 0xBFE62E4000000000, float %v21)
-  %v26 = call float @llvm.fma.f32(float %v23, float 0xBEB7F7D1C0000000, float %v25)
-  %v27 = fmul float %v26, %v26
-  %v28 = fmul float %v26, %v26
-  %v29 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v26, float 0x3FA5558E60000000)
-  %v30 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v28, float %v29)
-  %v31 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v26, float 0x3FDFFFFFC0000000)
-  %v32 = call float @llvm.fma.f32(float %v30, float %v28, float %v31)
-  %v33 = call float @llvm.fma.f32(float %v27, float %v32, float %v26)
-  %v34 = fadd float %v33, 0x3FF0000000000000
-  %v35 = fcmp olt float %v19, 0x0000000000000000
-  %v36 = select i1 %v35, i32 1602224128, i32 1056964608
-  %v37 = shl i32 %v24, 23
-  %v38 = add i32 %v37, %v36
-  %v39 = bitcast i32 %v38 to float
-  %v40 = select i1 %v35, float 0x3BF0000000000000, float 0x4000000000000000
-  %v41 = fmul float %v34, %v39
-  %v42 = fmul float %v41, %v40
-  %v43 = fcmp ogt float %v19, 0x40562E4300000000
-  %v44 = select i1 %v43, float 0x7FF0000000000000, float %v42
-  %v45 = getelementptr inbounds float, ptr %w5, i64 %i15
-  store float %v44, ptr %v45, align 4
-  %v46 = load float, ptr %s11
-  %v47 = fadd reassoc float %v46, %v44
-  store float %v47, ptr %s11
-  %v48 = add nuw nsw i64 %i15, 1
-  %v49 = icmp slt i64 %v48, %n1
-  br i1 %v49, label %body15, label %done15, !llvm.loop !3
-done15:
-  %v50 = load float, ptr %s11
-  store float 0x8000000000000000, ptr %s51
-  %v52 = trunc i64 %c1 to i32
-  %v53 = bitcast i32 %v52 to float
-  %v55 = icmp slt i64 0, %n1
-  br i1 %v55, label %body54, label %done54
-body54:
-  %i54 = phi i64 [ 0, %done15 ], [ %v67, %body54 ]
-  %v56 = getelementptr inbounds float, ptr %w5, i64 %i54
-  %v57 = load float, ptr %v56, align 4
-  %v58 = fdiv float %v57, %v50
-  %v59 = getelementptr inbounds float, ptr %p1, i64 %i54
-  %v60 = load float, ptr %v59, align 4
-  %v61 = fmul float %v53, %v60
-  %v62 = fmul float %v61, %v58
-  %v63 = getelementptr inbounds float, ptr %w11, i64 %i54
-  store float %v62, ptr %v63, align 4
-  %v64 = fneg float %v62
-  %v65 = load float, ptr %s51
-  %v66 = fadd reassoc float %v65, %v64
-  store float %v66, ptr %s51
-  %v67 = add nuw nsw i64 %i54, 1
-  %v68 = icmp slt i64 %v67, %n1
-  br i1 %v68, label %body54, label %done54, !llvm.loop !6
-done54:
-  %v69 = load float, ptr %s51
-  %v71 = icmp slt i64 0, %n1
-  br i1 %v71, label %body70, label %done70
-body70:
-  %i70 = phi i64 [ 0, %done54 ], [ %v80, %body70 ]
-  %v72 = getelementptr inbounds float, ptr %w5, i64 %i70
-  %v73 = load float, ptr %v72, align 4
-  %v74 = fdiv float %v73, %v50
-  %v75 = getelementptr inbounds float, ptr %w11, i64 %i70
-  %v76 = load float, ptr %v75, align 4
-  %v77 = fmul float %v69, %v74
-  %v78 = fadd float %v76, %v77
-  %v79 = getelementptr inbounds float, ptr %p2, i64 %i70
-  store float %v78, ptr %v79, align 4
-  %v80 = add nuw nsw i64 %i70, 1
-  %v81 = icmp slt i64 %v80, %n1
-  br i1 %v81, label %body70, label %done70, !llvm.loop !9
-done70:
+  store float 0x8000000000000000, ptr %s15
+  %v17 = icmp slt i64 0, %n1
+  br i1 %v17, label %body16, label %done16
+body16:
+  %i16 = phi i64 [ 0, %done2 ], [ %v58, %done20 ]
+  store float 0x8000000000000000, ptr %s15
+  %v18 = add nsw i64 %i16, 256
+  %v19 = call i64 @llvm.smin.i64(i64 %v18, i64 %n1)
+  %v21 = icmp slt i64 %i16, %v19
+  br i1 %v21, label %body20, label %done20
+body20:
+  %i20 = phi i64 [ %i16, %body16 ], [ %v53, %body20 ]
+  %v22 = getelementptr inbounds float, ptr %p0, i64 %i20
+  %v23 = load float, ptr %v22, align 4
+  %v24 = fsub float %v23, %v14
+  %v25 = call float @llvm.maximum.f32(float %v24, float 0xC05A000000000000)
+  %v26 = call float @llvm.minimum.f32(float %v25, float 0x40562E4300000000)
+  %v27 = call float @llvm.fma.f32(float %v26, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v28 = fsub float %v27, 0x4168000000000000
+  %v29 = bitcast float %v27 to i32
+  %v30 = call float @llvm.fma.f32(float %v28, float 0xBFE62E4000000000, float %v26)
+  %v31 = call float @llvm.fma.f32(float %v28, float 0xBEB7F7D1C0000000, float %v30)
+  %v32 = fmul float %v31, %v31
+  %v33 = fmul float %v31, %v31
+  %v34 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v31, float 0x3FA5558E60000000)
+  %v35 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v33, float %v34)
+  %v36 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v31, float 0x3FDFFFFFC0000000)
+  %v37 = call float @llvm.fma.f32(float %v35, float %v33, float %v36)
+  %v38 = call float @llvm.fma.f32(float %v32, float %v37, float %v31)
+  %v39 = fadd float %v38, 0x3FF0000000000000
+  %v40 = fcmp olt float %v24, 0x0000000000000000
+  %v41 = select i1 %v40, i32 1602224128, i32 1056964608
+  %v42 = shl i32 %v29, 23
+  %v43 = add i32 %v42, %v41
+  %v44 = bitcast i32 %v43 to float
+  %v45 = select i1 %v40, float 0x3BF0000000000000, float 0x4000000000000000
+  %v46 = fmul float %v39, %v44
+  %v47 = fmul float %v46, %v45
+  %v48 = fcmp ogt float %v24, 0x40562E4300000000
+  %v49 = select i1 %v48, float 0x7FF0000000000000, float %v47
+  %v50 = getelementptr inbounds float, ptr %w5, i64 %i20
+  store float %v49, ptr %v50, align 4
+  %v51 = load float, ptr %s15
+  %v52 = fadd reassoc float %v51, %v49
+  store float %v52, ptr %s15
+  %v53 = add nuw nsw i64 %i20, 1
+  %v54 = icmp slt i64 %v53, %v19
+  br i1 %v54, label %body20, label %done20, !llvm.loop !3
+done20:
+  %v55 = load float, ptr %s11
+  %v56 = load float, ptr %s15
+  %v57 = fadd float %v55, %v56
+  store float %v57, ptr %s11
+  %v58 = add nuw nsw i64 %i16, 256
+  %v59 = icmp slt i64 %v58, %n1
+  br i1 %v59, label %body16, label %done16
+done16:
+  %v60 = load float, ptr %s11
+  store float 0x8000000000000000, ptr %s61
+  %v62 = trunc i64 %c1 to i32
+  %v63 = bitcast i32 %v62 to float
+  store float 0x8000000000000000, ptr %s64
+  %v66 = icmp slt i64 0, %n1
+  br i1 %v66, label %body65, label %done65
+body65:
+  %i65 = phi i64 [ 0, %done16 ], [ %v87, %done69 ]
+  store float 0x8000000000000000, ptr %s64
+  %v67 = add nsw i64 %i65, 256
+  %v68 = call i64 @llvm.smin.i64(i64 %v67, i64 %n1)
+  %v70 = icmp slt i64 %i65, %v68
+  br i1 %v70, label %body69, label %done69
+body69:
+  %i69 = phi i64 [ %i65, %body65 ], [ %v82, %body69 ]
+  %v71 = getelementptr inbounds float, ptr %w5, i64 %i69
+  %v72 = load float, ptr %v71, align 4
+  %v73 = fdiv float %v72, %v60
+  %v74 = getelementptr inbounds float, ptr %p1, i64 %i69
+  %v75 = load float, ptr %v74, align 4
+  %v76 = fmul float %v63, %v75
+  %v77 = fmul float %v76, %v73
+  %v78 = getelementptr inbounds float, ptr %w11, i64 %i69
+  store float %v77, ptr %v78, align 4
+  %v79 = fneg float %v77
+  %v80 = load float, ptr %s64
+  %v81 = fadd reassoc float %v80, %v79
+  store float %v81, ptr %s64
+  %v82 = add nuw nsw i64 %i69, 1
+  %v83 = icmp slt i64 %v82, %v68
+  br i1 %v83, label %body69, label %done69, !llvm.loop !6
+done69:
+  %v84 = load float, ptr %s61
+  %v85 = load float, ptr %s64
+  %v86 = fadd float %v84, %v85
+  store float %v86, ptr %s61
+  %v87 = add nuw nsw i64 %i65, 256
+  %v88 = icmp slt i64 %v87, %n1
+  br i1 %v88, label %body65, label %done65
+done65:
+  %v89 = load float, ptr %s61
+  %v91 = icmp slt i64 0, %n1
+  br i1 %v91, label %body90, label %done90
+body90:
+  %i90 = phi i64 [ 0, %done65 ], [ %v100, %body90 ]
+  %v92 = getelementptr inbounds float, ptr %w5, i64 %i90
+  %v93 = load float, ptr %v92, align 4
+  %v94 = fdiv float %v93, %v60
+  %v95 = getelementptr inbounds float, ptr %w11, i64 %i90
+  %v96 = load float, ptr %v95, align 4
+  %v97 = fmul float %v89, %v94
+  %v98 = fadd float %v96, %v97
+  %v99 = getelementptr inbounds float, ptr %p2, i64 %i90
+  store float %v98, ptr %v99, align 4
+  %v100 = add nuw nsw i64 %i90, 1
+  %v101 = icmp slt i64 %v100, %n1
+  br i1 %v101, label %body90, label %done90, !llvm.loop !9
+done90:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

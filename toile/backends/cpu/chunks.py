@@ -8,6 +8,7 @@ from toile.compiler.loops import EXPENSIVE, Apply, LoopNest
 
 TARGET = 40_000  # nanoseconds of one chunk: much more than claiming it costs
 MOST_PARTS = 64
+ROWS_TOGETHER = 128  # of sums over rows: more would add up their rounding errors
 
 
 def cost(nest: LoopNest) -> float:
@@ -57,5 +58,6 @@ def split_columns(
     blocks = -(-inner[-1] // width)
     units = rows * blocks
     wanted = 1 if units >= 8 else max(1, min(32, work // 65536 // units))
+    wanted = max(wanted, min(32, reduced // ROWS_TOGETHER))
     step = -(-summed[0] // wanted)
     return -(-summed[0] // step), step, blocks, width

@@ -34,6 +34,7 @@ from toile.compiler.scalars import FLOAT32, Value, is_narrow, kind, part
 from toile.engine.operation import Operation
 from toile.primitives.transcendental import Logistic
 
+BLOCK = 256  # elements of a row that are added up before they are added to the row's total
 EXTRA = {"map": 0, "row": 0, "partial": 2, "column": 4}  # words after the extents
 
 
@@ -174,22 +175,29 @@ class _Body:
                 self.values[n] = self.node(n, coordinates)
 
     @contextmanager
-    def loops(self, axes: list[int]) -> Iterator[dict[int, str]]:
-        """A loop over each axis, the last one for the vectoriser; gives the coordinates."""
+    def loops(
+        self, axes: list[int], bounds: tuple[str, str] | None = None
+    ) -> Iterator[dict[int, str]]:
+        """A loop over each axis, the last one for the vectoriser; gives the coordinates.
+
+        `bounds` are those of a single axis, where they are not all of it."""
         with ExitStack() as stack:
             coordinates = {}
             for a in axes:
                 vector = True if a == axes[-1] else None
-                coordinates[a] = stack.enter_context(self.f.loop(0, f"%n{a}", vectorize=vector))
+                lo, hi = bounds or ("0", f"%n{a}")
+                coordinates[a] = stack.enter_context(self.f.loop(lo, hi, vectorize=vector))
             yield coordinates
 
     @contextmanager
-    def pass_over(self, wanted: list[int], axes: list[int]) -> Iterator[dict[int, str]]:
+    def pass_over(
+        self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
+    ) -> Iterator[dict[int, str]]:
         """Loops in which the wanted nodes are at hand; what does not vary is written before."""
         nodes = self.needed(wanted, set(self.values))
         self.evaluate([n for n in nodes if not self.varies[n]], {})
         before = dict(self.values)
-        with self.loops(axes) as coordinates:
+        with self.loops(axes, bounds) as coordinates:
             self.evaluate([n for n in nodes if self.varies[n]], coordinates)
             yield coordinates
         self.values = {n: v for n, v in self.values.items() if n in before}
@@ -198,10 +206,10 @@ class _Body:
         raise NotImplementedError
 
     # ---- reductions
-    def combine(self, kind_: str, total: Value, x: Value) -> Value:
-        """One step of a reduction; sums of floats may be taken in another order."""
+    def combine(self, kind_: str, total: Value, x: Value, any_order: bool = True) -> Value:
+        """One step of a reduction; sums of floats in any order are what vectors need."""
         k, f = self.k, self.f
-        if kind_ in ("reduce_sum", "reduce_prod") and kind(total.dtype) in "fc":
+        if any_order and kind_ in ("reduce_sum", "reduce_prod") and kind(total.dtype) in "fc":
             if kind_ == "reduce_prod" and total.imag:
                 return k.mul(total, x)
             op, type = ("fadd" if kind_ == "reduce_sum" else "fmul"), register(total.dtype)
@@ -270,29 +278,67 @@ class _RowBody(_Body):
             self.store(s, self.values[nest.stores[s][0]], {})
 
     def _pass(self, sums: list[int], stores: list[int]) -> None:
+        """One pass; sums are taken in blocks, so that rounding errors stay those of a block."""
         nest, f = self.nest, self.f
-        totals = {}
-        for n in sums:
-            node = self.reductions[n]
-            first, type = self.start(node.kind, node.dtype), register(node.dtype)
-            totals[n] = (f.variable(type, first.name),
-                         f.variable(type, first.imag) if first.imag else "")
+        totals = {n: self._slots(n) for n in sums}
         wanted = [self.reductions[n].arg for n in sums] + [nest.stores[s][0] for s in stores]
-        with self.pass_over(wanted, self.axes) as at:
-            for n, (re, im) in totals.items():
+        nodes = self.needed(wanted, set(self.values))
+        self.evaluate([n for n in nodes if not self.varies[n]], {})
+        if not any(self._rounds(n) for n in sums) or len(self.axes) > 1:
+            self._accumulate(totals, wanted, stores, None)
+        else:
+            count = f"%n{self.axes[0]}"
+            parts = {n: self._slots(n) for n in sums}
+            kept = set(self.kept)
+            with f.loop(0, count, BLOCK) as start:
+                for n in sums:
+                    self._write(n, parts[n], self.start(self.reductions[n].kind,
+                                                        self.reductions[n].dtype))
+                end = f.smin(f.add(start, BLOCK), count)
+                self.kept = set(kept)
+                self._accumulate(parts, wanted, stores, (start, end))
+                for n in sums:
+                    total, part_ = self._read(n, totals[n]), self._read(n, parts[n])
+                    total = self.combine(self.reductions[n].kind, total, part_, any_order=False)
+                    self._write(n, totals[n], total)
+        for n in sums:
+            self.values[n] = self._read(n, totals[n])
+
+    def _accumulate(
+        self, totals: dict[int, tuple[str, str]], wanted: list[int], stores: list[int],
+        bounds: tuple[str, str] | None,
+    ) -> None:
+        """The loop of a pass, over all of a row or some of it."""
+        with self.pass_over(wanted, self.axes, bounds) as at:
+            for n, slots in totals.items():
                 node = self.reductions[n]
-                type = register(node.dtype)
-                total = Value(f.load(type, re), node.dtype, f.load(type, im) if im else "")
-                total = self.combine(node.kind, total, self.values[node.arg])
-                f.store(type, total.name, re)
-                if im:
-                    f.store(type, total.imag, im)
+                total = self.combine(node.kind, self._read(n, slots), self.values[node.arg])
+                self._write(n, slots, total)
             for s in stores:
-                self.store(s, self.values[nest.stores[s][0]], at)
-        for n, (re, im) in totals.items():
-            dtype = self.reductions[n].dtype
-            type = register(dtype)
-            self.values[n] = Value(f.load(type, re), dtype, f.load(type, im) if im else "")
+                self.store(s, self.values[self.nest.stores[s][0]], at)
+
+    def _rounds(self, n: int) -> bool:
+        """Whether a reduction adds up rounding errors."""
+        node = self.reductions[n]
+        return node.kind == "reduce_sum" and kind(node.dtype) in "fc"
+
+    # ---- totals in stack slots
+    def _slots(self, n: int) -> tuple[str, str]:
+        node = self.reductions[n]
+        first, type = self.start(node.kind, node.dtype), register(node.dtype)
+        re = self.f.variable(type, first.name)
+        return re, self.f.variable(type, first.imag) if first.imag else ""
+
+    def _read(self, n: int, slots: tuple[str, str]) -> Value:
+        dtype = self.reductions[n].dtype
+        type, (re, im) = register(dtype), slots
+        return Value(self.f.load(type, re), dtype, self.f.load(type, im) if im else "")
+
+    def _write(self, n: int, slots: tuple[str, str], value: Value) -> None:
+        type = register(self.reductions[n].dtype)
+        self.f.store(type, value.name, slots[0])
+        if slots[1]:
+            self.f.store(type, value.imag, slots[1])
 
     # ---- row buffers
     def needed(self, wanted: list[int], known: set[int]) -> list[int]:
@@ -323,9 +369,11 @@ class _RowBody(_Body):
         return value
 
     @contextmanager
-    def pass_over(self, wanted: list[int], axes: list[int]) -> Iterator[dict[int, str]]:
+    def pass_over(
+        self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
+    ) -> Iterator[dict[int, str]]:
         nodes = self.needed(wanted, set(self.values))
-        with super().pass_over(wanted, axes) as at:
+        with super().pass_over(wanted, axes, bounds) as at:
             yield at
         self.kept.update(n for n in nodes if n in self.nest.scratch)
 
@@ -351,19 +399,43 @@ class _ColumnBody(_Body):
                 stored = accumulator(node.dtype)
                 k.store(self.start(node.kind, stored), pointer, self._linear(at, inner))
         wanted = [self.reductions[n].arg for n in sums] + [nest.stores[s][0] for s in full]
-        nodes = self.needed(wanted, set())
-        with self.loops_over(summed) as rows, self.loops(inner) as at:
-            coordinates = {**rows, **at}
-            self.evaluate(nodes, coordinates)
-            for n, pointer in totals.items():
+        self.wanted, self.full, self.totals = self.needed(wanted, set()), full, totals
+        *outside, last = summed
+        together = self._together()
+        with self.loops_over(outside) as rows:
+            whole = self.f.mul(self.f.udiv(f"%n{last}", together), together)
+            for lo, hi, count in (("0", whole, together), (whole, f"%n{last}", 1)):
+                with self.f.loop(lo, hi, count) as row, self.loops(inner) as at:
+                    several = [self.f.add(row, i) for i in range(count)]
+                    self._rows([{**rows, last: r, **at} for r in several], at, inner)
+
+    def _together(self) -> int:
+        """How many rows are added up before they are added to the totals: this saves passes over
+        the totals, and rounding errors."""
+        work = sum(isinstance(self.nest.nodes[n], Apply) for n in self.wanted)
+        return 8 if work <= 4 else 4 if work <= 16 else 2
+
+    def _rows(self, rows: list[dict[int, str]], at: dict[int, str], inner: list[int]) -> None:
+        """Add some rows to the totals."""
+        terms: dict[int, list[Value]] = {n: [] for n in self.totals}
+        for coordinates in rows:
+            self.values = {}
+            self.evaluate(self.wanted, coordinates)
+            for n in terms:
                 node = self.reductions[n]
-                place = self._linear(at, inner)
-                found = k.load(pointer, place, accumulator(node.dtype))
                 x = self.values[node.arg]
-                x = Value(x.name, found.dtype, x.imag)
-                k.store(self.combine(node.kind, found, x), pointer, place)
-            for s in full:
-                self.store(s, self.values[nest.stores[s][0]], coordinates)
+                terms[n].append(Value(x.name, accumulator(node.dtype), x.imag))
+            for s in self.full:
+                self.store(s, self.values[self.nest.stores[s][0]], coordinates)
+        place = self._linear(at, inner)
+        for n, xs in terms.items():
+            node, pointer = self.reductions[n], self.totals[n]
+            while len(xs) > 1:  # in pairs
+                xs = [self.combine(node.kind, a, b, any_order=False)
+                      for a, b in zip(xs[::2], xs[1::2], strict=True)]
+            found = self.k.load(pointer, place, accumulator(node.dtype))
+            total = self.combine(node.kind, found, xs[0], any_order=False)
+            self.k.store(total, pointer, place)
 
     @contextmanager
     def loops_over(self, axes: list[int]) -> Iterator[dict[int, str]]:
