@@ -1,8 +1,9 @@
 """Every operation keeps its word: each row of the table through every transformation.
 
-Eager results equal NumPy's, inferred avals equal eager ones, jit agrees to the last bits and traces once; jvp
-equals finite differences in float64, reverse mode is its adjoint, second derivatives equal finite
-differences of first ones, transposes are adjoint, and vmap over any axis equals a loop.
+Eager results equal NumPy's, inferred avals equal eager ones, jit agrees to the last bits and traces
+once; jvp equals finite differences in float64, reverse mode is its adjoint, second derivatives
+equal finite differences of first ones, transposes are adjoint, and vmap over any axis equals a
+loop.
 """
 
 import dataclasses

@@ -150,7 +150,7 @@ BOUNDS = {
     "max": EXACT, "min": EXACT, "abs": EXACT, "sign": EXACT, "floor": EXACT, "ceil": EXACT,
     "nextafter": EXACT, "is_finite": EXACT, "clamp": EXACT, "sqrt": EXACT, "rsqrt": 1,
     "one_minus_square": 2, "exp": 2, "exp2": 2, "expm1": 4, "log": 2, "log1p": EXACT, "log2": 2,
-    "logistic": 2, "cbrt": 1, "sin": 2, "cos": 2, "tan": 4, "asin": 3, "acos": 3, "atan": 3,
+    "logistic": 2, "cbrt": 2, "sin": 2, "cos": 2, "tan": 4, "asin": 3, "acos": 3, "atan": 3,
     "atan2": 4, "sinh": 4, "cosh": 3, "tanh": 6, "asinh": 4, "acosh": 4, "atanh": 4, "erf": EXACT,
     "erfc": 6, "erf_inv": EXACT, "pow": 2,
 }

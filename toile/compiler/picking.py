@@ -87,7 +87,7 @@ def _puts(new: Rewriter, e: Equation) -> bool:
     last = len(shape) - 1
     made = new.producer(zeros)
     empty = made is not None and isinstance(made.op, BroadcastInDim) and (
-        made.ins[0].__class__ is Literal and not made.ins[0].val.any()  # type: ignore[union-attr]
+        made.ins[0].__class__ is Literal and not made.ins[0].val.any()
     )
     return (
         empty and op.combine == "add" and not d.update_window_dims

@@ -65,10 +65,6 @@ class Operation(metaclass=OperationType):
     # Names of the effects an equation of this operation has ("debug", "io", ...).
     effects: frozenset[str] = frozenset()
 
-    # Elementwise operations define `lower(k, *xs)`: the operation on one element, written with the
-    # scalar builder `k` of a kernel (compiler.scalars). None: it runs through `eager` only.
-    lower: ClassVar[Any] = None
-
     name: ClassVar[str] = "operation"
 
     # Instances with equal parameters are one object; not for those that hold Programs or functions.

@@ -46,6 +46,9 @@ class Elementwise(Operation):
     accepts: ClassVar[str] = ANY
     # Kind of the result: None for the operands' dtype, else a dtype.
     result: ClassVar[Any] = None
+    # `lower(k, *xs)`: the operation on one element, written with the scalar builder `k` of a kernel
+    # (compiler.scalars). None: it runs through `eager` only.
+    lower: ClassVar[Any] = None
 
     def infer(self, *avals: Aval) -> Aval:
         first = avals[0]
