@@ -17,6 +17,7 @@ class FakePlan:
 
     def __init__(self, threads=2):
         self.threads = threads
+        self.also = set()  # kernels that other extents would need
         self.fixed = []  # buffers that a loop around would not change
         self.stages = []
         self.buffers = {}  # id of the buffer object -> (object, address)

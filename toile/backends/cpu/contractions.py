@@ -218,6 +218,8 @@ def _product(p: Problem, plan: Planner) -> None:
     t = p.types
     if cut.parts == 1 and not needs_scratch(p, cut):
         plan.stage(_matrices(p, cut))
+        if t.c is not None and t.work is not None:  # a larger batch may have to be cut
+            plan.also.add(products.sum_arrays(t.c if t.c.kind in "iu" else t.work, t.c))
         return
     assert t.c is not None and t.work is not None
     size = prod(x.extent for x in p.batch + p.rows + p.columns)

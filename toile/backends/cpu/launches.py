@@ -80,6 +80,7 @@ class Planner(Protocol):
     """What a lowering may ask of the plan that it adds to."""
 
     threads: int
+    also: set[str]  # kernels that other extents of the same Program would need
 
     def scratch(self, nbytes: int) -> Ref:
         """Room that no other stage of the Program changes while this equation runs."""
