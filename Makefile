@@ -21,6 +21,13 @@ help:  ## show this list
 mnist: $(VENV)/installed-examples  ## train a network on real handwritten digits, show what it learns
 	@$(PY) -m examples.mnist.main --workdir=runs/mnist $(ARGS)
 
+.PHONY: examples
+examples: $(VENV)/installed-examples  ## run every example (one: make example-vae), print what they reach
+	@$(PY) -m examples $(ARGS)
+
+example-%: $(VENV)/installed-examples
+	@$(PY) -m examples $* $(ARGS)
+
 test: $(VENV)/installed-test  ## run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
@@ -38,8 +45,8 @@ bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
 	$(PY) -m benchmarks.cpu $(ARGS)
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings are errors
-	$(PY) -m mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	$(PY) -m mkdocs build --strict
+	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
 
 lint: $(VENV)/installed-dev  ## ruff, mypy and the layers of the package
 	$(PY) -m ruff check $(SOURCES)

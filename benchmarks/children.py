@@ -22,16 +22,22 @@ KNOWN = os.path.exists("/proc/self/stat")  # whether the load can be told
 SETTLING_S = 0.02  # in which the threads of the child that was asked last stop spinning
 
 
-def environment(threads: int, folder: str, framework: str, cache: str) -> dict[str, str]:
-    """The variables that give a child its number of threads and its folder of compiled code."""
+def environment(
+    threads: int, folder: str, framework: str, cache: str, platform: str
+) -> dict[str, str]:
+    """The variables that give a child its threads, its platform and its folder of compiled code."""
     n = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     found = {**os.environ, **dict.fromkeys(names, n)}
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     found["TOILE_NUM_THREADS"] = n
     found["TOILE_CACHE_DIR"] = folder
-    found["JAX_PLATFORMS"] = "cpu"
-    found["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
+    found["JAX_PLATFORMS"] = "cpu" if platform == "cpu" else "cuda,cpu"
+    found["TOILE_PLATFORM"] = found["BENCHMARK_PLATFORM"] = platform
+    if platform == "cpu":
+        found["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
+    else:
+        found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the others need memory too
     if framework == "jax" and cache == "warm":
         found["JAX_COMPILATION_CACHE_DIR"] = folder
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -42,14 +48,17 @@ def environment(threads: int, folder: str, framework: str, cache: str) -> dict[s
 class Child:
     """A process of `benchmarks.cpu_child`."""
 
-    def __init__(self, framework: str, threads: int, folder: str | None = None, cache: str = ""):
+    def __init__(
+        self, framework: str, threads: int, folder: str | None = None, cache: str = "",
+        platform: str = "cpu",
+    ):
         self.framework = framework
         self.temporary = tempfile.TemporaryDirectory(prefix="toile-bench-")
         folder = folder or os.path.join(self.temporary.name, "kernels")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.cpu_child", framework, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environment(threads, folder, framework, cache),
+            env=environment(threads, folder, framework, cache, platform),
         )  # fmt: skip
 
     def ask(self, **command: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from importlib import metadata, util
 from typing import Any
@@ -62,7 +62,8 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
     with ExitStack() as stack:
         children: dict[str, Child] = {}
         for name in frameworks:
-            child = stack.enter_context(closing(Child(name, args.threads)))
+            child = stack.enter_context(
+                closing(Child(name, args.threads, platform=args.platform)))
             facts[name] = child.build(row.kind, row.spec)
             if "error" not in facts[name]:
                 facts[name].update(child.ask(more=1))
@@ -79,7 +80,7 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
 
 def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
     """A new process, from its first import to its first step."""
-    with closing(Child(framework, args.threads, folder, row.cache)) as child:
+    with closing(Child(framework, args.threads, folder, row.cache, args.platform)) as child:
         child.ask(memory=1)  # the interpreter is up
         with Load(child) as load:
             answer = child.build(row.kind, row.spec)
@@ -155,9 +156,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def arguments() -> argparse.Namespace:
+def arguments(description: str | None = __doc__, platform: str = "cpu") -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=description)
+    parser.set_defaults(platform=platform)
     parser.add_argument("--rounds", type=int, default=10, help="that count, of each row")
     parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
     parser.add_argument("--threads", type=int, default=2)
@@ -180,15 +182,19 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Measure, print the table, keep the file."""
-    args = arguments()
-    wanted = [r for r in rows() if any(part in r.title for part in args.only.split(","))]
+    measure_rows(rows(), arguments(), machine(), "benchmarks.cpu")
+
+
+def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) -> None:
+    """Measure the rows that are wanted."""
+    wanted = [r for r in all_rows if any(part in r.title for part in args.only.split(","))]
     if args.list:
         print("\n".join(r.title for r in wanted))
         return
     about = {
-        "machine": machine(), "cores": os.cpu_count(), "threads": args.threads,
+        "machine": name, "cores": os.cpu_count(), "threads": args.threads,
         "system": platform.platform(), "versions": versions(), "rows": {},
-        "command": shlex.join(["python", "-m", "benchmarks.cpu", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", command, *sys.argv[1:]]),
     }  # fmt: skip
     if args.json and args.keep and os.path.exists(args.json):
         with open(args.json) as file:

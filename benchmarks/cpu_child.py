@@ -79,13 +79,31 @@ def answer(
     if "more" in command:
         return held[0].more()
     if "memory" in command:
-        return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+        return {"megabytes": peak_megabytes(framework)}
     return held[0].windows[command["window"]](command["argument"])
+
+
+def peak_megabytes(framework: str) -> float:
+    """The most memory this process had: of the host, or of the GPU where that is measured."""
+    if os.environ.get("BENCHMARK_PLATFORM") != "gpu":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if framework == "torch":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**20
+    if framework == "jax":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
+    import cupy  # its pool keeps what was in use at one time
+
+    return cupy.get_default_memory_pool().total_bytes() / 2**20
 
 
 def main(framework: str, threads: int) -> None:
     """Answer commands until there are no more."""
-    if hasattr(os, "sched_setaffinity"):  # libraries count the CPUs, whatever they are told
+    on_cpu = os.environ.get("BENCHMARK_PLATFORM") != "gpu"
+    if on_cpu and hasattr(os, "sched_setaffinity"):  # libraries count the CPUs they may use
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes elsewhere

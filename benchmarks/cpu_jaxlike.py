@@ -186,7 +186,45 @@ def kernels() -> int:
     return sum(path.is_file() for path in Path(os.environ["TOILE_CACHE_DIR"]).rglob("*"))
 
 
+MOVED = {"softmax": 4, "layer norm": 4, "gelu tanh": 4, "gelu erf": 4, "cross-entropy": 2,
+         "adam": 7}  # arrays that an operation and its gradient must read or write
+
+
+def bandwidth(name: str, spec: str) -> Case:
+    """An operation forward and backward on a GPU, and a copy that moves as many bytes."""
+    import cupy
+
+    lib = workloads.library(name)
+    jax, jnp = lib.jax, lib.jnp
+    title, text = spec.split(",")
+    few = 1 << 20
+    times = int(text) // few
+    tiled = lambda a: jnp.tile(a, (times, *[1] * (a.ndim - 1)))
+    raw = operations.inputs(title, few)
+    by_row = lambda a: a.ndim == 2 or a.dtype.kind == "i"  # and not by column
+    arrays = [tiled(jnp.asarray(a)) if by_row(a) else jnp.asarray(a) for a in raw]
+    half = MOVED[title] * arrays[0].nbytes // 2
+    function = operations.jaxlike(lib, title)
+    if title == "adam":
+        step = jnp.asarray(operations.STEP - 1, jnp.int32)
+        jitted = jax.jit(function, donate_argnums=(0, 2, 3))
+        kept = [arrays[0], *arrays[2:]]
+
+        def once() -> Any:
+            kept[:] = jitted(kept[0], arrays[1], *kept[1:], step)
+            return kept[0]
+    else:
+        jitted = jax.jit(function)
+        once = lambda: jitted(*arrays)
+    jax.block_until_ready(once())
+    source, target = (cupy.zeros(half, cupy.uint8) for _ in range(2))
+    copy = lambda: cupy.copyto(target, source)
+    windows = {"": timed(once, jax.block_until_ready),
+               "copy": timed(copy, lambda _: cupy.cuda.Device().synchronize())}
+    return Case(windows, {"gigabytes": 2 * half / 1e9})
+
+
 KINDS: dict[str, Callable[[str, str], Case]] = {
     "train": train, "operation": operation, "scan": scan, "call": call, "tiny": tiny,
-    "resize": resize,
+    "resize": resize, "bandwidth": bandwidth,
 }  # fmt: skip

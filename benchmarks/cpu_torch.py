@@ -6,6 +6,7 @@ losses are not compared; images lie channels last where that is PyTorch's faster
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,11 @@ from torch.nn import functional as F
 from benchmarks import cpu_jaxlike, operations
 from benchmarks.cpu_child import Case, timed
 from benchmarks.cpu_rows import parse
+
+DEVICE = "cuda" if os.environ.get("BENCHMARK_PLATFORM") == "gpu" else "cpu"
+if DEVICE == "cuda":  # as jax has it by default
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
 
 Built = tuple[nn.Module, torch.Tensor, torch.Tensor, str]
 
@@ -174,7 +180,9 @@ def train(_: str, spec: str) -> Case:
     """Training steps of a workload."""
     torch.manual_seed(0)
     name, sizes = parse(spec)
-    model, x, y, kind = MODELS[name](**sizes)
+    narrow = sizes.pop("dtype", "float32") == "bfloat16"
+    with torch.device(DEVICE):
+        model, x, y, kind = MODELS[name](**sizes)
     if kind == "adam":
         optimizer: Any = torch.optim.Adam(model.parameters(), 1e-3)
     else:
@@ -182,8 +190,9 @@ def train(_: str, spec: str) -> Case:
 
     def once() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        out = model(x)
-        loss = F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=narrow):
+            out = model(x)
+            loss = F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
         loss.backward()
         optimizer.step()
         return loss.detach()

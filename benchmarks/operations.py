@@ -7,6 +7,7 @@ to jit: all outputs of the forward pass, then all gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ def errors(name: str, arrays: Sequence[np.ndarray], got: Sequence[Any]) -> list[
 
 def jaxlike(lib: Any, name: str) -> Callable[..., tuple[Any, ...]]:
     """The operation and its gradients by JAX's names, to be jitted."""
-    jax, nn = lib.jax, lib.nn
+    jax, jnp, nn = lib.jax, lib.jnp, lib.nn
 
     def layer_norm(x: Any, scale: Any, bias: Any, ct: Any) -> tuple[Any, ...]:
         norm = nn.LayerNorm(epsilon=EPSILON)
@@ -102,7 +103,11 @@ def jaxlike(lib: Any, name: str) -> Callable[..., tuple[Any, ...]]:
         return jax.value_and_grad(lambda x: workloads.cross_entropy(lib, x, labels))(x)
 
     def adam(p: Any, g: Any, mu: Any, nu: Any, step: Any) -> tuple[Any, ...]:
-        p, (_, mu, nu) = workloads.adam(lib).update(p, g, (step, mu, nu))
+        t = (step + 1).astype(jnp.float32)
+        mu, nu = B1 * mu + (1 - B1) * g, B2 * nu + (1 - B2) * g * g
+        # 1 - b^t: as it stands it would lose most of its digits, b being rounded to float32
+        c1, c2 = (-jnp.expm1(t * math.log(b)) for b in (B1, B2))
+        p = p - RATE * (mu / c1) / (jnp.sqrt(nu / c2) + ADAM_EPSILON)
         return p, mu, nu
 
     def unary(function: Callable[[Any], Any]) -> Callable[..., tuple[Any, ...]]:

@@ -11,7 +11,19 @@ from tests.cases import COMPLEX, REALS, I, Row, X
 from toile import lax
 from toile.api.callbacks import debug_callback, io_callback
 from toile.api.checkpoint import Name, checkpoint_name
-from toile.control import call, callbacks, cond, custom, linear_solve, remat, scan, while_loop
+from toile.control import (
+    attention,
+    call,
+    callbacks,
+    cond,
+    custom,
+    linear_solve,
+    remat,
+    scan,
+    while_loop,
+)
+from toile.parallel import placing, spmd, varying
+from toile.sharding import Mesh, NamedSharding, PartitionSpec
 
 V = X(4)
 
@@ -122,8 +134,43 @@ def watched(ordered):
     return run
 
 
+MESH = Mesh(np.array(toile.devices()[:1]), ("i",))
+ALONE = NamedSharding(MESH, PartitionSpec("i"))
+
+
+@toile.shard_map(mesh=MESH, in_specs=PartitionSpec("i"), out_specs=PartitionSpec("i"))
+def on_mesh(x, y):
+    """A function of one device's parts, with a sum over devices."""
+    return inner(lax.psum(x, "i"), y)
+
+
+def attended(q, k, v, mask):
+    """Attention as one operation, of grouped heads."""
+
+    def plain(q, k, v, mask):
+        logits = jnp.einsum("btkgh,bskh->bkgts", q.reshape(*q.shape[:2], 2, 2, -1), k) * 0.5
+        logits = jnp.where(mask[:, :, None] > 0, logits, -1e30)
+        weights = toile.nn.softmax(logits)
+        out = jnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(q.shape)
+        sums = toile.nn.logsumexp(logits, axis=-1).reshape(*q.shape[:1], 4, q.shape[1])
+        return out, lax.stop_gradient(sums.astype(jnp.float32))
+
+    form = attention.Form(0.5, ("q", "k", "v", "mask"))
+    return attention.attend(plain, form, q, k, v, mask)
+
+
+def attended_numpy(q, k, v, mask):
+    k, v = (np.repeat(x, 2, axis=2) for x in (k, v))
+    logits = np.where(mask > 0, np.einsum("bthd,bshd->bhts", q, k) * 0.5, -1e30)
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return np.einsum("bhts,bshd->bthd", weights, v).astype(q.dtype)
+
+
 CARRIERS = [
     Row(call.Call, toile.jit(inner), (X(2, 3), X(2, 3)), inner_numpy, dtypes=(*REALS, *COMPLEX)),
+    Row(attention.Attention, attended, (X(2, 3, 4, 3), X(2, 5, 2, 3), X(2, 5, 2, 3),
+                                        I(2, 1, 3, 5, low=0, high=2)), attended_numpy),
     Row(remat.Remat, toile.checkpoint(inner), (X(2, 3), X(2, 3)), inner_numpy),
     Row(remat.Remat, toile.checkpoint(inner, policy=toile.checkpoint_policies.everything_saveable),
         (X(2, 3), X(2, 3)), inner_numpy, label="saving"),
@@ -144,15 +191,27 @@ CARRIERS = [
     Row(callbacks.DebugCallback, watched(False), (V,), np.sin),
     Row(callbacks.OrderedDebugCallback, watched(True), (V,), np.sin, mapped=()),
     Row(Name, lambda x: checkpoint_name(x, "kept"), (V,), np.copy, linear=(0,)),
+    Row(spmd.Spmd, toile.pmap(inner, axis_name="i"), (X(1, 3), X(1, 3)), inner_numpy),
+    Row(spmd.Spmd, on_mesh, (X(2, 3), X(2, 3)), inner_numpy, label="mesh"),
+    Row(placing.Constraint, lambda x: lax.with_sharding_constraint(x, ALONE), (V,), np.copy,
+        linear=(0,)),
+    Row(varying.Varying, varying.Varying(("i",)), (V,), np.copy, linear=(0,)),
 ]
 
 ROWS = [*cases_elementwise.ROWS, *cases_arrays.ROWS, *cases_linalg.ROWS, *CARRIERS]
 
 # Classes without a row, and why.
 INTERNAL = {
+    "AllReduceTogether": "neighbouring all-reduces of a Program over devices, made before it runs; "
+                         "tests/parallel/test_programs.py (psum_tree) and test_buckets.py meet it",
     "Captured": "a value a derived Program closes over; every row that stages meets it",
     "Forward": "an identity inside linear Programs; reverse mode of scan and cond meets it",
     "LinearWhile": "the linear part of While, which only refuses to be transposed",
+    "AttentionTangent": "the linear part of Attention, made by its forward mode",
+    "AttentionGradient": "the cotangents of Attention, made by its reverse mode",
+    "FusedAttention": "cuDNN's attention, made by the compiler; its tests are in "
+                      "tests/gpu/test_attention_program.py",
+    "FusedAttentionGradient": "its derivative, likewise",
     "RematLinear": "the linear part of Remat, made by its reverse mode",
     "CustomLinear": "the linear part of CustomVJPCall, made by its reverse mode",
     "Check": "checkify's; tests/test_experimental.py holds it to jax",

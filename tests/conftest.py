@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the oracle reads it when it is first imported
+os.environ.setdefault("TOILE_PLATFORM", "auto")  # a GPU where there is one
 
 # Kernels of tests run once or twice: they are compiled without LLVM's passes, but in tests/compiler
 # and when everything is tested.
@@ -22,28 +23,35 @@ if TEST_ALL:
     os.environ["TOILE_OPTIMIZE"] = "1"
 
 # Tables of which `make test` runs a fixed part, every n-th test by a hash of its name; `make
-# test-all` runs them whole. What they hold is compared with jax, which takes its time to compile.
+# test-all` runs them whole. What they hold is compared with jax, which takes its time to compile,
+# or is CUDA text that g++ compiles.
 SAMPLED = {
     "scipy/test_stats.py": 4,
     "scipy/test_special.py": 3,
-    "scipy/test_numerics.py": 2,
+    "scipy/test_numerics.py": 4,
     "scipy/test_linalg.py": 3,
     "primitives/test_array_kernels.py": 4,
-    "primitives/test_cumulative.py": 2,
+    "primitives/test_cumulative.py": 3,
     "primitives/test_linalg.py": 3,
     "primitives/test_indexing.py": 3,
-    "numpy/test_linalg.py": 2,
+    "numpy/test_linalg.py": 3,
     "numpy/test_manipulation.py": 3,
-    "numpy/test_reductions.py": 2,
-    "numpy/test_ufuncs.py": 2,
-    "lax/test_elementwise.py": 2,
-    "nn/test_initializers.py": 2,
-    "nn/test_nn.py": 2,
-    "random/test_random_samplers.py": 2,
-    "random/test_random_uniform.py": 2,
-    "core/test_functional_layers.py": 2,
-    "compiler/test_rows.py": 8,
-    "test_image.py": 2,
+    "numpy/test_reductions.py": 4,
+    "numpy/test_ufuncs.py": 4,
+    "lax/test_elementwise.py": 4,
+    "nn/test_initializers.py": 4,
+    "nn/test_nn.py": 3,
+    "random/test_random_samplers.py": 3,
+    "random/test_random_uniform.py": 4,
+    "core/test_functional_layers.py": 3,
+    "compiler/test_rows.py": 10,
+    "compiler/test_tiny_loops.py": 3,
+    "gpu/test_kernels.py": 6,
+    "gpu/test_nests.py": 3,
+    "gpu/test_attention_program.py": 4,
+    "gpu/test_programs.py": 2,
+    "optim/test_transforms.py": 2,
+    "test_image.py": 4,
     "test_transforms.py": 3,
 }
 
@@ -82,9 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if not in_sample(item)]
         items[:] = [item for item in items if in_sample(item)]
         config.hook.pytest_deselected(items=left_out)
-    gpu = has_gpu() if any("gpu" in item.keywords for item in items) else False
+    gpu = has_gpu() if any(item.get_closest_marker("gpu") for item in items) else False
     for item in items:
         if "slow" in item.keywords and not TEST_ALL:
             item.add_marker(pytest.mark.skip(reason="slow: TOILE_TEST_ALL=1 (make test-all)"))
-        if "gpu" in item.keywords and not gpu:
+        if item.get_closest_marker("gpu") and not gpu:
             item.add_marker(pytest.mark.skip(reason="gpu: CuPy sees no device"))

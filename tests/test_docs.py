@@ -1,15 +1,38 @@
-"""The code in the documentation runs, in order, page by page."""
+"""The code in the documentation runs, in order, page by page; pages that are made can be made."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 
 import pytest
 
-DOCS = pathlib.Path(__file__).parent.parent / "docs"
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
+import toile
+from tools import benchmark_tables, gallery, notebooks
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+BLOCK = re.compile(
+    r"^(<!-- needs: (?P<needs>\w+) -->\n+)?^```python\n(?P<code>.*?)^```", re.S | re.M
+)
 PAGES = sorted(p for p in DOCS.rglob("*.md") if BLOCK.search(p.read_text()))
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
+
+
+@pytest.fixture(autouse=True)
+def devices():
+    """A page may ask for more CPU devices; the next one begins with as many as there were."""
+    before = toile.config.read("jax_num_cpu_devices")
+    yield
+    toile.config.update("jax_num_cpu_devices", before)
+
+
+def is_there(platform: str) -> bool:
+    try:
+        return bool(toile.devices(platform))
+    except RuntimeError:
+        return False
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
@@ -17,12 +40,64 @@ def test_code_of_page_runs(page):
     text = page.read_text()
     scope = {"__name__": "__page__"}
     for match in BLOCK.finditer(text):
-        line = text[: match.start()].count("\n") + 1
-        source = "\n" * line + match.group(1)
+        if match["needs"] and not is_there(match["needs"]):
+            continue
+        line = text[: match.start("code")].count("\n")
+        source = "\n" * line + match["code"]
         code = compile(source, str(page), "exec", dont_inherit=True)
         exec(code, scope)
 
 
 def test_engine_from_scratch_is_short():
-    code = "".join(BLOCK.findall((DOCS / "engine-from-scratch.md").read_text()))
+    text = (DOCS / "engine-from-scratch.md").read_text()
+    code = "".join(match["code"] for match in BLOCK.finditer(text))
     assert len(code.splitlines()) <= 800
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs(path, monkeypatch):
+    monkeypatch.setenv("TOILE_OPTIMIZE", "1")  # a network is trained: fast code pays here
+    executed = notebooks.execute(path.read_text(), path.name)
+    page = notebooks.markdown(executed)
+    assert page.startswith("# ") and "```text" in page
+    cells = json.loads(notebooks.ipynb(executed))["cells"]
+    assert [c["cell_type"] for c in cells] == [cell.kind for cell, _ in executed]
+
+
+def test_notebook_shows_what_cells_print_and_give():
+    text = "# %% [markdown]\n# # Title\n#\n# text\n# %%\nprint(1)\nx = 2\nx + 1\n# %%\ny = x\n"
+    executed = notebooks.execute(text, "page.py")
+    assert [output.text for _, output in executed] == ["", "1\n3\n", ""]
+    page = notebooks.markdown(executed)
+    assert page.startswith("# Title\n\ntext\n\n```python\nprint(1)")
+    assert page.endswith("```text\n1\n3\n```\n\n```python\ny = x\n```\n")
+
+
+def test_notebook_errors_have_the_line_of_the_file():
+    with pytest.raises(ZeroDivisionError) as caught:
+        notebooks.execute("# %%\nx = 1\n\n# %%\n\nx / 0\n", "page.py")
+    assert caught.traceback[-1].lineno + 1 == 6
+
+
+def test_gallery_has_every_example():
+    found = gallery.examples(ROOT / "examples")
+    pages = gallery.pages(ROOT / "examples")
+    assert {e.name for e in found} >= {"mnist", "vae", "seq2seq", "graph"}
+    for e in found:
+        assert f"## [{e.title}]({e.name}/README.md)" in pages["examples/index.md"]
+        assert all(f"examples/{e.name}/{name}" in pages for name in e.pictures)
+
+
+def test_benchmark_page_has_every_result():
+    folder = ROOT / "benchmarks" / "results"
+    page = benchmark_tables.page(folder)
+    for path in folder.glob("*.json"):
+        found = json.loads(path.read_text())
+        for title in found.get("rows") or found["results"]:
+            assert f"| {title} |" in page
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text()
+    missing = [p.name for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in text]
+    assert not missing

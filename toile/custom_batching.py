@@ -14,8 +14,9 @@ from typing import Any
 from toile.api.autodiff import jvp
 from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import trace_program
 from toile.engine.source import here

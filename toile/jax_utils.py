@@ -1,6 +1,6 @@
 """Helpers around devices: replicas, prefetching, padding to the number of devices, wider scans.
 
-The module is flax.jax_utils. With one device a replicated tree has a leading axis of length one.
+The module is flax.jax_utils. A replicated tree has a leading axis of devices.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from toile import numpy as jnp
 from toile.api.devices import device_get, device_put, local_device_count, local_devices
 from toile.core.partial_eval import constant_outputs
 from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array, raw_operand
+from toile.engine.sharded import from_parts
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Array
+from toile.engine.tracing import Array, Tracer
 from toile.sharding import Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
@@ -46,8 +48,11 @@ def replicate(
     sharding = _over(chosen, axis_name)
 
     def copies(x: Any) -> Any:
-        stack = jnp.stack if isinstance(x, Array) else np.stack
-        return device_put(stack([x] * len(chosen)), sharding)
+        x = as_array(x)
+        if len(chosen) == 1 or isinstance(x, Tracer):
+            return device_put(jnp.stack([x] * len(chosen)), sharding)
+        aval = x.aval.update(shape=(len(chosen), *x.shape), weak_type=False)
+        return from_parts([raw_operand(x)[None]] * len(chosen), aval, sharding)  # one buffer
 
     return tree.map(copies, tree_)
 

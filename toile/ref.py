@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, as_array, from_numpy
+from toile.engine.arrays import Array
 from toile.engine.avals import Aval
+from toile.engine.conversion import as_array, from_numpy
 from toile.engine.source import here
 from toile.engine.tracing import state
 

@@ -1,7 +1,6 @@
 """Shardings, meshes and arrays made of parts, after jax.sharding.
 
-All of an array is on one device so far, whatever sharding it is asked for: the bookkeeping is
-complete, and asking for more devices than there are is an error.
+Asking for more devices than there are is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, ConcreteArray, as_array
+from toile.engine.arrays import Array, ConcreteArray
+from toile.engine.avals import Aval
+from toile.engine.conversion import as_array, raw_operand
+from toile.engine.devices import cpu_count
+from toile.engine.sharded import from_parts
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trees import broadcast_prefix, flatten, unflatten
@@ -26,10 +29,10 @@ from toile.parallel.meshes import (
     get_abstract_mesh,
     get_mesh,
     make_mesh,
-    mesh_in_force,
     set_mesh,
     use_abstract_mesh,
 )
+from toile.parallel.placing import concrete, put
 from toile.parallel.specs import NamedSharding, P, PartitionSpec
 
 __all__ = [
@@ -66,21 +69,6 @@ def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) 
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 
 
-def _concrete(sharding: Any, what: str) -> Any:
-    """A PartitionSpec on the mesh in force, any other sharding as it is."""
-    if isinstance(sharding, PartitionSpec):
-        mesh = mesh_in_force()
-        if mesh.empty:
-            raise ValueError(
-                f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
-                "pass a NamedSharding)" + here()
-            )
-        return NamedSharding(mesh, sharding)
-    if not isinstance(sharding, Sharding):
-        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}{here()}")
-    return sharding
-
-
 def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
     wanted = sharding.shard_shape(shape)
     if part.shape != wanted:
@@ -91,20 +79,38 @@ def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
     return part
 
 
+def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Any:
+    """An array of one part per device."""
+    for part in parts:
+        _checked_part(part, shape, sharding)
+    aval = parts[0].aval
+    if len(parts) == 1 and cpu_count() == 1:
+        return parts[0]
+    raws = [np.ascontiguousarray(raw_operand(p)) for p in parts]
+    return from_parts(raws, Aval(shape, aval.dtype, aval.weak_type), sharding)
+
+
 def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any],
     dtype: Any = None,
 ) -> Any:
-    """An array whose parts `data_callback(index)` gives, one call per device."""
+    """An array whose parts `data_callback(index)` gives, one call per different part."""
     shape = tuple(shape)
-    indices = _concrete(sharding, "make_array_from_callback").devices_indices_map(shape)
-    parts = [as_array(data_callback(index)) for index in indices.values()]
-    part = _checked_part(parts[0], shape, sharding)
-    if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
-        raise ValueError(
-            f"make_array_from_callback: needed parts of dtype {dtype}, got {part.dtype}{here()}"
-        )
-    return part
+    found = concrete(sharding, "make_array_from_callback")
+    made: dict[Any, Any] = {}
+    parts = []
+    for index in found.devices_indices_map(shape).values():
+        key = tuple((i.start, i.stop) for i in index)
+        if key not in made:
+            made[key] = as_array(data_callback(index))
+        parts.append(made[key])
+    for part in parts:
+        _checked_part(part, shape, found)
+        if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
+            raise ValueError(
+                f"make_array_from_callback: needed parts of dtype {dtype}, got {part.dtype}{here()}"
+            )
+    return _assembled(parts, shape, found)
 
 
 def make_array_from_process_local_data(
@@ -123,8 +129,9 @@ def make_array_from_process_local_data(
                 )
     outs = []
     for leaf, one in zip(leaves, shardings, strict=True):
-        _concrete(one, "make_array_from_process_local_data").shard_shape(np.shape(leaf))
-        outs.append(as_array(leaf))
+        found = concrete(one, "make_array_from_process_local_data")
+        found.shard_shape(np.shape(leaf))
+        outs.append(put(leaf, found))
     return unflatten(tree, outs)
 
 
@@ -154,7 +161,14 @@ def make_array_from_single_device_arrays(
             f"make_array_from_single_device_arrays: needed {wanted} arrays, one per device of this "
             f"process, got {len(arrays)}{here()}"
         )
-    return _checked_part(arrays[0], tuple(shape), sharding)
+    return _assembled(_in_order(arrays, tuple(shape), sharding), tuple(shape), sharding)
+
+
+def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
+    """Arrays that are on the devices of a sharding in its order, as they are if they are not."""
+    by_device = {next(iter(a.devices())): a for a in arrays}
+    order = list(sharding.devices_indices_map(shape))
+    return [by_device[d] for d in order] if set(by_device) == set(order) else arrays
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
@@ -164,11 +178,12 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     outs = []
     for leaf, sharding in zip(leaves, shardings, strict=True):
         x: Any = leaf if isinstance(leaf, Array) else as_array(leaf)
-        found = _concrete(sharding, "reshard")
+        found = concrete(sharding, "reshard")
         if isinstance(found, NamedSharding):
             found.check_compatible_aval(x.shape)
         found.shard_shape(x.shape)
-        outs.append(x)
+        abstract = isinstance(getattr(found, "mesh", None), AbstractMesh)
+        outs.append(x if abstract else put(x, found))
     return unflatten(tree, outs)
 
 

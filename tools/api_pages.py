@@ -111,12 +111,16 @@ def exists(namespace: str) -> bool:
     return True
 
 
+def namespaces() -> list[str]:
+    """The namespaces that have a page."""
+    return [n for n in sorted(join("toile", n) for n in (*NAMESPACES, *OWN)) if exists(n)]
+
+
 def on_files(files: Files, config: Any) -> Files:
     """MkDocs' hook: add api_coverage.md, and api/NAMESPACE.md for every namespace that exists."""
     pages = {"api_coverage.md": markdown(compare_all())}
-    for namespace in sorted(join("toile", n) for n in (*NAMESPACES, *OWN)):
-        if exists(namespace):
-            pages[f"api/{namespace}.md"] = page(namespace)
+    for namespace in namespaces():
+        pages[f"api/{namespace}.md"] = page(namespace)
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     return files

@@ -5,7 +5,8 @@ import ctypes
 import numpy as np
 
 from toile.backends.cpu import native
-from toile.backends.cpu.launches import Operand, Ref, Scratch, strides_of
+from toile.compiler.operands import Operand, Ref, Scratch
+from toile.compiler.views import row_major
 
 KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -30,13 +31,13 @@ class FakePlan:
         self.stages.append(launches)
 
     def contiguous(self, x):
-        from toile.backends.cpu import slicing
+        from toile.backends.cpu import copies
 
         if x.contiguous:
             return x
         ref = self.scratch(x.size * x.dtype.itemsize)
-        out = Operand(ref, x.shape, strides_of(x.shape), x.dtype)
-        slicing.copy(out, x, self)
+        out = Operand(ref, x.shape, row_major(x.shape), x.dtype)
+        copies.copy(out, x, self)
         return out
 
     def before_loops(self, x, key, make):

@@ -9,9 +9,12 @@ from tests.closeness import nearly_equal
 from toile import lax, nn
 from toile.backends import reference
 from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.planning import EagerStep, Plan, Region
+from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.pipeline import optimize
+from toile.compiler.plans import EagerStep
+from toile.engine.operation import Operation
 from toile.engine.program import trace_program
+from toile.primitives.families import Identity
 
 RANDOM = np.random.RandomState(0)
 
@@ -71,12 +74,37 @@ def many_adams(tree):
     return [adam(*leaves) for leaves in tree]
 
 
+def dropout(key, x):
+    keep = toile.random.bernoulli(toile.random.wrap_key_data(key), 0.9, x.shape)
+    return jnp.where(keep, x / 0.9, 0)
+
+
+def dropout_both_ways(key, x, g):
+    y, back = toile.vjp(lambda x: dropout(key, nn.gelu(x)), x)
+    return y, *back(g)
+
+
+def sampled(sampler, *shape, **options):
+    return lambda key: sampler(toile.random.wrap_key_data(key), shape, **options)
+
+
+def parts(x):
+    z = lax.complex(x, x * 2)
+    return jnp.abs(jnp.conj(z) * z) + z.real - (z * z).imag
+
+
+def bits(x):
+    whole = lax.bitcast_convert_type(lax.reduce_precision(x * 2, 8, 10), jnp.int32) & -4
+    return lax.bitcast_convert_type(whole, jnp.float32) + 1
+
+
 def in_loop(c, rows):
     c, _ = lax.scan(lambda d, b: (d * b + 1, None), c, rows)
     return c, lax.cond(c.sum() > 0, lambda: c, lambda: -c)
 
 
 X, G = normal(64, 100), normal(100)
+KEY = np.array([3, 5], np.uint32)
 PROGRAMS = {
     "add": (lambda x: x + 1, X),
     "mixed": (lambda x: (jnp.exp(x) * 2 + x.T.sum(), jnp.tanh(x)), X),
@@ -127,6 +155,22 @@ PROGRAMS = {
         lambda h, a: (jnp.tanh(h @ w[:20] + a @ w[20:]), h), jnp.zeros((2, 20)),
         x.reshape(32, 2, 100))[1]).sum())(w), X, normal(120, 20)),
     "outputs twice": (lambda x: (lambda y: (y, y, x, y.T, 1.0))(x + 1), X),
+    "dropout": (dropout, KEY, X),
+    "dropout both ways": (dropout_both_ways, KEY, X, X),
+    "dropout of a transpose": (lambda key, x: dropout(key, x.T), KEY, X),
+    "uniform": (sampled(toile.random.uniform, 5, 6, 7), KEY),
+    "normal": (sampled(toile.random.normal, 5, 6, 7), KEY),
+    "normal bfloat16": (sampled(toile.random.normal, 5, 6, 7, dtype=jnp.bfloat16), KEY),
+    "normal of many keys": (toile.vmap(sampled(toile.random.normal, 3, 4)),
+                            np.arange(12, dtype=np.uint32).reshape(6, 2)),
+    "split counts": (lambda x: x + jnp.arange(6400).reshape(64, 100)
+                     + jnp.arange(6400.0).reshape(100, 64).T, X),
+    "split counts in sums": (lambda x: ((x * jnp.arange(6400).reshape(64, 100)).sum(0),
+                                        (x * jnp.arange(6400).reshape(64, 100)).sum(1)), X),
+    "parts of complex numbers": (parts, X),
+    "bits": (bits, X),
+    "shifts": (lambda i: (i << 3, i >> 40, lax.shift_right_logical(i, jnp.int32(-1)), i >> 2),
+               np.arange(-8, 8)),
     "random": (lambda x: x * toile.random.bernoulli(toile.random.key(3), 0.5, x.shape), X),
 }
 
@@ -152,6 +196,11 @@ FUSED = {  # regions, each a list of kinds
     "gelu": [["map"]],
     "split backward": [["map", "map", "map", "map"]],
     "cross-entropy": [["row"], ["row"]],
+    **dict.fromkeys([
+        "dropout", "dropout both ways", "dropout of a transpose", "uniform", "normal",
+        "normal bfloat16", "normal of many keys", "split counts", "parts of complex numbers",
+        "bits",
+    ], [["map"]]),
 }
 
 
@@ -159,6 +208,21 @@ FUSED = {  # regions, each a list of kinds
 def test_fused(name):
     f, *args = PROGRAMS[name]
     assert kinds(planned(f, *args)[1]) == FUSED[name]
+
+
+def operations(cls=Operation):
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from operations(sub)
+
+
+def test_all_scalar_code_fuses():
+    """What has scalar code is computed by element; identities are views instead."""
+    written = [c for c in operations() if c.__module__.startswith("toile.")
+               and callable(getattr(c, "lower", None))]
+    assert len(written) > 60
+    left = {c.__name__ for c in written if not c.by_element and not issubclass(c, Identity)}
+    assert left == {"StopGradient"}
 
 
 def test_an_optimizer_is_one_region():
@@ -186,3 +250,20 @@ def test_another_batch_size_compiles_nothing():
         return {x.text for s in plan.steps for x in s.launches}
 
     assert texts(16) == texts(32) == texts(48) == texts(64)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: (jnp.sin(x), jnp.sin(x)),
+    lambda x: (lambda y: (y, y.reshape(-1), y))(jnp.sin(x)),
+    lambda x: (x.sum(0), x.sum(0)),
+    lambda x: (x.sum(), x.sum()),
+    lambda x: (nn.softmax(x), nn.softmax(x)),
+], ids=["map", "reshaped", "columns", "total", "rows"])
+def test_what_is_returned_twice_is_stored_twice(f):
+    for shape in ((6, 5), (300, 700)):
+        x = jnp.linspace(1, 2, shape[0] * shape[1]).reshape(shape)
+        program = optimize(toile.make_jaxpr(f)(x).jaxpr)
+        notes = [x.note for s in Plan(program, 2).steps for x in s.launches]
+        assert not any("copy" in n for n in notes), notes
+        for a, b in zip(toile.jit(f)(x), f(x), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)

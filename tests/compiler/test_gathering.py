@@ -9,7 +9,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered, run_equations
-from toile.backends.cpu import slicing
+from toile.backends.cpu import copies, slicing
 from toile.backends.cpu.gathering import lower_gather
 from toile.backends.cpu.scattering import lower_scatter
 from toile.primitives import shapes
@@ -86,7 +86,7 @@ SHAPES = [(), (1,), (7,), (5, 9), (37, 41), (3, 40, 50), (2, 3, 4, 5), (130, 17)
 
 def copied(to, source):
     plan = FakePlan()
-    slicing.copy(plan.operand(to), plan.operand(source), plan)
+    copies.copy(plan.operand(to), plan.operand(source), plan)
     plan.run()
     assert np.ascontiguousarray(to).tobytes() == np.ascontiguousarray(source).tobytes()
 
@@ -113,7 +113,7 @@ def test_fill(dtype):
     for shape in [(), (1,), (1000,), (3, 5)]:
         out, value = bits(shape, dtype), values((), dtype, 3)
         plan = FakePlan()
-        slicing.fill(plan.operand(out), value, plan)
+        copies.fill(plan.operand(out), value, plan)
         plan.run()
         assert out.tobytes() == np.full(shape, value, dtype).tobytes()
 

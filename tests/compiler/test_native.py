@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from toile.backends.cpu import ir, native, object_cache, runner, threads
+from toile.backends import object_cache
+from toile.backends.cpu import ir, native, runner, threads
 
 pytest.importorskip("llvmlite")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -190,7 +191,8 @@ def test_missing_llvmlite(monkeypatch):
 def test_import_does_not_load_llvmlite():
     code = """
         import sys
-        from toile.backends.cpu import native, runner, threads, object_cache
+        from toile.backends import object_cache
+        from toile.backends.cpu import native, runner, threads
         native.add_symbol("anything", 0)
         assert not any(m.startswith("llvmlite") for m in sys.modules)
     """

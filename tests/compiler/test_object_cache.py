@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from toile.backends.cpu import object_cache
-from toile.backends.cpu.object_cache import ObjectCache, from_environment
+from toile.backends import object_cache
+from toile.backends.object_cache import ObjectCache, from_environment
 
 KEY = "0123456789abcdef" * 4
 
@@ -128,7 +128,7 @@ def test_eviction_meets_another_process(cache, monkeypatch):
 WRITER = """
     import sys, random
     from pathlib import Path
-    from toile.backends.cpu.object_cache import ObjectCache
+    from toile.backends.object_cache import ObjectCache
     cache = ObjectCache(Path(sys.argv[1]), limit=400_000)
     chance = random.Random(int(sys.argv[2]))
     print("ready", flush=True)

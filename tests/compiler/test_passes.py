@@ -179,3 +179,26 @@ def test_gradients_keep_their_bits(f):
 def test_simplify_gives_back_what_it_cannot_improve():
     p = program(lambda x: jnp.sin(x), X)
     assert simplify(p) is p
+
+
+def gates(x, b):
+    y = jnp.tanh(x + b) * 2
+    return y[:, :2] * y[:, 2:]
+
+
+def test_slices_of_elementwise_results_are_results_of_slices():
+    x, b = jnp.linspace(-2, 2, 12).reshape(3, 4), jnp.arange(4.0)
+    after = same(program(gates, x, b), x, b)
+    shapes = [e.outs[0].aval.shape for e in after.equations if e.op.name in ("add", "tanh", "mul")]
+    assert set(shapes) == {(3, 2)}
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: (jnp.sin(x)[:2], jnp.sin(x)),  # all of it is needed as well
+    lambda x: jnp.sin(x)[:-1] + jnp.sin(x)[1:],  # slices that overlap
+    lambda x: jnp.sin(x),
+], ids=["all", "overlap", "none"])
+def test_what_slices_would_compute_twice_stays(f):
+    x = jnp.linspace(-2, 2, 12)
+    after = same(program(f, x), x)
+    assert [e.outs[0].aval.shape for e in after.equations if e.op.name == "sin"] == [(12,)]

@@ -10,7 +10,7 @@ from toile.backends.reference import Executable
 from toile.compiler.random_bits import lower_random, physical_keys
 from toile.compiler.verifier import verify
 from toile.engine import dtypes
-from toile.engine.arrays import as_array, raw_operand
+from toile.engine.conversion import as_array, raw_operand
 
 KEY = random.key(1234567)
 KEYS = random.split(KEY, (3, 2))

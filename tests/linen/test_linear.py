@@ -9,7 +9,7 @@ import toile
 import toile.linen as nn
 import toile.numpy as jnp
 from tests.linen import oracle
-from toile.core import scope as scopes
+from toile.core import scope_class
 from toile.errors import ScopeParamShapeError
 from toile.linen import convolution, embedding, linear
 from toile.linen.dtypes import canonicalize_dtype, promote_dtype
@@ -204,8 +204,8 @@ def test_promote_dtype_changes_nothing():
 def test_initializers_give_shapes(monkeypatch):
     """With toile's initializers `apply` traces nothing to check shapes; others are traced."""
     traced = []
-    original = scopes.eval_shape
-    monkeypatch.setattr(scopes, "eval_shape", lambda f: traced.append(1) or original(f))
+    original = scope_class.eval_shape
+    monkeypatch.setattr(scope_class, "eval_shape", lambda f: traced.append(1) or original(f))
     x = jnp.ones((2, 4, 3))
     for build in (
         lambda **k: nn.Dense(4, **k),

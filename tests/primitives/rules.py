@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from toile.engine.arrays import as_array
 from toile.engine.avals import Zero, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.operation import infer_list, instantiate
 from toile.engine.program import evaluate, trace_program
 from toile.transforms.jvp import jvp_flat

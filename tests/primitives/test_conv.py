@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.transforms.linearize import linearize_flat
 from toile.transforms.transpose import backward

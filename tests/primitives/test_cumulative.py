@@ -5,7 +5,7 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.primitives import cumulative
 
 NAMES = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"]

@@ -6,7 +6,8 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check
-from toile.engine.arrays import KeyArray, as_array
+from toile.engine.arrays import KeyArray
+from toile.engine.conversion import as_array
 from toile.engine.dtypes import key_dtype
 from toile.primitives import indexing
 from toile.primitives.indexing import (

@@ -21,9 +21,9 @@ from tests.primitives.rules import (
     second_order,
 )
 from toile.engine import dtypes
-from toile.engine.arrays import as_array
 from toile.engine.avals import Zero
 from toile.engine.config import enable_x64
+from toile.engine.conversion import as_array
 from toile.engine.operation import instantiate
 from toile.lax import linalg as ours
 from toile.primitives import linalg_solve

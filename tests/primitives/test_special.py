@@ -5,7 +5,7 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check, check_eager
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.primitives import special
 from toile.transforms.jvp import jvp_flat
 

@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.primitives import transcendental
 
 NAMES = (

@@ -15,10 +15,11 @@ from toile.api.autodiff import (
 from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
 from toile.api.mapping import hessian, jacfwd, jacobian, jacrev, vmap
 from toile.api.tracing import closure_convert, ensure_compile_time_eval, eval_shape, jit, make_jaxpr
-from toile.backends import cpu
-from toile.engine import program
+from toile.backends import running
+from toile.engine import gpu_eager, program
 
-program.execution.run = cpu.run
+program.execution.run = running.run
+assert gpu_eager.run  # loaded: eager operations find the GPU through it
 
 __all__ = [
     "VJPFunction",

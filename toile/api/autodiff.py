@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
+from toile.parallel.varying import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import scalar
 from toile.staging.flattening import FlatFunction, argnums_of, name_of
@@ -87,7 +89,7 @@ def value_and_grad(
 
         leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
         moving = [dtypes.is_inexact(x.dtype) for x in leaves]
-        results, tape = linearize_flat(flat, leaves, moving)
+        results, tape = linearize_flat(shared(flat, leaves), leaves, moving)
         value = results[0] if isinstance(results[0], Array) else as_array(results[0])
         _check_output("grad", fun, value, holomorphic)
         seed = scalar(1, aval_of(value).dtype)
@@ -395,7 +397,8 @@ def vjp(
 
     avals = [aval_of(x) for x in leaves]
     moving = [dtypes.is_inexact(a.dtype) for a in avals]
-    outs, tape = linearize_flat(flat, [_leaf(x) for x in leaves], moving)
+    leaves = [_leaf(x) for x in leaves]
+    outs, tape = linearize_flat(shared(flat, leaves), leaves, moving)
     out_tree, n, aux_tree = trees
     results = [_leaf(o) for o in outs[:n]]
     tape.outputs = tape.outputs[:n]

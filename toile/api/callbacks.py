@@ -21,8 +21,9 @@ from toile.control.callbacks import (
     PureCallback,
 )
 from toile.engine import dtypes
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import Aval
+from toile.engine.conversion import as_array
 from toile.engine.source import describe, here
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import name_of

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from toile.control.remat import Remat
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten

@@ -17,8 +17,9 @@ import numpy as np
 from toile.api.tracing import closed_partial
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.operation import instantiate
 from toile.engine.source import describe, here, message
 from toile.engine.tracing import state

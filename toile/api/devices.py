@@ -1,6 +1,7 @@
 """Devices and placement: devices, device_put, device_get, block_until_ready and their kin.
 
-There is one CPU device so far; asking for a platform that is not there is an error.
+The default platform is the GPU where there is one. Asking for a platform that is not there is an
+error, never another platform.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ from typing import Any
 import numpy as np
 
 from toile.engine import devices as engine_devices
-from toile.engine import dtypes
-from toile.engine.arrays import ConcreteArray, SingleDeviceSharding, as_array
+from toile.engine import dtypes, gpu
+from toile.engine.arrays import ConcreteArray, SingleDeviceSharding
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.devices import Device
+from toile.engine.gpu_arrays import placed
 from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer
-from toile.engine.trees import broadcast_prefix, flatten, tree_map
+from toile.engine.trees import broadcast_prefix, flatten, tree_map, unflatten
+from toile.parallel.placing import put
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform (the default one if not given)."""
-    if backend in (None, "cpu"):
-        return engine_devices.cpu_devices()
+    """The devices of a platform (the default one if not given), of all processes."""
+    if backend is None:
+        return list(gpu.gpu_devices()) or engine_devices.all_cpu_devices()
+    if backend == "cpu":
+        return engine_devices.all_cpu_devices()
+    if backend in ("gpu", "cuda"):
+        return list(gpu.require())
     raise RuntimeError(
         f"Unknown backend: '{backend}' requested, but no platforms that are instances of {backend} "
         "are present. Platforms present are: cpu" + here()
@@ -32,10 +40,17 @@ def devices(backend: str | None = None) -> list[Device]:
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """The devices of this process."""
-    if process_index not in (None, 0):
-        raise ValueError(f"Unknown process_index {process_index}: there is one process, 0{here()}")
-    return devices(backend)
+    """The devices of this process (or of another one)."""
+    count = engine_devices.process_count()
+    wanted = host_id if process_index is None else process_index
+    if wanted is None:
+        wanted = engine_devices.process_index()
+    if wanted not in range(count):
+        raise ValueError(
+            f"Unknown process_index {wanted}: there is one process, 0{here()}" if count == 1 else
+            f"Unknown process_index {wanted}: there are {count} processes, 0 to {count - 1}{here()}"
+        )
+    return [d for d in devices(backend) if d.process_index == wanted]
 
 
 def device_count(backend: str | None = None) -> int:
@@ -45,27 +60,27 @@ def device_count(backend: str | None = None) -> int:
 
 def local_device_count(backend: str | None = None) -> int:
     """How many devices this process has."""
-    return len(devices(backend))
+    return len(local_devices(backend=backend))
 
 
 def default_backend() -> str:
     """The platform arrays are on unless told otherwise."""
-    return "cpu"
+    return "gpu" if gpu.gpu_devices() else "cpu"
 
 
 def process_index(backend: str | None = None) -> int:
     """The number of this process."""
-    return 0
+    return engine_devices.process_index()
 
 
 def process_count(backend: str | None = None) -> int:
     """How many processes there are."""
-    return 1
+    return engine_devices.process_count()
 
 
 def process_indices(backend: str | None = None) -> list[int]:
     """The numbers of all processes."""
-    return [0]
+    return list(range(engine_devices.process_count()))
 
 
 host_id, host_count, host_ids = process_index, process_count, process_indices
@@ -81,10 +96,35 @@ def device_put(
                            strict=False):
             _check_device(d, leaf)
 
-    def one(v: Any) -> Any:
-        return v if isinstance(v, Array) else as_array(v)
+    target = _gpu_target(device)
 
-    return tree_map(one, x)
+    def one(v: Any, where: Any = None) -> Any:
+        v = v if isinstance(v, Array) else as_array(v)
+        if target is not None:
+            return placed(v, target) if isinstance(v, ConcreteArray) else v
+        return put(v, where)
+
+    if device is None or target is not None:
+        return tree_map(one, x)
+    leaves, tree = flatten(x)
+    where = broadcast_prefix(device, x, is_leaf=_is_none)
+    outs = [one(v, d) for v, d in zip(leaves, where, strict=True)]
+    gone = broadcast_prefix(donate, x) if donate else [False] * len(leaves)
+    for old, new, give in zip(leaves, outs, gone, strict=True):
+        if give and isinstance(old, ConcreteArray) and old is not new:
+            old.delete()
+    return unflatten(tree, outs)
+
+
+def _gpu_target(device: Any) -> Any:
+    """Where device_put moves arrays to on a machine with GPUs; None: they stay."""
+    if not gpu.gpu_devices():
+        return None
+    if device is None:
+        return gpu.default_gpu()
+    if isinstance(device, SingleDeviceSharding):
+        device = next(iter(device.device_set))
+    return device if isinstance(device, Device) else None
 
 
 def _is_none(x: Any) -> bool:
@@ -97,19 +137,18 @@ def _check_device(d: Any, leaf: Any) -> None:
     if check is not None:
         try:
             check(np.shape(leaf))
-            d.shard_shape(np.shape(leaf))
         except ValueError as e:
             raise ValueError(
                 f"One of device_put args is incompatible with its sharding annotation {d}: "
                 f"{message(e)}{here()}"
             ) from e
+        d.shard_shape(np.shape(leaf))  # raises IndivisibleError
     found = getattr(d, "device_set", None)
     targets = list(found) if found is not None else [d]
     for t in targets:
-        if isinstance(t, Device) and t not in engine_devices.cpu_devices():
-            raise ValueError(
-                f"device_put: needed one of {engine_devices.cpu_devices()}, got {t}{here()}"
-            )
+        there = [*engine_devices.cpu_devices(), *gpu.gpu_devices()]
+        if isinstance(t, Device) and t not in there:
+            raise ValueError(f"device_put: needed one of {there}, got {t}{here()}")
 
 
 def device_get(x: Any) -> Any:

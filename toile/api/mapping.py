@@ -14,8 +14,9 @@ import numpy as np
 
 from toile.api.autodiff import _check_callable, jvp, vjp
 from toile.engine import dtypes
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
 from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
 from toile.engine.source import describe, here, message

@@ -6,6 +6,7 @@ Nothing here computes; functions are staged on avals. May import everything belo
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -54,7 +55,11 @@ def jit(
         "max_traces": max_traces,
     }
     if fun is None:
-        return functools.partial(jit, **options)
+        return functools.partial(jit, in_shardings=in_shardings, out_shardings=out_shardings,
+                                 **options)
+    if in_shardings is not None or out_shardings is not None:
+        sharded = importlib.import_module("toile.parallel.sharded_jit")  # when it is needed
+        return sharded.ShardedJit(fun, options, in_shardings, out_shardings)
     return PjitFunction(fun, options)
 
 

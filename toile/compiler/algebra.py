@@ -86,7 +86,8 @@ def _reshape(new: Rewriter, e: Equation) -> Replacement:
 
 @of(Transpose)
 def _transpose(new: Rewriter, e: Equation) -> Replacement:
-    perm = e.op.perm  # type: ignore[attr-defined]
+    assert isinstance(e.op, Transpose)
+    perm = e.op.perm
     # transpose(x, (0, 1, …)) = x
     if perm == tuple(range(len(perm))):
         return [e.ins[0]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
-from toile.engine.program import Equation, Literal, Program, Var, without_dead_code
+from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
 from toile.primitives.families import BroadcastInDim, Reshape, Transpose
 from toile.primitives.shapes import Iota
 
@@ -43,7 +43,7 @@ def _own(e: Equation, counted: dict[Var, Iota]) -> list[Equation]:
             op = counted[a]
             fresh[a] = Var(Aval(op.shape, op.dtype, a.aval.weak_type))
             before.append(Equation(op, [], [fresh[a]], e.source, e.scope))
-    ins: list[Var | Literal] = [fresh.get(a, a) for a in e.ins]  # type: ignore[arg-type]
+    ins: list[Atom] = [fresh.get(a, a) if isinstance(a, Var) else a for a in e.ins]
     return [*before, Equation(e.op, ins, e.outs, e.source, e.scope)]
 
 

@@ -14,14 +14,15 @@ def fold_constants(program: Program) -> Program:
     """Replace rank-0 results of literals by literals."""
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape:
-            return None
+        if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:
+            return None  # (over named axes, each device has its own result)
         aval = e.outs[0].aval
-        if any(a.__class__ is not Literal for a in e.ins) or dtypes.is_extended(aval.dtype):
+        known = [a.val for a in e.ins if isinstance(a, Literal)]
+        if len(known) < len(e.ins) or dtypes.is_extended(aval.dtype):
             return None
         token = ignore_errors()
         try:
-            value = np.asarray(e.op.eager(np, *[a.val for a in e.ins]))  # type: ignore[union-attr]
+            value = np.asarray(e.op.eager(np, *known))
         finally:
             restore_errors(token)
         return [Literal(value, aval)] if value.dtype == aval.dtype else None

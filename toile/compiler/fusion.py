@@ -9,22 +9,19 @@ loop nests over one domain (products, gathers, loops ...) are groups of their ow
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler import views
-from toile.compiler.groups import REDUCTIONS, Group, Map, Member
+from toile.compiler.groups import REDUCTIONS, Group, Limits, Map, Member
 from toile.compiler.views import View
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.primitives.barriers import Name, StopGradient
-from toile.primitives.elementwise import ConvertElementType, SelectN
-from toile.primitives.families import Elementwise, Reshape
-from toile.primitives.shapes import Concatenate, Iota, OptimizationBarrier
+from toile.primitives.families import Reshape
+from toile.primitives.shapes import Concatenate, OptimizationBarrier
 
-MOST_MEMBERS = 256  # equations in one kernel: compile time grows faster than they do
-MOST_OPERANDS = 40
-LONG_ROW = 1 << 16  # elements: rows this long are worth more than one thread
-FEW_ROWS = 8
+OUTSIDE: Map = ((-1,),)  # of operands that a group does not compute
 
 
 @dataclass
@@ -33,28 +30,33 @@ class Fused:
 
     program: Program
     groups: list[Group]
-    views: dict[Var, View]
-    group_of: dict[Var, Group]
-    stored: set[Var] = field(default_factory=set)  # results of groups that others read
-    bases: dict[Var, Atom] = field(default_factory=dict)  # what views are views of
+    views: dict[Atom, View]
+    group_of: dict[Atom, Group]
+    stored: set[Atom] = field(default_factory=set)  # results of groups that others read
+    bases: dict[Atom, Atom] = field(default_factory=dict)  # what views are views of
+    limits: Limits = Limits()
 
     def view(self, a: Atom) -> View:
         """Where the elements of an atom lie."""
         if a.__class__ is Literal:
             return views.whole(a)
-        found = self.views.get(a)  # type: ignore
+        found = self.views.get(a)
         return views.whole(a) if found is None else found
 
 
 class Fusion:
     """The state of the pass over one Program."""
 
-    def __init__(self, program: Program, can_fuse: Any):
-        self.program, self.can_fuse = program, can_fuse
+    def __init__(
+        self, program: Program, can_fuse: Any, limits: Limits, homes: Mapping[Atom, Any] | None
+    ):
+        self.program, self.can_fuse, self.limits = program, can_fuse, limits
+        self.homes = homes  # where each result belongs: only what belongs together is fused
+        self.home_of: dict[int, Any] = {}  # by group
         self.groups: dict[int, Group] = {}
-        self.group_of: dict[Var, Group] = {}
-        self.views: dict[Var, View] = {}
-        self.chains: dict[Var, tuple[Atom, tuple[Any, ...]]] = {}  # base and the view operations
+        self.group_of: dict[Atom, Group] = {}
+        self.views: dict[Atom, View] = {}
+        self.chains: dict[Atom, tuple[Atom, tuple[Any, ...]]] = {}  # base and the view operations
         self.count = 0
         self.last_effect: Group | None = None  # effects keep their order
         self.position = {id(e): i for i, e in enumerate(program.equations)}
@@ -63,8 +65,10 @@ class Fusion:
         for e in self.program.equations:
             if not self._take_view(e):
                 self._place(e)
+        if self.limits.total_row:
+            self._merge_siblings()
         groups = self._ordered()
-        fused = Fused(self.program, groups, self.views, self.group_of)
+        fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
         fused.stored = self._stored(groups)
         fused.bases = {v: base for v, (base, _) in self.chains.items()}
         self._write_parts_in_place(fused)
@@ -73,7 +77,7 @@ class Fusion:
     def _write_parts_in_place(self, fused: Fused) -> None:
         """Let what is concatenated be computed where the concatenation has it."""
         given = {self._chain(o)[0] for o in self.program.outputs}
-        placed: set[Var] = set()  # parts, and the wholes they are parts of
+        placed: set[Atom] = set()  # parts, and the wholes they are parts of
         for e in reversed(self.program.equations):
             if not isinstance(e.op, Concatenate) or e.outs[0] in placed:
                 continue
@@ -81,7 +85,7 @@ class Fusion:
             start = 0
             for a in e.ins:
                 offset, start = start, start + a.aval.shape[e.op.axis]
-                group = self.group_of.get(a)  # type: ignore[arg-type]
+                group = self.group_of.get(a)
                 fits = (
                     group is not None and group.fusible and a in fused.stored
                     and a not in given and a not in placed and e.ins.count(a) == 1
@@ -90,26 +94,26 @@ class Fusion:
                     continue
                 place = View(e.outs[0], offset * whole.strides[e.op.axis], a.aval.shape,
                              whole.strides)
-                self._move(fused, a, place)  # type: ignore[arg-type]
-                placed.update((a, e.outs[0]))  # type: ignore[arg-type]
+                self._move(fused, a, place)
+                placed.update((a, e.outs[0]))
 
-    def _move(self, fused: Fused, a: Var, place: View) -> None:
+    def _move(self, fused: Fused, a: Atom, place: View) -> None:
         """Make `place` the home of a variable: its readers and views find it there."""
         moved = {v: _through(x, place) for v, x in fused.views.items() if x.base is a}
         if all(x is not None for x in moved.values()):
-            fused.views.update(moved)  # type: ignore[arg-type]
+            fused.views.update({v: x for v, x in moved.items() if x is not None})
             fused.views[a] = place
 
     # ---- views
     def _chain(self, a: Atom) -> tuple[Atom, tuple[Any, ...]]:
         if a.__class__ is Literal:
             return a, ()
-        return self.chains.get(a, (a, ()))  # type: ignore
+        return self.chains.get(a, (a, ()))
 
     def _view(self, a: Atom) -> View:
         if a.__class__ is Literal:
             return views.whole(a)
-        found = self.views.get(a)  # type: ignore
+        found = self.views.get(a)
         return views.whole(a) if found is None else found
 
     def _take_view(self, e: Equation) -> bool:
@@ -160,7 +164,7 @@ class Fusion:
         """The groups that give the operands, the latest first."""
         found: dict[int, Group] = {}
         for a in e.ins:
-            group = self.group_of.get(self._chain(a)[0])  # type: ignore[arg-type]
+            group = self.group_of.get(self._chain(a)[0])
             if group is not None:
                 found[group.id] = group
         return [found[i] for i in sorted(found, reverse=True)]
@@ -183,6 +187,8 @@ class Fusion:
     def _join(self, e: Equation, producers: list[Group]) -> Group:
         home: Group | None = None
         for p in producers:
+            if not self._belongs(e, p):
+                continue
             if home is None:
                 if p.fusible and self._may_follow(p, producers) and self._add(p, e):
                     home = p
@@ -192,11 +198,16 @@ class Fusion:
         if home is None:
             home = self._new_group(True)
             self._begin(home, e)
+            if self.homes is not None:
+                self.home_of[home.id] = self.homes.get(e.outs[0])
         return home
+
+    def _belongs(self, e: Equation, group: Group) -> bool:
+        return self.homes is None or self.homes.get(e.outs[0]) == self.home_of.get(group.id)
 
     def _may_follow(self, group: Group, producers: list[Group]) -> bool:
         """Whether none of the other producers has to wait for this group."""
-        if len(group.members) >= MOST_MEMBERS:
+        if len(group.members) >= self.limits.members:
             return False
         mine = 1 << group.id
         return not any(p.before & mine for p in producers if p is not group)
@@ -210,8 +221,6 @@ class Fusion:
         m = group.spread(e.outs[0].aval.shape)
         group.members.append(Member(e, [m if a.aval.shape else () for a in e.ins], m))
         group.maps[e.outs[0]] = m
-        if isinstance(e.op, Iota):
-            group.counted.update(m[e.op.axis])
 
     def _reduce(self, group: Group, e: Equation, m: Map) -> bool:
         axes = e.op.axes  # type: ignore[attr-defined]
@@ -219,45 +228,51 @@ class Fusion:
         if group.reduced is None:
             group.reduced = reduced
         elif group.reduced != reduced:
-            return False
+            if group.may_total(group.reduced, reduced, self.limits):
+                group.totals.add(e.outs[0])
+            elif not group.staged and group.may_total(reduced, group.reduced, self.limits):
+                group.totals, group.reduced = group.sums(), reduced
+            else:
+                return False
         out = tuple(t for i, t in enumerate(m) if i not in axes)
         group.members.append(Member(e, [m], out))
         group.maps[e.outs[0]] = out
         return True
 
-    def _inside(self, group: Group, a: Atom) -> Map | None | bool:
-        """The map of an operand that the group computes; None: it cannot; False: it is outside."""
+    def _inside(self, group: Group, a: Atom) -> Map | None:
+        """The map of an operand that the group computes; None: it has none, or is OUTSIDE."""
         base, ops = self._chain(a)
-        if base.__class__ is Literal or self.group_of.get(base) is not group:  # type: ignore
-            return False
-        m: Map | None = group.maps[base]  # type: ignore[index]
+        if base.__class__ is Literal or self.group_of.get(base) is not group:
+            return OUTSIDE
+        if base in group.totals:
+            return None  # known when the group has ended
+        m = group.maps[base]
         for op in ops:
-            m = group.view(op, m)  # type: ignore
-            if m is None:
+            found = group.view(op, m)
+            if found is None:
                 return None
+            m = found
         return m
 
     def _add(self, group: Group, e: Equation) -> bool:
         """Add an equation to a group, if its operands there are at hand where it needs them."""
         for _ in range(2):  # reshapes may split axes and change the maps found before
             found = [self._inside(group, a) for a in e.ins]
+        inside = [m for m in found if m is not None and m is not OUTSIDE]
         if any(m is None for m in found):
             return False
-        inside = [m for m in found if m is not False]
         staged = self._uses_sums(group, e)
         if staged and not self._has_stages(group):
             return False
         if isinstance(e.op, REDUCTIONS):
             m = inside[0]
-            if group.is_reduced(m) or not self._may_reduce(group, e, m):  # type: ignore[arg-type]
-                return False
-            return self._reduce(group, e, m)  # type: ignore[arg-type]
+            return not group.is_reduced(m) and self._reduce(group, e, m)
         rank = len(e.outs[0].aval.shape)
-        full = [m for m in inside if len(m) == rank]  # type: ignore[arg-type]
+        full = [m for m in inside if len(m) == rank]
         if not full or any(m != full[0] for m in full):
             return False
         group.staged |= staged
-        out: Map = full[0]  # type: ignore[assignment]
+        out = full[0]
         ins = [out if a.aval.shape else () for a in e.ins]
         group.members.append(Member(e, ins, out))
         group.maps[e.outs[0]] = out
@@ -267,50 +282,92 @@ class Fusion:
         """Whether an operand is a reduced value of the group, or one broadcast."""
         bases = [self._chain(a)[0] for a in e.ins]
         return any(
-            group.is_reduced(group.maps[b])  # type: ignore[index]
-            for b in bases if self.group_of.get(b) is group  # type: ignore[arg-type]
+            group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group
         )
-
-    def _may_reduce(self, group: Group, e: Equation, m: Map) -> bool:
-        """Whether the group can sum over these axes."""
-        if group.reduced is None:
-            return True
-        return group.reduced == frozenset(a for i in e.op.axes for a in m[i])  # type: ignore
 
     def _has_stages(self, group: Group) -> bool:
         """Whether reduced values can be used within the group: row by row, in one thread."""
-        assert group.reduced is not None
-        if not group.rows:
-            return False
-        row = group.size(tuple(group.reduced))
-        rows = group.size(tuple(a for a in group.order if a not in group.reduced))
-        return row < LONG_ROW or rows >= FEW_ROWS
+        return group.rows and group.row_by_row(self.limits)
 
     # ---- merging groups
     def _merge(self, home: Group, other: Group) -> None:
         """Bring another producer of what is in `home` into it, if that is possible."""
-        if len(home.members) + len(other.members) > MOST_MEMBERS:
-            return
         if self._between(home, other) or self._between(other, home):
             return
         pairs = [*self._crossing(home, other), *((b, a) for a, b in self._crossing(other, home))]
-        if any(a is None or b is None for a, b in pairs):
-            return
+        if not any(a is None or b is None for a, b in pairs):
+            self._unite(home, other, pairs)
+
+    def _unite(self, home: Group, other: Group, pairs: list[tuple[Any, Any]]) -> bool:
+        """Make one group of two, if maps that are paired can be the same."""
+        if len(home.members) + len(other.members) > self.limits.members:
+            return False
+        if self.home_of.get(home.id) != self.home_of.get(other.id):
+            return False
         names = _unify(home, other, pairs)
         if names is None:
-            return
+            return False
+        found = self._sums_of_both(home, other, names)
+        if found is None:
+            return False
         before = home.reduced
-        if other.reduced is not None:
-            home.reduced = frozenset(names[a] for a in other.reduced)
+        home.reduced, totals = found
         staged = home.staged or other.staged or any(
             self._uses_sums(g, m.equation) for g in (home, other)
             for m in (*home.members, *other.members)
         )
-        if staged and not self._has_stages(home):
+        if (staged or totals) and not self._has_stages(home):
             home.reduced = before
-            return
-        home.staged = staged
+            return False
+        home.staged, home.totals = staged, totals
         self._absorb(home, other, names)
+        return True
+
+    def _sums_of_both(
+        self, home: Group, other: Group, names: dict[int, int]
+    ) -> tuple[frozenset[int] | None, set[Atom]] | None:
+        """The axes that a group made of two sums over, and its totals."""
+        mine, theirs = home.reduced, other.reduced
+        if theirs is not None:
+            theirs = frozenset(names[a] for a in theirs)
+        totals = home.totals | other.totals
+        if mine is None or theirs is None or mine == theirs:
+            return theirs if mine is None else mine, totals
+        if home.may_total(mine, theirs, self.limits) and not (other.staged or other.totals):
+            reduced, added = mine, other.sums()
+        elif home.may_total(theirs, mine, self.limits) and not (home.staged or home.totals):
+            reduced, added = theirs, home.sums()
+        else:
+            return None
+        read = {self._chain(a)[0] for g in (home, other) for m in g.members for a in m.equation.ins}
+        return None if added & read else (reduced, totals | added)
+
+    def _merge_siblings(self) -> None:
+        """Let sums over rows be taken by a group that reads the same rows anyway."""
+        rows: dict[Any, list[tuple[Group, Map]]] = {}
+        columns: list[tuple[Group, Any, Map]] = []
+        for group in self.groups.values():
+            if not group.fusible or group.reduced is None:
+                continue
+            full = len(group.order)
+            for member in group.members:
+                for a, m in zip(member.equation.ins, member.ins, strict=True):
+                    base, ops = self._chain(a)
+                    if base.__class__ is Literal or sum(map(len, m)) < full:
+                        continue
+                    if self.group_of.get(base) is group:
+                        continue
+                    if group.rows:
+                        rows.setdefault((base, ops), []).append((group, m))
+                    elif not group.staged:
+                        columns.append((group, (base, ops), m))
+        for column, key, m in columns:
+            for row, theirs in rows.get(key, ()):
+                alive = column.id in self.groups and row.id in self.groups
+                if alive and row is not column and not (
+                    row.before >> column.id & 1 or column.before >> row.id & 1
+                ) and self._unite(row, column, [(theirs, m)]):
+                    break
 
     def _crossing(self, reader: Group, giver: Group) -> list[tuple[Any, Any]]:
         """For what one group reads of another: the map it is read with, and the giver's map."""
@@ -318,7 +375,7 @@ class Fusion:
         for member in reader.members:
             for i, a in enumerate(member.equation.ins):
                 theirs = self._inside(giver, a)
-                if theirs is not False:
+                if theirs is not OUTSIDE:
                     found.append((member.ins[i], theirs))
         return found
 
@@ -338,7 +395,6 @@ class Fusion:
         members = [*home.members, *other.members]
         home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
         home.maps.update(other.maps)
-        home.counted.update(names[a] for a in other.counted)
         for v in other.maps:
             self.group_of[v] = home
         del self.groups[other.id]
@@ -378,8 +434,8 @@ class Fusion:
         assert len(out) == len(self.groups), "groups wait for each other"
         return out
 
-    def _stored(self, groups: list[Group]) -> set[Var]:
-        stored: set[Var] = set()
+    def _stored(self, groups: list[Group]) -> set[Atom]:
+        stored: set[Atom] = set()
         for g in groups:
             for member in g.members:
                 for a in member.equation.ins:
@@ -397,9 +453,6 @@ class Fusion:
 
 def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
     """Axes of `home` for those of `other`, such that values in pairs have equal maps."""
-    if home.reduced is not None and other.reduced is not None:
-        if len(home.reduced) != len(other.reduced):
-            return None
     names: dict[int, int] = {}
     for ours, theirs in pairs:
         for t, u in zip(ours, theirs, strict=True):
@@ -416,10 +469,6 @@ def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
         names.update(zip(left, free, strict=True))
     elif free:
         return None
-    if other.reduced is not None:
-        reduced = frozenset(names[a] for a in other.reduced)
-        if home.reduced is not None and reduced != home.reduced:
-            return None
     return names
 
 
@@ -439,9 +488,11 @@ def _through(view: View, place: View) -> View | None:
     return View(place.base, place.offset, view.shape, tuple(place.strides[i] for i in order))
 
 
-ELEMENTWISE = (Elementwise, SelectN, ConvertElementType, Iota)
+def fuse(
+    program: Program, can_fuse: Any, limits: Limits = Limits(),  # noqa: B008 - frozen
+    homes: Mapping[Atom, Any] | None = None,
+) -> Fused:
+    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it.
 
-
-def fuse(program: Program, can_fuse: Any) -> Fused:
-    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it."""
-    return Fusion(program, can_fuse).run()
+    With `homes` two equations come together only if their results have the same."""
+    return Fusion(program, can_fuse, limits, homes).run()

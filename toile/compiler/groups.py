@@ -2,7 +2,8 @@
 
 A group has a domain, a list of axes with extents. Every value in it is spread over the domain: its
 map names, for each of its axes, the domain axes that run along it. Values are full (they have all
-axes) or reduced (they lack the axes that the group's reductions sum over). Only maps and extents
+axes) or reduced (they lack the axes that the group's reductions sum over). A group that works row
+by row may also have totals: sums over its rows, which are known when it ends. Only maps and extents
 are decided here; memory comes later.
 """
 
@@ -10,14 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from toile.engine.operation import Operation
-from toile.engine.program import Equation, Var
+from toile.engine.program import Atom, Equation
 from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
 from toile.primitives.reductions import Reduction
 
 Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
 REDUCTIONS = (ReduceSum, Reduction)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a backend makes of groups: where it stops to grow them."""
+
+    members: int = 256  # equations in one kernel: compile time grows faster than they do
+    long_row: int = 1 << 16  # elements: rows this long are worth more than one thread
+    few_rows: int = 8
+    total_row: int = 0  # the longest row whose totals are kept while rows are worked on; 0: none
 
 
 class Member:
@@ -33,17 +46,17 @@ class Group:
     """What is known of one group while it grows."""
 
     __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
-                 "direct", "counted", "staged")
+                 "direct", "staged", "totals")
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
         self.members: list[Member] = []
-        self.maps: dict[Var, Map] = {}
+        self.maps: dict[Any, Map] = {}  # by variable
         self.extents: dict[int, int] = {}
         self.order: list[int] = []  # domain axes, the innermost last
         self.reduced: frozenset[int] | None = None
-        self.counted: set[int] = set()  # axes whose coordinate is a value: they stay whole
         self.staged = False  # some member uses a reduced value
+        self.totals: set[Atom] = set()  # sums over the axes that `reduced` leaves
         self.direct = 0  # bits of the groups that it reads from
         self.before = 0  # bits of the groups that must run before this one
 
@@ -68,6 +81,27 @@ class Group:
         """Whether the innermost axes, and only those, are summed over."""
         r = self.reduced or ()
         return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
+
+    def row_by_row(self, limits: Limits) -> bool:
+        """Whether each row that is summed over is one thread's work."""
+        if self.reduced is None:
+            return False
+        row = self.size(tuple(self.reduced))
+        rows = self.size(tuple(a for a in self.order if a not in self.reduced))
+        return row < limits.long_row or rows >= limits.few_rows
+
+    def may_total(self, row: frozenset[int], rows: frozenset[int], limits: Limits) -> bool:
+        """Whether sums over the axes `rows` can be taken while the axes `row` are worked on."""
+        inner = self.order[len(self.order) - len(row):]
+        return (
+            bool(row) and set(inner) == row and rows == set(self.order) - row
+            and self.size(tuple(row)) <= limits.total_row
+            and self.size(tuple(rows)) >= limits.few_rows
+        )
+
+    def sums(self) -> set[Atom]:
+        """The results of reductions."""
+        return {m.equation.outs[0] for m in self.members if isinstance(m.equation.op, REDUCTIONS)}
 
     def size(self, axes: Sequence[int]) -> int:
         return math.prod(self.extents[a] for a in axes)
@@ -145,18 +179,18 @@ class Group:
 
     def _fits(self, shape: Sequence[int], axes: Sequence[int]) -> bool:
         """Whether splitting these axes gives the shape."""
-        left = [(self.extents[a], a in self.counted) for a in axes]
+        left = [self.extents[a] for a in axes]
         for n in shape:
             have = 1
             while have < n:
                 if not left:
                     return False
-                e, whole = left.pop(0)
+                e = left.pop(0)
                 have *= e
                 if have > n:
-                    if whole or have % n or e % (have // n):
+                    if have % n or e % (have // n):
                         return False
-                    left.insert(0, (have // n, whole))
+                    left.insert(0, have // n)
                     have = n
             if have != n:
                 return False

@@ -2,28 +2,43 @@
 
 What jit leaves behind and functions with rules of their own are plain code once everything has
 been differentiated. What is to be computed again in a backward pass stands behind an
-`optimization_barrier`, which later passes respect.
+`optimization_barrier`, which later passes respect. A backend may choose other equations than those
+of the Program that a call carries: a kernel of its own for an attention.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from toile.control.attention import Attention, AttentionGradient, AttentionTangent
 from toile.control.call import Call
 from toile.control.custom import CustomJVPCall, CustomVJPCall
 from toile.control.remat import Remat
-from toile.engine.program import Atom, Equation, Program, Var
+from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
 
-INLINED = (Call, Remat, CustomJVPCall, CustomVJPCall)  # exactly these, no derived classes
+ATTENTIONS = (Attention, AttentionTangent, AttentionGradient)
+# Exactly these, no derived classes.
+INLINED = (Call, Remat, CustomJVPCall, CustomVJPCall, *ATTENTIONS)
+
+# What an attention becomes: of its equation and those before it, a Program of its operands.
+Choice = Callable[[Equation, Sequence[Equation]], Program]
 
 
-def inline_calls(program: Program) -> Program:
+def plain(e: Equation, before: Sequence[Equation]) -> Program:
+    """Products around a softmax."""
+    return e.op.program  # type: ignore[attr-defined]
+
+
+def inline_calls(program: Program, choose: Choice = plain) -> Program:
     """The Program without calls."""
     if not any(e.op.__class__ in INLINED for e in program.equations):
         return program
     equations: list[Equation] = []
     env: dict[Var, Atom] = {}
-    _inline(program, env, equations, (), fresh=False)
+    attends = _inline(program, env, equations, (), choose, fresh=False)
     outputs = [_mapped(env, o) for o in program.outputs]
-    return Program(program.inputs, equations, outputs, program.name)
+    inlined = Program(program.inputs, equations, outputs, program.name)
+    return without_dead_code(inlined) if attends else inlined
 
 
 def _mapped(env: dict[Var, Atom], a: Atom) -> Atom:
@@ -35,15 +50,22 @@ def _inline(
     env: dict[Var, Atom],
     equations: list[Equation],
     scope: tuple[str, ...],
+    choose: Choice,
     fresh: bool,
-) -> None:
-    """Append the equations of a Program whose inputs `env` maps; `fresh`: with new variables."""
+) -> bool:
+    """Append the equations of a Program whose inputs `env` maps; `fresh`: with new variables.
+
+    Says whether there was an attention: not all that it gives is of use."""
+    attends = False
     for e in program.equations:
         ins = [_mapped(env, a) for a in e.ins]
         if e.op.__class__ in INLINED:
             called = e.op.program
+            if e.op.__class__ in ATTENTIONS:
+                attends = True
+                called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)
             inner: dict[Var, Atom] = dict(zip(called.inputs, ins, strict=True))
-            _inline(called, inner, equations, scope + e.scope, fresh=True)
+            attends |= _inline(called, inner, equations, scope + e.scope, choose, fresh=True)
             results = [_mapped(inner, o) for o in called.outputs]
             env.update(zip(e.outs, results, strict=True))
             continue
@@ -52,3 +74,4 @@ def _inline(
             outs = [Var(o.aval) for o in e.outs]
             env.update(zip(e.outs, outs, strict=True))
         equations.append(Equation(e.op, ins, outs, e.source, scope + e.scope))
+    return attends

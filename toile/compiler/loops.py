@@ -7,6 +7,8 @@ equal layers and other batch sizes share one. Its axes are numbered from the out
   row      `outer` output axes, then the axes summed over; several passes over a row
   partial  as row, one pass, over a part of the first axis summed over; gives partial sums
   column   `outer` output axes, the axes summed over, then the output axes inside them
+
+A row nest may have totals: sums over its rows, each an array with the axes that rows have.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import numpy as np
 
 from toile.compiler.fusion import Fused
 from toile.compiler.groups import REDUCTIONS, Group, Map, Member
+from toile.compiler.operands import Ref
 from toile.engine.operation import Operation
 from toile.engine.program import Literal, Var
-from toile.primitives import special, transcendental
-from toile.primitives.elementwise import Pow
-from toile.primitives.families import Elementwise
+from toile.primitives.bits import ShiftLeft, ShiftRightArithmetic, ShiftRightLogical
+from toile.primitives.elementwise import Div
+from toile.primitives.families import Add, Mul, Neg, Sub
 from toile.primitives.shapes import Iota
+from toile.primitives.transcendental import Rsqrt, Sqrt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,18 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """The coordinate along an axis, as a number."""
+class Number:
+    """A constant that is part of the code: processors shift quicker by counts they are told."""
 
-    axis: int
+    value: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A count, as a number: the place along some axes, the last of which runs fastest."""
+
+    axes: tuple[int, ...]
     dtype: np.dtype
 
 
@@ -67,7 +79,16 @@ class Reduce:
     dtype: np.dtype
 
 
-Node = Load | Constant | Index | Apply | Reduce
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A node combined over the outer axes, of a nest that works row by row."""
+
+    kind: str
+    arg: int
+    dtype: np.dtype
+
+
+Node = Load | Constant | Number | Index | Apply | Reduce | Total
 
 
 class Access(NamedTuple):
@@ -101,7 +122,7 @@ class LoopNest:
 class Place(NamedTuple):
     """A memory operand of one launch: elements from `offset` on, strides by axis, in elements."""
 
-    base: Var
+    base: Var | Ref
     offset: int
     strides: tuple[int, ...]
     dtype: np.dtype
@@ -128,7 +149,7 @@ class _Builder:
         self.numbers: dict[Any, int] = {}
         self.loads: list[tuple[Any, int, dict[int, int], np.dtype]] = []
         self.constants: list[Any] = []
-        self.of_var: dict[Var, int] = {}
+        self.of_var: dict[Any, int] = {}
 
     def node(self, node: Node) -> int:
         found = self.numbers.get(node)
@@ -151,8 +172,8 @@ class _Builder:
         base = a if a.__class__ is Literal else self.fused.bases.get(a, a)
         if base.__class__ is Literal:
             return self._constant(base)
-        if self.fused.group_of.get(base) is self.group:  # type: ignore
-            return self.of_var[base]  # type: ignore
+        if self.fused.group_of.get(base) is self.group:
+            return self.of_var[base]
         view = self.fused.view(a)
         base = view.base
         by_axis = self.strides(m, view.strides)
@@ -181,17 +202,25 @@ class _Builder:
             n = self._index(member.out[e.op.axis], dtype)
         elif isinstance(e.op, REDUCTIONS):
             arg = self.operand(e.ins[0], member.ins[0])
-            n = self.node(Reduce(e.op.name, arg, dtype))
+            node = Total if out in self.group.totals else Reduce
+            n = self.node(node(e.op.name, arg, dtype))
         else:
-            args = tuple(self.operand(a, m) for a, m in zip(e.ins, member.ins, strict=True))
-            n = self.node(Apply(e.op, args, dtype))
+            args = [
+                self._number(a) if i == 1 and isinstance(e.op, SHIFTS) and isinstance(a, Literal)
+                else self.operand(a, m)
+                for i, (a, m) in enumerate(zip(e.ins, member.ins, strict=True))
+            ]
+            n = self.node(Apply(e.op, tuple(args), dtype))
         self.of_var[out] = n
+
+    def _number(self, a: Literal) -> int:
+        value = np.asarray(a.val)
+        return self.node(Number(int(value), value.dtype))
 
     def _index(self, axes: tuple[int, ...], dtype: np.dtype) -> int:
         if not axes:
             return self._constant(Literal(np.zeros((), dtype), None))  # type: ignore[arg-type]
-        assert len(axes) == 1, "an axis that an iota runs along was split"
-        return self.node(Index(axes[0], dtype))
+        return self.node(Index(axes, dtype))
 
 
 def build(fused: Fused, group: Group, stages: bool) -> Loops:
@@ -226,9 +255,9 @@ def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
         start = max(group.order.index(a) for a in reduced) + 1
         inner = group.order[start:]
         kept = [a for a in kept if a not in inner]
-    named = {n.axis for n in b.nodes if isinstance(n, Index)}
+    counts = [n.axes for n in b.nodes if isinstance(n, Index)]
     every = [s for _, _, s, _ in b.loads] + [s for _, _, s, _ in stores]
-    sections = [_collapsed(axes, group.extents, every, named) for axes in (kept, reduced, inner)]
+    sections = [_collapsed(axes, group.extents, every, counts) for axes in (kept, reduced, inner)]
     axes = [a for section in sections for a in section]
     if not axes:  # scalars: one axis of one element
         sections, axes = [[(-1, 1)], [], []], [(-1, 1)]
@@ -244,7 +273,8 @@ def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
         return Place(base, offset, tuple(by_axis.get(a, 0) for a, _ in axes), dtype)
 
     nodes = tuple(
-        Index(position[n.axis], n.dtype) if isinstance(n, Index) else n for n in b.nodes
+        Index(tuple(position[a] for a in n.axes if a in position), n.dtype)
+        if isinstance(n, Index) else n for n in b.nodes
     )
     nest = LoopNest(
         kind,
@@ -266,22 +296,32 @@ def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
 
 
 def _collapsed(
-    axes: list[int], extents: dict[int, int], every: list[dict[int, int]], named: set[int]
+    axes: list[int], extents: dict[int, int], every: list[dict[int, int]],
+    counts: list[tuple[int, ...]],
 ) -> list[tuple[int, int]]:
-    """Axes with extents; neighbours that all operands run through as one are made one."""
+    """Axes with extents; neighbours that all operands and counts run through as one are made one,
+    which has the inner one's name."""
     out: list[tuple[int, int]] = []
     for a in axes:
         n = extents[a]
         if out:
             before, m = out[-1]
-            joined = before not in named and a not in named and all(
-                s.get(before, 0) == s.get(a, 0) * n for s in every
+            joined = all(s.get(before, 0) == s.get(a, 0) * n for s in every) and all(
+                _follow(before, a, count) for count in counts
             )
             if joined:
                 out[-1] = (a, m * n)
                 continue
         out.append((a, n))
     return out
+
+
+def _follow(before: int, a: int, count: tuple[int, ...]) -> bool:
+    """Whether a count runs through two axes as through one, or through neither."""
+    if before not in count:
+        return a not in count
+    place = count.index(before) + 1
+    return place < len(count) and count[place] == a
 
 
 def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
@@ -294,10 +334,10 @@ def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
             case Load(operand):
                 level.append(0)
                 varies.append(nest.loads[operand].varies)
-            case Index(axis, _):
+            case Index(axes, _):
                 level.append(0)
-                varies.append(axis >= first)
-            case Constant():
+                varies.append(any(a >= first for a in axes))
+            case Constant() | Number():
                 level.append(0)
                 varies.append(False)
             case Apply(_, args, _):
@@ -306,16 +346,46 @@ def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
             case Reduce(_, arg, _):
                 level.append(level[arg] + 1)
                 varies.append(False)
+            case Total(_, arg, _):
+                level.append(level[arg])
+                varies.append(True)
     return level, varies
 
 
-# Operations that cost more than storing their result and loading it again.
-EXPENSIVE = tuple(
-    c for m in (transcendental, special) for c in vars(m).values()
-    if isinstance(c, type) and issubclass(c, Elementwise) and c.__module__ == m.__name__
-    and c not in (transcendental.Sqrt, transcendental.Rsqrt, transcendental.OneMinusSquare,
-                  special.FusedMultiplyAdd)
-) + (Pow,)
+ARITHMETIC = (Add, Sub, Mul, Div, Neg)
+
+
+def reciprocal_products(nest: LoopNest) -> frozenset[int]:
+    """The divisions, all along a row by one number, that may be products with its reciprocal.
+
+    That is one more rounding, allowed where the result carries those of a root or of a
+    transcendental function anyway: the numerator does, or whatever is made of the quotient."""
+    if nest.kind == "column":
+        return frozenset()
+    _, varies = levels(nest)
+    inexact: list[bool] = []
+    users: list[list[int]] = [[] for _ in nest.nodes]
+    for n, node in enumerate(nest.nodes):
+        args = node.args if isinstance(node, Apply) else ()
+        for a in {*args, *((node.arg,) if isinstance(node, (Reduce, Total)) else ())}:
+            users[a].append(n)
+        inexact.append(isinstance(node, Apply) and (
+            node.op.costly or isinstance(node.op, (Sqrt, Rsqrt))
+            or isinstance(node.op, ARITHMETIC) and any(inexact[a] for a in args)))
+    stored = {n for n, _ in nest.stores}
+
+    def passes(n: int) -> bool:
+        """Whether nothing but inexact results are made of a node."""
+        return n not in stored and all(
+            isinstance(m := nest.nodes[u], Apply) and (
+                inexact[u] or isinstance(m.op, (Mul, Div, Neg)) and passes(u))
+            for u in users[n])
+
+    return frozenset(
+        n for n, node in enumerate(nest.nodes)
+        if isinstance(node, Apply) and isinstance(node.op, Div)
+        and varies[node.args[0]] and not varies[node.args[1]]
+        and (inexact[node.args[0]] or passes(n)))
 
 
 def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
@@ -326,7 +396,7 @@ def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
     costly: list[bool] = []
     for node in nest.nodes:
         costly.append(isinstance(node, Apply) and (
-            isinstance(node.op, EXPENSIVE) or any(costly[a] for a in node.args)))
+            node.op.costly or any(costly[a] for a in node.args)))
     stages: list[set[int]] = [set() for _ in nest.nodes]
 
     def need(n: int, stage: int) -> None:
@@ -334,9 +404,10 @@ def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
             return
         stages[n].add(stage)
         node = nest.nodes[n]
-        if isinstance(node, Apply):
-            for a in node.args:
-                need(a, stage)
+        for a in node.args if isinstance(node, Apply) else ():
+            need(a, stage)
+        if isinstance(node, Total):
+            need(node.arg, stage)
 
     for node in nest.nodes:
         if isinstance(node, Reduce):
@@ -364,3 +435,4 @@ def rounding(nest: LoopNest, excess: bool) -> LoopNest:
 
 LONGEST_BUFFER = 1 << 14  # elements of a row buffer
 MOST_BUFFERS = 4
+SHIFTS = (ShiftLeft, ShiftRightArithmetic, ShiftRightLogical)

@@ -92,7 +92,7 @@ class GatherScatter(Operation):
         targets = xp.repeat(xp.arange(ends.size), xp.diff(ends, prepend=0))
         messages = h[sources[: targets.size]]
         if self.weighted:
-            order, weights, *rest = rest  # type: ignore[assignment]
+            order, weights, rest = rest[0], rest[1], rest[2:]
             weights = weights.reshape(-1)[order[: targets.size]]
             messages = messages * weights.reshape(-1, *[1] * (h.ndim - 1))
         start = rest[0] if rest else xp.zeros((*ends.shape, *h.shape[1:]), h.dtype)
@@ -122,13 +122,12 @@ def sum_messages(program: Program) -> Program:
         start = _start(new, x, targets)
         if start is None:
             return None
-        message = _message(new, updates)
+        message, clips = _message(new, updates), e.op.mode is GatherScatterMode.CLIP
         indices = [targets] if message.sources is None else [message.sources, targets]
 
         def edges(numbered: bool) -> list[Var]:
             rows = 0 if message.sources is None else message.rows.aval.shape[0]
-            op = EdgesByTarget(rows, x.aval.shape[0], message.clips,
-                               e.op.mode is GatherScatterMode.CLIP, numbered)  # type: ignore
+            op = EdgesByTarget(rows, x.aval.shape[0], message.clips, clips, numbered)
             found = sorted_edges.get((op, *indices))
             if found is None:
                 found = [Var(a) for a in op.infer(*[i.aval for i in indices])]
@@ -169,7 +168,8 @@ def _message(new: Rewriter, updates: Atom) -> Message:
 
 
 def _gathered(e: Equation) -> Message:
-    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP  # type: ignore[attr-defined]
+    assert isinstance(e.op, Gather)
+    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP
     return Message(e.ins[0], e.ins[1], clips)
 
 

@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.groups import REDUCTIONS
+from toile.compiler.fusible import fuses
 from toile.compiler.random_bits import spliced
 from toile.compiler.rewriting import Replacement, Rewriter, rewrite
 from toile.engine import dtypes
 from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.addressing import GatherScatterMode, fill_number
 from toile.primitives.bits import eq, ge, lt
-from toile.primitives.elementwise import ConvertElementType, SelectN, clamp, convert, select
+from toile.primitives.elementwise import clamp, convert, select
 from toile.primitives.families import (
     BroadcastInDim,
-    Elementwise,
     broadcast_in_dim,
     reduce_sum,
     reshape,
@@ -33,7 +32,6 @@ from toile.primitives.families import (
 from toile.primitives.indexing import Gather, Scatter
 from toile.primitives.shapes import iota
 
-FUSES = (Elementwise, SelectN, ConvertElementType, *REDUCTIONS)
 LONGEST = 1 << 16  # of a row: each element is compared
 
 
@@ -41,22 +39,22 @@ def pick_by_counting(program: Program) -> Program:
     """The Program with such gathers and scatters replaced."""
     if not any(isinstance(e.op, (Gather, Scatter)) for e in program.equations):
         return program
-    readers: dict[Atom, list[Any]] = {}
+    readers: dict[Atom, list[Equation | None]] = {}
     for e in program.equations:
         for a in e.ins:
-            readers.setdefault(a, []).append(e.op)
+            readers.setdefault(a, []).append(e)
     for o in program.outputs:
         readers.setdefault(o, []).append(None)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if isinstance(e.op, Gather) and _picks(e.op, e):
             made = new.producer(e.ins[0])
-            computed = made is not None and isinstance(made.op, FUSES)
-            others = [r for r in readers.get(e.ins[0], []) if not isinstance(r, FUSES)]
+            computed = made is not None and fuses(made)
+            others = [r for r in readers.get(e.ins[0], []) if r is None or not fuses(r)]
             if computed and len(others) == 1:
                 return [spliced(new, e, _picked, e.ins)]
         if isinstance(e.op, Scatter) and _puts(new, e):
-            if all(isinstance(r, FUSES) for r in readers.get(e.outs[0], [])):
+            if all(r is not None and fuses(r) for r in readers.get(e.outs[0], [])):
                 return [spliced(new, e, _put, e.ins)]
         return None
 

@@ -8,34 +8,36 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from toile.compiler.algebra import simplify
 from toile.compiler.counting import inline_iotas
 from toile.compiler.folding import fold_constants
 from toile.compiler.fusion import Fused
-from toile.compiler.inlining import inline_calls
+from toile.compiler.inlining import Choice, inline_calls, plain
 from toile.compiler.messages import sum_messages
 from toile.compiler.padding import join_pads
 from toile.compiler.picking import pick_by_counting
 from toile.compiler.random_bits import physical_keys
 from toile.compiler.scans import lighten_scans
+from toile.compiler.slicing import cut_elementwise
 from toile.compiler.subexpressions import merge_common
 from toile.engine.program import Program, without_dead_code
 
-Pass = Callable[[Program], Program]
+Pass = Callable[..., Program]
 
 
-def _simplified(program: Program) -> Program:
+def _simplified(program: Program, choose: Choice) -> Program:
     """The body of a loop after the passes that make it smaller."""
-    for step in (inline_calls, fold_constants, simplify, join_pads, merge_common,
-                 without_dead_code):
+    program = inline_calls(program, choose)
+    for step in (fold_constants, simplify, join_pads, merge_common, without_dead_code):
         program = step(program)
     return program
 
 
-def lighten_loops(program: Program) -> Program:
+def lighten_loops(program: Program, choose: Choice = plain) -> Program:
     """Move work out of loops."""
-    return lighten_scans(program, _simplified)
+    return lighten_scans(program, partial(_simplified, choose=choose))
 
 
 PASSES: tuple[Pass, ...] = (
@@ -47,6 +49,7 @@ PASSES: tuple[Pass, ...] = (
     merge_common,
     lighten_loops,
     pick_by_counting,
+    cut_elementwise,
     simplify,
     merge_common,
     inline_iotas,
@@ -55,11 +58,18 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def optimize(program: Program, check: Callable[[Program], None] | None = None) -> Program:
-    """Run all passes; `check` is called on what each of them gives."""
+CHOOSING = (inline_calls, lighten_loops)  # passes that ask what an attention becomes
+
+
+def optimize(
+    program: Program, check: Callable[[Program], None] | None = None, choose: Choice = plain
+) -> Program:
+    """Run all passes; `check` is called on what each of them gives.
+
+    `choose`: what a backend makes of an attention."""
     show = _shows_passes()
     for step in PASSES:
-        after = step(program)
+        after = step(program, choose) if step in CHOOSING else step(program)
         if check is not None:
             check(after)
         if show and after is not program:

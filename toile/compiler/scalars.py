@@ -138,6 +138,10 @@ class Printer(ABC):
         """A float kept between two constants (or below one), in few instructions; NaN stays."""
 
 
+# The smallest normal number, and a power of 2 that takes numbers of its size to the middle.
+_NORMAL = {FLOAT32: (2.0**-126, 2.0**64), FLOAT64: (2.0**-1022, 2.0**512)}
+
+
 class Arithmetic(Printer):
     """Arithmetic, comparison, choice and conversion, of complex numbers too."""
 
@@ -211,6 +215,21 @@ class Arithmetic(Printer):
         if not x.imag:
             return self.binary("div", x, y)
         return self._divide_complex(x, y)
+
+    def quotient(self, x: Value, y: Value) -> Value:
+        """x / y within 1.5 ulp, where many x are divided by one y: x (1 / y), the reciprocal once.
+
+        A divisor whose reciprocal is no normal number is scaled first, so that zeros, infinities
+        and NaN come out as a division gives them."""
+        if self.wide(x).dtype not in _NORMAL:
+            return self.div(x, y)
+        dtype, x, y = x.dtype, self.wide(x), self.wide(y)
+        least, factor = _NORMAL[x.dtype]
+        size = self.abs(y)
+        scale = self.select(self.lt(size, least), factor, self.constant(1, x.dtype))
+        scale = self.select(self.gt(size, 1 / least), 1 / factor, scale)
+        out = self.mul(self.mul(x, scale), self.div(1.0, self.mul(y, scale)))
+        return Value(out.name, dtype)
 
     def _divisor(self, x: Value, y: Value) -> Value:
         """An integer divisor that the processor takes: 1 in place of 0 and -1."""
@@ -384,6 +403,9 @@ class Arithmetic(Printer):
         if not isinstance(y, Value):
             return self.binary(name, x, self.constant(y, x.dtype))
         width = 8 * x.dtype.itemsize
+        digits = y.name.rstrip("UL")  # of a constant
+        if digits.isdigit() and int(digits) < width:
+            return self.binary(name, x, y)
         unsigned = self.bitcast(y, np.dtype(f"u{y.dtype.itemsize}"))
         inside = self.lt(unsigned, width)
         return self.select(inside, self.binary(name, x, self.select(inside, y, 0)), beyond())
@@ -421,6 +443,15 @@ class Arithmetic(Printer):
         if x.imag and dtype == BOOL:
             return self.ne(x, 0.0)
         return self.cast(self.real(x), dtype)
+
+    def to_odd(self, x: Value, y: Value) -> Value:
+        """float64 x, of which y is the float32, rounded to odd: rounding it again is as good as
+        rounding once. Inexact results are cut toward zero and get their last bit set."""
+        back = self.cast(y, FLOAT64)
+        bits = self.bitcast(y, INT32)
+        cut = self.select(self.gt(self.abs(back), self.abs(x)), self.sub(bits, 1), bits)
+        exact = self.or_(self.eq(back, x), self.is_nan(x))
+        return self.bitcast(self.select(exact, bits, self.or_(cut, 1)), FLOAT32)
 
     def wide(self, x: Value) -> Value:
         """A narrow float as the float32 that its register holds."""

@@ -44,7 +44,7 @@ from toile.transforms.vmap import vmap_program
 FREE = (BroadcastInDim, Reshape, Transpose, Slice, Iota)  # views: nothing is gained by moving them
 HEAVY = (DotGeneral, ConvGeneralDilated)
 LINEAR = (Slice, Reshape, Transpose, Neg)
-MOST_BYTES = 1 << 28  # of what is stacked for a product after the loop
+MOST_BYTES = 1 << 30  # of what is stacked for a product after the loop
 
 
 class Loop:
@@ -108,6 +108,11 @@ class Loop:
         out = Var(Aval((self.op.length, *a.aval.shape), a.aval.dtype, a.aval.weak_type))
         self.ys.append((a, out))
         return out, True
+
+    def stacking(self, atoms: Sequence[Var]) -> int:
+        """The bytes of variables that would have to be stacked to be had after the loop."""
+        there = {inside for inside, _ in (*self.consts, *self.xs)} | {y for y, _ in self.ys}
+        return sum(a.aval.nbytes for a in atoms if a not in there) * self.op.length
 
     def program(self) -> Program:
         """The body as it is now, without what nothing needs."""
@@ -327,8 +332,10 @@ def _accumulated(
     inside: Var, out: Atom, made: dict[Var, Equation], uses: dict[Var, int]
 ) -> tuple[Equation, list[Operation]] | None:
     """What is added to a carry: the product or sum, and the linear operations after it."""
-    e = made.get(out) if out.__class__ is Var else None
-    if e is None or not isinstance(e.op, Add) or uses.get(inside) != 1 or uses.get(out) != 1:  # type: ignore
+    if not isinstance(out, Var) or uses.get(inside) != 1 or uses.get(out) != 1:
+        return None
+    e = made.get(out)
+    if e is None or not isinstance(e.op, Add):
         return None
     if e.ins[0] is inside:
         term = e.ins[1]
@@ -351,17 +358,17 @@ def _accumulated(
 
 def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
     """The sum over all steps of a product or sum, after linear operations."""
-    size = sum(a.aval.nbytes for a in root.ins) * loop.op.length
-    if size > MOST_BYTES or any(a.__class__ is Literal for a in root.ins):
+    ins = _variables(root)
+    if ins is None or loop.stacking(ins) > MOST_BYTES:
         return None
     if isinstance(root.op, ReduceSum):
-        x, differs = loop.stacked(root.ins[0])  # type: ignore[arg-type]
+        x, differs = loop.stacked(ins[0])
         if not differs:
             return None
         axes = (0, *(a + 1 for a in root.op.axes))
         total: Atom = loop.outside(ReduceSum(axes), [x], late=True)
     else:
-        found = _summed_product(loop, root)
+        found = _summed_product(loop, root, ins)
         if found is None:
             return None
         total = found
@@ -370,11 +377,17 @@ def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
     return total
 
 
-def _summed_product(loop: Loop, root: Equation) -> Atom | None:
+def _variables(e: Equation) -> list[Var] | None:
+    """The operands of an equation; None where one is a literal."""
+    found = [a for a in e.ins if isinstance(a, Var)]
+    return found if len(found) == len(e.ins) else None
+
+
+def _summed_product(loop: Loop, root: Equation, ins: list[Var]) -> Atom | None:
     """Σ_t x_t y_t: the step becomes one of the labels that are summed over."""
     op = root.op
     assert isinstance(op, DotGeneral)
-    (x, x_differs), (y, y_differs) = (loop.stacked(a) for a in root.ins)  # type: ignore
+    (x, x_differs), (y, y_differs) = (loop.stacked(a) for a in ins)
     if not (x_differs and y_differs):
         return None
     step = fresh_label(op.lhs + op.rhs)
@@ -387,19 +400,16 @@ def _sink_products(loop: Loop) -> None:
     made, uses = loop.producers(), loop.uses()
     ys = []
     for y, result in list(loop.ys):
-        e = made.get(y) if y.__class__ is Var else None
-        fits = e is not None and isinstance(e.op, DotGeneral) and uses.get(y) == 1 and all(  # type: ignore
-            a.__class__ is Var for a in e.ins)
-        cost = 0 if e is None else sum(a.aval.nbytes for a in e.ins) * loop.op.length
-        if not fits or cost > MOST_BYTES:
+        e = made.get(y) if isinstance(y, Var) and uses.get(y) == 1 else None
+        ins = None if e is None or not isinstance(e.op, DotGeneral) else _variables(e)
+        if e is None or ins is None or loop.stacking(ins) > MOST_BYTES:
             ys.append((y, result))
             continue
-        assert e is not None
         before = len(loop.ys)
-        (a, a_differs), (b, b_differs) = (loop.stacked(v) for v in e.ins)  # type: ignore
+        (a, a_differs), (b, b_differs) = (loop.stacked(v) for v in ins)
         ys += loop.ys[before:]
         dims = [0 if d else None for d in (a_differs, b_differs)]
-        part = derive(lambda p, q, op=e.op: [op(p, q)], [v.aval for v in e.ins], "steps")
+        part = derive(lambda p, q, op=e.op: [op(p, q)], [v.aval for v in ins], "steps")
         mapped, _ = vmap_program(part, (None, loop.op.length), dims, True)
         loop.results[result] = _inlined(loop, mapped, [a, b], late=True)[0]
         loop.changed = True

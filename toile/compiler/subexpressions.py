@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toile.compiler.rewriting import Replacement, Rewriter, literal_key, rewrite
-from toile.engine.program import Captured, Equation, Program, Var
+from toile.engine.program import Captured, Equation, Literal, Program
 from toile.primitives.shapes import OptimizationBarrier
 
 KEPT = (Captured, OptimizationBarrier)  # values of their own, and what is not to be merged
@@ -19,7 +19,7 @@ def merge_common(program: Program) -> Program:
         if e.effects or e.op.__class__ in KEPT or getattr(e.op, "prevent_cse", False):
             return None
         try:
-            key = (e.op, tuple(a if a.__class__ is Var else literal_key(a) for a in e.ins))  # type: ignore[arg-type]
+            key = (e.op, tuple(literal_key(a) if isinstance(a, Literal) else a for a in e.ins))
             first = seen.setdefault(key, e)
         except TypeError:  # an operation with parameters that have no hash
             return None

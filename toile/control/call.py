@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.engine.arrays import as_array, raw_operand
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.config import flags
+from toile.engine.conversion import as_array, raw_operand
 from toile.engine.operation import Axis, Dim, Operation, infer_list
 from toile.engine.program import (
     Equation,
@@ -24,6 +24,7 @@ from toile.engine.program import (
     without_dead_code,
     wrap_outputs,
 )
+from toile.engine.sharded import placing
 from toile.engine.tracing import state
 from toile.primitives.families import bdim_at
 from toile.transforms.jvp import jvp_program
@@ -65,7 +66,9 @@ class LoopCarrier(Carrier):
         avals = tuple(aval_of(a) for a in arrays)
         key = ("whole", self, avals, flags.allow_excess_precision)
         whole = self.programs()[0].memoized(key, lambda: self._whole(avals))
-        return wrap_outputs(whole, execute(whole, [raw_operand(a) for a in arrays]))
+        results = execute(whole, [raw_operand(a) for a in arrays])
+        wrap = placing.place(whole, arrays)
+        return wrap(results) if wrap else wrap_outputs(whole, results)
 
     def _whole(self, avals: Sequence[Aval]) -> Program:
         ins = [Var(a) for a in avals]
@@ -107,6 +110,10 @@ class Call(Carrier):
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.program.out_avals
+
+    def __call__(self, *args: Any) -> Any:
+        divided = placing.divide(self.program, args) if state.trace is None else None
+        return super().__call__(*args) if divided is None else divided
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         return execute(self.program, xs)

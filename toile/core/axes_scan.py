@@ -12,8 +12,9 @@ from typing import Any
 from toile import lax
 from toile import numpy as jnp
 from toile.core.partial_eval import constant_outputs
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.engine.trees import flatten, leaves, tree_map, unflatten
 

@@ -9,7 +9,7 @@ from toile.core import meta
 from toile.engine import trees
 
 if TYPE_CHECKING:
-    from toile.core.scope import Scope
+    from toile.core.scope_class import Scope
 
 T = TypeVar("T")
 _ids = itertools.count()

@@ -20,11 +20,11 @@ from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
-from toile.engine.tracing import Array, Tracer, check_alive, state
+from toile.engine.tracing import Array, state
 
 ndarray = np.ndarray
 
-__all__ = ["Array", "DeviceArray", "KeyArray", "as_array", "from_numpy", "wrap", "wrap_aval"]
+__all__ = ["Array", "ConcreteArray", "DeviceArray", "KeyArray"]
 
 
 class _Deleted:
@@ -96,7 +96,7 @@ class ConcreteArray(Array):
     # Devices.
     @property
     def device(self) -> Any:
-        return devices.cpu_devices()[0]
+        return devices.first_device()
 
     def devices(self) -> set[Any]:
         return {self.device}
@@ -304,7 +304,7 @@ class DeviceArray(ConcreteArray):
         if state.trace is not None:
             return iter([self[i] for i in range(self._data.shape[0])])
         weak = self.weak_type
-        return iter([wrap(row, weak) for row in self._data])
+        return iter([_host(row, weak) for row in self._data])
 
     def __reduce__(self) -> Any:
         return _restore, (self._data, self.weak_type)
@@ -359,85 +359,22 @@ class KeyArray(ConcreteArray):
 
 
 class Shard:
-    """One device's part of an array."""
+    """One device's part of an array: its indices, and its number among equal parts."""
 
-    __slots__ = ("device", "data")
-    replica_id = 0
+    __slots__ = ("device", "data", "index", "replica_id")
 
-    def __init__(self, device: Any, data: Any):
-        self.device, self.data = device, data
+    def __init__(self, device: Any, data: Any, index: Any = None, replica_id: int = 0):
+        self.device, self.data, self.replica_id = device, data, replica_id
+        self.index: tuple[slice, ...] = (slice(None),) * data.ndim if index is None else index
 
-    @property
-    def index(self) -> tuple[slice, ...]:
-        return (slice(None),) * self.data.ndim
-
-
-def wrap(data: Any, weak: bool = False) -> DeviceArray:
-    """A DeviceArray around what an array library returned (rank-0 results may be scalars)."""
-    if data.__class__ is not ndarray and not hasattr(data, "__cuda_array_interface__"):
-        data = np.asarray(data)
-    return DeviceArray(data, weak)
+    def __repr__(self) -> str:
+        return (f"Shard(device={self.device!r}, index={self.index}, "
+                f"replica_id={self.replica_id}, data={self.data})")
 
 
-def wrap_aval(data: Any, aval: Aval) -> Any:
-    """Wrap a raw result whose aval is known."""
-    if dtypes.is_extended(aval.dtype):
-        return KeyArray(data, aval.dtype)
-    if data.__class__ is not ndarray and not hasattr(data, "__cuda_array_interface__"):
-        data = np.asarray(data)
-    return DeviceArray(data, aval.weak_type)
-
-
-def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArray:
-    """A DeviceArray with the values of a NumPy array, converted to a canonical dtype.
-
-    The buffer is shared only when nobody can write to it: the array is read-only and owns its
-    data, or `copy` is False."""
-    dtype = x.dtype
-    wanted = dtypes.canonicalize_dtype(dtype)
-    if wanted != dtype or not dtype.isnative:
-        x = np.asarray(x).astype(wanted)
-    elif copy and (x.flags.writeable or not x.flags.owndata):
-        x = np.array(x, copy=True, order="C" if x.flags.c_contiguous else "K", subok=False)
-    if x.__class__ is not ndarray:
-        x = np.asarray(x)
-    return DeviceArray(x, weak_type)
-
-
-_WEAK = (int, float, complex)
-
-
-def as_array(x: Any) -> Any:
-    """An Array (or tracer) from any array-like operand; Python scalars are weak."""
-    kind = type(x)
-    if kind is DeviceArray or isinstance(x, Array):
-        return x
-    if kind in _WEAK:
-        return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
-    if isinstance(x, ndarray):
-        if x.dtype == dtypes.float0:
-            return DeviceArray(x)
-        return from_numpy(x)
-    if isinstance(x, (bool, np.generic)):
-        return from_numpy(np.asarray(x), copy=False)
-    if isinstance(x, _WEAK):
-        return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
-    if hasattr(x, "__jax_array__"):
-        return as_array(x.__jax_array__())
-    raise TypeError(
-        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__} (pass and "
-        f"return arrays and numbers only){here()}"
-    )
-
-
-def raw_operand(x: Any) -> Any:
-    """The buffer of an operand of an eager operation."""
-    if isinstance(x, ConcreteArray):
-        return x._data
-    if isinstance(x, Tracer):
-        check_alive(x)
-        raise RuntimeError(f"a live tracer {x!r} reached the eager evaluator{here()}")
-    return as_array(x)._data
+def _host(data: Any, weak: bool) -> DeviceArray:
+    """A DeviceArray around what NumPy returned (rank-0 results may be scalars)."""
+    return DeviceArray(data if data.__class__ is ndarray else np.asarray(data), weak)
 
 
 # ------------------------------------------------------------------ fast operators of DeviceArray
@@ -484,7 +421,7 @@ def _binary(
         if a.dtype.char not in _FAST_FLOAT:
             return slow(self, other)
         pair = (other, a) if swap else (a, other)
-        return wrap(state.quiet(ufunc, *pair), self.weak_type)
+        return _host(state.quiet(ufunc, *pair), self.weak_type)
 
     def slow(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
@@ -503,6 +440,12 @@ _COMPARE = {
     "ne": np.not_equal,
 }
 _NUMBERS = _FAST_REAL - {"?"}
+
+
+FAST_OPERATORS = (
+    *(f"__{r}{name}__" for name in (*_ARITHMETIC, "truediv") for r in ("", "r")),
+    *(f"__{name}__" for name in _COMPARE),
+)
 
 
 def _install_fast_operators() -> None:

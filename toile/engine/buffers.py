@@ -3,7 +3,7 @@
 An array has four slots, each filled from the others when first read: `_data` (a NumPy array),
 `_signature`, `_pointer` (of the first element) and `_memory` (what keeps the bytes alive). Eager
 code makes `_data`, compiled calls make the other three, and most of their results never need the
-first. May import engine.dtypes.
+first. May import engine.dtypes, engine.gpu.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.gpu import device_of, is_gpu_data
+
+GPU_ALIGNMENT = 64  # bytes, of arrays that kernels read
 
 # Bytes that compiled code writes to, and where they begin.
 Block = tuple[Any, int]
@@ -26,19 +29,72 @@ _at_buffer, _address = ctypes.c_char.from_buffer, ctypes.addressof
 
 def allocate(nbytes: int) -> Block:
     """Memory for results, not initialised."""
-    memory: Any = np.empty(nbytes or 1, _BYTE)
+    memory: Any = _large(nbytes) if nbytes >= LARGE else np.empty(nbytes or 1, _BYTE)
     return memory, _address(_at_buffer(memory))  # 1 us; `memory.ctypes.data` takes 4
 
 
+# ---- large memory is kept: the system would give it back page by page, each filled with zeros,
+# which takes longer than most kernels do. What is kept and what is in use are together never more
+# than was in use at one time: before new memory is asked for, as much of the old is given up.
+
+LARGE = 1 << 20  # bytes
+MOST_KEPT = 1 << 28
+
+_kept: dict[int, list[Any]] = {}  # by size
+
+
+class _Storage(np.ndarray):
+    """Bytes that are used again and again. (As a base of views, NumPy looks through arrays of its
+    own class only: others keep the `_Memory` alive.)"""
+
+    __slots__ = ()
+
+
+class _Memory(np.ndarray):
+    """One use of a `_Storage`: the bytes are kept when nobody has this any more."""
+
+    __slots__ = ()
+
+    def __del__(self, kept: dict[int, list[Any]] = _kept, storage: type = _Storage) -> None:
+        bytes_, size = self.base, self.nbytes
+        if bytes_.__class__ is storage:
+            if size + sum(n * len(x) for n, x in list(kept.items())) <= MOST_KEPT:
+                kept.setdefault(size, []).append(bytes_)
+
+
+def _large(nbytes: int) -> np.ndarray:
+    try:
+        found = _kept[nbytes].pop()
+    except (KeyError, IndexError):
+        release(nbytes)
+        found = _Storage(nbytes, _BYTE)
+    return found.view(_Memory)
+
+
+def release(nbytes: float = float("inf")) -> None:
+    """Give kept memory back to the system, at least so many bytes if there are."""
+    for size in list(_kept):
+        try:
+            while nbytes > 0:
+                _kept[size].pop()
+                nbytes -= size
+        except (KeyError, IndexError):
+            _kept.pop(size, None)
+
+
 class Signature:
-    """Shape, dtype and weak bit, and how a buffer holds them; one object for all arrays alike.
+    """Shape, dtype, weak bit and device, and how a buffer holds them; one for all arrays alike.
+
+    The device is a GPU, or None for the host's memory.
 
     Compiled calls compare signatures by identity; two equal ones cost a slower call, no more."""
 
-    __slots__ = ("shape", "dtype", "weak_type", "buffer_shape", "buffer_dtype")
+    __slots__ = ("shape", "dtype", "weak_type", "device", "buffer_shape", "buffer_dtype")
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, weak_type: bool):
-        self.shape, self.dtype, self.weak_type = shape, dtype, weak_type
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None
+    ):
+        self.shape, self.dtype, self.weak_type, self.device = shape, dtype, weak_type, device
         keys = dtypes.is_extended(dtype)
         self.buffer_shape = (*shape, *dtype.impl.key_shape) if keys else shape
         self.buffer_dtype = np.dtype(np.uint32) if keys else dtype
@@ -48,34 +104,44 @@ _signatures: dict[Any, Signature] = {}
 _MAX_SIGNATURES = 16384
 
 
-def signature(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> Signature:
+def signature(
+    shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None
+) -> Signature:
     """The signature of arrays of a kind."""
-    found = _signatures.get((shape, dtype, weak_type))
+    key = (shape, dtype, weak_type, device)
+    found = _signatures.get(key)
     if found is None:
         if len(_signatures) >= _MAX_SIGNATURES:
             _signatures.clear()
-        found = _signatures[shape, dtype, weak_type] = Signature(shape, dtype, weak_type)
+        found = _signatures[key] = Signature(*key)
     return found
 
 
 def _fill_data(x: Any) -> Any:
     form = x._signature
     memory, start = x._memory
+    if form.device is not None:
+        x._data = data = memory.array(form.buffer_shape, form.buffer_dtype, x._pointer - start)
+        return data
     data = np.ndarray(form.buffer_shape, form.buffer_dtype, memory, x._pointer - start)
     x._data = data
     return data
 
 
 def _fill_signature(x: Any) -> Signature:
-    x._signature = found = signature(x.shape, x.dtype, x.weak_type)
+    device = device_of(x._data) if is_gpu_data(x._data) else None
+    x._signature = found = signature(x.shape, x.dtype, x.weak_type, device)
     return found
 
 
 def _fill_pointer(x: Any) -> int:
     """Row-major elements: an array that has others is given such, once."""
     data = x._data
-    if data.__class__ is not np.ndarray:
-        raise AttributeError("_pointer: needed a buffer in the host's memory")
+    if is_gpu_data(data):
+        if not data.flags.c_contiguous or data.data.ptr % GPU_ALIGNMENT:
+            x._data = data = data.copy()
+        x._memory, x._pointer = data, data.data.ptr
+        return data.data.ptr
     flags = data.flags
     if not (flags.c_contiguous and flags.aligned):
         x._data = data = np.array(data, order="C", copy=True, subok=False)
@@ -114,7 +180,9 @@ def _references(blocks: list[Any]) -> tuple[int, int]:
 _IDLE = _references([allocate(1)])
 
 
-def recycled(turns: list[Block | None], nbytes: int) -> Block:
+def recycled(
+    turns: list[Block | None], nbytes: int, allocate: Callable[[int], Block] = allocate
+) -> Block:
     """The block of the call before the last, if all it held is gone, or a new one."""
     block = turns[0]
     if block is None or (getrefcount(block), getrefcount(block[0])) != _IDLE:
@@ -123,7 +191,33 @@ def recycled(turns: list[Block | None], nbytes: int) -> Block:
     return block
 
 
-def taken(pool: list[Block], nbytes: int) -> Block:
+def _counts(block: Block) -> tuple[int, int]:
+    return getrefcount(block), getrefcount(block[0])
+
+
+def _counts_in_a_call() -> tuple[int, int]:
+    """What `owned` sees of a block that one array has, while a generated way out looks at it."""
+    array = [allocate(1)]
+    memory = (array[0],)
+
+    def leave(memory: tuple[Block, ...]) -> tuple[int, int]:
+        block = memory[0]
+        return _counts(block)
+
+    return leave(memory)
+
+
+_OWNED = _counts_in_a_call()
+
+
+def owned(block: Any) -> bool:
+    """Whether an argument's memory is a block that nobody has but the array."""
+    return block.__class__ is tuple and (getrefcount(block), getrefcount(block[0])) == _OWNED
+
+
+def taken(
+    pool: list[Block], nbytes: int, allocate: Callable[[int], Block] = allocate
+) -> Block:
     """A block that was given back, or a new one."""
     try:
         return pool.pop()

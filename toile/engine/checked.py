@@ -50,21 +50,23 @@ class CheckedTrace(Trace):
 
 def bad_value(x: Any) -> str | None:
     """'nan' or 'inf' if an array has one that the configuration forbids."""
-    if x.__class__ is not DeviceArray or not dtypes.is_inexact(x.dtype):
+    if not isinstance(x, DeviceArray) or not dtypes.is_inexact(x.dtype):
         return None
-    if config.flags.debug_nans and bool(np.isnan(x._data).any()):
+    data = np.asarray(x)
+    if config.flags.debug_nans and bool(np.isnan(data).any()):
         return "nan"
-    if config.flags.debug_infs and bool(np.isinf(x._data).any()):
+    if config.flags.debug_infs and bool(np.isinf(data).any()):
         return "inf"
     return None
 
 
 def _summary(x: Any) -> str:
-    if x.__class__ is not DeviceArray:
+    if not isinstance(x, DeviceArray):
         return repr(x)
     text = x.aval.str_short()
-    if x._data.size and dtypes.kind(x.dtype) in "iuf":
-        text += f" in [{x._data.min()}, {x._data.max()}]"
+    if x.size and dtypes.kind(x.dtype) in "iuf":
+        data = np.asarray(x)
+        text += f" in [{data.min()}, {data.max()}]"
     return text
 
 

@@ -1,25 +1,40 @@
 """Devices: what arrays live on. May import nothing of the engine but config.
 
-A `Device` is compared by identity; `cpu_devices()` is the list for this process.
+A `Device` is compared by identity; `cpu_devices()` is the list for this process. How many CPU
+devices there are is a matter of configuration (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is
+a host thread while a Program runs on it, and all have the host's memory. Processes that have joined
+know each other's devices, numbered in the order of processes.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import threading
+from collections.abc import Sequence
 from typing import Any
+
+from toile.engine.config import flags
+from toile.engine.source import here
 
 
 class Device:
     """One place where arrays live and programs run."""
 
-    __slots__ = ("platform", "id", "process_index", "device_kind", "__weakref__")
+    __slots__ = ("platform", "id", "device_kind", "_owner", "_number", "__weakref__")
 
-    def __init__(self, platform: str, id: int, device_kind: str):
+    def __init__(self, platform: str, id: int, device_kind: str, owner: int | None = None):
         self.platform, self.id, self.device_kind = platform, id, device_kind
-        self.process_index = 0
+        self._owner = owner  # a process; None: this one
+        self._number = id  # among the devices of its process
+
+    @property
+    def process_index(self) -> int:
+        return _processes.index if self._owner is None else self._owner
 
     @property
     def local_hardware_id(self) -> int:
-        return self.id
+        return self._number
 
     @property
     def host_id(self) -> int:
@@ -44,13 +59,99 @@ class Device:
         return _device, (self.platform, self.id)
 
 
+# All that were ever asked for: another number of devices does not make other objects of the first.
 _CPU = [Device("cpu", 0, "cpu")]
+_lock = threading.Lock()
+_XLA_FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
+
+
+class _Processes:
+    """The processes of the program: which one this is, and the CPU devices of all of them."""
+
+    index = 0
+    count = 1
+    devices: list[Device] | None = None
+
+
+_processes = _Processes()
+
+
+def process_index() -> int:
+    """The number of this process among those of the program."""
+    return _processes.index
+
+
+def process_count() -> int:
+    """How many processes the program has."""
+    return _processes.count
+
+
+def join(index: int, counts: Sequence[int]) -> None:
+    """Make this process number `index` of processes with so many CPU devices each."""
+    _grow(counts[index])
+    with _lock:
+        found: list[Device] = []
+        for process, count in enumerate(counts):
+            for number in range(count):
+                if process != index:
+                    found.append(Device("cpu", len(found), "cpu", process))
+                    found[-1]._number = number
+                else:  # arrays may be on them already: they stay the same objects
+                    _CPU[number].id = len(found)
+                    found.append(_CPU[number])
+        _processes.index, _processes.count, _processes.devices = index, len(counts), found
+
+
+def leave() -> None:
+    """Make this process the only one again."""
+    with _lock:
+        _processes.index, _processes.count, _processes.devices = 0, 1, None
+        for number, device in enumerate(_CPU):
+            device.id = number
+
+
+def all_cpu_devices() -> list[Device]:
+    """The CPU devices of all processes."""
+    found = _processes.devices
+    return cpu_devices() if found is None else list(found)
+
+
+def cpu_count() -> int:
+    """How many CPU devices this process has; from when it joins others on, always as many."""
+    if _processes.devices is not None:
+        return sum(d._owner is None for d in _processes.devices)
+    count = flags.num_cpu_devices
+    if count is None or count < 0:
+        found = _XLA_FLAG.findall(os.environ.get("XLA_FLAGS", ""))
+        count = int(found[-1]) if found else 1
+    if count < 1:
+        raise ValueError(
+            f"jax_num_cpu_devices: needed a positive number of devices, got {count}{here()}"
+        )
+    return count
 
 
 def cpu_devices() -> list[Device]:
     """The CPU devices of this process."""
-    return list(_CPU)
+    count = cpu_count()
+    _grow(count)
+    return _CPU[:count]
+
+
+def first_device() -> Device:
+    """The device that arrays are on unless told otherwise."""
+    return _CPU[0]
+
+
+def _grow(count: int) -> None:
+    if len(_CPU) < count:
+        with _lock:
+            while len(_CPU) < count:
+                _CPU.append(Device("cpu", len(_CPU), "cpu"))
 
 
 def _device(platform: str, id: int) -> Device:
+    if _processes.devices is not None:
+        return _processes.devices[id]
+    _grow(id + 1)
     return _CPU[id]

@@ -10,15 +10,19 @@ May import the engine below it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import DeviceArray, KeyArray, as_array, raw_operand, wrap_aval
+from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.config import flags
+from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.gpu import presence
+from toile.engine.sharded import layout
 from toile.engine.source import here
 from toile.engine.tracing import state
 
@@ -62,6 +66,16 @@ class Operation(metaclass=OperationType):
     handles_zeros: ClassVar[bool] = False
     # A result may be weakly typed although an operand is not (or there is none).
     makes_weak: ClassVar[bool] = False
+    # A result of an operand's shape is laid out over devices as that operand is.
+    keeps_layout: ClassVar[bool] = False
+    # Each element of the result is made of the operands' elements at its place (or of scalars), by
+    # `lower(k, *xs)`, which writes that with the scalar builder `k` of a kernel (compiler.scalars).
+    by_element: ClassVar[bool] = False
+    # `lower_steps(k, rounded, *xs)`: the same on narrow floats, for an operation that is defined by
+    # several steps with `rounded` after each. None: what `lower` gives is rounded, once.
+    lower_steps: ClassVar[Any] = None
+    # Whether it takes longer than storing its result and loading it again.
+    costly: ClassVar[bool] = False
     # Names of the effects an equation of this operation has ("debug", "io", ...).
     effects: frozenset[str] = frozenset()
 
@@ -149,6 +163,10 @@ def infer_list(op: Operation, avals: Sequence[Aval]) -> list[Aval]:
 
 def run_eager(op: Operation, args: Sequence[Any]) -> Any:
     """Run an operation now, on concrete operands."""
+    if not presence.none:
+        found = elsewhere.run(op, args)
+        if found is not NotImplemented:
+            return found
     raws = []
     weak = False
     plain = True
@@ -164,7 +182,7 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
                 weak = weak or getattr(a, "weak_type", False)
                 plain = plain and a.__class__ is DeviceArray
             raws.append(raw_operand(a))
-    if not plain or weak or op.multiple or op.makes_weak:
+    if not plain or weak or op.multiple or op.makes_weak or flags.default_device is not None:
         return _run_inferred(op, args, raws)
     try:
         out = state.quiet(op.eager, np, *raws)
@@ -183,14 +201,26 @@ def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> An
     runner = op
     if any(dtypes.is_extended(a.dtype) for a in avals):
         runner = op.physical(*avals)
+    wrap = layout(op, args) or wrap_aval
     token = ignore_errors()
     try:
         results = runner.eager(np, *raws)
     finally:
         restore_errors(token)
     if not op.multiple:
-        return wrap_aval(results, outs[0])
-    return [wrap_aval(r, a) for r, a in zip(results, outs, strict=True)]
+        return wrap(results, outs[0])
+    return [wrap(r, a) for r, a in zip(results, outs, strict=True)]
+
+
+class _Elsewhere:
+    """How an operation runs on a GPU; filled by `engine.gpu_eager`.
+
+    Gives NotImplemented where the operation belongs on the host."""
+
+    run: Callable[[Operation, Sequence[Any]], Any]
+
+
+elsewhere = _Elsewhere()
 
 
 def instantiate(x: Any) -> Any:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.engine.arrays import DeviceArray, as_array, raw_operand, wrap_aval
+from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.source import Source
 from toile.engine.tracing import Trace, Tracer, check_alive, current_source, opened, state

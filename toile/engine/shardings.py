@@ -1,7 +1,7 @@
 """Where the parts of an array are: the abstract Sharding, and all of it on one device.
 
 A sharding says which devices hold an array and which indices each one has; shardings over a mesh
-are in `toile.parallel`. May import nothing of the engine.
+are in `toile.parallel`. May import engine.devices.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from toile.engine.devices import process_index
 from toile.engine.source import here
 
 Shape = tuple[int, ...]
@@ -61,7 +62,7 @@ class Sharding:
     @property
     def is_fully_addressable(self) -> bool:
         """Whether this process can read every part."""
-        return all(d.process_index == 0 for d in self.device_set)
+        return all(d.process_index == process_index() for d in self.device_set)
 
     @property
     def num_devices(self) -> int:
@@ -86,10 +87,14 @@ class Sharding:
         """Whether both place arrays of rank `ndim` alike."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
+    def everywhere(self) -> Sharding:
+        """All of an array on each of the devices."""
+        raise NotImplementedError("Subclasses should implement this method." + here())
+
     @property
     def addressable_devices(self) -> set[Any]:
         """The devices of this process among them."""
-        return {d for d in self.device_set if d.process_index == 0}
+        return {d for d in self.device_set if d.process_index == process_index()}
 
     @property
     def has_addressable_devices(self) -> bool:
@@ -128,6 +133,9 @@ class SingleDeviceSharding(Sharding):
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Any, Index]:
         return {self._device: (slice(None),) * len(global_shape)}
+
+    def everywhere(self) -> SingleDeviceSharding:
+        return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Nothing: every shape fits on one device."""

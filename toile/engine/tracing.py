@@ -32,6 +32,8 @@ class State(threading.local):
     scope: tuple[str, ...] = ()
     # Runs a leaf function of an array library with floating-point errors ignored.
     quiet: Callable[..., Any]
+    # Jitted functions are traced together with what is around them.
+    inlines: bool = False
     # Replaces the user's frame while a backward pass creates equations for a forward one.
     source: Source | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.engine.arrays import as_array
 from toile.engine.avals import Aval
+from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.trees import unflatten
 from toile.errors import JaxRuntimeError as _RuntimeError

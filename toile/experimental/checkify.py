@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trees import flatten, register, unflatten

@@ -1,15 +1,23 @@
-"""What programs of several processes call; with one process everything is at hand already."""
+"""What programs of several processes call between steps: values of one, or of all, on all of them.
+
+Trees have the same structure on all processes, and their arrays the same shapes and dtypes. With
+one process everything is at hand already. May import parallel and below.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from toile.engine.arrays import as_array
-from toile.engine.trees import tree_map
+from toile.engine.conversion import as_array
+from toile.engine.devices import process_count, process_index
+from toile.engine.source import here
+from toile.engine.trees import flatten, tree_map, unflatten
+from toile.parallel.processes import joined
 
 __all__ = [
     "assert_equal",
@@ -24,27 +32,81 @@ __all__ = [
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of the source process, on all of them, as NumPy arrays."""
-    return tree_map(np.asarray, in_tree)
+    """The values of the source process (the first, unless told), on all of them, in NumPy arrays.
+
+    >>> broadcast_one_to_all({"seed": 3})
+    {'seed': array(3)}
+    """
+    leaves, tree = flatten(tree_map(np.asarray, in_tree))
+    if process_count() == 1:
+        return unflatten(tree, leaves)
+    chosen = process_index() == 0 if is_source is None else bool(is_source)
+    flags = joined().all_gather(b"1" if chosen else b"0", "broadcast_one_to_all")
+    sources = [rank for rank, flag in enumerate(flags) if flag == b"1"]
+    if len(sources) != 1:
+        raise ValueError(
+            f"broadcast_one_to_all: needed one process with is_source, got {sources}{here()}"
+        )
+    data = joined().broadcast(_packed(leaves), sources[0], "broadcast_one_to_all")
+    return unflatten(tree, _unpacked(data, leaves, "broadcast_one_to_all", sources[0]))
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """Every process's values along a new leading axis (or joined along the first, tiled)."""
+    """Every process's values along a new leading axis (or joined along the first, if tiled)."""
+    leaves, tree = flatten(tree_map(np.asarray, in_tree))
+    if process_count() == 1:
+        found = [leaves]
+    else:
+        data = joined().all_gather(_packed(leaves), "process_allgather")
+        found = [_unpacked(d, leaves, "process_allgather", r) for r, d in enumerate(data)]
 
-    def one(x: Any) -> Any:
-        value = np.asarray(x)
-        return value if tiled and value.ndim else value[None]
+    def one(values: Sequence[Any]) -> Any:
+        return np.concatenate(values) if tiled and values[0].ndim else np.stack(values)
 
-    return tree_map(one, in_tree)
+    return unflatten(tree, [one(values) for values in zip(*found, strict=True)])
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait for all processes to get here."""
+    """Wait for all processes to get here; they have to give the same name."""
+    if process_count() > 1:
+        assert_equal(np.uint32(zlib.crc32(name.encode())), f"sync_global_devices name mismatch "
+                                                           f"({name!r})")
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Fail unless all processes have the same values; one process agrees with itself."""
-    tree_map(np.asarray, in_tree)
+    """Fail, on all processes, unless all of them have the same values."""
+    leaves, _ = flatten(tree_map(np.asarray, in_tree))
+    if process_count() == 1:
+        return
+    given = joined().all_gather(_packed(leaves), fail_message or "assert_equal")
+    other = [rank for rank, data in enumerate(given) if data != given[0]]
+    if other:
+        raise AssertionError(
+            f"{fail_message or 'assert_equal'}: needed the same values on all processes, got "
+            f"others than process 0's on {other}{here()}"
+        )
+
+
+def _packed(leaves: Sequence[Any]) -> bytes:
+    """The arrays one after the other, each after a line with its shape and dtype."""
+    parts = [f"{x.shape}{x.dtype}".encode() + b"\n" + x.tobytes() for x in leaves]
+    return b"".join(parts)
+
+
+def _unpacked(data: bytes, leaves: Sequence[Any], what: str, rank: int) -> list[Any]:
+    """The arrays that another process packed, which are like these."""
+    found, at = [], 0
+    for x in leaves:
+        line, wanted = data[at : data.index(b"\n", at)], f"{x.shape}{x.dtype}"
+        if line.decode() != wanted:
+            raise ValueError(
+                f"{what}: needed the same shapes on all processes, got {wanted} on process "
+                f"{process_index()} and {line.decode()} on process {rank}{here()}"
+            )
+        at += len(line) + 1
+        found.append(np.frombuffer(data, x.dtype, x.size, at).reshape(x.shape).copy())
+        at += x.nbytes
+    return found
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
@@ -52,13 +114,23 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     return False
 
 
+def _one_process(what: str) -> None:
+    if process_count() > 1:
+        raise NotImplementedError(
+            f"{what}: needed one process, got {process_count()} (arrays are of one process; pmap "
+            f"and training.replicated take each process's own part){here()}"
+        )
+
+
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
     """Arrays of all processes from what each one has."""
+    _one_process("host_local_array_to_global_array")
     return tree_map(as_array, local_inputs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
     """What this process has of arrays of all processes."""
+    _one_process("global_array_to_host_local_array")
     return tree_map(as_array, global_inputs)
 
 

@@ -6,7 +6,7 @@ fusion makes them.
 
 from __future__ import annotations
 
-from toile.compiler.fusion import MOST_MEMBERS, Fused
+from toile.compiler.fusion import Fused
 from toile.compiler.groups import REDUCTIONS, Group
 from toile.engine.program import Atom, Literal, Var
 
@@ -56,8 +56,9 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
     if not reader.fusible:
         name = reader.members[0].equation.op.name
         return f"{name} is a kernel of its own"
-    if len(group.members) + len(reader.members) > MOST_MEMBERS:
-        return f"together they have more than {MOST_MEMBERS} operations"
+    most = fused.limits.members
+    if len(group.members) + len(reader.members) > most:
+        return f"together they have more than {most} operations"
     between = [
         g for g in fused.groups
         if g is not group and g is not reader
@@ -66,6 +67,8 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
     if between:
         names = dict.fromkeys(_short(g) for g in between)
         return f"{', '.join(list(names)[:3])} must run between them"
+    if v in group.totals:
+        return "a sum over outer axes is complete only when the kernel ends"
     if group.reduced is not None and group.is_reduced(group.maps[v]):
         if not group.rows:
             return "a sum over outer axes is complete only when the kernel ends"

@@ -55,6 +55,7 @@ class Explanation:
         self.views = len(plan.fused.views)
         self.memory: Memory = memory_of(plan.program, of.executable)
         self.compilation = _compilation(of)
+        self.partition = of.partition  # where the kernels are those of one device of many
 
     # ---- totals
     @property
@@ -78,6 +79,7 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield self._head()
+        yield from self._partition_lines()
         for k in self.kernels:
             yield ""
             yield from _kernel_lines(k, "")
@@ -97,6 +99,9 @@ class Explanation:
             f"{plural(self.views, 'operation')} cost nothing (views); "
             f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
         )
+
+    def _partition_lines(self) -> list[str]:
+        return [] if self.partition is None else self.partition.describe()
 
     def _memory_lines(self) -> Iterator[str]:
         m = self.memory
@@ -136,7 +141,8 @@ class Explanation:
         ]
         head = ("", "kernel", "operations", "modules", "lines", "shapes", "work", "moved",
                 "why it ends")
-        rest = "<br>".join(html.escape(x) for x in (*self._memory_lines(), self._compiled_line()))
+        rest = "<br>".join(html.escape(x) for x in
+                           (*self._partition_lines(), *self._memory_lines(), self._compiled_line()))
         return f"<p>{html.escape(self._head())}</p>{html_table(head, rows)}<p>{rest}</p>"
 
 
@@ -152,7 +158,7 @@ def _compilation(of: Subject) -> Compilation:
 
 def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
     where = ", ".join(str(s + 1) for s in k.steps)
-    trips = f", {_times(k)}" if k.bodies else ""
+    trips = f", {_times(k)}" if k.bodies or k.trips else ""
     chunks = f", {plural(k.chunks, 'chunk')}" if k.launches else ""
     step = "step" if len(k.steps) == 1 else "steps"
     yield f"{indent}[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
@@ -214,7 +220,7 @@ def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
     """
     @functools.wraps(f, updated=())
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        return Explanation(subject(f, "explain", args, kwargs))
+        return Explanation(subject(f, "explain", args, kwargs, divides=True))
 
     return explained
 

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.backends.cpu.control import ScanStep, SwitchStep, WhileStep
 from toile.backends.cpu.launches import Launch
-from toile.backends.cpu.planning import EagerStep, Plan, Region
+from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.fusion import Fused
 from toile.compiler.groups import REDUCTIONS, Group
-from toile.compiler.loops import EXPENSIVE
+from toile.compiler.looping import ScanStep, SwitchStep, WhileStep, prepared
+from toile.compiler.plans import EagerStep
+from toile.control.call import Carrier
 from toile.engine.program import Equation, Var
 from toile.inspection.borders import borders, made_of
 from toile.primitives.indexing import DynamicSlice, Gather
@@ -93,7 +94,7 @@ def weight(e: Equation) -> float:
     """How much work an equation is within a kernel: elements, dear functions counted more."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
     n = e.ins[0].aval.size if isinstance(e.op, REDUCTIONS) else max(sizes, default=1)
-    return float(max(n, 1)) * (15.0 if isinstance(e.op, EXPENSIVE) else 1.0)
+    return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
 
 
 class _Numbers:
@@ -136,6 +137,8 @@ def kernels_of(
     for k in found.values():
         k.scope = scope
         _name(k)
+        if not (k.python or k.bodies or len(k.equations) != 1):
+            _show_loop(k)
     _number_borders(plan.fused, found)
     return list(found.values())
 
@@ -202,6 +205,25 @@ def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -
     times = k.trips or 1
     k.bytes_read = times * sum(x.bytes_read for x in inner)
     k.bytes_written = times * sum(x.bytes_written for x in inner)
+
+
+def _show_loop(k: Kernel) -> None:
+    """Of a kernel that is a whole loop, the operations of its bodies."""
+    (e,) = k.equations
+    if isinstance(e.op, Carrier):
+        k.trips = getattr(e.op, "length", None)
+        k.equations = list(_inside(e)) or k.equations
+
+
+def _inside(e: Equation) -> Iterator[Equation]:
+    """The equations of a loop's bodies, those of inner ones included, under its module path."""
+    for program in e.op.programs():
+        for x in prepared(program).equations:
+            inner = Equation(x.op, x.ins, x.outs, x.source or e.source, (*e.scope, *x.scope))
+            if isinstance(x.op, Carrier):
+                yield from _inside(inner)
+            else:
+                yield inner
 
 
 def _name(k: Kernel) -> None:

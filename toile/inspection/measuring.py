@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from toile.backends.cpu import native, runner, threads
-from toile.backends.cpu.control import ScanStep, SwitchStep, WhileStep
 from toile.backends.cpu.execution import Context, Executable, failure
 from toile.backends.cpu.planning import Plan, Region
+from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
 from toile.engine.buffers import Block, allocate
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.inspection.subjects import texts_of

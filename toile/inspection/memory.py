@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.launches import Scratch
-from toile.backends.cpu.planning import Constant, Plan, whole_buffer
+from toile.backends.cpu.planning import Plan
+from toile.compiler.operands import Scratch
+from toile.compiler.plans import Constant, whole_buffer
 from toile.engine.program import Program, Var
 
 

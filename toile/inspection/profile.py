@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.engine.arrays import raw_operand
+from toile.engine.conversion import raw_operand
 from toile.engine.program import Equation
 from toile.engine.source import here
 from toile.engine.trees import flatten
@@ -123,7 +123,7 @@ class Profile:
                     row.seconds += seconds * share
                     if not inner:
                         row.bytes += turns * k.bytes * share
-                        row.flops += turns * e.op.flops(*(a.aval for a in e.ins))
+                        row.flops += turns * (k.trips or 1) * e.op.flops(*(a.aval for a in e.ins))
 
         add(self.times, 1)
         return list(rows.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from toile.engine import errors
 from toile.engine.program import Program
 from toile.engine.source import here
 from toile.engine.tracing import state
+from toile.engine.trees import flatten
+from toile.parallel.partition import Partition, find
+from toile.parallel.sharded_jit import ShardedJit
 from toile.staging.flattening import name_of
 from toile.staging.jit import PjitFunction
 
@@ -36,6 +39,7 @@ class Subject:
     trace_seconds: float
     compile_seconds: float
     fresh: set[str]  # texts of kernels that were not in memory before
+    partition: Partition | None = None  # where `program` is that of one device of many
 
     @property
     def plan(self) -> Plan:
@@ -60,9 +64,12 @@ def private_jit(f: Callable[..., Any], what: str) -> PjitFunction:
 
 
 def subject(
-    f: Callable[..., Any], what: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    f: Callable[..., Any], what: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    divides: bool = False,
 ) -> Subject:
-    """Trace and compile a function for these arguments; nothing runs."""
+    """Trace and compile a function for these arguments; nothing runs.
+
+    With `divides`, a function that runs on many devices is what one of them runs."""
     if state.trace is not None:
         raise errors.UnexpectedTracerError(
             f"{what}: needed a call outside of transformations, got one that is being traced"
@@ -72,13 +79,29 @@ def subject(
     started = time.perf_counter()
     traced = jitted.trace(*args, **kwargs).traced
     program = traced.program
+    divided = _divided(f, traced, jitted, args, kwargs) if divides else None
     middle = time.perf_counter()
     before = native.loaded()
-    executable = program.executable = cpu.compiled(program)
+    if divided is not None:
+        program = divided.op.prepare()
+        executable = program.executable
+    else:
+        executable = program.executable = cpu.compiled(program)
     ended = time.perf_counter()
     fresh = {t for t in texts_of(executable.plan) if native.digest(t) not in before}
     return Subject(name_of(jitted.fun), jitted, program, executable, traced.raw_consts,
-                   middle - started, ended - middle, fresh)
+                   middle - started, ended - middle, fresh, divided)
+
+
+def _divided(
+    f: Any, traced: Any, jitted: PjitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Partition | None:
+    """How a call of `f` is divided over devices, if it is."""
+    wanted: Sequence[Any] = ()
+    if isinstance(f, ShardedJit):
+        args, wanted = f._laid_out(args), f._wanted(traced)
+    _, args, kwargs = jitted._take_statics(args, kwargs)
+    return find(traced.program, traced.consts + flatten((args, kwargs))[0], wanted)
 
 
 def texts_of(plan: Plan) -> list[str]:

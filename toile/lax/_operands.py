@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
+from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error
 from toile.engine.promotion import KIND_LETTERS, NARROWED
 from toile.engine.source import here

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import as_array
 from toile.engine.avals import Aval
+from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.lax.loops import while_loop
 from toile.primitives.bits import and_, eq, gt, lt, not_

@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import config, dtypes
-from toile.engine.arrays import Array, as_array
+from toile.engine.arrays import Array
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.errors import TreeStructureError
 from toile.engine.keypaths import keystr
 from toile.engine.program import Program, derive, evaluate, trace_program
 from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
+from toile.parallel.varying import beginning_as
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import FlatFunction, name_of
 
@@ -36,9 +38,16 @@ def flat_arrays(tree: Any) -> tuple[list[Any], Any]:
 
 
 def stage(
-    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval]
+    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: Sequence[Any] = ()
 ) -> tuple[Program, list[Any], Any]:
-    """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args."""
+    """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
+
+    `values` are those that the inputs have at first; inside of shard_map they tell what varies."""
+    if state.inlines:
+        flat = FlatFunction(fun, _call_tree(in_tree))
+        with beginning_as(values):
+            program, consts = trace_program(flat, avals, name_of(fun))
+        return program, consts, flat.out_tree
     key = (in_tree, tuple(avals), config.trace_context(), state.axes)
     try:
         known = _cache.setdefault(fun, {})

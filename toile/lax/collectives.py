@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import from_numpy
+from toile.engine.conversion import from_numpy
 from toile.engine.source import here
 from toile.engine.tracing import axis_size as _bound_size
 from toile.engine.trees import tree_map
 from toile.lax._staging import leaf
+from toile.parallel.varying import Varying, mode
 from toile.primitives.collectives import (
     AllGather,
     AllReduce,
@@ -219,13 +220,16 @@ def axis_size(axis_name: Any) -> int:
 
 
 def pcast(x: Any, axis_name: Any = None, *, to: Any = None) -> Any:
-    """`x`; values on one device do not track how they vary over named axes."""
-    return x
+    """`x`, with `to="varying"` as one value per device inside of shard_map."""
+    return pvary(x, axis_name) if to == "varying" and axis_name is not None else x
 
 
 def pvary(x: Any, axis_name: Any) -> Any:
-    """`x`; values on one device do not track how they vary over named axes."""
-    check_bound(_names(axis_name))
-    return x
+    """`x`, as one value per device inside of shard_map: gradients are not summed over devices."""
+    names = _names(axis_name)
+    check_bound(names)
+    if not any(n in names for n, _ in mode.axes):
+        return x
+    return tree_map(lambda v: Varying(names)(leaf(v)), x)
 
 

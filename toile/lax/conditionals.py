@@ -125,7 +125,7 @@ def _branched(
     in_tree = structure(tuple(operands))
     avals = [aval_of(x) for x in xs]
     order = (1, 0) if what == "cond" else tuple(range(len(branches)))  # of cond: the one for True
-    found = {i: stage(branches[i], in_tree, avals) for i in order}
+    found = {i: stage(branches[i], in_tree, avals, xs) for i in order}
     staged = [found[i] for i in range(len(branches))]
     first = staged[0]
     lead = staged[order[0]]

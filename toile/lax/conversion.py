@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, as_array
+from toile.engine.arrays import Array, DeviceArray
+from toile.engine.conversion import as_array
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import dtypes
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.primitives.elementwise import convert
 from toile.primitives.fft import Fft, FftType

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine import dtypes
-from toile.engine.arrays import as_array
+from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.lax._polar import qdwh
 from toile.primitives import linalg_eigen as eigen

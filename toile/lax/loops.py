@@ -69,13 +69,13 @@ def scan(
     x_avals = [_row_aval(x) for x in rows]
     in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
     avals = [aval_of(c) for c in carry]
-    program, consts, out_tree = stage(f, in_tree, avals + x_avals)
+    program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows)
     _check_pair(out_tree, f)
     k = init_tree.num_leaves
     promoted = agree_on_weak(avals, program.out_avals[:k]) if _fits(out_tree, init_tree) else None
     if promoted is not None:
         avals = promoted
-        program, consts, out_tree = stage(f, in_tree, avals + x_avals)
+        program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows)
     carry_tree, ys_tree = out_tree.children()
     names = ("scan body function carry input", "carry output")
     check_same_structure("scan", init_tree, carry_tree, names)
@@ -201,14 +201,14 @@ def while_loop(
     carry, tree = flat_arrays(init_val)
     in_tree = structure((init_val,))
     avals = [aval_of(c) for c in carry]
-    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
-    body, body_consts, out_tree = stage(body_fun, in_tree, avals)
+    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry)
+    body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry)
     if out_tree == tree:
         promoted = agree_on_weak(avals, body.out_avals)
         if promoted is not None:
             avals = promoted
-            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals)
-            body, body_consts, out_tree = stage(body_fun, in_tree, avals)
+            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry)
+            body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry)
     _check_condition(cond, cond_tree, cond_fun)
     check_same_structure("while_loop", tree, out_tree,
                          ("body_fun input", "body_fun output"))

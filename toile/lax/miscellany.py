@@ -1,7 +1,7 @@
 """What belongs to no family: stopped gradients, barriers, tokens, placement, raw random bits.
 
-Arrays live on one device, so that constraints on sharding hold of themselves. May import the
-engine, primitives, `_operands` and this package's shapes and elementwise functions.
+May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
+functions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.source import here
 from toile.engine.tracing import state
-from toile.engine.trees import flatten, tree_map, unflatten
+from toile.engine.trees import broadcast_prefix, flatten, tree_map, unflatten
 from toile.lax import elementwise, shapes
 from toile.lax._operands import operand, operands, sizes, user_dtype
 from toile.lax.conversion import bitcast_convert_type, convert_element_type
+from toile.parallel.meshes import mesh_in_force
+from toile.parallel.placing import constrained
+from toile.parallel.specs import PartitionSpec
 from toile.primitives.barriers import stop_gradient as _stop_gradient
 from toile.primitives.random import random_bits, random_wrap
 from toile.primitives.shapes import optimization_barrier as _barrier
@@ -90,10 +93,18 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """The tree itself: on one device every constraint is met."""
+    """The tree, laid out over devices as a sharding (or a tree of them) says.
+
+    A PartitionSpec is one on the mesh in force; without a mesh nothing is constrained."""
     if shardings is None:
         raise ValueError("with_sharding_constraint: needed shardings, got None" + here())
-    return x
+    leaves, tree = flatten(x)
+    given = broadcast_prefix(shardings, x, is_leaf=lambda s: s is None)
+    meshed = not mesh_in_force().empty
+    return unflatten(tree, [
+        v if s is None or (isinstance(s, PartitionSpec) and not meshed) else constrained(v, s)
+        for v, s in zip(leaves, given, strict=True)
+    ])
 
 
 def composite(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, from_numpy
+from toile.engine.arrays import Array, DeviceArray
+from toile.engine.conversion import from_numpy
 from toile.engine.source import here
 from toile.lax._operands import (
     axis_of,

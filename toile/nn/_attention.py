@@ -8,6 +8,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.control.attention import Form, attend, wanted
 from toile.engine.source import here
 from toile.nn._softmax import logsumexp, softmax
 
@@ -63,11 +64,39 @@ def dot_product_attention(
                 "when causal mask is not used." + here()
             )
     scale = 1.0 / np.sqrt(width) if scale is None else scale
-    out, residual = _attend(
-        query, key, value, bias, mask, scale, is_causal, *lengths, local_window_size
-    )
+    extras = (bias, mask, *lengths)
+    if not return_residual and _is_whole(query, key, value, scale, local_window_size):
+        out = _whole(query, key, value, extras, scale, is_causal, local_window_size)
+        return jnp.reshape(out, shape)
+    out, sums = _attend(query, key, value, *extras, scale, is_causal, local_window_size)
     out = jnp.reshape(out, shape)
-    return (out, jnp.reshape(residual(), shape[:-1])) if return_residual else out
+    if not return_residual:
+        return out
+    residual = jnp.transpose(sums().astype(key.dtype), (0, 3, 1, 2))  # from (B, K, G, T)
+    return out, jnp.reshape(residual, shape[:-1])
+
+
+def _is_whole(query, key, value, scale, window):
+    """Whether the attention is one operation, which a backend may have a kernel for."""
+    known = isinstance(scale, (int, float, np.number)) and 0 < scale < np.inf
+    fixed = window is None or all(isinstance(n, (int, np.integer)) for n in window)
+    return known and fixed and wanted(query, key, value)
+
+
+def _whole(query, key, value, extras, scale, is_causal, window):
+    """The attention as one operation."""
+    named = zip(("bias", "mask", "query_lengths", "key_lengths"), extras)
+    given = {name: x for name, x in named if x is not None}
+    window = None if window is None else tuple(int(n) for n in window)
+
+    def plain(q, k, v, *xs):
+        some = dict(zip(given, xs))
+        rest = [some.get(name) for name in ("bias", "mask", "query_lengths", "key_lengths")]
+        out, sums = _attend(q, k, v, *rest, scale, is_causal, window)
+        return out, jnp.reshape(sums(), (q.shape[0], q.shape[2], q.shape[1]))
+
+    form = Form(float(scale), ("q", "k", "v", *given), bool(is_causal), window)
+    return attend(plain, form, query, key, value, *given.values())
 
 
 def _to_4d(x):
@@ -86,7 +115,7 @@ def _check(x, shape, dtype, name):
         raise ValueError(f"{name} shape should be {list(shape)}: but got {x.shape}{here()}")
 
 
-def _attend(query, key, value, bias, mask, scale, is_causal, q_lengths, kv_lengths, window):
+def _attend(query, key, value, bias, mask, q_lengths, kv_lengths, scale, is_causal, window):
     """The attention of grouped heads, and a thunk for the log-sum-exp of its logits."""
     batch, rows, n, width = query.shape
     cols, heads = key.shape[1:3]
@@ -115,11 +144,7 @@ def _attend(query, key, value, bias, mask, scale, is_causal, q_lengths, kv_lengt
     if q_lengths is not None:
         out = out * _within(rows, q_lengths)[:, :, None, None].astype(out.dtype)
 
-    def residual():
-        lse = logsumexp(logits, axis=-1).astype(key.dtype)  # (B, K, G, T)
-        return lax.stop_gradient(jnp.reshape(jnp.transpose(lse, (0, 3, 1, 2)), (batch, rows, n)))
-
-    return out, residual
+    return out, lambda: lax.stop_gradient(logsumexp(logits, axis=-1))
 
 
 def _grouped(x, heads, group):

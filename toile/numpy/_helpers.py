@@ -9,7 +9,7 @@ import operator
 import numpy as np
 
 from toile import lax
-from toile.engine import arrays, dtypes, errors, tracing
+from toile.engine import conversion, dtypes, errors, tracing
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.arrays import KeyArray as KeyArray
 from toile.engine.source import here
@@ -149,4 +149,4 @@ def index_dtype():
 
 def wrap_raw(data, like):
     """A DeviceArray around the NumPy buffer `data`, weak and placed as `like` is."""
-    return arrays.wrap(data, like.weak_type)
+    return conversion.wrap(data, like.weak_type)

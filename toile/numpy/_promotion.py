@@ -17,8 +17,9 @@ import numpy as np
 
 from toile import lax
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, from_numpy
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
+from toile.engine.conversion import from_numpy
 from toile.engine.errors import ShapeError, axis_error, shape_value_error
 from toile.engine.promotion import (
     COMPLEXES,

@@ -57,7 +57,7 @@ def _raw_matmul(a, b):
         return None
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
         return None
-    return h.arrays.wrap(x @ y, a.weak_type and b.weak_type)
+    return h.conversion.wrap(x @ y, a.weak_type and b.weak_type)
 
 
 def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):

@@ -17,8 +17,11 @@ import numpy as np
 from toile import lax
 from toile.api.devices import device_put
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, from_numpy, wrap
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
+from toile.engine.conversion import from_numpy, wrap
+from toile.engine.gpu import default_gpu, is_gpu_data, presence
+from toile.engine.gpu_arrays import placed_by_default
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
@@ -94,6 +97,9 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
         return a
     if isinstance(a, (np.ndarray, np.generic)):
         return _from_host(a, a, dtype)
+    if is_gpu_data(a):
+        made = from_numpy(a)
+        return made if dtype is None else convert(made, dtype)
     if hasattr(a, "__jax_array__"):
         return _build(a.__jax_array__(), dtype, copied, None, 0, None)
     if isinstance(a, (list, tuple)):
@@ -103,6 +109,12 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
     if isinstance(a, (memoryview, bytearray)):
         return _from_host(np.asarray(memoryview(a)), a, dtype)
     return _from_host(np.asarray(a), a, dtype)
+
+
+def _placed(values: Any) -> Any:
+    """A new array of NumPy's values, where new arrays belong."""
+    made = wrap(values)
+    return made if presence.none else placed_by_default(made)
 
 
 def _from_host(values: Any, original: Any, dtype: Any) -> Any:
@@ -117,7 +129,7 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
     if dtype is not None and values.dtype != dtype:
-        return wrap(np.asarray(values).astype(dtype))
+        return _placed(np.asarray(values).astype(dtype))
     return from_numpy(np.asarray(values))
 
 
@@ -144,11 +156,11 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
                 raise ValueError(f"array: {error} ({fix}){here()}") from None
             wanted = default_float() if not leaves else narrowed(values.dtype)
             if values.dtype == wanted:
-                return wrap(values)
+                return _placed(values)
             if values.dtype == object or wanted in INTEGERS:
                 values = np.array(nested, default_int())  # an integer too large is an error
-            return wrap(values.astype(wanted))
-        return wrap(np.array(nested, dtype))
+            return _placed(values.astype(wanted))
+        return _placed(np.array(nested, dtype))
     if any(x is None for x in leaves):
         raise ValueError("None is not a valid value for jnp.array" + here())
     if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
@@ -158,7 +170,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
     if state.trace is None and not any(
         isinstance(x, Array) and type(x) is not DeviceArray for x in leaves
     ):
-        return wrap(np.array(_raw(nested), dtype))
+        return _placed(np.array(_raw(nested), dtype))
     return _stacked(nested, dtype)
 
 
@@ -245,7 +257,8 @@ def full(
 
 def _eager_on_host() -> bool:
     """Whether a new array may be made by NumPy at once."""
-    return state.trace is None and flags.default_device is None
+    on_host = presence.none or default_gpu() is None
+    return on_host and state.trace is None and flags.default_device is None
 
 
 def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import DeviceArray, from_numpy
+from toile.engine.arrays import DeviceArray
+from toile.engine.conversion import from_numpy
 from toile.engine.promotion import narrowed
 from toile.engine.source import here
 from toile.numpy.creation import asarray

@@ -53,7 +53,7 @@ def _raw_join(join, arrays, axis):
         out = join(parts, axis)
     except ValueError:
         return None                       # the long way reports the error
-    return h.arrays.wrap(out, all(x.weak_type for x in arrays))
+    return h.conversion.wrap(out, all(x.weak_type for x in arrays))
 
 
 def concatenate(arrays, axis=0, dtype=None):

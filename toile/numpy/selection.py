@@ -51,7 +51,7 @@ def _raw_where(condition, x, y):
         out = np.where(c, a, b)
     except ValueError:
         return None
-    return h.arrays.wrap(out, weak) if out.dtype == dtype else None
+    return h.conversion.wrap(out, weak) if out.dtype == dtype else None
 
 
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):

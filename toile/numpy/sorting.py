@@ -154,7 +154,7 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     dtype = np.dtype(np.int32 if a.shape[0] < 2**31 else np.int64)
     x, y = raw_buffer(a), raw_buffer(v)
     if x is not None and y is not None and x.dtype.char in "fdilhbBHIL?":
-        return h.arrays.wrap(np.asarray(np.searchsorted(x, y, side)).astype(dtype), False)
+        return h.conversion.wrap(np.asarray(np.searchsorted(x, y, side)).astype(dtype), False)
     n = a.shape[0]
     if n == 0:
         return lax.full(v.shape, 0, dtype)

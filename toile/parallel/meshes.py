@@ -184,7 +184,8 @@ class Mesh(_Named):
 
     @property
     def local_devices(self) -> list[Any]:
-        return [d for d in self.devices.flat if d.process_index == 0]
+        return [d for d in self.devices.flat
+                if d.process_index == engine_devices.process_index()]
 
     @property
     def local_mesh(self) -> Mesh:
@@ -378,7 +379,7 @@ def make_mesh(
 ) -> Mesh:
     """A mesh of the first devices (or of those given) with axes of these sizes."""
     shape, names = tuple(axis_shapes), tuple(axis_names)
-    available = engine_devices.cpu_devices() if devices is None else list(devices)
+    available = engine_devices.all_cpu_devices() if devices is None else list(devices)
     needed = math.prod(shape)
     if needed > len(available):
         raise ValueError(

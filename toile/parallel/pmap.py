@@ -1,8 +1,8 @@
 """pmap: one program per device, mapped over a leading axis.
 
-The mapped axis has at most as many entries as there are devices; with one CPU device it has one.
-The mapped function is a jitted vmap over the named axis, so that collectives mean what they mean
-there. May import staging and below.
+The mapped function is traced once, for one device's slice, and its Program runs on every device at
+the same time (`parallel.spmd`); results are sharded arrays, which go back in without a copy. The
+mapped axis has at most as many entries as there are devices. May import staging and below.
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
+from toile.engine import config, dtypes
 from toile.engine import devices as engine_devices
-from toile.engine.arrays import as_array
+from toile.engine.arrays import DeviceArray
+from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
+from toile.engine.program import trace_program
 from toile.engine.source import here, message
-from toile.engine.tracing import Array
+from toile.engine.tracing import Array, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
-from toile.primitives.families import bdim_at, move_axis, reshape
-from toile.primitives.shapes import slice_axis
+from toile.parallel.meshes import Mesh
+from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
+from toile.primitives.families import reshape
 from toile.staging.flattening import name_of
-from toile.staging.jit import PjitFunction
-from toile.transforms.vmap import vmap_flat
+from toile.staging.jit import PjitFunction, Static
+
+ANONYMOUS = "_internal_pmap_axis_name"  # of an axis that was given none
 
 
 def pmap(
@@ -50,7 +58,7 @@ def pmap(
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     mapping = _Mapping(fun, axis_name, axes, out_axes, static, devices, backend, axis_size)
     options = {"static_argnums": static or None, "donate_argnums": donated or None}
-    return PmapFunction(mapping.wrapped(), options)
+    return PmapFunction(mapping, options)
 
 
 def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
@@ -60,12 +68,27 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 class PmapFunction(PjitFunction):
     """A function over devices; traced once per kind of arguments, like a jitted one."""
 
+    def __init__(self, mapping: _Mapping, options: dict[str, Any]):
+        super().__init__(mapping.wrapped(), options)
+        self.mapping = mapping
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.mapping.run(args, kwargs)
+        if self.donates and state.trace is None:
+            self._delete_donated(args, kwargs)
+        return out
+
+    def clear_cache(self) -> None:
+        super().clear_cache()
+        self.mapping.forms.forms.clear()
+        self.mapping.last = None
+
     def __repr__(self) -> str:
         return f"<pmapped {getattr(self.fun, '__wrapped__', self.fun)!r}>"
 
 
 class _Mapping:
-    """What pmap was told; `wrapped()` is the function over the whole mapped axis."""
+    """What pmap was told, and the forms that were traced."""
 
     def __init__(
         self, fun: Callable[..., Any], name: Any, in_axes: Any, out_axes: Any,
@@ -73,8 +96,10 @@ class _Mapping:
         axis_size: int | None,
     ):
         self.fun, self.in_axes, self.out_axes, self.static = fun, in_axes, out_axes, static
-        self.name = _Anonymous(fun) if name is None else name
+        self.name = ANONYMOUS if name is None else name
         self.devices, self.backend, self.axis_size = devices, backend, axis_size
+        self.forms = Forms()
+        self.last: tuple[list[Any], Any, Form] | None = None
 
     def wrapped(self) -> Callable[..., Any]:
         @functools.wraps(self.fun)
@@ -85,26 +110,60 @@ class _Mapping:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         fixed = {n % len(args) for n in self.static if -len(args) <= n < len(args)}
-        moving = tuple(a for i, a in enumerate(args) if i not in fixed)
+        moving = tuple([None if i in fixed else a for i, a in enumerate(args)])
         leaves, in_tree = flatten((moving, kwargs))
+        leaves = [x if isinstance(x, Array) else _argument(x) for x in leaves]
+        devices = self.available()
+        statics = tuple([Static(args[i], f"argument {i}", name_of(self.fun))
+                         for i in sorted(fixed)])
+        avals = [aval_of(x) for x in leaves]
+        kind = (in_tree, statics, config.trace_context(), state.axes, devices)
+        last = self.last
+        if last is not None and last[0] == avals and last[1] == kind and not last[2].stale():
+            form = last[2]
+        else:
+            form = self.forms.find((kind, tuple(avals)), lambda: self._traced(
+                args, fixed, moving, kwargs, leaves, in_tree, devices))
+        self.last = avals, kind, form  # in a loop most of the next avals are the same objects
+        return form(leaves)
+
+    def _traced(
+        self, args: Any, fixed: set[int], moving: Any, kwargs: Any, leaves: Sequence[Any],
+        in_tree: Any, devices: Sequence[Any],
+    ) -> Form:
         dims = self._input_axes(args, fixed, moving, kwargs)
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
         dims = [self._canonical(d, x) for d, x in zip(dims, leaves, strict=True)]
-        size = self._size(leaves, dims)
-        out_tree: list[Any] = []
+        owners = _owners(devices)
+        own = devices if owners is None else [d for d in devices if _is_own(d)]
+        size = self._size(leaves, dims, len(own), owners)
+        mesh = Mesh(np.array(own[:size], object), (self.name,))
+        grid = Grid(((self.name, size),), mesh, owners)
+        ins: list[Layout] = [_layout(x.ndim, d, self.name)
+                             for x, d in zip(leaves, dims, strict=True)]
+        found: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            given, named = unflatten(in_tree, xs)
-            rest = iter(given)
-            full = [a if i in fixed else next(rest) for i, a in enumerate(args)]
+            local = [x if d is None else reshape(x, _without(x.shape, d))
+                     for x, d in zip(xs, dims, strict=True)]
+            given, named = unflatten(in_tree, local)
+            full = [args[i] if i in fixed else a for i, a in enumerate(given)]
             outs, tree = flatten(self.fun(*full, **named))
-            out_tree.append(tree)
-            return [o if isinstance(o, Array) else as_array(o) for o in outs]
+            wanted = self._output_axes(tree, len(outs))
+            outs = [o if isinstance(o, Array) else as_array(o) for o in outs]
+            placed = [_placed(o, w) for o, w in zip(outs, wanted, strict=True)]
+            at = [None if w is None else w % o.ndim for o, w in zip(placed, wanted, strict=True)]
+            found[:] = [tree, [_layout(o.ndim, w, self.name)
+                               for o, w in zip(placed, at, strict=True)]]
+            return placed
 
-        outs, found = vmap_flat(flat, (self.name, size), leaves, dims)
-        wanted = self._output_axes(out_tree[0], len(outs))
-        placed = [_placed(o, d, w, size) for o, d, w in zip(outs, found, wanted, strict=True)]
-        return unflatten(out_tree[0], placed)
+        avals = [aval_of(x) for x in leaves]
+        avals = [a if d is None else a.with_shape((*a.shape[:d], 1, *a.shape[d + 1 :]))
+                 for a, d in zip(avals, dims, strict=True)]
+        with tracing_on(grid, devices):
+            program, consts = trace_program(flat, avals, name_of(self.fun))
+        whole: list[Layout] = [((),) * c.ndim for c in consts]
+        op = Spmd(program, grid, tuple(whole + ins), tuple(found[1]), name_of(self.fun))
+        return Form(op, consts, found[0])
 
     def _input_axes(
         self, args: tuple[Any, ...], fixed: set[int], moving: tuple[Any, ...],
@@ -117,7 +176,7 @@ class _Mapping:
                     "pmap in_axes must be an int, None, or a tuple with one entry per positional "
                     f"argument: got {len(axes)} entries for {len(args)} arguments{here()}"
                 )
-            axes = tuple(a for i, a in enumerate(axes) if i not in fixed)
+            axes = tuple(None if i in fixed else a for i, a in enumerate(axes))
         try:
             found = broadcast_prefix(axes, moving, is_leaf=lambda x: x is None)
         except ValueError as e:
@@ -144,7 +203,10 @@ class _Mapping:
             )
         return dim % x.ndim
 
-    def _size(self, leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
+    def _size(
+        self, leaves: Sequence[Any], dims: Sequence[int | None], available: int,
+        owners: tuple[int, ...] | None = None,
+    ) -> int:
         sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
         if not sizes:
             raise ValueError("pmap requires at least one argument with a mapped axis." + here())
@@ -154,12 +216,17 @@ class _Mapping:
                 f"pmap got inconsistent sizes for array axes to be mapped: needed equal ones, got "
                 f"{sizes} in arguments of shapes {shapes}{here()}"
             )
-        if self.axis_size is not None and self.axis_size != sizes[0]:
+        given = sizes[0] if owners is None else len(owners)
+        if self.axis_size is not None and self.axis_size != given:
             raise ValueError(
                 f"Specified axis_size {self.axis_size} doesn't match received axis_size "
-                f"{sizes[0]}.{here()}"
+                f"{given}.{here()}"
             )
-        available = self.available()
+        if owners is not None and sizes[0] != available:
+            raise ValueError(
+                f"pmap: needed a mapped axis of size {available}, the devices of this process "
+                f"among {len(owners)} of all processes, got {sizes[0]}{here()}"
+            )
         if sizes[0] > available:
             raise ValueError(
                 f"compiling computation that requires {sizes[0]} logical devices, but only "
@@ -168,13 +235,19 @@ class _Mapping:
             )
         return sizes[0]
 
-    def available(self) -> int:
-        """How many devices the function may use."""
+    def available(self) -> tuple[Any, ...]:
+        """The devices that the function may use; inside of another mapping, one entry's share."""
         if self.devices is not None:
-            return len(self.devices)
-        if self.backend not in (None, "cpu"):
+            found = tuple(self.devices)
+        elif tracing.devices is not None and state.trace is not None:
+            found = tracing.devices
+        elif self.backend not in (None, "cpu"):
             raise RuntimeError(f"pmap: needed the backend 'cpu', got {self.backend!r}{here()}")
-        return len(engine_devices.cpu_devices())
+        else:
+            found = tuple(engine_devices.all_cpu_devices())
+        if tracing.devices is not None and state.trace is not None:
+            found = found[: len(tracing.devices) // tracing.size]
+        return found
 
     def _output_axes(self, tree: Any, count: int) -> list[Any]:
         if self.out_axes is None or isinstance(self.out_axes, int):
@@ -189,25 +262,42 @@ class _Mapping:
             ) from e
 
 
-class _Anonymous:
-    """The name of an axis that was given none; equal to itself only."""
-
-    def __init__(self, fun: Callable[..., Any]):
-        self.label = name_of(fun)
-
-    def __repr__(self) -> str:
-        return f"<axis {self.label}>"
+def _is_own(device: Any) -> bool:
+    return device.process_index == engine_devices.process_index()
 
 
-def _placed(out: Any, dim: int | None, wanted: int | None, size: int) -> Any:
-    """A result with its mapped axis at `wanted`; the first device's value if that is None."""
-    if wanted is not None:
-        rank = out.ndim + (dim is None)
-        if not -rank <= wanted < rank:
-            raise ValueError(f"pmap: needed out_axes within the {rank} axes of the result, got "
-                             f"{wanted}{here()}")
-        return bdim_at(out, dim, size, wanted % rank)
-    if dim is None:
+def _owners(devices: Sequence[Any]) -> tuple[int, ...] | None:
+    """The process of each device, if some are of other ones; None inside of another mapping."""
+    if engine_devices.process_count() == 1 or all(map(_is_own, devices)) or (
+        tracing.devices is not None and state.trace is not None
+    ):
+        return None
+    return tuple([d.process_index for d in devices])
+
+
+def _argument(x: Any) -> Any:
+    """An array for any argument; NumPy's memory is read during the call only."""
+    if x.__class__ is np.ndarray and state.trace is None and x.dtype.isnative:
+        if dtypes.canonicalize_dtype(x.dtype) == x.dtype:
+            return DeviceArray(x)
+    return as_array(x)
+
+
+def _layout(rank: int, dim: int | None, name: Any) -> Layout:
+    return tuple((name,) if i == dim else () for i in range(rank))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _placed(out: Any, wanted: int | None) -> Any:
+    """A device's result with the mapped axis, of size 1, at `wanted`."""
+    if wanted is None:
         return out
-    first = slice_axis(move_axis(out, dim, 0), 0, 1, 0)
-    return reshape(first, first.shape[1:])
+    rank = out.ndim + 1
+    if not -rank <= wanted < rank:
+        raise ValueError(f"pmap: needed out_axes within the {rank} axes of the result, got "
+                         f"{wanted}{here()}")
+    at = wanted % rank
+    return reshape(out, (*out.shape[:at], 1, *out.shape[at:]))

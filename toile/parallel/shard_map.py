@@ -1,7 +1,8 @@
 """shard_map: a function of the devices' parts of arrays, over the named axes of a mesh.
 
 Arguments are cut along mesh axes as `in_specs` says, results joined as `out_specs` says; inside,
-collectives see the mesh's axis names. Each mesh axis becomes a vmapped axis, so the meaning does
+collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
+(`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so that the meaning does
 not depend on how many devices there are. May import staging and below.
 """
 
@@ -10,18 +11,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from toile.engine.arrays import as_array
+from toile.engine import config
+from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
+from toile.engine.devices import Device
+from toile.engine.program import evaluate, trace_program
+from toile.engine.sharded import Sharded as ShardedBase
 from toile.engine.source import here, message
-from toile.engine.tracing import Array
+from toile.engine.tracing import Array, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
-from toile.parallel.specs import P, axes_of
+from toile.parallel.specs import NamedSharding, P, axes_of
+from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing_on
+from toile.parallel.varying import checked, nested_maps
 from toile.primitives.families import bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
 from toile.staging.flattening import name_of
-from toile.transforms.vmap import vmap_flat
 
 
 class _Infer:
@@ -47,6 +55,8 @@ def shard_map(
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(f"shard_map: needed a Mesh or an AbstractMesh, got {mesh!r}{here()}")
 
+    forms = Forms()
+
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         used = mesh_in_force() if mesh is None else mesh
@@ -55,7 +65,10 @@ def shard_map(
                 "shard_map: the context mesh cannot be empty (pass mesh=, or use "
                 "`toile.set_mesh(mesh)` to enter into a mesh context)" + here()
             )
-        return _Sharded(f, used, axis_names, in_specs, out_specs, check_vma).run(args)
+        sharded = _Sharded(f, used, axis_names, in_specs, out_specs, check_vma)
+        if isinstance(used, Mesh) and all(isinstance(d, Device) for d in used.devices.flat):
+            return sharded.on_devices(args, forms)
+        return sharded.run(args)
 
     return mapped
 
@@ -88,9 +101,134 @@ class _Sharded:
                 f"shard_map: needed axis_names among the mesh axes {mesh.axis_names}, got "
                 f"{sorted(manual - set(mesh.axis_names))}{here()}"
             )
+        self.mesh = mesh
         self.axes = [(n, s) for n, s in mesh.shape_tuple if n in manual]
         self.sizes = dict(self.axes)
 
+    # ---- on devices
+    def on_devices(self, args: tuple[Any, ...], forms: Forms) -> Any:
+        """The results of the function on each device of the mesh, traced once for a kind."""
+        leaves, tree = flatten(args)
+        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        specs = self._in_specs(args, leaves)
+        key = (tree, tuple([aval_of(x) for x in leaves]), tuple(specs), self.mesh,
+               config.trace_context(), state.axes)
+        return forms.find(key, lambda: self._traced(leaves, tree, specs))(leaves)
+
+    def _in_specs(self, args: Any, leaves: Sequence[Any]) -> list[P]:
+        if self.in_specs is not Infer:
+            return self._specs(self.in_specs, args, "in_specs")
+        found = []
+        for x in leaves:
+            own = x._sharding if isinstance(x, ShardedBase) else None
+            named = isinstance(own, NamedSharding) and own.mesh == self.mesh
+            found.append(own.spec if named else P())  # type: ignore[union-attr]
+        return found
+
+    def _traced(self, leaves: Sequence[Any], tree: Any, specs: Sequence[P]) -> Form:
+        grid = Grid(tuple(self.axes), self.mesh)
+        ins = [self._layout(aval_of(x), s, i)
+               for i, (x, s) in enumerate(zip(leaves, specs, strict=True))]
+        avals = [self._part(aval_of(x), layout) for x, layout in zip(leaves, ins, strict=True)]
+        found: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            outs, out_tree = flatten(self.f(*unflatten(tree, xs)))
+            found[:] = [out_tree]
+            return [o if isinstance(o, Array) else as_array(o) for o in outs]
+
+        inputs = [frozenset(n for names in x for n in names) for x in ins]
+        with tracing_on(grid, list(self.mesh.devices.flat)), self._checked(inputs):
+            program, consts = trace_program(flat, avals, name_of(self.f))
+        dummy = unflatten(found[0], [object()] * len(program.outputs))
+        wanted = self._specs(self.out_specs, dummy, "out_specs")
+        for o, spec in zip(program.outputs, wanted, strict=True):
+            self._check_rank(spec, len(o.aval.shape))
+        whole: list[Layout] = [((),) * c.ndim for c in consts]
+        if self.check:
+            self._check_replicas(program, whole + ins, wanted)
+        outs = [self._entries(s, len(o.aval.shape))
+                for o, s in zip(program.outputs, wanted, strict=True)]
+        op = Spmd(program, grid, tuple(whole + ins), tuple(outs), name_of(self.f))
+        return Form(op, consts, found[0])
+
+    def _checked(self, inputs: Sequence[Any]) -> Any:
+        return checked(self.axes, inputs) if self.check else nullcontext()
+
+    def _entries(self, spec: P, rank: int) -> Layout:
+        return tuple([axes_of(e) for e in spec] + [()] * (rank - len(spec)))
+
+    def _layout(self, aval: Any, spec: P, number: int) -> Layout:
+        """The names that divide each axis of an argument, which must be divisible."""
+        if len(spec) > aval.ndim:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed an in_specs entry no longer than "
+                f"the rank of argument leaf {number}, got {spec} for shape {aval.shape}{here()}"
+            )
+        layout = self._entries(spec, aval.ndim)
+        seen: set[Any] = set()
+        for i, (size, names) in enumerate(zip(aval.shape, layout, strict=True)):
+            self._check_division(i, size, names, number, aval.shape)
+            if seen & set(names):
+                raise ValueError(f"shard_map in_specs: needed each mesh axis once, got {spec}"
+                                 f"{here()}")
+            seen |= set(names)
+        return layout
+
+    def _part(self, aval: Any, layout: Layout) -> Any:
+        return aval.with_shape(tuple(
+            n // math.prod(self.sizes[a] for a in names)
+            for n, names in zip(aval.shape, layout, strict=True)
+        ))
+
+    def _check_replicas(self, program: Any, ins: Sequence[Layout], wanted: Sequence[P]) -> None:
+        """Refuse results that may differ along mesh axes that their specs do not name."""
+        if all(set(self.sizes) <= {n for e in s for n in axes_of(e)} for s in wanted):
+            return
+        mapped = [[n for n, _ in self.axes if any(n in names for names in x)] for x in ins]
+        varying: list[list[Any]] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            outs, found = nested_maps(lambda *ys: evaluate(program, ys), xs, mapped, self.axes)
+            varying[:] = found
+            return outs
+
+        avals = [a.with_shape((*(self.sizes[n] for n in m), *a.shape))
+                 for a, m in zip(program.in_avals, mapped, strict=True)]
+        trace_program(flat, avals, name_of(self.f))
+        for names, spec in zip(varying, wanted, strict=True):
+            for n in names:
+                if n not in [a for e in spec for a in axes_of(e)]:
+                    raise self._differs(spec, n)
+
+    def _differs(self, spec: P, name: Any) -> ValueError:
+        return ValueError(
+            f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
+            f"result that is replicated over mesh axis {name!r}, got one that may vary over "
+            "it (mention the axis in out_specs, reduce over it with psum or pmean, or pass "
+            f"check_vma=False){here()}"
+        )
+
+    def _check_rank(self, spec: P, rank: int) -> None:
+        if len(spec) > rank:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed an out_specs entry no longer than "
+                f"the rank of the result, got {spec} for a result of rank {rank}{here()}"
+            )
+
+    def _check_division(
+        self, axis: int, size: int, names: tuple[Any, ...], number: int, shape: Any
+    ) -> int:
+        parts = math.prod(self.sizes[n] for n in names)
+        if size % parts:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed axis {axis} of argument leaf "
+                f"{number} to be divisible by {parts} (the mesh axes {names}), got shape "
+                f"{shape}{here()}"
+            )
+        return parts
+
+    # ---- on no devices: the mesh axes as axes of the arrays
     def run(self, args: tuple[Any, ...]) -> Any:
         leaves, tree = flatten(args)
         leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
@@ -104,7 +242,7 @@ class _Sharded:
             return [o if isinstance(o, Array) else as_array(o) for o in outs]
 
         mapped = [axes for _, axes in cut]
-        outs, varying = self._map(flat, [x for x, _ in cut], mapped, 0)
+        outs, varying = nested_maps(flat, [x for x, _ in cut], mapped, self.axes)
         dummy = unflatten(out_tree[0], [object()] * len(outs))
         wanted = self._specs(self.out_specs, dummy, "out_specs")
         joined = [self._join(o, v, s) for o, v, s in zip(outs, varying, wanted, strict=True)]
@@ -145,13 +283,7 @@ class _Sharded:
         rest: list[int] = []
         entries = [axes_of(e) for e in spec] + [()] * (x.ndim - len(spec))
         for i, (size, names) in enumerate(zip(x.shape, entries, strict=True)):
-            parts = math.prod(self.sizes[n] for n in names)
-            if size % parts:
-                raise ValueError(
-                    f"shard_map applied to {name_of(self.f)}: needed axis {i} of argument leaf "
-                    f"{number} to be divisible by {parts} (the mesh axes {names}), got shape "
-                    f"{x.shape}{here()}"
-                )
+            parts = self._check_division(i, size, names, number, x.shape)
             for n in names:
                 found[n] = len(shape)
                 shape.append(self.sizes[n])
@@ -162,48 +294,15 @@ class _Sharded:
             x = _transposed(reshape(x, tuple(shape)), [*(found[n] for n in order), *rest])
         return x, order
 
-    def _map(
-        self, flat: Callable[..., Any], xs: Sequence[Any], mapped: Sequence[Sequence[Any]],
-        level: int,
-    ) -> tuple[list[Any], list[list[Any]]]:
-        """Map over the mesh axes from `level` on; results with their varying axes in front."""
-        if level == len(self.axes):
-            outs = list(flat(*xs))
-            return outs, [[] for _ in outs]
-        name, size = self.axes[level]
-        dims = [0 if name in m else None for m in mapped]
-        inner: list[list[Any]] = []
-
-        def one(*parts: Any) -> list[Any]:
-            outs, varying = self._map(flat, parts, mapped, level + 1)
-            inner[:] = varying
-            return outs
-
-        outs, found = vmap_flat(one, (name, size), xs, dims)
-        results, names = [], []
-        for o, d, v in zip(outs, found, inner, strict=True):
-            results.append(o if d is None else bdim_at(o, d, size, 0))
-            names.append(list(v) if d is None else [name, *v])
-        return results, names
-
     def _join(self, out: Any, varying: Sequence[Any], spec: P) -> Any:
         """A result's parts put together along the axes of its spec."""
         wanted = [n for e in spec for n in axes_of(e)]
         rank = out.ndim - len(varying)
-        if len(spec) > rank:
-            raise ValueError(
-                f"shard_map applied to {name_of(self.f)}: needed an out_specs entry no longer than "
-                f"the rank of the result, got {spec} for a result of rank {rank}{here()}"
-            )
+        self._check_rank(spec, rank)
         names = list(varying)
         for n in [n for n in varying if n not in wanted]:
             if self.check:
-                raise ValueError(
-                    f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
-                    f"result that is replicated over mesh axis {n!r}, got one that may vary over "
-                    "it (mention the axis in out_specs, reduce over it with psum or pmean, or pass "
-                    f"check_vma=False){here()}"
-                )
+                raise self._differs(spec, n)
             out = slice_axis(move_axis(out, names.index(n), 0), 0, 1, 0)
             out = reshape(out, out.shape[1:])
             names.remove(n)

@@ -200,6 +200,9 @@ class NamedSharding(Sharding):
         spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
         return NamedSharding(given["mesh"], spec, memory_kind=given["memory_kind"])
 
+    def everywhere(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(), memory_kind=self._memory_kind)
+
     def _needs_devices(self, what: str) -> None:
         if isinstance(self.mesh, AbstractMesh):
             raise ValueError(
@@ -252,9 +255,9 @@ class NamedSharding(Sharding):
         for i, (size, (_, parts)) in enumerate(zip(shape, tiling, strict=True)):
             if size % parts:
                 raise IndivisibleError(
-                    f"{self} implies that array axis {i} is partitioned {parts} times, "
+                    f"Sharding {self} implies that array axis {i} is partitioned {parts} times, "
                     f"but the dimension size is {size} (full shape: {shape}, per-dimension tiling "
-                    f"factors: {tuple(p for _, p in tiling)} should evenly divide the shape)"
+                    f"factors: {[p for _, p in tiling]} should evenly divide the shape)"
                 )
         return tuple(s // p for s, (_, p) in zip(shape, tiling, strict=True))
 

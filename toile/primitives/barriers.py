@@ -11,7 +11,7 @@ from typing import Any
 
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
-from toile.primitives.families import Linear
+from toile.primitives.families import Identity
 
 
 class StopGradient(Operation):
@@ -43,27 +43,9 @@ stop_gradient = StopGradient()
 
 
 @dataclass(frozen=True)
-class Name(Linear):
+class Name(Identity):
     """The operand, under a name that checkpoint policies can refer to."""
 
     label: str
 
     name = "name"
-
-    def infer(self, x: Aval) -> Aval:
-        return x
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return x
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return x
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        return ct
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-    def physical(self, x: Aval) -> Operation:
-        return self

@@ -15,6 +15,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
+from toile.engine.exchange import Exchange, slot
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
 from toile.engine.tracing import axis_size
@@ -47,12 +48,16 @@ class Collective(Operation):
 
     handles_zeros = True
 
-    def eager(self, xp: Any, *xs: Any) -> Any:
-        check_bound(self.axis_names)
-        raise NameError(
-            f"{self.name}: the axes {self.axis_names} are in scope but nothing maps them here "
-            "(call it inside the mapped function)" + here()
-        )
+    def exchange(self) -> Exchange:
+        """The way to the other devices, on the thread of one that runs a Program."""
+        found = slot.exchange
+        if found is None:
+            check_bound(self.axis_names)
+            raise NameError(
+                f"{self.name}: the axes {self.axis_names} are in scope but nothing maps them here "
+                "(call it inside the mapped function)" + here()
+            )
+        return found
 
     def not_mine(self, axis: Axis) -> bool:
         """Whether a mapped axis is none of the operation's own."""
@@ -96,6 +101,9 @@ class AllReduce(Collective):
     def infer(self, x: Aval) -> Aval:
         check_bound(self.axes)
         return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return self.exchange().all_reduce(self.kind, [x], self.axes, self.groups)[0]
 
     def _reduce(self, x: Any, axis: int) -> Any:
         if self.kind == "sum":
@@ -157,6 +165,10 @@ class PPermute(Collective, Linear):
                              f"got {self.perm}{here()}")
         return x
 
+    def eager(self, xp: Any, x: Any) -> Any:
+        found = self.exchange().permute(x, self.axis, self.perm)
+        return np.zeros_like(x) if found is None else found
+
     def transpose(self, ct: Any, x: Any) -> Any:
         return PPermute(self.axis, tuple((b, a) for a, b in self.perm))(ct)
 
@@ -196,6 +208,13 @@ class AllGather(Collective, Linear):
         if self.tiled:
             return x.with_shape((*x.shape[:d], n * x.shape[d], *x.shape[d + 1 :]))
         return x.with_shape((*x.shape[:d], n, *x.shape[d:]))
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        found = np.moveaxis(self.exchange().all_gather(x, self.axis, self.groups), 0, self.dim)
+        if not self.tiled:
+            return found
+        d = self.dim
+        return found.reshape(*x.shape[:d], found.shape[d] * x.shape[d], *x.shape[d + 1 :])
 
     def transpose(self, ct: Any, x: Any) -> Any:
         return ReduceScatter(self.axis, self.dim, self.tiled, self.groups)(ct)
@@ -250,6 +269,12 @@ class ReduceScatter(Collective, Linear):
             raise shape_error(self.name, f"size {n} of axis {d}", [x])
         return x.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
 
+    def eager(self, xp: Any, x: Any) -> Any:
+        d, n = self.dim, len(self.groups[0]) if self.groups else axis_size(self.axis)
+        if self.tiled:
+            x = x.reshape(*x.shape[:d], n, x.shape[d] // n, *x.shape[d + 1 :])
+        return self.exchange().reduce_scatter(np.moveaxis(x, d, 0), self.axis, self.groups)
+
     def transpose(self, ct: Any, x: Any) -> Any:
         return AllGather(self.axis, self.dim, self.tiled, self.groups)(ct)
 
@@ -293,6 +318,14 @@ class AllToAll(Collective, Linear):
         shape[self.concat_axis] *= n
         return x.with_shape(tuple(shape))
 
+    def eager(self, xp: Any, x: Any) -> Any:
+        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        at, to = self.split_axis, self.concat_axis
+        x = x.reshape(*x.shape[:at], n, x.shape[at] // n, *x.shape[at + 1 :])
+        found = self.exchange().all_to_all(np.moveaxis(x, at, 0), self.axis, self.groups)
+        found = np.moveaxis(found, 0, to)  # (…, sender, size of `to`, …)
+        return found.reshape(*found.shape[:to], n * found.shape[to + 1], *found.shape[to + 2 :])
+
     def transpose(self, ct: Any, x: Any) -> Any:
         return AllToAll(self.axis, self.concat_axis, self.split_axis, self.groups)(ct)
 
@@ -330,6 +363,9 @@ class AxisIndex(Collective):
     def infer(self) -> Aval:
         axis_size(self.axis)
         return Aval((), np.dtype(np.int32))
+
+    def eager(self, xp: Any) -> Any:
+        return np.asarray(self.exchange().index(self.axis), np.int32)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         return iota(np.int32, (axis[1],)), 0

@@ -27,6 +27,8 @@ def _like(x: Any, value: Any) -> Any:
 class Complex(Linear):
     """A complex number from its real and imaginary parts."""
 
+    by_element = True
+
     def infer(self, x: Aval, y: Aval) -> Aval:
         ok = x.shape == y.shape and x.dtype == y.dtype
         if not ok or x.dtype not in (np.float32, np.float64):
@@ -54,6 +56,8 @@ class Complex(Linear):
 
 
 class _Part(Linear):
+    by_element = True
+
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) != "c":
             raise shape_error(self.name, "a complex operand", [x])
@@ -94,6 +98,7 @@ class Conj(Linear):
     """Complex conjugate, of a complex number or of a real one made complex (`from_real`)."""
 
     from_real: bool = False
+    by_element = True
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) not in "fc":

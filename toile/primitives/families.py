@@ -43,12 +43,12 @@ class Elementwise(Operation):
     """Applies a scalar function; operands agree in dtype and have equal shapes or rank 0."""
 
     handles_zeros = True
+    keeps_layout = True
+    by_element = True
     accepts: ClassVar[str] = ANY
     # Kind of the result: None for the operands' dtype, else a dtype.
     result: ClassVar[Any] = None
-    # `lower(k, *xs)`: the operation on one element, written with the scalar builder `k` of a kernel
-    # (compiler.scalars). None: it runs through `eager` only.
-    lower: ClassVar[Any] = None
+    lower: ClassVar[Any] = None  # None: it runs through `eager` only
 
     def infer(self, *avals: Aval) -> Aval:
         first = avals[0]
@@ -248,6 +248,28 @@ class Linear(Operation):
             instantiate(t) if m else x for x, t, m in zip(primals, tangents, moving, strict=True)
         ]
         return y, self(*args)
+
+
+class Identity(Linear):
+    """The operand itself, in whatever sense a subclass has for it."""
+
+    def infer(self, x: Aval) -> Aval:
+        return x
+
+    def eager(self, xp: Any, x: Any) -> Any:
+        return x
+
+    def lower(self, k: Any, x: Any) -> Any:
+        return x
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return ct
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+    def physical(self, x: Aval) -> Operation:
+        return self
 
 
 class Bilinear(Operation):

@@ -1,7 +1,8 @@
 """Operations that move elements about: slice, pad, concatenate, reverse, iota, bit casts.
 
 Reshape, transpose and broadcast are in `primitives.families`. All work on arrays of keys through
-their physical form. May import the engine, primitives.families and the array kernels.
+their physical form. May import the engine, primitives.families, primitives.choices and the array
+kernels.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.primitives.arrays.padding import pad as pad_raw
+from toile.primitives.choices import select
 from toile.primitives.families import (
+    Identity,
     Linear,
     bdim_at,
+    broadcast_in_dim,
     full_like,
     move_axis,
     reduce_sum,
@@ -141,9 +145,6 @@ class Pad(Linear):
 
     def _vmap_value(self, size: int, x: Any, value: Any, d: Dim, dv: Dim) -> tuple[Any, Any]:
         """A padding value for each example: pad with zeros and select by a padded mask."""
-        from toile.primitives.elementwise import select
-        from toile.primitives.families import broadcast_in_dim
-
         x = bdim_at(x, d, size)
         config = ((0, 0, 0), *self.config)
         padded = Pad(config)(x, full_like(x, 0))
@@ -279,6 +280,7 @@ class BitcastConvertType(Operation):
 
     dtype: Any
     handles_zeros = True
+    by_element = True  # where widths are equal
 
     def infer(self, x: Aval) -> Aval:
         old, new = x.dtype.itemsize, self.dtype.itemsize
@@ -324,6 +326,7 @@ class ReducePrecision(Operation):
     exponent_bits: int
     mantissa_bits: int
     handles_zeros = True
+    by_element = True
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) != "f" or self.exponent_bits < 1 or self.mantissa_bits < 0:
@@ -391,26 +394,11 @@ class OptimizationBarrier(Operation):
         return self
 
 
-class Copy(Linear):
+class Copy(Identity):
     """The operand in a buffer of its own."""
-
-    def infer(self, x: Aval) -> Aval:
-        return x
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.copy()
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return x
-
-    def transpose(self, ct: Any, x: Any) -> Any:
-        return ct
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-    def physical(self, x: Aval) -> Operation:
-        return self
 
 
 optimization_barrier, copy = OptimizationBarrier(), Copy()

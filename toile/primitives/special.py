@@ -33,6 +33,7 @@ from toile.primitives.transcendental import exp, log1p
 
 class _Special(Elementwise):
     accepts = FLOAT
+    costly = True
 
     def no_partial(self, operand: str) -> Thunk:
         """A partial derivative that is refused when it is asked for."""

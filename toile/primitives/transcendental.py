@@ -9,7 +9,7 @@ primitives.elementwise and primitives.arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import dtypes
@@ -56,6 +56,7 @@ class _Quotient(Elementwise):
     """A function whose tangent is dx over `divisor(x)`."""
 
     accepts = FLOATING
+    costly = True
 
     def divisor(self, x: Any) -> Any:
         """The reciprocal of the derivative."""
@@ -74,6 +75,7 @@ class Exp(Elementwise):
     """e to the power x."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.exp(x)
@@ -89,6 +91,7 @@ class Exp2(Elementwise):
     """2 to the power x."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         if _is_complex(x):
@@ -106,6 +109,7 @@ class Expm1(Elementwise):
     """exp(x) - 1, accurate for small x."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.expm1(x)
@@ -156,12 +160,17 @@ class Logistic(Elementwise):
     """1 / (1 + exp(-x))."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.logistic(xp, x)
 
     def lower(self, k: Any, x: Any) -> Any:
         return k.logistic(x)
+
+    def lower_steps(self, k: Any, rounded: Callable[[Any], Any], x: Any) -> Any:
+        below = rounded(k.add(1.0, rounded(k.exp(k.neg(x)))))
+        return rounded(k.div(1.0, below))
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(y, sub(full_like(y, 1), y)),)
@@ -204,6 +213,7 @@ class Cbrt(Elementwise):
     """The real cube root."""
 
     accepts = FLOAT
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return raw.cbrt(xp, x)
@@ -222,6 +232,7 @@ class Sin(Elementwise):
     """Sine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.sin(x)
@@ -237,6 +248,7 @@ class Cos(Elementwise):
     """Cosine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.cos(x)
@@ -252,6 +264,7 @@ class Tan(Elementwise):
     """Tangent."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.tan(x)
@@ -267,6 +280,7 @@ class Asin(Elementwise):
     """Inverse sine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arcsin(x)
@@ -282,6 +296,7 @@ class Acos(Elementwise):
     """Inverse cosine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arccos(x)
@@ -310,6 +325,7 @@ class Atan2(Elementwise):
     """The angle of the point with ordinate x and abscissa y."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if _is_complex(x):  # exp(i angle) = (y + i x) / sqrt(x² + y²)
@@ -334,6 +350,7 @@ class Sinh(Elementwise):
     """Hyperbolic sine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.sinh(x)
@@ -349,6 +366,7 @@ class Cosh(Elementwise):
     """Hyperbolic cosine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.cosh(x)
@@ -364,6 +382,7 @@ class Tanh(Elementwise):
     """Hyperbolic tangent."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.tanh(x)
@@ -379,6 +398,7 @@ class Asinh(Elementwise):
     """Inverse hyperbolic sine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arcsinh(x)
@@ -394,6 +414,7 @@ class Acosh(Elementwise):
     """Inverse hyperbolic cosine."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arccosh(x)
@@ -412,6 +433,7 @@ class Atanh(Elementwise):
     """Inverse hyperbolic tangent."""
 
     accepts = FLOATING
+    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.arctanh(x)

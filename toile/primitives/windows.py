@@ -70,6 +70,7 @@ def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]
 # ---------------------------------------------------------------------------------------- monoids
 
 
+@dataclass(frozen=True)
 class _ReduceWindow(Operation):
     """Combine the elements of each window with an associative function."""
 
@@ -132,11 +133,6 @@ def _with_axis(op: Any, at: int | None) -> Any:
 class ReduceWindowSum(_ReduceWindow):
     """Sum of each window."""
 
-    window_dimensions: Sizes
-    window_strides: Sizes
-    padding: Pairs
-    base_dilation: Sizes
-    window_dilation: Sizes
     kind = "add"
     accepts = NUMERIC
 
@@ -163,11 +159,6 @@ class _Chooser(_ReduceWindow):
 class ReduceWindowMax(_Chooser):
     """Largest element of each window."""
 
-    window_dimensions: Sizes
-    window_strides: Sizes
-    padding: Pairs
-    base_dilation: Sizes
-    window_dilation: Sizes
     kind = "max"
     select = "ge"
 
@@ -176,11 +167,6 @@ class ReduceWindowMax(_Chooser):
 class ReduceWindowMin(_Chooser):
     """Least element of each window."""
 
-    window_dimensions: Sizes
-    window_strides: Sizes
-    padding: Pairs
-    base_dilation: Sizes
-    window_dilation: Sizes
     kind = "min"
     select = "le"
 
@@ -189,11 +175,6 @@ class ReduceWindowMin(_Chooser):
 class ReduceWindowProd(_ReduceWindow):
     """Product of each window."""
 
-    window_dimensions: Sizes
-    window_strides: Sizes
-    padding: Pairs
-    base_dilation: Sizes
-    window_dilation: Sizes
     kind = "mul"
     accepts = NUMERIC
 
@@ -216,18 +197,20 @@ class ReduceWindowProd(_ReduceWindow):
         return change
 
 
-def _logical(name: str, text: str, kind: str) -> Any:
-    """Window reductions of integers and booleans, which have no derivative."""
-    names = ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")
-    body = {
-        "__doc__": text, "__module__": __name__, "kind": kind, "accepts": INTEGRAL,
-        "__annotations__": dict.fromkeys(names, Any),
-    }  # fmt: skip
-    return dataclass(frozen=True)(type(name, (_ReduceWindow,), body))
+@dataclass(frozen=True)
+class ReduceWindowAnd(_ReduceWindow):
+    """Bitwise and of each window."""
+
+    kind = "and"
+    accepts = INTEGRAL
 
 
-ReduceWindowAnd = _logical("ReduceWindowAnd", "Bitwise and of each window.", "and")
-ReduceWindowOr = _logical("ReduceWindowOr", "Bitwise or of each window.", "or")
+@dataclass(frozen=True)
+class ReduceWindowOr(_ReduceWindow):
+    """Bitwise or of each window."""
+
+    kind = "or"
+    accepts = INTEGRAL
 
 
 # --------------------------------------------------------------------------------------- selection

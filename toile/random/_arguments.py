@@ -12,7 +12,8 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes, tracing
-from toile.engine.arrays import Array, DeviceArray, KeyArray, wrap
+from toile.engine.arrays import Array, DeviceArray, KeyArray
+from toile.engine.conversion import wrap
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import special

@@ -11,7 +11,8 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import Array, wrap
+from toile.engine.arrays import Array
+from toile.engine.conversion import wrap
 from toile.engine.errors import axis_error
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here

@@ -11,7 +11,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import wrap
+from toile.engine.conversion import wrap
 from toile.engine.source import here
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats

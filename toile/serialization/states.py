@@ -14,6 +14,7 @@ from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
 from toile.engine.arrays import KeyArray
+from toile.engine.sharded import ShardedKeyArray
 from toile.engine.source import here
 from toile.numpy import asarray
 from toile.random import key_data, key_impl, wrap_key_data
@@ -308,3 +309,4 @@ def _restore_key(key: KeyArray, state: Any) -> Any:
 
 # Random keys are kept as their words, which Flax reads as an array.
 register_serialization_state(KeyArray, key_data, _restore_key)
+register_serialization_state(ShardedKeyArray, key_data, _restore_key)

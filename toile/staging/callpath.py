@@ -20,9 +20,10 @@ import numpy as np
 from toile.backends.cpu import runner, threads
 from toile.backends.cpu.execution import SMALL, Context, Executable, failure
 from toile.engine import config, dtypes
-from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, as_array
+from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.buffers import Block, Signature, allocate, give_back, recycled, signature, taken
+from toile.engine.conversion import as_array
 from toile.engine.tracing import state
 from toile.engine.treedefs import PyTreeDef
 
@@ -73,11 +74,11 @@ class Entrance:
         self, in_tree: PyTreeDef, statics: Statics, others: frozenset[int], donated: Sequence[int]
     ):
         self.others = others
-        self.tables: dict[Any, dict[Any, Exit]] = {}
-        self.current: tuple[Any, dict[Any, Exit]] = ((None, ()), {})
+        self.tables: dict[Any, dict[Any, Any]] = {}
+        self.current: tuple[Any, dict[Any, Any]] = ((None, ()), {})
         self.enter = _Way(in_tree, statics).function(self, donated)
 
-    def renew(self) -> dict[Any, Exit]:
+    def renew(self) -> dict[Any, Any]:
         """The table for the configuration of this thread."""
         values = config.trace_context()
         table = self.tables.get(values)
@@ -88,7 +89,7 @@ class Entrance:
         self.current = config.flags.context, table
         return table
 
-    def add(self, leaves: Sequence[Any], statics: Sequence[Any], exit: Exit) -> None:
+    def add(self, leaves: Sequence[Any], statics: Sequence[Any], exit: Any) -> None:
         """Let calls with such leaves and static values take an Exit."""
         key: list[Any] = [adopted(x)._signature for x in leaves]
         for value in statics:
@@ -213,7 +214,7 @@ class _Way:
             "            table = owner.renew()\n"
             "        exit = table[key]\n"
             "    except Exception: return MISS\n"
-            f"    out = exit.leave(pointers)\n    del memory\n{after}    return out\n"
+            f"    out = exit.leave(pointers, memory)\n    del memory\n{after}    return out\n"
         )
         self.scope["owner"] = owner
         exec(compile(text, "<the way in>", "exec"), self.scope)
@@ -249,7 +250,7 @@ class Exit:
         return context
 
     def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
-        """leave(pointers) -> the tree of results, or MISS if an argument is gone."""
+        """leave(pointers, memory) -> the tree of results, or MISS if an argument is gone."""
         program = self.executable
         members = Counter(block for block, _ in program.places)
         shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
@@ -291,7 +292,7 @@ class Exit:
             ]
         lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
         body = "".join(f"    {line}\n" for line in lines)
-        exec(compile(f"def leave(pointers):\n{body}", "<the way out>", "exec"), scope)
+        exec(compile(f"def leave(pointers, memory):\n{body}", "<the way out>", "exec"), scope)
         return scope["leave"]
 
 

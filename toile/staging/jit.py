@@ -18,49 +18,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.backends.cpu.execution import release_arenas
-from toile.control.call import Call, Carrier
+from toile.backends.running import device_for
+from toile.control.call import Call
 from toile.engine import config, errors
-from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, raw_operand
-from toile.engine.avals import Aval, aval_of
-from toile.engine.program import Program, execute, trace_program, wrap_outputs
+from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
+from toile.engine.avals import aval_of
+from toile.engine.conversion import raw_operand
+from toile.engine.gpu import presence
+from toile.engine.gpu_arrays import GpuArray
+from toile.engine.program import execute, trace_program, wrap_outputs
+from toile.engine.sharded import placing
 from toile.engine.source import describe, here
-from toile.engine.tracing import Tracer, state
+from toile.engine.tracing import state
 from toile.engine.trees import flatten, unflatten
-from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Exit, Statics, exit_of, worth_writing
+from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, exit_of, worth_writing
 from toile.staging.causes import HABIT, STRUCTURE, differences, reason_of, warn_of_retraces
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
+from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
 from toile.staging.options import named_arguments
-from toile.staging.stages import Lowered, TracedStage, operand
-
-
-def _size(program: Program) -> int:
-    """The number of equations, those of Programs inside included."""
-    inner = (p for e in program.equations if isinstance(e.op, Carrier) for p in e.op.programs())
-    return len(program.equations) + sum(map(_size, inner))
-
-
-class Traced:
-    """One traced form of a jitted function."""
-
-    __slots__ = (
-        "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exit",
-    )
-
-    def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
-        self.program, self.consts, self.out_tree = program, consts, out_tree
-        self.in_avals = in_avals
-        self.equations = _size(program)
-        self.calls = 0
-        self.exit: Exit | None = None  # written when calls repeat
-        concrete = all(isinstance(c, ConcreteArray) for c in consts)
-        self.raw_consts = [c._data for c in consts] if concrete else None
-
-    def stale(self) -> bool:
-        """Whether it closed over a tracer that has ended since."""
-        return self.raw_consts is None and any(
-            isinstance(c, Tracer) and not c._trace.alive for c in self.consts
-        )
-
+from toile.staging.stages import Lowered, Traced, TracedStage, operand
 
 # What is kept for one function; the traces not used for longest go. An equation with its kernels'
 # arguments, steps and source takes some 3 KB.
@@ -208,7 +184,7 @@ class PjitFunction:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The general path: any arguments, and whatever traces."""
-        if config.flags.disable_jit:
+        if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return self.fun(*args, **kwargs)
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, in_tree = flatten((args_in, kwargs_in))
@@ -222,13 +198,20 @@ class PjitFunction:
             traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
         elif len(self.cache.entries) >= MIN_TRACES:
             self._touch(key)
+        divided = None
         if state.trace is None and traced.raw_consts is not None:
+            divided = placing.divide(traced.program, traced.consts + leaves, self._wanted(traced))
+        if divided is not None:
+            outs = divided
+        elif state.trace is None and traced.raw_consts is not None:
             raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
             results = execute(traced.program, traced.raw_consts + raws)
-            outs = wrap_outputs(traced.program, results)
+            wrap = placing.place(traced.program, traced.consts + leaves)
+            outs = wrap(results) if wrap else wrap_outputs(traced.program, results)
             traced.calls += 1
-            if traced.calls >= worth_writing(len(leaves)):
-                self._learn(traced, statics, args, kwargs, leaves, in_tree)
+            if traced.calls >= worth_writing(len(leaves)) and wrap is None:
+                device = None if presence.none else device_for(traced.raw_consts + raws)
+                self._learn(traced, statics, args, kwargs, leaves, in_tree, device)
         else:
             op = Call(traced.program, name_of(self.fun))
             outs = op(*traced.consts, *[operand(x) for x in leaves])
@@ -236,13 +219,24 @@ class PjitFunction:
             self._delete_donated(args, kwargs)
         return unflatten(traced.out_tree, outs)
 
+    # Of a function without shardings of its own: nothing is laid out, nothing is asked for.
+    def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return args
+
+    def _wanted(self, traced: Traced) -> Sequence[Any]:
+        return ()
+
+    def _placed(self, out: Any) -> Any:
+        return out
+
     def _touch(self, key: Any) -> None:
         with self.cache.lock:
             if key in self.cache.entries:
                 self.cache.entries.move_to_end(key)
 
     def _learn(
-        self, traced: Traced, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any
+        self, traced: Traced, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any,
+        device: Any,
     ) -> None:
         """Write the way for calls like this one, which has just run the general one."""
         cache = self.cache
@@ -250,13 +244,19 @@ class PjitFunction:
             return
         with cache.lock:
             consts = traced.raw_consts or []
-            if traced.exit is None:
-                traced.exit = exit_of(traced.program, consts, traced.out_tree, self.donates)
-                if traced.exit is None:
-                    return
-            found = self._entrance(statics, args, kwargs, leaves, in_tree)
             try:
-                found.add(leaves, [static.value for _, static in statics or ()], traced.exit)
+                hosted = () if device is None else hosted_leaves(leaves)
+                exit = traced.exits.get((device, hosted))
+                if exit is None:
+                    exit = exit_of(traced.program, consts, traced.out_tree, self.donates) \
+                        if device is None else \
+                        gpu_exit_of(traced.program, consts, traced.out_tree, device, hosted,
+                                    self._donated_leaves(args, kwargs, statics))
+                    if exit is None:
+                        return
+                    traced.exits[device, hosted] = exit
+                found = self._entrance(statics, args, kwargs, leaves, in_tree)
+                found.add(leaves, [static.value for _, static in statics or ()], exit)
             except TypeError:
                 return  # an argument of a type that only the general path takes
             rest = [p for p in cache.paths if p is not found.enter]
@@ -270,7 +270,8 @@ class PjitFunction:
         cache = self.cache
         where = tuple([where for where, _ in statics or ()])
         found = cache.entrances.get((in_tree, where))
-        others = {i for i, x in enumerate(leaves) if x.__class__ not in (DeviceArray, KeyArray)}
+        plain = (DeviceArray, KeyArray, GpuArray)
+        others = {i for i, x in enumerate(leaves) if x.__class__ not in plain}
         if found is not None and others <= found.others:
             return found
         fixed = Statics(tuple([w for w in where if isinstance(w, int)]),

@@ -1,23 +1,70 @@
 """What jit goes through, each stage an object: traced, lowered, compiled.
 
-May import control and the engine.
+May import the engine, control and the call path.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from toile.control.call import Call, program_flops
-from toile.engine.arrays import ConcreteArray, as_array
+from toile.control.call import Call, Carrier, program_flops
+from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.program import Program
+from toile.engine.sharded import placing
 from toile.engine.source import here
-from toile.engine.tracing import Tracer
+from toile.engine.tracing import Tracer, state
 from toile.engine.trees import flatten, unflatten
+from toile.staging.callpath import Exit
 from toile.staging.flattening import name_of
+from toile.staging.gpu_callpath import GpuExit
 
-if TYPE_CHECKING:
-    from toile.staging.jit import PjitFunction, Traced
+
+class Owner(Protocol):
+    """What a stage needs of the jitted function that it came from."""
+
+    fun: Any
+
+    def _take_statics(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]: ...
+
+    def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]: ...
+
+    def _wanted(self, traced: Traced) -> Sequence[Any]: ...
+
+    def _placed(self, out: Any) -> Any: ...
+
+
+def _size(program: Program) -> int:
+    """The number of equations, those of Programs inside included."""
+    inner = (p for e in program.equations if isinstance(e.op, Carrier) for p in e.op.programs())
+    return len(program.equations) + sum(map(_size, inner))
+
+
+class Traced:
+    """One traced form of a jitted function."""
+
+    __slots__ = (
+        "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exits",
+    )
+
+    def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
+        self.program, self.consts, self.out_tree = program, consts, out_tree
+        self.in_avals = in_avals
+        self.equations = _size(program)
+        self.calls = 0
+        self.exits: dict[Any, Exit | GpuExit] = {}  # written when calls repeat, by device
+        concrete = all(isinstance(c, ConcreteArray) for c in consts)
+        self.raw_consts = [c._data for c in consts] if concrete else None
+
+    def stale(self) -> bool:
+        """Whether it closed over a tracer that has ended since."""
+        return self.raw_consts is None and any(
+            isinstance(c, Tracer) and not c._trace.alive for c in self.consts
+        )
 
 
 def operand(x: Any) -> Any:
@@ -41,7 +88,7 @@ class ArgInfo:
 class TracedStage:
     """A function traced for certain arguments."""
 
-    def __init__(self, owner: PjitFunction, traced: Traced, in_tree: Any):
+    def __init__(self, owner: Owner, traced: Traced, in_tree: Any):
         self.owner, self.traced, self.in_tree = owner, traced, in_tree
 
     @property
@@ -132,7 +179,8 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         stage = self.lowered.stage
-        _, args, kwargs = stage.owner._take_statics(args, kwargs)
+        owner, traced = stage.owner, stage.traced
+        _, args, kwargs = owner._take_statics(owner._laid_out(args), kwargs)
         leaves, tree = flatten((args, kwargs))
         if tree != stage.in_tree:
             raise TypeError(
@@ -146,9 +194,13 @@ class Compiled:
                     f"compiled {stage.fun_name}: needed {aval.str_short()} for argument leaf {i}, "
                     f"got {got.str_short()} (lower and compile again for other shapes){here()}"
                 )
-        op = Call(stage.traced.program, stage.fun_name)
-        outs = op(*stage.traced.consts, *[operand(x) for x in leaves])
-        return unflatten(stage.traced.out_tree, outs)
+        operands = [*traced.consts, *map(operand, leaves)]
+        outs = None
+        if state.trace is None:
+            outs = placing.divide(traced.program, operands, owner._wanted(traced))
+        if outs is None:
+            outs = Call(traced.program, stage.fun_name)(*operands)
+        return owner._placed(unflatten(traced.out_tree, outs))
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

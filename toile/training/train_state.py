@@ -17,6 +17,7 @@ from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from toile.optim import paths
+from toile.training import replicas
 
 __all__ = ["ModelState", "TrainState", "value_and_grad"]
 
@@ -54,8 +55,10 @@ class TrainState(struct.PyTreeNode):
     def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Any:
         """The state after one update by `grads`; `kwargs` replace further fields.
 
-        `grads` has the structure of `params`, or None for parameters that are not trainable.
+        `grads` has the structure of `params`, or None for parameters that are not trainable. In a
+        step that `training.replicated` runs on several devices, both are averaged over them.
         """
+        grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
         overwrites = _overwrites(grads)
         old, grads_in_use = _optimized(self.params), _optimized(grads)
         part = old
@@ -208,8 +211,10 @@ class ModelState(TrainState):
         )
 
     def step_rngs(self) -> dict[str, Any]:
-        """A key for each stream, which depends on the step."""
-        return {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
+        """A key for each stream, which depends on the step, and on the device where there are many.
+        """
+        keys = {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
+        return replicas.fold(keys)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the model; nothing changes and nothing is random."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.engine.arrays import as_array
 from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.tracing import Trace, Tracer, bound_axis, opened, state

@@ -2,8 +2,8 @@
 define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, i64 %s0_1, i64 %s1_1, i64 %c0, i64 %c1, i64 %x0, i64 %x1, ptr noalias %w10) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
-  %s18 = alloca float, i64 1
-  %s22 = alloca float, i64 1
+  %s19 = alloca float, i64 1
+  %s23 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   %v2 = trunc i64 %x0 to i32
   %v3 = trunc i64 %c0 to i32
@@ -11,100 +11,110 @@ entry:
   %v6 = icmp slt i64 0, %n1
   br i1 %v6, label %body5, label %done5
 body5:
-  %i5 = phi i64 [ 0, %entry ], [ %v15, %body5 ]
-  %v7 = add nsw i64 %x1, %i5
-  %v8 = trunc i64 %v7 to i32
-  %v9 = icmp sle i32 %v8, %v2
-  %v10 = getelementptr inbounds float, ptr %p0, i64 %i5
-  %v11 = load float, ptr %v10, align 4
-  %v12 = select i1 %v9, float %v11, float %v4
-  %v13 = load float, ptr %s1
-  %v14 = call float @llvm.maximum.f32(float %v13, float %v12)
-  store float %v14, ptr %s1
-  %v15 = add nuw nsw i64 %i5, 1
-  %v16 = icmp slt i64 %v15, %n1
-  br i1 %v16, label %body5, label %done5, !llvm.loop !0
+  %i5 = phi i64 [ 0, %entry ], [ %v16, %body5 ]
+  %v7 = trunc i64 %x1 to i32
+  %v8 = trunc i64 %i5 to i32
+  %v9 = add i32 %v7, %v8
+  %v10 = icmp sle i32 %v9, %v2
+  %v11 = getelementptr inbounds float, ptr %p0, i64 %i5
+  %v12 = load float, ptr %v11, align 4
+  %v13 = select i1 %v10, float %v12, float %v4
+  %v14 = load float, ptr %s1
+  %v15 = call float @llvm.maximum.f32(float %v14, float %v13)
+  store float %v15, ptr %s1
+  %v16 = add nuw nsw i64 %i5, 1
+  %v17 = icmp slt i64 %v16, %n1
+  br i1 %v17, label %body5, label %done5, !llvm.loop !0
 done5:
-  %v17 = load float, ptr %s1
-  store float 0x8000000000000000, ptr %s18
-  %v19 = trunc i64 %c1 to i32
-  %v20 = bitcast i32 %v19 to float
-  %v21 = call float @llvm.maximum.f32(float %v20, float %v17)
-  store float 0x8000000000000000, ptr %s22
-  %v24 = icmp slt i64 0, %n1
-  br i1 %v24, label %body23, label %done23
-body23:
-  %i23 = phi i64 [ 0, %done5 ], [ %v69, %done27 ]
-  store float 0x8000000000000000, ptr %s22
-  %v25 = add nsw i64 %i23, 256
-  %v26 = call i64 @llvm.smin.i64(i64 %v25, i64 %n1)
-  %v28 = icmp slt i64 %i23, %v26
-  br i1 %v28, label %body27, label %done27
-body27:
-  %i27 = phi i64 [ %i23, %body23 ], [ %v64, %body27 ]
-  %v29 = add nsw i64 %x1, %i27
-  %v30 = trunc i64 %v29 to i32
-  %v31 = icmp sle i32 %v30, %v2
-  %v32 = getelementptr inbounds float, ptr %p0, i64 %i27
-  %v33 = load float, ptr %v32, align 4
-  %v34 = select i1 %v31, float %v33, float %v4
-  %v35 = fsub float %v34, %v21
-  %v36 = call float @llvm.maximum.f32(float %v35, float 0xC05A000000000000)
-  %v37 = call float @llvm.minimum.f32(float %v36, float 0x40562E4300000000)
-  %v38 = call float @llvm.fma.f32(float %v37, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v39 = fsub float %v38, 0x4168000000000000
-  %v40 = bitcast float %v38 to i32
-  %v41 = call float @llvm.fma.f32(float %v39, float 0xBFE62E4000000000, float %v37)
-  %v42 = call float @llvm.fma.f32(float %v39, float 0xBEB7F7D1C0000000, float %v41)
-  %v43 = fmul float %v42, %v42
-  %v44 = fmul float %v42, %v42
-  %v45 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v42, float 0x3FA5558E60000000)
-  %v46 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v44, float %v45)
-  %v47 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v42, float 0x3FDFFFFFC0000000)
-  %v48 = call float @llvm.fma.f32(float %v46, float %v44, float %v47)
-  %v49 = call float @llvm.fma.f32(float %v43, float %v48, float %v42)
-  %v50 = fadd float %v49, 0x3FF0000000000000
-  %v51 = fcmp olt float %v35, 0x0000000000000000
-  %v52 = select i1 %v51, i32 1602224128, i32 1056964608
-  %v53 = shl i32 %v40, 23
-  %v54 = add i32 %v53, %v52
-  %v55 = bitcast i32 %v54 to float
-  %v56 = select i1 %v51, float 0x3BF0000000000000, float 0x4000000000000000
-  %v57 = fmul float %v50, %v55
-  %v58 = fmul float %v57, %v56
-  %v59 = fcmp ogt float %v35, 0x40562E4300000000
-  %v60 = select i1 %v59, float 0x7FF0000000000000, float %v58
-  %v61 = getelementptr inbounds float, ptr %w10, i64 %i27
-  store float %v60, ptr %v61, align 4
-  %v62 = load float, ptr %s22
-  %v63 = fadd reassoc float %v62, %v60
-  store float %v63, ptr %s22
-  %v64 = add nuw nsw i64 %i27, 1
-  %v65 = icmp slt i64 %v64, %v26
-  br i1 %v65, label %body27, label %done27, !llvm.loop !3
-done27:
-  %v66 = load float, ptr %s18
-  %v67 = load float, ptr %s22
-  %v68 = fadd float %v66, %v67
-  store float %v68, ptr %s18
-  %v69 = add nuw nsw i64 %i23, 256
-  %v70 = icmp slt i64 %v69, %n1
-  br i1 %v70, label %body23, label %done23
-done23:
-  %v71 = load float, ptr %s18
-  %v73 = icmp slt i64 0, %n1
-  br i1 %v73, label %body72, label %done72
-body72:
-  %i72 = phi i64 [ 0, %done23 ], [ %v78, %body72 ]
-  %v74 = getelementptr inbounds float, ptr %w10, i64 %i72
-  %v75 = load float, ptr %v74, align 4
-  %v76 = fdiv float %v75, %v71
-  %v77 = getelementptr inbounds float, ptr %p1, i64 %i72
-  store float %v76, ptr %v77, align 4
-  %v78 = add nuw nsw i64 %i72, 1
-  %v79 = icmp slt i64 %v78, %n1
-  br i1 %v79, label %body72, label %done72, !llvm.loop !6
-done72:
+  %v18 = load float, ptr %s1
+  store float 0x8000000000000000, ptr %s19
+  %v20 = trunc i64 %c1 to i32
+  %v21 = bitcast i32 %v20 to float
+  %v22 = call float @llvm.maximum.f32(float %v21, float %v18)
+  store float 0x8000000000000000, ptr %s23
+  %v25 = icmp slt i64 0, %n1
+  br i1 %v25, label %body24, label %done24
+body24:
+  %i24 = phi i64 [ 0, %done5 ], [ %v71, %done28 ]
+  store float 0x8000000000000000, ptr %s23
+  %v26 = add nsw i64 %i24, 256
+  %v27 = call i64 @llvm.smin.i64(i64 %v26, i64 %n1)
+  %v29 = icmp slt i64 %i24, %v27
+  br i1 %v29, label %body28, label %done28
+body28:
+  %i28 = phi i64 [ %i24, %body24 ], [ %v66, %body28 ]
+  %v30 = trunc i64 %x1 to i32
+  %v31 = trunc i64 %i28 to i32
+  %v32 = add i32 %v30, %v31
+  %v33 = icmp sle i32 %v32, %v2
+  %v34 = getelementptr inbounds float, ptr %p0, i64 %i28
+  %v35 = load float, ptr %v34, align 4
+  %v36 = select i1 %v33, float %v35, float %v4
+  %v37 = fsub float %v36, %v22
+  %v38 = call float @llvm.maximum.f32(float %v37, float 0xC05A000000000000)
+  %v39 = call float @llvm.minimum.f32(float %v38, float 0x40562E4300000000)
+  %v40 = call float @llvm.fma.f32(float %v39, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v41 = fsub float %v40, 0x4168000000000000
+  %v42 = bitcast float %v40 to i32
+  %v43 = call float @llvm.fma.f32(float %v41, float 0xBFE62E4000000000, float %v39)
+  %v44 = call float @llvm.fma.f32(float %v41, float 0xBEB7F7D1C0000000, float %v43)
+  %v45 = fmul float %v44, %v44
+  %v46 = fmul float %v44, %v44
+  %v47 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v44, float 0x3FA5558E60000000)
+  %v48 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v46, float %v47)
+  %v49 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v44, float 0x3FDFFFFFC0000000)
+  %v50 = call float @llvm.fma.f32(float %v48, float %v46, float %v49)
+  %v51 = call float @llvm.fma.f32(float %v45, float %v50, float %v44)
+  %v52 = fadd float %v51, 0x3FF0000000000000
+  %v53 = fcmp olt float %v37, 0x0000000000000000
+  %v54 = select i1 %v53, i32 1602224128, i32 1056964608
+  %v55 = shl i32 %v42, 23
+  %v56 = add i32 %v55, %v54
+  %v57 = bitcast i32 %v56 to float
+  %v58 = select i1 %v53, float 0x3BF0000000000000, float 0x4000000000000000
+  %v59 = fmul float %v52, %v57
+  %v60 = fmul float %v59, %v58
+  %v61 = fcmp ogt float %v37, 0x40562E4300000000
+  %v62 = select i1 %v61, float 0x7FF0000000000000, float %v60
+  %v63 = getelementptr inbounds float, ptr %w10, i64 %i28
+  store float %v62, ptr %v63, align 4
+  %v64 = load float, ptr %s23
+  %v65 = fadd reassoc float %v64, %v62
+  store float %v65, ptr %s23
+  %v66 = add nuw nsw i64 %i28, 1
+  %v67 = icmp slt i64 %v66, %v27
+  br i1 %v67, label %body28, label %done28, !llvm.loop !3
+done28:
+  %v68 = load float, ptr %s19
+  %v69 = load float, ptr %s23
+  %v70 = fadd float %v68, %v69
+  store float %v70, ptr %s19
+  %v71 = add nuw nsw i64 %i24, 256
+  %v72 = icmp slt i64 %v71, %n1
+  br i1 %v72, label %body24, label %done24
+done24:
+  %v73 = load float, ptr %s19
+  %v75 = icmp slt i64 0, %n1
+  br i1 %v75, label %body74, label %done74
+body74:
+  %i74 = phi i64 [ 0, %done24 ], [ %v88, %body74 ]
+  %v76 = getelementptr inbounds float, ptr %w10, i64 %i74
+  %v77 = load float, ptr %v76, align 4
+  %v78 = call float @llvm.fabs.f32(float %v73)
+  %v79 = fcmp olt float %v78, 0x3810000000000000
+  %v80 = select i1 %v79, float 0x43F0000000000000, float 0x3FF0000000000000
+  %v81 = fcmp ogt float %v78, 0x47D0000000000000
+  %v82 = select i1 %v81, float 0x3BF0000000000000, float %v80
+  %v83 = fmul float %v77, %v82
+  %v84 = fmul float %v73, %v82
+  %v85 = fdiv float 0x3FF0000000000000, %v84
+  %v86 = fmul float %v83, %v85
+  %v87 = getelementptr inbounds float, ptr %p1, i64 %i74
+  store float %v86, ptr %v87, align 4
+  %v88 = add nuw nsw i64 %i74, 1
+  %v89 = icmp slt i64 %v88, %n1
+  br i1 %v89, label %body74, label %done74, !llvm.loop !6
+done74:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

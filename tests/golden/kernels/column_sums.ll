@@ -198,41 +198,43 @@ done41:
 ; 2: row
 define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, i64 %s0_1, i64 %s1_1) nounwind noinline {
 entry:
-  %s1 = alloca float, i64 1
-  %s2 = alloca float, i64 1
-  store float 0x8000000000000000, ptr %s1
-  store float 0x8000000000000000, ptr %s2
+  %s1 = alloca double, i64 1
+  %s2 = alloca double, i64 1
+  store double 0x8000000000000000, ptr %s1
+  store double 0x8000000000000000, ptr %s2
   %v4 = icmp slt i64 0, %n1
   br i1 %v4, label %body3, label %done3
 body3:
-  %i3 = phi i64 [ 0, %entry ], [ %v19, %done7 ]
-  store float 0x8000000000000000, ptr %s2
+  %i3 = phi i64 [ 0, %entry ], [ %v20, %done7 ]
+  store double 0x8000000000000000, ptr %s2
   %v5 = add nsw i64 %i3, 256
   %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 %n1)
   %v8 = icmp slt i64 %i3, %v6
   br i1 %v8, label %body7, label %done7
 body7:
-  %i7 = phi i64 [ %i3, %body3 ], [ %v14, %body7 ]
+  %i7 = phi i64 [ %i3, %body3 ], [ %v15, %body7 ]
   %v9 = mul nsw i64 %i7, %s0_1
   %v10 = getelementptr i8, ptr %p0, i64 %v9
   %v11 = load float, ptr %v10, align 4
-  %v12 = load float, ptr %s2
-  %v13 = fadd reassoc float %v12, %v11
-  store float %v13, ptr %s2
-  %v14 = add nuw nsw i64 %i7, 1
-  %v15 = icmp slt i64 %v14, %v6
-  br i1 %v15, label %body7, label %done7, !llvm.loop !0
+  %v12 = fpext float %v11 to double
+  %v13 = load double, ptr %s2
+  %v14 = fadd reassoc double %v13, %v12
+  store double %v14, ptr %s2
+  %v15 = add nuw nsw i64 %i7, 1
+  %v16 = icmp slt i64 %v15, %v6
+  br i1 %v16, label %body7, label %done7, !llvm.loop !0
 done7:
-  %v16 = load float, ptr %s1
-  %v17 = load float, ptr %s2
-  %v18 = fadd float %v16, %v17
-  store float %v18, ptr %s1
-  %v19 = add nuw nsw i64 %i3, 256
-  %v20 = icmp slt i64 %v19, %n1
-  br i1 %v20, label %body3, label %done3
+  %v17 = load double, ptr %s1
+  %v18 = load double, ptr %s2
+  %v19 = fadd double %v17, %v18
+  store double %v19, ptr %s1
+  %v20 = add nuw nsw i64 %i3, 256
+  %v21 = icmp slt i64 %v20, %n1
+  br i1 %v21, label %body3, label %done3
 done3:
-  %v21 = load float, ptr %s1
-  store float %v21, ptr %p1, align 4
+  %v22 = load double, ptr %s1
+  %v23 = fptrunc double %v22 to float
+  store float %v23, ptr %p1, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}

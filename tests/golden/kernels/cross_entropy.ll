@@ -1,5 +1,5 @@
 ; 1: row
-define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %c0, i64 %x1) nounwind noinline {
+define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %c0, i64 %x0) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
   %s11 = alloca float, i64 1
@@ -117,40 +117,41 @@ done16:
   %v94 = icmp slt i64 0, %n1
   br i1 %v94, label %body93, label %done93
 body93:
-  %i93 = phi i64 [ 0, %done16 ], [ %v115, %done97 ]
+  %i93 = phi i64 [ 0, %done16 ], [ %v116, %done97 ]
   store float 0x8000000000000000, ptr %s92
   %v95 = add nsw i64 %i93, 256
   %v96 = call i64 @llvm.smin.i64(i64 %v95, i64 %n1)
   %v98 = icmp slt i64 %i93, %v96
   br i1 %v98, label %body97, label %done97
 body97:
-  %i97 = phi i64 [ %i93, %body93 ], [ %v110, %body97 ]
-  %v99 = add nsw i64 %x1, %i97
-  %v100 = trunc i64 %v99 to i32
-  %v101 = icmp eq i32 %v61, %v100
-  %v102 = uitofp i1 %v101 to float
-  %v103 = getelementptr inbounds float, ptr %p1, i64 %i97
-  %v104 = load float, ptr %v103, align 4
-  %v105 = fsub float %v104, %v14
-  %v106 = fsub float %v105, %v91
-  %v107 = fmul float %v106, %v102
-  %v108 = load float, ptr %s92
-  %v109 = fadd reassoc float %v108, %v107
-  store float %v109, ptr %s92
-  %v110 = add nuw nsw i64 %i97, 1
-  %v111 = icmp slt i64 %v110, %v96
-  br i1 %v111, label %body97, label %done97, !llvm.loop !6
+  %i97 = phi i64 [ %i93, %body93 ], [ %v111, %body97 ]
+  %v99 = trunc i64 %x0 to i32
+  %v100 = trunc i64 %i97 to i32
+  %v101 = add i32 %v99, %v100
+  %v102 = icmp eq i32 %v61, %v101
+  %v103 = uitofp i1 %v102 to float
+  %v104 = getelementptr inbounds float, ptr %p1, i64 %i97
+  %v105 = load float, ptr %v104, align 4
+  %v106 = fsub float %v105, %v14
+  %v107 = fsub float %v106, %v91
+  %v108 = fmul float %v107, %v103
+  %v109 = load float, ptr %s92
+  %v110 = fadd reassoc float %v109, %v108
+  store float %v110, ptr %s92
+  %v111 = add nuw nsw i64 %i97, 1
+  %v112 = icmp slt i64 %v111, %v96
+  br i1 %v112, label %body97, label %done97, !llvm.loop !6
 done97:
-  %v112 = load float, ptr %s60
-  %v113 = load float, ptr %s92
-  %v114 = fadd float %v112, %v113
-  store float %v114, ptr %s60
-  %v115 = add nuw nsw i64 %i93, 256
-  %v116 = icmp slt i64 %v115, %n1
-  br i1 %v116, label %body93, label %done93
+  %v113 = load float, ptr %s60
+  %v114 = load float, ptr %s92
+  %v115 = fadd float %v113, %v114
+  store float %v115, ptr %s60
+  %v116 = add nuw nsw i64 %i93, 256
+  %v117 = icmp slt i64 %v116, %n1
+  br i1 %v117, label %body93, label %done93
 done93:
-  %v117 = load float, ptr %s60
-  store float %v117, ptr %p2, align 4
+  %v118 = load float, ptr %s60
+  store float %v118, ptr %p2, align 4
   ret void
 }
 !0 = distinct !{!0, !1, !2}

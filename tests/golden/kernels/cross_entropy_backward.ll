@@ -1,12 +1,12 @@
 ; 1: row
-define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %c0, i64 %c1, i64 %x1, ptr noalias %w9) nounwind noinline {
+define internal void @body(i64 %n1, ptr noalias %p0, ptr noalias %p1, ptr noalias %p2, i64 %s0_1, i64 %s1_1, i64 %s2_1, i64 %c0, i64 %c1, i64 %x0, ptr noalias %w9) nounwind noinline {
 entry:
   %s1 = alloca float, i64 1
   %s2 = alloca float, i64 1
   %s6 = alloca float, i64 1
   %s7 = alloca float, i64 1
-  %s38 = alloca float, i64 1
-  %s42 = alloca float, i64 1
+  %s39 = alloca float, i64 1
+  %s43 = alloca float, i64 1
   store float 0xFFF0000000000000, ptr %s1
   store float 0x8000000000000000, ptr %s2
   %v3 = load i32, ptr %p0, align 4
@@ -17,7 +17,7 @@ entry:
   %v9 = icmp slt i64 0, %n1
   br i1 %v9, label %body8, label %done8
 body8:
-  %i8 = phi i64 [ 0, %entry ], [ %v34, %done12 ]
+  %i8 = phi i64 [ 0, %entry ], [ %v35, %done12 ]
   store float 0xFFF0000000000000, ptr %s6
   store float 0x8000000000000000, ptr %s7
   %v10 = add nsw i64 %i8, 256
@@ -25,121 +25,123 @@ body8:
   %v13 = icmp slt i64 %i8, %v11
   br i1 %v13, label %body12, label %done12
 body12:
-  %i12 = phi i64 [ %i8, %body8 ], [ %v26, %body12 ]
-  %v14 = add nsw i64 %x1, %i12
-  %v15 = trunc i64 %v14 to i32
-  %v16 = icmp eq i32 %v3, %v15
-  %v17 = uitofp i1 %v16 to float
-  %v18 = getelementptr inbounds float, ptr %p1, i64 %i12
-  %v19 = load float, ptr %v18, align 4
-  %v20 = fmul float %v5, %v17
-  %v21 = fneg float %v20
-  %v22 = load float, ptr %s6
-  %v23 = call float @llvm.maximum.f32(float %v22, float %v19)
-  store float %v23, ptr %s6
-  %v24 = load float, ptr %s7
-  %v25 = fadd reassoc float %v24, %v21
-  store float %v25, ptr %s7
-  %v26 = add nuw nsw i64 %i12, 1
-  %v27 = icmp slt i64 %v26, %v11
-  br i1 %v27, label %body12, label %done12, !llvm.loop !0
+  %i12 = phi i64 [ %i8, %body8 ], [ %v27, %body12 ]
+  %v14 = trunc i64 %x0 to i32
+  %v15 = trunc i64 %i12 to i32
+  %v16 = add i32 %v14, %v15
+  %v17 = icmp eq i32 %v3, %v16
+  %v18 = uitofp i1 %v17 to float
+  %v19 = getelementptr inbounds float, ptr %p1, i64 %i12
+  %v20 = load float, ptr %v19, align 4
+  %v21 = fmul float %v5, %v18
+  %v22 = fneg float %v21
+  %v23 = load float, ptr %s6
+  %v24 = call float @llvm.maximum.f32(float %v23, float %v20)
+  store float %v24, ptr %s6
+  %v25 = load float, ptr %s7
+  %v26 = fadd reassoc float %v25, %v22
+  store float %v26, ptr %s7
+  %v27 = add nuw nsw i64 %i12, 1
+  %v28 = icmp slt i64 %v27, %v11
+  br i1 %v28, label %body12, label %done12, !llvm.loop !0
 done12:
-  %v28 = load float, ptr %s1
-  %v29 = load float, ptr %s6
-  %v30 = call float @llvm.maximum.f32(float %v28, float %v29)
-  store float %v30, ptr %s1
-  %v31 = load float, ptr %s2
-  %v32 = load float, ptr %s7
-  %v33 = fadd float %v31, %v32
-  store float %v33, ptr %s2
-  %v34 = add nuw nsw i64 %i8, 256
-  %v35 = icmp slt i64 %v34, %n1
-  br i1 %v35, label %body8, label %done8
+  %v29 = load float, ptr %s1
+  %v30 = load float, ptr %s6
+  %v31 = call float @llvm.maximum.f32(float %v29, float %v30)
+  store float %v31, ptr %s1
+  %v32 = load float, ptr %s2
+  %v33 = load float, ptr %s7
+  %v34 = fadd float %v32, %v33
+  store float %v34, ptr %s2
+  %v35 = add nuw nsw i64 %i8, 256
+  %v36 = icmp slt i64 %v35, %n1
+  br i1 %v36, label %body8, label %done8
 done8:
-  %v36 = load float, ptr %s1
-  %v37 = load float, ptr %s2
-  store float 0x8000000000000000, ptr %s38
-  %v39 = trunc i64 %c0 to i32
-  %v40 = bitcast i32 %v39 to float
-  %v41 = call float @llvm.maximum.f32(float %v40, float %v36)
-  store float 0x8000000000000000, ptr %s42
-  %v44 = icmp slt i64 0, %n1
-  br i1 %v44, label %body43, label %done43
-body43:
-  %i43 = phi i64 [ 0, %done8 ], [ %v85, %done47 ]
-  store float 0x8000000000000000, ptr %s42
-  %v45 = add nsw i64 %i43, 256
-  %v46 = call i64 @llvm.smin.i64(i64 %v45, i64 %n1)
-  %v48 = icmp slt i64 %i43, %v46
-  br i1 %v48, label %body47, label %done47
-body47:
-  %i47 = phi i64 [ %i43, %body43 ], [ %v80, %body47 ]
-  %v49 = getelementptr inbounds float, ptr %p1, i64 %i47
-  %v50 = load float, ptr %v49, align 4
-  %v51 = fsub float %v50, %v41
-  %v52 = call float @llvm.maximum.f32(float %v51, float 0xC05A000000000000)
-  %v53 = call float @llvm.minimum.f32(float %v52, float 0x40562E4300000000)
-  %v54 = call float @llvm.fma.f32(float %v53, float 0x3FF7154760000000, float 0x4168000000000000)
-  %v55 = fsub float %v54, 0x4168000000000000
-  %v56 = bitcast float %v54 to i32
-  %v57 = call float @llvm.fma.f32(float %v55, float 0xBFE62E4000000000, float %v53)
-  %v58 = call float @llvm.fma.f32(float %v55, float 0xBEB7F7D1C0000000, float %v57)
-  %v59 = fmul float %v58, %v58
-  %v60 = fmul float %v58, %v58
-  %v61 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v58, float 0x3FA5558E60000000)
-  %v62 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v60, float %v61)
-  %v63 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v58, float 0x3FDFFFFFC0000000)
-  %v64 = call float @llvm.fma.f32(float %v62, float %v60, float %v63)
-  %v65 = call float @llvm.fma.f32(float %v59, float %v64, float %v58)
-  %v66 = fadd float %v65, 0x3FF0000000000000
-  %v67 = fcmp olt float %v51, 0x0000000000000000
-  %v68 = select i1 %v67, i32 1602224128, i32 1056964608
-  %v69 = shl i32 %v56, 23
-  %v70 = add i32 %v69, %v68
-  %v71 = bitcast i32 %v70 to float
-  %v72 = select i1 %v67, float 0x3BF0000000000000, float 0x4000000000000000
-  %v73 = fmul float %v66, %v71
-  %v74 = fmul float %v73, %v72
-  %v75 = fcmp ogt float %v51, 0x40562E4300000000
-  %v76 = select i1 %v75, float 0x7FF0000000000000, float %v74
-  %v77 = getelementptr inbounds float, ptr %w9, i64 %i47
-  store float %v76, ptr %v77, align 4
-  %v78 = load float, ptr %s42
-  %v79 = fadd reassoc float %v78, %v76
-  store float %v79, ptr %s42
-  %v80 = add nuw nsw i64 %i47, 1
-  %v81 = icmp slt i64 %v80, %v46
-  br i1 %v81, label %body47, label %done47, !llvm.loop !3
-done47:
-  %v82 = load float, ptr %s38
-  %v83 = load float, ptr %s42
-  %v84 = fadd float %v82, %v83
-  store float %v84, ptr %s38
-  %v85 = add nuw nsw i64 %i43, 256
-  %v86 = icmp slt i64 %v85, %n1
-  br i1 %v86, label %body43, label %done43
-done43:
-  %v87 = load float, ptr %s38
-  %v88 = fdiv float %v37, %v87
-  %v90 = icmp slt i64 0, %n1
-  br i1 %v90, label %body89, label %done89
-body89:
-  %i89 = phi i64 [ 0, %done43 ], [ %v101, %body89 ]
-  %v91 = add nsw i64 %x1, %i89
-  %v92 = trunc i64 %v91 to i32
-  %v93 = icmp eq i32 %v3, %v92
-  %v94 = uitofp i1 %v93 to float
-  %v95 = getelementptr inbounds float, ptr %w9, i64 %i89
-  %v96 = load float, ptr %v95, align 4
-  %v97 = fmul float %v5, %v94
-  %v98 = fmul float %v88, %v96
-  %v99 = fadd float %v97, %v98
-  %v100 = getelementptr inbounds float, ptr %p2, i64 %i89
-  store float %v99, ptr %v100, align 4
-  %v101 = add nuw nsw i64 %i89, 1
-  %v102 = icmp slt i64 %v101, %n1
-  br i1 %v102, label %body89, label %done89, !llvm.loop !6
-done89:
+  %v37 = load float, ptr %s1
+  %v38 = load float, ptr %s2
+  store float 0x8000000000000000, ptr %s39
+  %v40 = trunc i64 %c0 to i32
+  %v41 = bitcast i32 %v40 to float
+  %v42 = call float @llvm.maximum.f32(float %v41, float %v37)
+  store float 0x8000000000000000, ptr %s43
+  %v45 = icmp slt i64 0, %n1
+  br i1 %v45, label %body44, label %done44
+body44:
+  %i44 = phi i64 [ 0, %done8 ], [ %v86, %done48 ]
+  store float 0x8000000000000000, ptr %s43
+  %v46 = add nsw i64 %i44, 256
+  %v47 = call i64 @llvm.smin.i64(i64 %v46, i64 %n1)
+  %v49 = icmp slt i64 %i44, %v47
+  br i1 %v49, label %body48, label %done48
+body48:
+  %i48 = phi i64 [ %i44, %body44 ], [ %v81, %body48 ]
+  %v50 = getelementptr inbounds float, ptr %p1, i64 %i48
+  %v51 = load float, ptr %v50, align 4
+  %v52 = fsub float %v51, %v42
+  %v53 = call float @llvm.maximum.f32(float %v52, float 0xC05A000000000000)
+  %v54 = call float @llvm.minimum.f32(float %v53, float 0x40562E4300000000)
+  %v55 = call float @llvm.fma.f32(float %v54, float 0x3FF7154760000000, float 0x4168000000000000)
+  %v56 = fsub float %v55, 0x4168000000000000
+  %v57 = bitcast float %v55 to i32
+  %v58 = call float @llvm.fma.f32(float %v56, float 0xBFE62E4000000000, float %v54)
+  %v59 = call float @llvm.fma.f32(float %v56, float 0xBEB7F7D1C0000000, float %v58)
+  %v60 = fmul float %v59, %v59
+  %v61 = fmul float %v59, %v59
+  %v62 = call float @llvm.fma.f32(float 0x3F8123B820000000, float %v59, float 0x3FA5558E60000000)
+  %v63 = call float @llvm.fma.f32(float 0x3F56A36720000000, float %v61, float %v62)
+  %v64 = call float @llvm.fma.f32(float 0x3FC5554900000000, float %v59, float 0x3FDFFFFFC0000000)
+  %v65 = call float @llvm.fma.f32(float %v63, float %v61, float %v64)
+  %v66 = call float @llvm.fma.f32(float %v60, float %v65, float %v59)
+  %v67 = fadd float %v66, 0x3FF0000000000000
+  %v68 = fcmp olt float %v52, 0x0000000000000000
+  %v69 = select i1 %v68, i32 1602224128, i32 1056964608
+  %v70 = shl i32 %v57, 23
+  %v71 = add i32 %v70, %v69
+  %v72 = bitcast i32 %v71 to float
+  %v73 = select i1 %v68, float 0x3BF0000000000000, float 0x4000000000000000
+  %v74 = fmul float %v67, %v72
+  %v75 = fmul float %v74, %v73
+  %v76 = fcmp ogt float %v52, 0x40562E4300000000
+  %v77 = select i1 %v76, float 0x7FF0000000000000, float %v75
+  %v78 = getelementptr inbounds float, ptr %w9, i64 %i48
+  store float %v77, ptr %v78, align 4
+  %v79 = load float, ptr %s43
+  %v80 = fadd reassoc float %v79, %v77
+  store float %v80, ptr %s43
+  %v81 = add nuw nsw i64 %i48, 1
+  %v82 = icmp slt i64 %v81, %v47
+  br i1 %v82, label %body48, label %done48, !llvm.loop !3
+done48:
+  %v83 = load float, ptr %s39
+  %v84 = load float, ptr %s43
+  %v85 = fadd float %v83, %v84
+  store float %v85, ptr %s39
+  %v86 = add nuw nsw i64 %i44, 256
+  %v87 = icmp slt i64 %v86, %n1
+  br i1 %v87, label %body44, label %done44
+done44:
+  %v88 = load float, ptr %s39
+  %v89 = fdiv float %v38, %v88
+  %v91 = icmp slt i64 0, %n1
+  br i1 %v91, label %body90, label %done90
+body90:
+  %i90 = phi i64 [ 0, %done44 ], [ %v103, %body90 ]
+  %v92 = trunc i64 %x0 to i32
+  %v93 = trunc i64 %i90 to i32
+  %v94 = add i32 %v92, %v93
+  %v95 = icmp eq i32 %v3, %v94
+  %v96 = uitofp i1 %v95 to float
+  %v97 = getelementptr inbounds float, ptr %w9, i64 %i90
+  %v98 = load float, ptr %v97, align 4
+  %v99 = fmul float %v5, %v96
+  %v100 = fmul float %v89, %v98
+  %v101 = fadd float %v99, %v100
+  %v102 = getelementptr inbounds float, ptr %p2, i64 %i90
+  store float %v101, ptr %v102, align 4
+  %v103 = add nuw nsw i64 %i90, 1
+  %v104 = icmp slt i64 %v103, %n1
+  br i1 %v104, label %body90, label %done90, !llvm.loop !6
+done90:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

@@ -84,15 +84,23 @@ done16:
   %v62 = icmp slt i64 0, %n1
   br i1 %v62, label %body61, label %done61
 body61:
-  %i61 = phi i64 [ 0, %done16 ], [ %v67, %body61 ]
+  %i61 = phi i64 [ 0, %done16 ], [ %v75, %body61 ]
   %v63 = getelementptr inbounds float, ptr %w5, i64 %i61
   %v64 = load float, ptr %v63, align 4
-  %v65 = fdiv float %v64, %v60
-  %v66 = getelementptr inbounds float, ptr %p1, i64 %i61
-  store float %v65, ptr %v66, align 4
-  %v67 = add nuw nsw i64 %i61, 1
-  %v68 = icmp slt i64 %v67, %n1
-  br i1 %v68, label %body61, label %done61, !llvm.loop !6
+  %v65 = call float @llvm.fabs.f32(float %v60)
+  %v66 = fcmp olt float %v65, 0x3810000000000000
+  %v67 = select i1 %v66, float 0x43F0000000000000, float 0x3FF0000000000000
+  %v68 = fcmp ogt float %v65, 0x47D0000000000000
+  %v69 = select i1 %v68, float 0x3BF0000000000000, float %v67
+  %v70 = fmul float %v64, %v69
+  %v71 = fmul float %v60, %v69
+  %v72 = fdiv float 0x3FF0000000000000, %v71
+  %v73 = fmul float %v70, %v72
+  %v74 = getelementptr inbounds float, ptr %p1, i64 %i61
+  store float %v73, ptr %v74, align 4
+  %v75 = add nuw nsw i64 %i61, 1
+  %v76 = icmp slt i64 %v75, %n1
+  br i1 %v76, label %body61, label %done61, !llvm.loop !6
 done61:
   ret void
 }

@@ -90,57 +90,73 @@ done16:
   %v66 = icmp slt i64 0, %n1
   br i1 %v66, label %body65, label %done65
 body65:
-  %i65 = phi i64 [ 0, %done16 ], [ %v87, %done69 ]
+  %i65 = phi i64 [ 0, %done16 ], [ %v95, %done69 ]
   store float 0x8000000000000000, ptr %s64
   %v67 = add nsw i64 %i65, 256
   %v68 = call i64 @llvm.smin.i64(i64 %v67, i64 %n1)
   %v70 = icmp slt i64 %i65, %v68
   br i1 %v70, label %body69, label %done69
 body69:
-  %i69 = phi i64 [ %i65, %body65 ], [ %v82, %body69 ]
+  %i69 = phi i64 [ %i65, %body65 ], [ %v90, %body69 ]
   %v71 = getelementptr inbounds float, ptr %w5, i64 %i69
   %v72 = load float, ptr %v71, align 4
-  %v73 = fdiv float %v72, %v60
-  %v74 = getelementptr inbounds float, ptr %p1, i64 %i69
-  %v75 = load float, ptr %v74, align 4
-  %v76 = fmul float %v63, %v75
-  %v77 = fmul float %v76, %v73
-  %v78 = getelementptr inbounds float, ptr %w11, i64 %i69
-  store float %v77, ptr %v78, align 4
-  %v79 = fneg float %v77
-  %v80 = load float, ptr %s64
-  %v81 = fadd reassoc float %v80, %v79
-  store float %v81, ptr %s64
-  %v82 = add nuw nsw i64 %i69, 1
-  %v83 = icmp slt i64 %v82, %v68
-  br i1 %v83, label %body69, label %done69, !llvm.loop !6
+  %v73 = call float @llvm.fabs.f32(float %v60)
+  %v74 = fcmp olt float %v73, 0x3810000000000000
+  %v75 = select i1 %v74, float 0x43F0000000000000, float 0x3FF0000000000000
+  %v76 = fcmp ogt float %v73, 0x47D0000000000000
+  %v77 = select i1 %v76, float 0x3BF0000000000000, float %v75
+  %v78 = fmul float %v72, %v77
+  %v79 = fmul float %v60, %v77
+  %v80 = fdiv float 0x3FF0000000000000, %v79
+  %v81 = fmul float %v78, %v80
+  %v82 = getelementptr inbounds float, ptr %p1, i64 %i69
+  %v83 = load float, ptr %v82, align 4
+  %v84 = fmul float %v63, %v83
+  %v85 = fmul float %v84, %v81
+  %v86 = getelementptr inbounds float, ptr %w11, i64 %i69
+  store float %v85, ptr %v86, align 4
+  %v87 = fneg float %v85
+  %v88 = load float, ptr %s64
+  %v89 = fadd reassoc float %v88, %v87
+  store float %v89, ptr %s64
+  %v90 = add nuw nsw i64 %i69, 1
+  %v91 = icmp slt i64 %v90, %v68
+  br i1 %v91, label %body69, label %done69, !llvm.loop !6
 done69:
-  %v84 = load float, ptr %s61
-  %v85 = load float, ptr %s64
-  %v86 = fadd float %v84, %v85
-  store float %v86, ptr %s61
-  %v87 = add nuw nsw i64 %i65, 256
-  %v88 = icmp slt i64 %v87, %n1
-  br i1 %v88, label %body65, label %done65
+  %v92 = load float, ptr %s61
+  %v93 = load float, ptr %s64
+  %v94 = fadd float %v92, %v93
+  store float %v94, ptr %s61
+  %v95 = add nuw nsw i64 %i65, 256
+  %v96 = icmp slt i64 %v95, %n1
+  br i1 %v96, label %body65, label %done65
 done65:
-  %v89 = load float, ptr %s61
-  %v91 = icmp slt i64 0, %n1
-  br i1 %v91, label %body90, label %done90
-body90:
-  %i90 = phi i64 [ 0, %done65 ], [ %v100, %body90 ]
-  %v92 = getelementptr inbounds float, ptr %w5, i64 %i90
-  %v93 = load float, ptr %v92, align 4
-  %v94 = fdiv float %v93, %v60
-  %v95 = getelementptr inbounds float, ptr %w11, i64 %i90
-  %v96 = load float, ptr %v95, align 4
-  %v97 = fmul float %v89, %v94
-  %v98 = fadd float %v96, %v97
-  %v99 = getelementptr inbounds float, ptr %p2, i64 %i90
-  store float %v98, ptr %v99, align 4
-  %v100 = add nuw nsw i64 %i90, 1
-  %v101 = icmp slt i64 %v100, %n1
-  br i1 %v101, label %body90, label %done90, !llvm.loop !9
-done90:
+  %v97 = load float, ptr %s61
+  %v99 = icmp slt i64 0, %n1
+  br i1 %v99, label %body98, label %done98
+body98:
+  %i98 = phi i64 [ 0, %done65 ], [ %v116, %body98 ]
+  %v100 = getelementptr inbounds float, ptr %w5, i64 %i98
+  %v101 = load float, ptr %v100, align 4
+  %v102 = call float @llvm.fabs.f32(float %v60)
+  %v103 = fcmp olt float %v102, 0x3810000000000000
+  %v104 = select i1 %v103, float 0x43F0000000000000, float 0x3FF0000000000000
+  %v105 = fcmp ogt float %v102, 0x47D0000000000000
+  %v106 = select i1 %v105, float 0x3BF0000000000000, float %v104
+  %v107 = fmul float %v101, %v106
+  %v108 = fmul float %v60, %v106
+  %v109 = fdiv float 0x3FF0000000000000, %v108
+  %v110 = fmul float %v107, %v109
+  %v111 = getelementptr inbounds float, ptr %w11, i64 %i98
+  %v112 = load float, ptr %v111, align 4
+  %v113 = fmul float %v97, %v110
+  %v114 = fadd float %v112, %v113
+  %v115 = getelementptr inbounds float, ptr %p2, i64 %i98
+  store float %v114, ptr %v115, align 4
+  %v116 = add nuw nsw i64 %i98, 1
+  %v117 = icmp slt i64 %v116, %n1
+  br i1 %v117, label %body98, label %done98, !llvm.loop !9
+done98:
   ret void
 }
 !0 = distinct !{!0, !1, !2}

@@ -24,4 +24,4 @@ def compiled(program: Program) -> Executable:
 
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     """Run a Program on raw buffers, compiling it at the first call."""
-    return reference.run(program, raws, compiled)  # type: ignore[arg-type]
+    return reference.run(program, raws, compiled)

@@ -9,9 +9,6 @@ copy is set so once; one that NumPy uses too is set around each run (`guard`). W
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import threading
@@ -21,10 +18,10 @@ from typing import Any
 
 from toile.backends.cpu import gemm, ir, native
 from toile.backends.cpu.product_types import Element
+from toile.primitives.arrays.scipy_extensions import linalg_extension
 
 ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
 PREFIX = "toile_"
-_MODULE = "scipy.linalg.cython_blas"
 # (get, set) of the thread count, under the names builds give them.
 _SETTERS = (
     *(
@@ -68,40 +65,11 @@ class _Library:
 
 
 def _capsules() -> dict[str, Any]:
-    """The table of pointers; the extension alone loads in a fifth of the time of its package."""
-    found = sys.modules.get(_MODULE)
-    if found is None and "scipy.linalg" not in sys.modules:
-        found = _extension()
-    if found is None:
-        try:
-            found = importlib.import_module(_MODULE)
-        except ImportError:
-            return {}
-    return getattr(found, "__pyx_capi__", {})
-
-
-def _extension() -> Any:
-    """The extension module without `scipy.linalg.__init__`; None where its file is not found."""
-    spec = importlib.util.find_spec("scipy")
-    if spec is None or spec.origin is None:
-        return None
-    folder = os.path.join(os.path.dirname(spec.origin), "linalg")
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = os.path.join(folder, "cython_blas" + suffix)
-        if not os.path.exists(path):
-            continue
-        try:
-            loader = importlib.machinery.ExtensionFileLoader(_MODULE, path)
-            spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
-            assert spec is not None
-            module = importlib.util.module_from_spec(spec)
-            loader.exec_module(module)
-            return module
-        except (ImportError, AttributeError):
-            return None
-        finally:
-            sys.modules.pop(_MODULE, None)  # a later import sets it in its package, as usual
-    return None
+    """The table of pointers; empty without SciPy."""
+    try:
+        return getattr(linalg_extension("cython_blas"), "__pyx_capi__", {})
+    except ImportError:
+        return {}
 
 
 def _address(capsule: Any) -> int:

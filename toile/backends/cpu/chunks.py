@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toile.compiler.loops import EXPENSIVE, Apply, LoopNest
+from toile.compiler.loops import Apply, LoopNest
 
 TARGET = 40_000  # nanoseconds of one chunk: much more than claiming it costs
 MOST_PARTS = 64
@@ -16,7 +16,7 @@ def cost(nest: LoopNest) -> float:
     total = 0.3 * (len(nest.loads) + len(nest.stores))
     for node in nest.nodes:
         if isinstance(node, Apply):
-            total += 1.5 if isinstance(node.op, EXPENSIVE) else 0.1
+            total += 1.5 if node.op.costly else 0.1
     return max(total, 0.2)
 
 
@@ -28,6 +28,12 @@ def grain_of_map(nest: LoopNest) -> int:
 def grain_of_rows(nest: LoopNest, row: int) -> int:
     """Rows of one chunk."""
     return max(1, int(TARGET / (cost(nest) * row + 5)))
+
+
+def rows_with_totals(nest: LoopNest, rows: int, row: int, threads: int) -> int:
+    """Rows of one chunk, where each has totals of its own: few chunks are soon added up."""
+    chunks = max(16, 4 * threads)
+    return min(ROWS_TOGETHER, max(-(-rows // chunks), grain_of_rows(nest, row)))
 
 
 def split_row(extents: Sequence[int], rows: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.backends.cpu import blas, gemm, products
+from toile.backends.cpu import blas, gemm, products, tiny_products
 from toile.backends.cpu.contraction_axes import (
     ROUTINES,
     Axis,
@@ -35,9 +35,10 @@ from toile.backends.cpu.contraction_cuts import (
     rounded,
 )
 from toile.backends.cpu.gemm import IN_PLACE, PACK, PACKED, Kernel, choose_tile
-from toile.backends.cpu.launches import Launch, Operand, Planner, Ref
+from toile.backends.cpu.launches import Launch, Planner
 from toile.backends.cpu.packing import DEPTH, Tile, pack_kernel
 from toile.backends.cpu.product_types import FLOAT32, INT64, Element
+from toile.compiler.operands import Operand, Ref
 from toile.primitives.contractions import DotGeneral
 
 THIN = 12  # columns of C so few that it is better written column by column
@@ -80,6 +81,8 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
         return False
     if types.work == INT64 and _terms(op, x, y) > SLOW:
         return False
+    if tiny_products.lower(op, x, y, out, plan):
+        return True
     compact = types.work is None and not _readable(op, x, y, out, types)
     problem = arrange(op, x, y, out, types, plan, compact)
     kind = route(problem)

@@ -1,251 +1,27 @@
-"""Loops and branches as native steps: their bodies are plans over the same table of pointers.
+"""Loops and branches on the CPU: one kernel if all is tiny, else steps of the native runner.
 
-A carry has two buffers that take turns: the body reads one and writes the other, and the runner
-exchanges the pointers after each step. Slices of inputs and outputs of a scan are pointers that
-move along. A carry that the body updates in place (a slice or a scatter into it) has one buffer.
+Steps are those of `compiler.looping`; kernels of whole loops are in `tiny_loops`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
-from toile.backends.cpu import slicing
-from toile.backends.cpu.launches import Operand, Ref
-from toile.backends.cpu.planning import Moving, Plan, loop_strides, whole_buffer
-from toile.compiler.pipeline import optimize
-from toile.control.cond import Cond
+from toile.backends.cpu import tiny_loops
+from toile.compiler import looping
+from toile.compiler.looping import lower_cond
+from toile.compiler.operands import Operand
+from toile.compiler.plans import Plan
 from toile.control.scan import Scan
 from toile.control.while_loop import While
-from toile.engine.program import Program, Var
-from toile.primitives.indexing import DynamicUpdateSlice, Scatter
-
-
-class LoopStep:
-    """What the steps of loops share: where moving pointers start, and what is exchanged."""
-
-    def __init__(self) -> None:
-        self.starts: list[tuple[Moving, Ref]] = []
-        self.swaps: list[tuple[Moving, Moving]] = []
-        self.reads: set[Any] = set()
-        self.writes: set[Any] = set()
-
-    def touch(self, children: Sequence[Plan]) -> None:
-        """Note which buffers of the outside are in use while the step runs."""
-        for child in children:
-            self.reads |= child.outside
-            for step in child.steps:
-                touched = {whole_buffer(b) for b in step.reads | step.writes}
-                self.reads |= touched & child.outside
-
-
-class ScanStep(LoopStep):
-    """A loop of known length."""
-
-    def __init__(self, trips: int):
-        super().__init__()
-        self.trips = trips
-        self.slices: list[tuple[Moving, Ref, int]] = []
-        self.body: Plan
-
-    @property
-    def children(self) -> list[Plan]:
-        return [self.body]
-
-
-class WhileStep(LoopStep):
-    """A loop that goes on while its condition holds."""
-
-    def __init__(self, predicate: Ref):
-        super().__init__()
-        self.predicate = predicate
-        self.condition: Plan
-        self.body: Plan
-
-    @property
-    def children(self) -> list[Plan]:
-        return [self.condition, self.body]
-
-
-class SwitchStep(LoopStep):
-    """One of several bodies."""
-
-    def __init__(self, index: Moving):
-        super().__init__()
-        self.index = index
-        self.children: list[Plan] = []
-
-
-def prepared(program: Program) -> Program:
-    """The body of a loop after the passes."""
-    return program.memoized("cpu", lambda: optimize(program))
-
-
-def _invariant(program: Program, first: int, count: int) -> list[bool]:
-    """Which carries the body gives back as they are."""
-    return [program.outputs[i] is program.inputs[first + i] for i in range(count)]
-
-
-def _updated_in_place(program: Program, first: int, index: int) -> bool:
-    """Whether a carry is only updated: by the last equation that reads it."""
-    out, given = program.outputs[index], program.inputs[first + index]
-    if out.__class__ is not Var or any(o is given for o in program.outputs):
-        return False
-    readers = [e for e in program.equations if any(a is given for a in e.ins)]
-    if not readers or not isinstance(readers[-1].op, (DynamicUpdateSlice, Scatter)):
-        return False
-    last = readers[-1]
-    return len(readers) == 1 and last.outs[0] is out and last.ins[0] is given
-
-
-def _carries(
-    step: LoopStep,
-    plan: Plan,
-    inits: Sequence[Operand],
-    finals: Sequence[Operand],
-    program: Program,
-    first: int,
-    trips: int | None,
-) -> tuple[list[Ref], list[Ref]]:
-    """Where the body reads and writes its carries; copies of the initial values are staged.
-
-    With a known number of trips the last write goes to the final place; without, the value must be
-    copied from where the body would read it next."""
-    reads, writes = [], []
-    for i, (x, out) in enumerate(zip(inits, finals, strict=True)):
-        nbytes = out.size * out.dtype.itemsize
-        if _updated_in_place(program, first, i):
-            target = out if trips is not None else _dense(plan.scratch(nbytes), out)
-            slicing.copy(target, x, plan)
-            here = Moving()
-            step.starts.append((here, target.ref))
-            reads.append(Ref(here))
-            writes.append(Ref(here))
-            step.reads.add(target.ref.buffer)
-            continue
-        even = odd = None
-        if trips is not None:  # the value after `trips` turns lies in the buffer of that parity
-            even, odd = (out.ref, None) if trips % 2 == 0 else (None, out.ref)
-        even = even or plan.scratch(nbytes)
-        odd = odd or plan.scratch(nbytes)
-        slicing.copy(_dense(even, out), x, plan)
-        a, b = Moving(), Moving()
-        step.starts += [(a, even), (b, odd)]
-        step.swaps.append((a, b))
-        step.reads |= {even.buffer, odd.buffer}
-        reads.append(Ref(a))
-        writes.append(Ref(b))
-    return reads, writes
-
-
-def _dense(ref: Ref, like: Operand) -> Operand:
-    return Operand(ref, like.shape, loop_strides(like.shape), like.dtype)
 
 
 def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A scan as a loop of the runner."""
-    if op.length == 0 or any(x.size == 0 for x in ins):
-        return False
-    program = prepared(op.program)
-    c, n = op.consts, op.carry
-    consts = [plan.contiguous(x) for x in ins[:c]]
-    step = ScanStep(op.length)
-    fixed = _invariant(program, c, n)
-    moving = [i for i in range(n) if not fixed[i]]
-    bound: dict[int, Ref] = {}
-    for i in range(n):
-        if fixed[i]:
-            bound[c + i] = plan.contiguous(ins[c + i]).ref
-            slicing.copy(outs[i], ins[c + i], plan)
-    reduced = _without(program, [i for i in range(n) if fixed[i]], c)
-    reads, writes = _carries(step, plan, [ins[c + i] for i in moving], [outs[i] for i in moving],
-                             reduced, 0, op.length)
-    for i, r in zip(moving, reads, strict=True):
-        bound[c + i] = r
-    inputs = [x.ref for x in consts] + [bound[c + i] for i in range(n)]
-    for x in ins[c + n:]:
-        x = _slices_dense(x, plan)
-        inputs.append(_slice(step, x.ref, x.strides[0] * x.dtype.itemsize, op))
-    stacked = []
-    for y in outs[n:]:
-        stacked.append(_slice(step, y.ref, y.strides[0] * y.dtype.itemsize, op))
-        step.writes.add(y.ref.buffer)
-    outputs = writes + stacked
-    kept = Program(program.inputs, program.equations,
-                   [program.outputs[i] for i in moving] + program.outputs[n:], program.name)
-    fixed_inputs = [*(x.ref for x in consts), *(bound[c + i] for i in range(n) if fixed[i])]
-    step.body = Plan(kept, plan.threads, inputs, outputs, plan,
-                     {r.buffer for r in fixed_inputs})
-    step.reads |= {r.buffer for _, r, _ in step.slices} | {r.buffer for _, r in step.starts}
-    step.touch(step.children)
-    plan.steps.append(step)
-    return True
-
-
-def _without(program: Program, fixed: list[int], first: int) -> Program:
-    """A view of the Program whose inputs and outputs are its moving carries, for `_carries`."""
-    n = [i for i in range(len(program.outputs)) if i not in fixed]
-    inputs = [program.inputs[first + i] for i in n if first + i < len(program.inputs)]
-    return Program(inputs, program.equations, [program.outputs[i] for i in n], program.name)
-
-
-def _slices_dense(x: Operand, plan: Plan) -> Operand:
-    """An operand whose slices along the first axis are row-major without gaps."""
-    inner = Operand(x.ref, x.shape[1:], x.strides[1:], x.dtype)
-    return x if inner.contiguous else plan.contiguous(x)
-
-
-def _slice(step: ScanStep, ref: Ref, stride: int, op: Scan) -> Ref:
-    """The moving slice of an array."""
-    here = Moving()
-    if op.reverse:
-        step.slices.append((here, ref.at((op.length - 1) * stride), -stride))
-    else:
-        step.slices.append((here, ref, stride))
-    return Ref(here)
+    """A scan: a kernel, or a loop of steps."""
+    return tiny_loops.lower_scan(op, ins, outs, plan) or looping.lower_scan(op, ins, outs, plan)
 
 
 def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A while loop of the runner; the carries' last values are copied out."""
-    if any(x.size == 0 for x in ins):
-        return False
-    condition, body = prepared(op.cond), prepared(op.body)
-    a, b = op.cond_consts, op.cond_consts + op.body_consts
-    consts = [plan.contiguous(x) for x in ins[:b]]
-    step = WhileStep(plan.scratch(1))
-    reads, writes = _carries(step, plan, ins[b:], outs, body, op.body_consts, None)
-    step.condition = Plan(condition, plan.threads, [x.ref for x in consts[:a]] + reads,
-                          [step.predicate])
-    step.body = Plan(body, plan.threads, [x.ref for x in consts[a:]] + reads, writes, plan,
-                     {x.ref.buffer for x in consts[a:]})
-    step.reads |= {r.buffer for _, r in step.starts} | {step.predicate.buffer}
-    step.touch(step.children)
-    plan.steps.append(step)
-    held = {r.buffer for _, r in step.starts}
-    plan.begin({x.ref.buffer for x in outs})
-    before = len(plan.steps)
-    for out, r in zip(outs, reads, strict=True):
-        slicing.copy(out, _dense(r, out), plan)
-    for after in plan.steps[before:]:  # the buffers behind the moving pointers are still in use
-        after.reads |= held
-    return True
+    """A while loop: a kernel, or a loop of steps."""
+    return tiny_loops.lower_while(op, ins, outs, plan) or looping.lower_while(op, ins, outs, plan)
 
 
-def lower_cond(op: Cond, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A switch of the runner; every branch writes the results where they belong."""
-    index, *rest = ins
-    if index.dtype != np.int32 or any(x.size == 0 for x in ins):
-        return False
-    step = SwitchStep(Moving())
-    operands = [plan.contiguous(x).ref for x in rest]
-    step.starts.append((step.index, index.ref))
-    for branch in op.branches:
-        step.children.append(
-            Plan(prepared(branch), plan.threads, operands, [x.ref for x in outs]))
-    step.reads |= {index.ref.buffer} | {r.buffer for r in operands}
-    step.writes |= {x.ref.buffer for x in outs}
-    step.touch(step.children)
-    plan.steps.append(step)
-    return True
+__all__ = ["lower_cond", "lower_scan", "lower_while"]

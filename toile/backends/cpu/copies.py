@@ -8,84 +8,37 @@ Positions that are known only when the Program runs are read, clamped and added 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from toile.backends.cpu import ir
-from toile.backends.cpu.launches import Launch, Operand, Planner, Ref, strides_of
-from toile.engine import dtypes
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.geometry import Arranged, Dynamic, arranged, bits_of
+from toile.compiler.moves import Moves
+from toile.compiler.operands import Operand, Ref
 
 CHUNK = 1 << 17  # bytes that one chunk of a copy moves, about
 _UNROLL = 8  # elements of a strided loop's turn
 _TILE = 128  # bytes of a row of a transposed tile
 
 
-class Dynamic(NamedTuple):
-    """Starts of a window, known at run time: where each is, its largest value, its stride."""
-
-    starts: tuple[Ref, ...]
-    limits: tuple[int, ...]
-    strides: tuple[int, ...]  # in elements
-    dtype: Any
-
-
-# ----------------------------------------------------------------------------- arranging the axes
-
-
-def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """Axes without those of size 1, neighbours merged where all strides allow it."""
-    sizes: list[int] = []
-    out: list[list[int]] = [[] for _ in strides]
-    for i, n in enumerate(shape):
-        if n == 1:
-            continue
-        if sizes and all(o[-1] == s[i] * n for o, s in zip(out, strides, strict=True)):
-            sizes[-1] *= n
-            for o, s in zip(out, strides, strict=True):
-                o[-1] = s[i]
-            continue
-        sizes.append(n)
-        for o, s in zip(out, strides, strict=True):
-            o.append(s[i])
-    return sizes, out
+def _arranged(dst: Operand, src: Operand) -> Arranged:
+    """The axes of a copy, dense inner parts as wider elements."""
+    a = arranged(dst, src)
+    size = a.size
+    while a.shape and a.to[-1] == a.source[-1] == size and a.shape[-1] * size in (2, 4, 8, 16):
+        size *= a.shape.pop()  # a few dense elements move as one
+        a.to.pop()
+        a.source.pop()
+    return a._replace(size=size)
 
 
-class _Arranged(NamedTuple):
-    """A copy: axes from the outermost in; strides and offsets in bytes, as is an element's size."""
-
-    shape: tuple[int, ...]
-    to: tuple[int, ...]
-    source: tuple[int, ...]
-    to_offset: int
-    source_offset: int
-    size: int
-
-
-def _arranged(dst: Operand, src: Operand) -> _Arranged:
-    """Axes in the order of the destination's memory, dense inner parts as wider elements."""
-    size = src.dtype.itemsize
-    offsets = [0, 0]
-    axes = []
-    for n, d, s in zip(dst.shape, dst.strides, src.strides, strict=True):
-        if d < 0:  # run along it from its other end
-            offsets[0] += (n - 1) * d * size
-            offsets[1] += (n - 1) * s * size
-            d, s = -d, -s
-        axes.append((n, d * size, s * size))
-    axes.sort(key=lambda a: -a[1])
-    shape, (to, source) = collapse(*zip(*axes, strict=True)) if axes else ([], ([], []))
-    while shape and to[-1] == source[-1] == size and shape[-1] * size in (2, 4, 8, 16):
-        size *= shape.pop()  # a few dense elements move as one
-        to.pop()
-        source.pop()
-    return _Arranged(tuple(shape), tuple(to), tuple(source), offsets[0], offsets[1], size)
-
-
-def _inner_last(a: _Arranged) -> _Arranged:
+def _inner_last(a: Arranged) -> Arranged:
     """A long axis innermost, where the innermost is too short for a loop of its own."""
     if len(a.shape) < 2 or a.shape[-1] >= 8:
         return a
@@ -93,7 +46,7 @@ def _inner_last(a: _Arranged) -> _Arranged:
         return a  # a row to copy
     best = max(range(len(a.shape)), key=lambda i: (min(a.shape[i], 64), i))
     order = [i for i in range(len(a.shape)) if i != best] + [best]
-    pick = lambda t: tuple(t[i] for i in order)
+    pick = lambda t: [t[i] for i in order]
     return a._replace(shape=pick(a.shape), to=pick(a.to), source=pick(a.source))
 
 
@@ -112,9 +65,7 @@ def decode(
     totals = ["0"] * len(strides)
     for i in range(len(extents) - 1, -1, -1):
         if i:
-            rest = f.udiv(index, extents[i])
-            place = f.sub(index, f.mul(rest, extents[i]))
-            index = rest
+            index, place = f.divided(index, extents[i])
         else:
             place = index
         totals = [f.add(t, f.mul(place, s[i])) for t, s in zip(totals, strides, strict=True)]
@@ -137,11 +88,6 @@ def clamped(f: ir.Function, dtype: Any, x: str, limit: ir.Operand) -> str:
     return f.smin(f.smax(x, 0), limit)
 
 
-def integral(dtype: Any) -> bool:
-    """Whether a dtype is an integer that kernels can load as an index."""
-    return isinstance(dtype, np.dtype) and dtype.kind in "iu"
-
-
 class Reader:
     """Reads the entries of a kernel's arguments one after the other."""
 
@@ -160,9 +106,28 @@ class Reader:
         return self.f.buffer(self.place - 2)
 
 
+@contextmanager
+def rows_of_chunk(f: ir.Function, n: str) -> Iterator[tuple[str, str, str]]:
+    """A loop over the rows of `n` elements that the chunk touches: row, and its elements [a, b)."""
+    first = f.udiv("%lo", n)
+    last = f.udiv(f.add("%hi", f.sub(n, 1)), n)
+    with f.loop(first, last) as row:
+        start = f.mul(row, n)
+        a = f.sub(f.smax("%lo", start), start)
+        b = f.sub(f.smin("%hi", f.add(start, n)), start)
+        yield row, a, b
 
-def _moved(f: ir.Function, r: Reader, pointer: str, starts: int, dtype: Any) -> str:
-    """A pointer moved to a window whose starts are known at run time."""
+
+def _ends(r: Reader, moving: str, starts: int, dtype: Any) -> tuple[str, str]:
+    """Destination and source, the `moving` one at a window whose starts are known at run time."""
+    ends = {"to": r.buffer(), "source": r.buffer()}
+    if moving in ends:
+        ends[moving] = _moved(r, ends[moving], starts, dtype)
+    return ends["to"], ends["source"]
+
+
+def _moved(r: Reader, pointer: str, starts: int, dtype: Any) -> str:
+    f = r.f
     for _ in range(starts):
         at = r.buffer()
         limit, stride = r.many(2)
@@ -181,20 +146,11 @@ def _rows_text(
     """Copy over element numbers; `inner`: what the innermost axis is, "rows" or stride classes."""
     f = ir.kernel()
     r = Reader(f)
-    to, source = r.buffer(), r.buffer()
-    if moving == "to":
-        to = _moved(f, r, to, starts, dtype)
-    elif moving == "source":
-        source = _moved(f, r, source, starts, dtype)
+    to, source = _ends(r, moving, starts, dtype)
     n, ds, ss = r.many(3)
     extents, tos, sources = (r.many(rank) for _ in range(3))
     body = _row_function(size, align, inner)
-    first = f.udiv("%lo", n)
-    last = f.udiv(f.add("%hi", f.sub(n, 1)), n)
-    with f.loop(first, last) as row:
-        start = f.mul(row, n)
-        a = f.sub(f.smax("%lo", start), start)
-        b = f.sub(f.smin("%hi", f.add(start, n)), start)
+    with rows_of_chunk(f, n) as (row, a, b):
         d, s = decode(f, row, extents, tos, sources)
         d, s = f.add(d, f.mul(a, ds)), f.add(s, f.mul(a, ss))
         p, q = f.offset(to, d), f.offset(source, s)
@@ -254,11 +210,7 @@ def _tiles_text(size: int, align: int, rank: int, moving: str, starts: int, dtyp
     """Transpose tile by tile: the destination is dense along axis a, the source along axis b."""
     f = ir.kernel()
     r = Reader(f)
-    to, source = r.buffer(), r.buffer()
-    if moving == "to":
-        to = _moved(f, r, to, starts, dtype)
-    elif moving == "source":
-        source = _moved(f, r, source, starts, dtype)
+    to, source = _ends(r, moving, starts, dtype)
     na, nb, sa, db = r.many(4)  # sizes; bytes between a's in the source, b's in the destination
     tile = _TILE // size
     ta, tb = r.many(2)  # how many tiles
@@ -316,9 +268,7 @@ def copy_launch(
     starts, dtype = 0, None
     if dynamic is not None:
         starts, dtype = len(dynamic.starts), dynamic.dtype
-        size = src.dtype.itemsize
-        for ref, limit, stride in zip(*dynamic[:3], strict=True):
-            window += [ref, limit, stride * size]
+        window = dynamic.words(src.dtype.itemsize)
     head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
     if _transposes(a):
         return _tiles(a, align, head, moving, starts, dtype, note)
@@ -336,7 +286,7 @@ def copy_launch(
     return Launch(text, args, total, max(1, CHUNK // a.size), note)
 
 
-def _transposes(a: _Arranged) -> bool:
+def _transposes(a: Arranged) -> bool:
     """Whether the sides are dense along different axes, both long enough for blocks."""
     if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
         return False
@@ -347,7 +297,7 @@ def _transposes(a: _Arranged) -> bool:
 
 
 def _tiles(
-    a: _Arranged, align: int, head: list[Any], moving: str, starts: int, dtype: Any, note: str
+    a: Arranged, align: int, head: list[Any], moving: str, starts: int, dtype: Any, note: str
 ) -> Launch:
     b = max(
         (i for i, s in enumerate(a.source[:-1]) if s == a.size), key=lambda i: a.shape[i]
@@ -366,16 +316,8 @@ def _tiles(
     return Launch(text, args, units, max(1, CHUNK // (tile * tile * a.size)), note)
 
 
-def copy(dst: Operand, src: Operand, plan: Planner) -> None:
-    """dst[...] = src[...]: one stage. Shapes are equal; either side may be any strided view."""
-    if dst.size and dst.dtype.itemsize:  # tangents of integers have no bytes
-        plan.stage(copy_launch(dst, src))
-
-
-def part(x: Operand, starts: Sequence[int], shape: Sequence[int]) -> Operand:
-    """The block of `shape` at `starts`."""
-    offset = sum(i * s for i, s in zip(starts, x.strides, strict=True)) * x.dtype.itemsize
-    return Operand(x.ref.at(offset), tuple(shape), x.strides, x.dtype)
+moves = Moves(copy_launch)
+copy = moves.copy
 
 
 @lru_cache(maxsize=32)
@@ -404,29 +346,3 @@ def fill(dst: Operand, value: Any, plan: Planner) -> None:
     if dst.size:
         args = (dst.ref, low, high)
         plan.stage(Launch(_fill_text(size), args, dst.size, max(1, CHUNK // size), "fill"))
-
-
-def bits_of(value: bytes) -> tuple[int, int]:
-    """Up to 16 bytes as two signed 64-bit integers."""
-    low, high = np.frombuffer(value.ljust(16, b"\0"), "<i8").tolist()
-    return low, high
-
-
-def in_place(x: Operand, out: Operand) -> bool:
-    """Whether an operand lies where the result is to be."""
-    same = x.ref.buffer is out.ref.buffer and x.ref.offset == out.ref.offset
-    return same and x.contiguous and out.contiguous
-
-
-def byte_strides(x: Operand) -> tuple[int, ...]:
-    return tuple(s * x.dtype.itemsize for s in x.strides)
-
-
-def is_plain(dtype: Any) -> bool:
-    """Whether elements are numbers that NumPy or ml_dtypes hold in whole bytes."""
-    return not dtypes.is_extended(dtype) and dtype.itemsize in (1, 2, 4, 8, 16)
-
-
-def dense(ref: Ref, shape: Sequence[int], dtype: Any) -> Operand:
-    """A row-major array at a place."""
-    return Operand(ref, tuple(shape), strides_of(shape), dtype)

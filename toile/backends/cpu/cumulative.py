@@ -16,7 +16,8 @@ import numpy as np
 
 from toile.backends.cpu import elements, ir
 from toile.backends.cpu.copies import Reader
-from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.operands import Operand
 
 _KINDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "logsumexp": "logsumexp"}
 _LONG = 128  # elements from which float32 sums run in float64

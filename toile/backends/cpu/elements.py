@@ -9,30 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from toile.backends.cpu import ir
-from toile.engine import dtypes
-
-_FLOATS = {"float32": "float", "float64": "double", "float16": "float", "bfloat16": "float"}
-
-
-def supported(dtype: Any) -> bool:
-    """Whether kernels can calculate with a dtype: bool, integers of whole bytes, four floats."""
-    if dtypes.is_extended(dtype):
-        return False
-    return dtype.kind in "biu" or dtype.name in _FLOATS
-
-
-def is_float(dtype: Any) -> bool:
-    return dtype.name in _FLOATS
-
-
-def is_short(dtype: Any) -> bool:
-    """Whether a float is held in 16 bits."""
-    return dtype.name in ("float16", "bfloat16")
+from toile.compiler.element_types import FLOATS as FLOATS
+from toile.compiler.element_types import is_float as is_float
+from toile.compiler.element_types import is_short as is_short
+from toile.compiler.element_types import supported as supported
 
 
 def work_type(dtype: Any) -> str:
     """The LLVM type of a number in registers."""
-    return _FLOATS.get(dtype.name) or f"i{8 * dtype.itemsize}"
+    return FLOATS.get(dtype.name) or f"i{8 * dtype.itemsize}"
 
 
 def load(f: ir.Function, dtype: Any, pointer: str) -> str:
@@ -41,8 +26,7 @@ def load(f: ir.Function, dtype: Any, pointer: str) -> str:
         return f.load(work_type(dtype), pointer, dtype.itemsize)
     if dtype.name == "float16":
         return f.value(f"fpext half {f.load('half', pointer, 2)} to float")
-    wide = f.value(f"zext i16 {f.load('i16', pointer, 2)} to i32")
-    return f.value(f"bitcast i32 {f.value(f'shl i32 {wide}, 16')} to float")
+    return from_bfloat(f, f.load("i16", pointer, 2))
 
 
 def store(f: ir.Function, dtype: Any, value: str, pointer: str) -> None:
@@ -52,18 +36,30 @@ def store(f: ir.Function, dtype: Any, value: str, pointer: str) -> None:
     elif dtype.name == "float16":
         f.store("half", f.value(f"fptrunc float {value} to half"), pointer, 2)
     else:
-        f.store("i16", _bfloat16(f, value), pointer, 2)
+        f.store("i16", to_bfloat(f, value), pointer, 2)
 
 
-def _bfloat16(f: ir.Function, value: str) -> str:
-    """The upper half of a float32 after rounding; a NaN stays one."""
-    bits = f.value(f"bitcast float {value} to i32")
-    odd = f.value(f"and i32 {f.value(f'lshr i32 {bits}, 16')}, 1")
-    up = f.value(f"add i32 {bits}, {f.value(f'add i32 {odd}, 32767')}")
-    quiet = f.value(f"or i32 {bits}, 4194304")
-    nan = f.value(f"fcmp uno float {value}, {value}")
-    rounded = f.select(nan, quiet, up, "i32")
-    return f.value(f"trunc i32 {f.value(f'lshr i32 {rounded}, 16')} to i16")
+def from_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
+    """The float32 whose upper half is given, one or a vector of them."""
+    short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
+    bits = f.value(f"zext {short} {value} to {word}")
+    bits = f.value(f"shl {word} {bits}, {ir.constant(16, lanes)}")
+    return f.value(f"bitcast {word} {bits} to {wide}")
+
+
+def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
+    """The upper half of float32, rounded to nearest, ties to even; a NaN stays one (quiet)."""
+    short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
+    bits = f.value(f"bitcast {wide} {value} to {word}")
+    high = f.value(f"lshr {word} {bits}, {ir.constant(16, lanes)}")
+    odd = f.value(f"and {word} {high}, {ir.constant(1, lanes)}")
+    half = f.value(f"add {word} {odd}, {ir.constant(0x7FFF, lanes)}")
+    rounded = f.value(f"add {word} {bits}, {half}")
+    rounded = f.value(f"lshr {word} {rounded}, {ir.constant(16, lanes)}")
+    quiet = f.value(f"or {word} {high}, {ir.constant(0x40, lanes)}")
+    nan = f.value(f"fcmp uno {wide} {value}, {value}")
+    picked = f.value(f"select {ir.typed('i1', lanes)} {nan}, {word} {quiet}, {word} {rounded}")
+    return f.value(f"trunc {word} {picked} to {short}")
 
 
 def combine(f: ir.Function, kind: str, dtype: Any, a: str, b: str, type: str = "") -> str:

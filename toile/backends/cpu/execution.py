@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from toile.backends.cpu import blas, native, runner, threads
-from toile.backends.cpu.control import ScanStep, SwitchStep, WhileStep
-from toile.backends.cpu.launches import Launch, Operand, Ref
-from toile.backends.cpu.planning import Constant, EagerStep, Moving, Output, Plan, Region
+from toile.backends.cpu.launches import Launch
+from toile.backends.cpu.planning import Plan, Region
+from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.compiler.operands import Operand, Ref
+from toile.compiler.plans import Constant, EagerStep, Moving, Output
 from toile.control.callbacks import Callback
-from toile.engine.buffers import Block, allocate
+from toile.engine.buffers import Block, allocate, release
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.program import Program
 
@@ -262,8 +264,9 @@ def _arena(nbytes: int) -> Block:
 
 
 def release_arenas() -> None:
-    """Give the memory of temporaries back."""
+    """Give the memory of temporaries back, and what is kept for results."""
     _arenas.clear()
+    release()
 
 
 def failure() -> BaseException:

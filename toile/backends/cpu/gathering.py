@@ -17,64 +17,26 @@ from toile.backends.cpu import ir
 from toile.backends.cpu.copies import (
     CHUNK,
     Reader,
-    bits_of,
-    byte_strides,
     clamped,
-    collapse,
     decode,
     element_type,
     integer,
+    rows_of_chunk,
+)
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.geometry import (
+    axes_of,
+    bits_of,
+    byte_strides,
+    collapse,
+    fill_bits,
     integral,
     is_plain,
 )
-from toile.backends.cpu.launches import Launch, Operand, Planner
-from toile.primitives.addressing import GatherScatterMode, fill_number
-from toile.primitives.arrays.indexing import default_fill
+from toile.compiler.operands import Operand
+from toile.primitives.addressing import GatherScatterMode
 
 _WIDEST = 64  # bytes that move as one element
-
-
-class Axes(NamedTuple):
-    """Axes of a gather's result or a scatter's updates, with their steps in bytes."""
-
-    shape: list[int]
-    result: list[int]  # steps in the result of a gather, the updates of a scatter
-    operand: list[int]
-    indices: list[int]
-    free: list[bool]  # whether different places along it never meet in the operand
-
-    def append(self, size: int, result: int, operand: int, indices: int, free: bool) -> None:
-        """One more axis, innermost."""
-        self.shape.append(size)
-        self.result.append(result)
-        self.operand.append(operand)
-        self.indices.append(indices)
-        self.free.append(free)
-
-
-def axes_of(
-    windows: tuple[int, ...], collapsed: tuple[int, ...], mapped: tuple[int, ...],
-    batching: tuple[int, ...], index_batching: tuple[int, ...],
-    result: Operand, operand: Operand, indices: Operand,
-) -> Axes:  # fmt: skip
-    """The geometry that gather and scatter share; `windows`: axes of the result within a window."""
-    to, source, index = byte_strides(result), byte_strides(operand), byte_strides(indices)
-    dropped = {*collapsed, *batching}
-    stay = iter(d for d in range(len(operand.shape)) if d not in dropped)
-    paired = dict(zip(index_batching, batching, strict=True))
-    axes = Axes([], [], [], [], [])
-    batch = 0
-    for d, n in enumerate(result.shape):
-        if d in windows:
-            kept = next(stay)
-            whole = n == operand.shape[kept]  # such a window can only start at 0
-            step, free, vector = source[kept], whole or kept not in mapped, 0
-        else:
-            free, vector = batch in paired, index[batch]
-            step = source[paired[batch]] if free else 0
-            batch += 1
-        axes.append(n, to[d], step, vector, free)
-    return axes
 
 
 def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -83,11 +45,11 @@ def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner
     if not integral(indices.dtype) or not is_plain(x.dtype):
         return False
     fills = op.mode is GatherScatterMode.FILL_OR_DROP
-    bits = _fill_bits(op, x.dtype) if fills else b""
+    bits = fill_bits(op, x.dtype) if fills else b""
     if bits is None:
         return False
     offset, collapsed, mapped, batching, index_batching = op.dimension_numbers
-    axes = axes_of(offset, collapsed, mapped, batching, index_batching, out, x, indices)
+    axes = axes_of(offset, collapsed, batching, index_batching, out, x, indices)
     shape, (to, source, index) = collapse(axes.shape, *axes[1:4])
     size, run, spread = x.dtype.itemsize, 1, 1
     if shape and index[-1] == 0 and to[-1] == source[-1] == size:
@@ -120,16 +82,6 @@ def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner
     return True
 
 
-def _fill_bits(op: Any, dtype: Any) -> bytes | None:
-    """The element that out-of-bounds reads give; None if the dtype cannot hold it."""
-    try:
-        value = fill_number(op.fill_value, dtype)
-        value = default_fill(dtype) if value is None else value
-        return np.asarray(value).astype(dtype).tobytes()
-    except (OverflowError, ValueError, TypeError):
-        return None
-
-
 class _Key(NamedTuple):
     """What a kernel's text depends on."""
 
@@ -152,12 +104,7 @@ def _text(key: _Key) -> str:
     components = [tuple(r.many(3)) for _ in range(key.components)]
     extents, tos, sources, indexes = (r.many(key.rank) for _ in range(4))
     fill = _fill_value(f, key, low, high) if key.fills else ""
-    first = f.udiv("%lo", n)
-    last = f.udiv(f.add("%hi", f.sub(n, 1)), n)
-    with f.loop(first, last) as row:
-        start = f.mul(row, n)
-        a = f.sub(f.smax("%lo", start), start)
-        b = f.sub(f.smin("%hi", f.add(start, n)), start)
+    with rows_of_chunk(f, n) as (row, a, b):
         d, s, i = decode(f, row, extents, tos, sources, indexes)
         p, q, v = f.offset(to, d), f.offset(source, s), f.offset(indices, i)
         with f.loop(a, b, vectorize=False) as j:

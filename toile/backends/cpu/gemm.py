@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from toile.backends.cpu import native
-from toile.backends.cpu.ir import Function, Operand, kernel, module
+from toile.backends.cpu.ir import Function, Operand, kernel, module, typed
 from toile.backends.cpu.packing import DEPTH, PLAIN, SPACING, Tile, group_function, pack_function
-from toile.backends.cpu.product_types import Element, convert, plus, plus_product, typed
+from toile.backends.cpu.product_types import Element, convert, plus, plus_product
 
 STACK_A, STACK_B = 256 << 10, 128 << 10  # bytes of packed operands on the stack
 

@@ -18,6 +18,18 @@ INTERLEAVE = 4
 _NOTE = re.compile(r"!@(\d+)")
 
 
+def typed(llvm: str, lanes: int = 1) -> str:
+    """The type of a vector, or of a single value."""
+    return llvm if lanes == 1 else f"<{lanes} x {llvm}>"
+
+
+def constant(value: int, lanes: int = 1, llvm: str = "i32") -> str:
+    """An integer constant in each lane."""
+    if lanes == 1:
+        return str(value)
+    return "<" + ", ".join([f"{llvm} {value}"] * lanes) + ">"
+
+
 class Function:
     """The text of one function."""
 
@@ -81,6 +93,11 @@ class Function:
 
     def urem(self, a: Operand, b: Operand) -> str:
         return self.value(f"urem i64 {a}, {b}")
+
+    def divided(self, a: Operand, b: Operand) -> tuple[str, str]:
+        """Quotient and remainder of numbers that are not negative, by one division."""
+        quotient = self.udiv(a, b)
+        return quotient, self.sub(a, self.mul(quotient, b))
 
     def smin(self, a: Operand, b: Operand) -> str:
         return self.value(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu import elements
-from toile.backends.cpu.ir import Function
+from toile.backends.cpu.ir import Function, typed
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Lanes:
     width: int
 
     def _typed(self, type: str) -> str:
-        return type if self.width == 1 else f"<{self.width} x {type}>"
+        return typed(type, self.width)
 
     @property
     def type(self) -> str:
@@ -53,10 +53,8 @@ class Lanes:
             raw = f.load(self._typed("half"), pointer, size)
             return f.value(f"fpext {self._typed('half')} {raw} to {self.type}")
         if name == "bfloat16":
-            raw, word = f.load(self._typed("i16"), pointer, size), self._typed("i32")
-            wide = f.value(f"zext {self._typed('i16')} {raw} to {word}")
-            moved = f.value(f"shl {word} {wide}, {self._words(16)}")
-            return f.value(f"bitcast {word} {moved} to {self.type}")
+            raw = f.load(self._typed("i16"), pointer, size)
+            return elements.from_bfloat(f, raw, self.width)
         return f.load(self.type, pointer, size)
 
     def store(self, f: Function, value: str, pointer: str) -> None:
@@ -65,26 +63,9 @@ class Lanes:
             kind = self._typed("half")
             f.store(kind, f.value(f"fptrunc {self.type} {value} to {kind}"), pointer, size)
         elif name == "bfloat16":
-            f.store(self._typed("i16"), self._rounded(f, value), pointer, size)
+            f.store(self._typed("i16"), elements.to_bfloat(f, value, self.width), pointer, size)
         else:
             f.store(self.type, value, pointer, size)
-
-    def _words(self, value: int) -> str:
-        return str(value) if self.width == 1 else (
-            "<" + ", ".join([f"i32 {value}"] * self.width) + ">")
-
-    def _rounded(self, f: Function, value: str) -> str:
-        """The upper halves of float32, rounded to nearest even; a NaN stays one."""
-        word, truth = self._typed("i32"), self._typed("i1")
-        bits = f.value(f"bitcast {self.type} {value} to {word}")
-        high = f.value(f"lshr {word} {bits}, {self._words(16)}")
-        odd = f.value(f"and {word} {high}, {self._words(1)}")
-        half = f.value(f"add {word} {odd}, {self._words(32767)}")
-        up = f.value(f"lshr {word} {f.value(f'add {word} {bits}, {half}')}, {self._words(16)}")
-        quiet = f.value(f"or {word} {high}, {self._words(64)}")
-        nan = f.value(f"fcmp uno {self.type} {value}, {value}")
-        chosen = f.value(f"select {truth} {nan}, {word} {quiet}, {word} {up}")
-        return f.value(f"trunc {word} {chosen} to {self._typed('i16')}")
 
     def combine(self, f: Function, kind: str, a: str, b: str) -> str:
         """a `kind` b."""

@@ -7,55 +7,11 @@ buffer table and an offset in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-
-class Scratch:
-    """A temporary buffer that only the stages of one equation use."""
-
-    __slots__ = ("nbytes",)
-
-    def __init__(self, nbytes: int):
-        self.nbytes = nbytes
-
-
-class Ref(NamedTuple):
-    """Where bytes begin: in the buffer of a variable, a constant or a Scratch."""
-
-    buffer: Any
-    offset: int = 0
-
-    def at(self, nbytes: int) -> Ref:
-        """The place some bytes further."""
-        return Ref(self.buffer, self.offset + nbytes)
-
-
-class Operand(NamedTuple):
-    """An array in memory; strides count elements and may be 0 or negative."""
-
-    ref: Ref
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: Any
-
-    @property
-    def size(self) -> int:
-        n = 1
-        for s in self.shape:
-            n *= s
-        return n
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether elements lie in row-major order without gaps."""
-        expected = 1
-        for n, s in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if n != 1 and s != expected:
-                return self.size == 0
-            expected *= n
-        return True
+from toile.compiler.operands import Operand, Ref
 
 
 @dataclass(frozen=True)
@@ -93,12 +49,3 @@ class Planner(Protocol):
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
         """What `make(plan)` derives from x before a loop that does not change x; None: no loop."""
-
-
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a row-major array without gaps."""
-    out, step = [], 1
-    for n in reversed(shape):
-        out.append(step)
-        step *= n
-    return tuple(reversed(out))

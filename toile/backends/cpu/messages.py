@@ -12,17 +12,18 @@ from typing import Any
 
 from toile.backends.cpu import ir, native
 from toile.backends.cpu.copies import Reader, clamped, integer
-from toile.backends.cpu.launches import Launch, Operand, Planner, Ref
+from toile.backends.cpu.ir import typed
+from toile.backends.cpu.launches import Launch, Planner
 from toile.backends.cpu.product_types import (
     Element,
     convert,
     element,
     plus,
     plus_product,
-    typed,
     work_element,
 )
 from toile.compiler.messages import EdgesByTarget, GatherScatter
+from toile.compiler.operands import Operand, Ref
 
 BLOCK = 256  # bytes of a row that are summed at once, in registers
 AHEAD = 6  # edges between a row's prefetch and its use

@@ -19,8 +19,11 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from toile.backends.cpu import object_cache, threads
+from toile.backends import object_cache
+from toile.backends.cpu import threads
 
+# Begins texts of straight-line code, whose scalars LLVM is to join to vectors.
+STRAIGHT_LINE = "; straight-line\n"
 FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
 
 _lock = threading.RLock()
@@ -109,8 +112,9 @@ class _Engine:
         """The object in which the text's `@kernel` is called `name`; any thread may call this.
 
         O2 gives the speed of O3; joining scalars to vectors outside of loops (SLP) finds nothing
-        in our kernels. llvmlite lets one thread at a time into LLVM, though LLVM needs that only
-        for what threads share: the two long calls on objects of our own go round its lock."""
+        in our kernels but those that are marked as straight-line. llvmlite lets one thread at a
+        time into LLVM, though LLVM needs that only for what threads share: the two long calls on
+        objects of our own go round its lock."""
         llvm, ffi = self.llvm, self.llvm.ffi
         machine = self.machine()
         source = self.head + declarations(text) + _KERNEL.sub(f"@{name}", text)
@@ -122,7 +126,7 @@ class _Engine:
         except RuntimeError as error:
             raise RuntimeError(f"native: LLVM refused a kernel: {error}\n{source}") from None
         if optimizes():
-            self._optimize(module, machine)
+            self._optimize(module, machine, text.startswith(STRAIGHT_LINE))
         with ffi.OutputString() as problem:
             buffer = _unlocked(ffi.lib.LLVMPY_TargetMachineEmitToMemory)(
                 machine, module, 1, problem
@@ -135,11 +139,11 @@ class _Engine:
         finally:
             ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
-    def _optimize(self, module: Any, machine: Any) -> None:
+    def _optimize(self, module: Any, machine: Any, straight: bool) -> None:
         llvm = self.llvm
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.loop_interleaving = options.loop_unrolling = True
-        options.slp_vectorization = False
+        options.slp_vectorization = straight
         builder = llvm.create_pass_builder(machine, options)
         _unlocked(llvm.ffi.lib.LLVMPY_RunNewModulePassManager)(
             builder.getModulePassManager(), module, builder

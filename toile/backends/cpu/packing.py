@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from toile.backends.cpu.ir import Function, kernel, module
-from toile.backends.cpu.product_types import Element, convert, typed
+from toile.backends.cpu.ir import Function, kernel, module, typed
+from toile.backends.cpu.product_types import Element, convert
 
 DEPTH = 256  # terms of the sum per pass over packed panels
 SPACING = DEPTH + 4  # from panel to panel, so that they do not meet in the sets of a cache

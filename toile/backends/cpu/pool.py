@@ -50,10 +50,16 @@ def text() -> str:
     body = _SERIAL
     # Windows has other names for threads; its regions run on the calling thread.
     body += _STUBS if sys.platform == "win32" else _STATE + _CLAIM + _WORKER + _START + _REGION
-    for name, value in (*_CONSTANTS.items(), ("pause", _pause())):
+    for name, value in (*_CONSTANTS.items(), ("turn", _TURN), ("pause", _pause())):
         body = body.replace(f"${name}$", str(value))
     return body
 
+
+# One turn of a spinning thread, which looks at the clock every 64 turns.
+_TURN = """$pause$
+  %turned = add i64 %turn, 1
+  %low = and i64 %turned, 63
+  %look = icmp eq i64 %low, 0"""
 
 # A chunk is a record of four words: function, arguments, lo, hi.
 _SERIAL = """
@@ -260,10 +266,7 @@ run:
   %sum = atomicrmw add ptr @done, i64 %count acq_rel
   br label %fresh
 idle:
-  $pause$
-  %turned = add i64 %turn, 1
-  %low = and i64 %turned, 63
-  %look = icmp eq i64 %low, 0
+  $turn$
   br i1 %look, label %clock, label %spin
 clock:
   %time = call i64 @now()
@@ -360,10 +363,7 @@ wait:
   %all = icmp eq i64 %done, %others
   br i1 %all, label %over, label %spin
 spin:
-  $pause$
-  %turned = add i64 %turn, 1
-  %low = and i64 %turned, 63
-  %look = icmp eq i64 %low, 0
+  $turn$
   br i1 %look, label %clock, label %wait
 clock:
   %time = call i64 @now()

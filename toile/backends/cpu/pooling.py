@@ -18,10 +18,13 @@ import numpy as np
 
 from toile.backends.cpu import copies, elements, ir, native
 from toile.backends.cpu.convolution import tiles
+from toile.backends.cpu.convolution.arguments import Arguments, tap_bounds
 from toile.backends.cpu.convolution.problem import Axis, axis_numbers, grain_of, phases
 from toile.backends.cpu.ir import Function
 from toile.backends.cpu.lanes import Lanes
-from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.geometry import dense
+from toile.compiler.operands import Operand
 from toile.primitives import windows
 from toile.primitives.arrays.windows import identity
 
@@ -59,7 +62,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     room = result
     if not result.contiguous:
         nbytes = result.size * result.dtype.itemsize
-        room = copies.dense(plan.scratch(nbytes), result.shape, result.dtype)
+        room = dense(plan.scratch(nbytes), result.shape, result.dtype)
     g = _geometry(op, order, ins[0], room)
     if isinstance(op, windows.SelectAndScatterAdd):
         _scatter(op, g, ins, room, plan)
@@ -152,22 +155,6 @@ _ROW = "lanes per_block blocks x_batch y_batch".split()
 _AXIS = "size taps outs stride low dilation x y".split()
 
 
-def _arguments(f: Function, refs: int, dilated: bool) -> tuple[list[str], dict[str, str], list]:
-    """Buffers, numbers by name, and numbers of the axes by name."""
-    buffers = [f.buffer(2 * i) for i in range(refs)]
-    first = 2 * refs
-    numbers = {name: f.argument(first + i) for i, name in enumerate(_ROW)}
-    first += len(_ROW)
-    axes = [
-        {name: f.argument(first + d * len(_AXIS) + i) for i, name in enumerate(_AXIS)}
-        for d in range(_MOST)
-    ]
-    if not dilated:  # spares divisions
-        for axis in axes:
-            axis["dilation"] = "1"
-    return buffers, numbers, axes
-
-
 def _numbers(g: Geometry, x_size: int, y_size: int, per_block: int) -> tuple[int, ...]:
     return (
         g.lanes, per_block, -(-g.lanes // per_block), g.x_batch * x_size, g.y_batch * y_size,
@@ -207,20 +194,20 @@ def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
     """Rows of windows; unit = (batch, position but for the last axis, block of lanes)."""
     selects = kind in ("ge", "le")
     f = tiles.kernel()
-    buffers, n, axes = _arguments(f, 3 if selects else 2, dilated)
+    a = Arguments(f, 3 if selects else 2, _ROW, _AXIS, dilated)
+    buffers, n, axes = a.buffers, a.n, a.axes
     size = dtype.itemsize
     with f.loop("%lo", "%hi") as unit:
         rest, at = unit, []
         for count in (n["blocks"], axes[1]["outs"], axes[0]["outs"]):
-            quotient = f.udiv(rest, count)
-            at.append(f.sub(rest, f.mul(quotient, count)))
-            rest = quotient
+            rest, place = f.divided(rest, count)
+            at.append(place)
         xs = [f.offset(b, f.mul(rest, n["x_batch"])) for b in buffers[:-1]]
         y = f.offset(buffers[-1], f.mul(rest, n["y_batch"]))
         bounds = []
         for axis, index in zip(axes[:2], (at[2], at[1]), strict=True):
             start = f.sub(f.mul(index, axis["stride"]), axis["low"])
-            bounds.append((start, *_bounds(f, axis, start)))
+            bounds.append((start, *tap_bounds(f, axis, start)))
             y = f.offset(y, f.mul(index, axis["y"]))
         low = f.mul(at[0], n["per_block"])
         high = f.smin(f.add(low, n["per_block"]), n["lanes"])
@@ -235,14 +222,6 @@ def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
     return ir.module(f)
 
 
-def _bounds(f: Function, axis: dict[str, str], start: str) -> tuple[str, str]:
-    """The taps for which 0 <= start + tap*dilation < size."""
-    ahead = "0" if axis["dilation"] == "1" else f.sub(axis["dilation"], 1)
-    first = f.udiv(f.smax(f.sub(ahead, start), 0), axis["dilation"])
-    last = f.udiv(f.smax(f.add(f.sub(axis["size"], start), ahead), 0), axis["dilation"])
-    return first, f.smin(last, axis["taps"])
-
-
 def _row(
     f: Function, kind: str, v: Lanes, axes: list[dict[str, str]],
     bounds: list[tuple[str, str, str]], here: list[str], count: int,
@@ -253,7 +232,7 @@ def _row(
     neutral = v.splat(_identity(kind, v.dtype))
     with f.loop(0, last["outs"], vectorize=False) as p:
         start = f.sub(f.mul(p, last["stride"]), last["low"])
-        here_bounds = [*bounds, (start, *_bounds(f, last, start))]
+        here_bounds = [*bounds, (start, *tap_bounds(f, last, start))]
         slots = [f.alloca(v.type) for _ in range(count)]
         tangents = [f.alloca(v.type) for _ in range(count if len(xs) > 1 else 0)]
         for slot in slots:
@@ -309,7 +288,7 @@ def _scatter(
     total, target = out.ref, out
     if elements.is_short(dtype):  # sums are float32
         wide = np.dtype("float32")
-        target = copies.dense(plan.scratch(out.size * 4), out.shape, wide)
+        target = dense(plan.scratch(out.size * 4), out.shape, wide)
         total = target.ref
     copies.fill(target, 0, plan)
     width = _width(dtype)
@@ -351,7 +330,8 @@ def round_text(dtype: Any) -> str:
 def scatter_text(select: str, dtype: Any, taps: tuple[int, ...], wide: int) -> str:
     """All windows of a batch, in order; unit = (batch, block of lanes); `taps` of small windows."""
     f = tiles.kernel()
-    (x, total, source), n, axes = _arguments(f, 3, dilated=False)
+    a = Arguments(f, 3, _ROW, _AXIS, dilated=False)
+    (x, total, source), n, axes = a.buffers, a.n, a.axes
     first = 6 + len(_ROW) + _MOST * len(_AXIS)
     steps = [f.argument(first + i) for i in range(1 + _MOST)]
     with f.loop("%lo", "%hi") as unit:

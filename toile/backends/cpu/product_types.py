@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.backends.cpu.ir import Function
+from toile.backends.cpu.elements import from_bfloat, to_bfloat
+from toile.backends.cpu.ir import Function, typed
 
 
 class Element(NamedTuple):
@@ -59,26 +60,14 @@ def work_element(dtype: Any) -> Element | None:
     return INT64 if kind.size == 8 else INT32
 
 
-def typed(llvm: str, lanes: int = 1) -> str:
-    """The type of a vector, or of a single value."""
-    return llvm if lanes == 1 else f"<{lanes} x {llvm}>"
-
-
-def constant(value: int, lanes: int = 1, llvm: str = "i32") -> str:
-    """An integer constant in each lane."""
-    if lanes == 1:
-        return str(value)
-    return "<" + ", ".join([f"{llvm} {value}"] * lanes) + ">"
-
-
 def convert(f: Function, value: str, source: Element, target: Element, lanes: int = 1) -> str:
     """`value` as another type; narrowing integers wraps around."""
     if source == target:
         return value
     if source.kind == "h":
-        return convert(f, _from_bfloat(f, value, lanes), FLOAT32, target, lanes)
+        return convert(f, from_bfloat(f, value, lanes), FLOAT32, target, lanes)
     if target.kind == "h":
-        return _to_bfloat(f, convert(f, value, source, FLOAT32, lanes), lanes)
+        return to_bfloat(f, convert(f, value, source, FLOAT32, lanes), lanes)
     a, b = typed(source.llvm, lanes), typed(target.llvm, lanes)
     if target == TRUTH:  # truth values are stored as 0 and 1
         zero = "zeroinitializer" if lanes > 1 else source.zero
@@ -121,25 +110,3 @@ def plus_product(f: Function, kind: Element, c: str, a: str, b: str, lanes: int 
     if kind.kind == "b":
         return f.value(f"or {t} {c}, {f.value(f'and {t} {a}, {b}')}")
     return f.value(f"add {t} {c}, {f.value(f'mul {t} {a}, {b}')}")
-
-
-def _from_bfloat(f: Function, value: str, lanes: int) -> str:
-    short, word, wide = typed("i16", lanes), typed("i32", lanes), typed("float", lanes)
-    bits = f.value(f"zext {short} {value} to {word}")
-    bits = f.value(f"shl {word} {bits}, {constant(16, lanes)}")
-    return f.value(f"bitcast {word} {bits} to {wide}")
-
-
-def _to_bfloat(f: Function, value: str, lanes: int) -> str:
-    """Round to nearest, ties to even; a NaN stays one (quiet)."""
-    short, word, wide = typed("i16", lanes), typed("i32", lanes), typed("float", lanes)
-    bits = f.value(f"bitcast {wide} {value} to {word}")
-    high = f.value(f"lshr {word} {bits}, {constant(16, lanes)}")
-    odd = f.value(f"and {word} {high}, {constant(1, lanes)}")
-    half = f.value(f"add {word} {odd}, {constant(0x7FFF, lanes)}")
-    rounded = f.value(f"add {word} {bits}, {half}")
-    rounded = f.value(f"lshr {word} {rounded}, {constant(16, lanes)}")
-    quiet = f.value(f"or {word} {high}, {constant(0x40, lanes)}")
-    nan = f.value(f"fcmp uno {wide} {value}, {value}")
-    picked = f.value(f"select {typed('i1', lanes)} {nan}, {word} {quiet}, {word} {rounded}")
-    return f.value(f"trunc {word} {picked} to {short}")

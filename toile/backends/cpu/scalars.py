@@ -22,7 +22,6 @@ from toile.compiler.scalars import (
     FLOAT16,
     FLOAT32,
     FLOAT64,
-    INT32,
     UINT32,
     Dtype,
     Operand,
@@ -271,27 +270,14 @@ class Scalars(Builder):
             return x if x.dtype == FLOAT64 else self._value(
                 f"fpext float {x.name} to double", dtype)
         if x.dtype == FLOAT64:
-            if dtype == FLOAT16:
-                x = self._to_odd(x)
-            else:
-                x = self._value(f"fptrunc double {x.name} to float", FLOAT32)
+            y = self._value(f"fptrunc double {x.name} to float", FLOAT32)
+            x = self.to_odd(x, y) if dtype == FLOAT16 else y
         if dtype == BFLOAT16:
             return Value(self.bitcast(self._bfloat16_bits(x), FLOAT32).name, dtype)
         if dtype == FLOAT16:
             half = self.f.value(f"fptrunc float {x.name} to half")
             return self._value(f"fpext half {half} to float", dtype)
         return Value(x.name, dtype)
-
-    def _to_odd(self, x: Value) -> Value:
-        """float64 as float32, rounded to odd: a second rounding then is as good as one.
-
-        Inexact results are cut toward zero and get their last bit set."""
-        y = self._value(f"fptrunc double {x.name} to float", FLOAT32)
-        back = self._value(f"fpext float {y.name} to double", FLOAT64)
-        bits = self.bitcast(y, INT32)
-        cut = self.select(self.gt(self.abs(back), self.abs(x)), self.sub(bits, 1), bits)
-        exact = self.or_(self.eq(back, x), self.is_nan(x))
-        return self.bitcast(self.select(exact, bits, self.or_(cut, 1)), FLOAT32)
 
     def _bfloat16_bits(self, x: Value) -> Value:
         """The bits of a float32 register with the lower half rounded away, to nearest even."""

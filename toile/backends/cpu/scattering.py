@@ -19,20 +19,24 @@ from toile.backends.cpu import elements, ir
 from toile.backends.cpu.copies import (
     CHUNK,
     Reader,
-    byte_strides,
     clamped,
-    collapse,
     copy,
     decode,
-    dense,
     element_type,
-    in_place,
     integer,
+)
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.geometry import (
+    Axes,
+    axes_of,
+    byte_strides,
+    collapse,
+    dense,
+    in_place,
     integral,
     is_plain,
 )
-from toile.backends.cpu.gathering import Axes, axes_of
-from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.compiler.operands import Operand
 from toile.primitives.addressing import GatherScatterMode
 
 _BLOCK = 64  # bytes: the least width of a range of columns
@@ -128,13 +132,14 @@ def _launch(
     threads: int,
 ) -> Launch:  # fmt: skip
     windows, inserted, mapped, batching, index_batching = op.dimension_numbers
-    axes = axes_of(windows, inserted, mapped, batching, index_batching, updates, out, indices)
+    axes = axes_of(windows, inserted, batching, index_batching, updates, out, indices)
     inside = [d in windows for d in range(len(updates.shape))]
+    free = _free_axes(axes, out, mapped)
     if out.dtype.kind == "c" and op.combine != "set":  # pairs of floats: one more window axis
-        axes.append(2, dtype.itemsize, dtype.itemsize, 0, True)
+        free.append(len(axes.shape))
+        axes.append(2, dtype.itemsize, dtype.itemsize, 0, -1, -1)
         inside.append(True)
     size, update_size = dtype.itemsize, update_dtype.itemsize
-    free = [i for i, f in enumerate(axes.free) if f]
     dense_axes = [
         i for i in free
         if inside[i] and axes.operand[i] == size and axes.result[i] == update_size
@@ -181,6 +186,17 @@ def _launch(
     for g in groups:
         args += [*g.shape, *g.updates, *g.out, *g.indices]
     return Launch(_text(key), tuple(args), units, grain, str(op))
+
+
+def _free_axes(axes: Axes, out: Operand, mapped: tuple[int, ...]) -> list[int]:
+    """The axes along which different places never meet in the result."""
+    found = []
+    for i, (n, d) in enumerate(zip(axes.shape, axes.windows, strict=True)):
+        # a window that is whole can only start at 0
+        window = d >= 0 and (d not in mapped or n == out.shape[d])
+        if window or axes.paired[i] >= 0:
+            found.append(i)
+    return found
 
 
 def _dense_tail(axes: Axes, free: list[int], dense_axes: list[int]) -> list[int]:

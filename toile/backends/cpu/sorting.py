@@ -11,11 +11,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from toile.backends.cpu import ir
-from toile.backends.cpu.copies import Reader, byte_strides, collapse, decode, element_type, is_plain
-from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.backends.cpu.copies import Reader, decode, element_type
+from toile.backends.cpu.launches import Launch, Planner
 from toile.backends.cpu.order import (
     PLACE,
     element_bits,
@@ -25,6 +23,8 @@ from toile.backends.cpu.order import (
     orders,
     sort_functions,
 )
+from toile.compiler.geometry import byte_strides, collapse, is_plain, sort_keys
+from toile.compiler.operands import Operand
 
 _SMALL = 1 << 12  # elements below which rows are not divided
 _LANES = 16  # of an arg-extremum's vectors
@@ -85,23 +85,9 @@ class _Frame:
 # -------------------------------------------------------------------------------------------- sort
 
 
-def _keys(xs: list[Operand]) -> list[Operand]:
-    """Operands to compare by, complex numbers as their two parts."""
-    out = []
-    for x in xs:
-        if x.dtype.kind == "c":
-            part = np.dtype(f"f{x.dtype.itemsize // 2}")
-            strides = tuple(2 * s for s in x.strides)
-            out.append(Operand(x.ref, x.shape, strides, part))
-            out.append(Operand(x.ref.at(part.itemsize), x.shape, strides, part))
-        else:
-            out.append(x)
-    return out
-
-
 def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Sort, any number of operands and keys."""
-    keys = _keys(ins[: op.num_keys])
+    keys = sort_keys(ins[: op.num_keys])
     n = ins[0].shape[op.dimension]
     if any(not orders(k.dtype) for k in keys) or any(not is_plain(x.dtype) for x in ins):
         return False

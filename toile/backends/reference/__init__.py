@@ -84,8 +84,11 @@ def _runner(e: Equation) -> Callable[..., Any]:
     return e.op.eager
 
 
+Runnable = Callable[[Sequence[Any]], Sequence[Any]]  # raw buffers to raw buffers
+
+
 def run(
-    program: Program, raws: Sequence[Any], make: Callable[[Program], Executable] = Executable
+    program: Program, raws: Sequence[Any], make: Callable[[Program], Runnable] = Executable
 ) -> Sequence[Any]:
     """Run a Program on raw buffers, making it ready at the first call."""
     executable = program.executable

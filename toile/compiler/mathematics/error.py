@@ -15,13 +15,14 @@ from toile.compiler.mathematics.exponential import (
     log1p,
 )
 from toile.compiler.scalars import FLOAT32, Arithmetic, Value
+from toile.primitives.arrays.coefficients import (
+    ERF_INV_DOUBLE,
+    ERF_INV_SINGLE,
+    ERF_LIMIT,
+    ERF_P,
+    ERF_Q,
+)
 
-# x P(x²) / Q(x²) up to 3.83, where float32 erf saturates.
-_ERF_P = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
-          0.18520832239976145, 1.128379143519084)
-_ERF_Q = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
-          0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0)
-_ERF_LIMIT = 3.832506856900711
 # erf x / x - 1 in x² below 0.9277, and log(1 - erf x) + x above: one unit in the last place.
 _NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1,
          1.28379166e-1)
@@ -45,43 +46,6 @@ _CX_DOUBLE_Q = (0.0001646464744357999, 0.0028926035572096223, 0.0254582184507999
                 0.14395957890741015, 0.5709778786579588, 1.6438324842415017, 3.4547593738242197,
                 5.205774286633699, 5.359753643225191, 3.3929802366019426, 1.0)
 
-# M. Giles, "Approximating the erfinv function": polynomials in w = -log(1 - x²) or its root. Each
-# row: up to which w it holds, whether it takes the root, the center, the coefficients.
-_ERF_INV_SINGLE = (
-    (5.0, False, 2.5, (
-        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)),
-    (INFINITY, True, 3.0, (
-        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)),
-)
-_ERF_INV_DOUBLE = (
-    (6.25, False, 3.125, (
-        -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
-        1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
-        6.6376381343583238325e-15, -4.0545662729752068639e-14, -8.1519341976054721522e-14,
-        2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
-        1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08,
-        4.2347877827932403518e-07, -1.3654692000834678645e-06, -1.3882523362786468719e-05,
-        0.0001867342080340571352, -0.00074070253416626697512, -0.0060336708714301490533,
-        0.24015818242558961693, 1.6536545626831027356)),
-    (16.0, True, 3.25, (
-        2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07,
-        1.8239629214389227755e-08, 1.5027403968909827627e-06, -4.013867526981545969e-06,
-        2.9234449089955446044e-06, 1.2475304481671778723e-05, -4.7318229009055733981e-05,
-        6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
-        0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066,
-        -0.0037512085075692412107, 0.005370914553590063617, 1.0052589676941592334,
-        3.0838856104922207635)),
-    (INFINITY, True, 5.0, (
-        -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09,
-        -3.7894654401267369937e-09, 7.6157012080783393804e-09, -1.4960026627149240478e-08,
-        2.9147953450901080826e-08, -6.7711997758452339498e-08, 2.2900482228026654717e-07,
-        -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
-        7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026,
-        1.0103004648645343977, 4.8499064014085844221)),
-)
-
 
 def erf(k: Arithmetic, x: Value, precise: bool = False) -> Value:
     """The error function; `precise` for an error of one unit in the last place of float32."""
@@ -89,9 +53,9 @@ def erf(k: Arithmetic, x: Value, precise: bool = False) -> Value:
         return _erf_double(k, x)
     if precise:
         return _erf_precise(k, x)
-    inside = k.within(x, -_ERF_LIMIT, _ERF_LIMIT)
+    inside = k.within(x, -ERF_LIMIT, ERF_LIMIT)
     z = k.mul(inside, inside)
-    return k.div(k.mul(inside, k.polynomial(z, _ERF_P)), k.polynomial(z, _ERF_Q))
+    return k.div(k.mul(inside, k.polynomial(z, ERF_P)), k.polynomial(z, ERF_Q))
 
 
 def _erf_precise(k: Arithmetic, x: Value) -> Value:
@@ -143,7 +107,7 @@ def erfc(k: Arithmetic, x: Value) -> Value:
 def erf_inv(k: Arithmetic, x: Value) -> Value:
     """Inverse of the error function, ±inf at ±1 and NaN beyond."""
     w = k.neg(log1p(k, k.mul(k.neg(x), x)))
-    table = _ERF_INV_SINGLE if x.dtype == FLOAT32 else _ERF_INV_DOUBLE
+    table = ERF_INV_SINGLE if x.dtype == FLOAT32 else ERF_INV_DOUBLE
     p = None
     for limit, root, center, coefficients in reversed(table):
         t = k.sub(k.sqrt(w) if root else w, center)

@@ -18,6 +18,15 @@ from toile.compiler.scalars import (
     Value,
     integers_like,
 )
+from toile.primitives.arrays.coefficients import (
+    LOG1P_LEAST,
+    LOG1P_MOST,
+    LOG1P_P,
+    LOG1P_Q,
+    LOG2_HIGH,
+    LOG2_LOW,
+    LOG_P,
+)
 
 INFINITY = float("inf")
 NAN = float("nan")
@@ -271,27 +280,15 @@ def log2(k: Arithmetic, x: Value) -> Value:
     return k.mul(log(k, x), 1 / math.log(2))
 
 
-# Cephes, as the eager operation: log(1+x) = x - x²/2 + x³ P(x)/Q(x) near 0, log of the sum beyond.
-_LOG1P_P = (4.5270000862445199635215e-5, 4.9854102823193375972212e-1, 6.5787325942061044846969,
-            2.9911919328553073277375e1, 6.0949667980987787057556e1, 5.7112963590585538103336e1,
-            2.0039553499201281259648e1)
-_LOG1P_Q = (1.0, 1.5062909083469192043167e1, 8.3047565967967209469434e1,
-            2.2176239823732856465394e2, 3.0909872225312059774938e2, 2.1642788614495947685003e2,
-            6.0118660497603843919306e1)
-_LOG1P_LEAST, _LOG1P_MOST = -0.29289321881345247560, 0.41421356237309504880
-_LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-          -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-
-
 def log1p(k: Arithmetic, x: Value) -> Value:
-    """log(1 + x)."""
+    """log(1 + x) as the eager operation has it: Cephes' formula near 0, log of the sum beyond."""
     if x.dtype == FLOAT32:
-        small = k.lt(k.abs(x), _LOG1P_MOST)
+        small = k.lt(k.abs(x), LOG1P_MOST)
         large = _log_by_steps(k, k.add(x, 1.0))
     else:
-        small = k.and_(k.gt(x, _LOG1P_LEAST), k.lt(x, _LOG1P_MOST))
+        small = k.and_(k.gt(x, LOG1P_LEAST), k.lt(x, LOG1P_MOST))
         large = log(k, k.add(x, 1.0))
-    ratio = k.div(k.polynomial(x, _LOG1P_P), k.polynomial(x, _LOG1P_Q))
+    ratio = k.div(k.polynomial(x, LOG1P_P), k.polynomial(x, LOG1P_Q))
     square = k.mul(x, x)
     ratio = k.mul(ratio, k.mul(square, x))
     ratio = k.sub(ratio, k.mul(square, 0.5))
@@ -307,12 +304,12 @@ def _log_by_steps(k: Arithmetic, x: Value) -> Value:
     z = k.sub(k.select(low, k.add(m, m), m), 1.0)
     e = k.convert(k.select(low, k.sub(exponent, 1), exponent), x.dtype)
     square = k.mul(z, z)
-    y, second, third = (k.polynomial(z, _LOG_P[i : i + 3]) for i in (0, 3, 6))
+    y, second, third = (k.polynomial(z, LOG_P[i : i + 3]) for i in (0, 3, 6))
     cube = k.mul(square, z)
     y = k.fma(k.fma(y, cube, second), cube, third)
-    y = k.fma(y, cube, k.mul(e, -2.12194440e-4))
+    y = k.fma(y, cube, k.mul(e, LOG2_LOW))
     y = k.add(y, k.sub(z, k.mul(square, 0.5)))
-    return _log_edges(k, x, k.fma(e, 0.693359375, y))
+    return _log_edges(k, x, k.fma(e, LOG2_HIGH, y))
 
 
 # (log(1 + f) - f) / f² on [-1/4, 1/2].

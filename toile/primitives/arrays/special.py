@@ -15,69 +15,25 @@ from typing import Any
 
 import numpy as np
 
+from toile.primitives.arrays.coefficients import (
+    ERF_INV_DOUBLE,
+    ERF_INV_SINGLE,
+    ERF_LIMIT,
+    ERF_P,
+    ERF_Q,
+    LOG1P_LEAST,
+    LOG1P_MOST,
+    LOG1P_P,
+    LOG1P_Q,
+    LOG2_HIGH,
+    LOG2_LOW,
+    LOG_P,
+)
+
 Array = Any  # numpy.ndarray or cupy.ndarray
 
 CHUNK = 1 << 14  # elements per pass of the step-by-step formulas: buffers stay in cache
 FUSED = 4  # last steps of a float64 polynomial with fused multiply-adds
-
-# W. J. Cody-style minimax on [-3.83, 3.83], where float32 erf saturates: x P(x²) / Q(x²).
-_ERF_P = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
-          0.18520832239976145, 1.128379143519084)
-_ERF_Q = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
-          0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0)
-_ERF_LIMIT = 3.832506856900711
-
-# Cephes: log(1+x) = x - x²/2 + x³ P(x)/Q(x) for sqrt(1/2) < 1 + x < sqrt(2). XLA's float32 keeps to
-# |x| < sqrt(2) - 1, where its few bits still suffice; in float64 that would cost a hundred ulp.
-_LOG1P_P = (4.5270000862445199635215e-5, 4.9854102823193375972212e-1, 6.5787325942061044846969,
-            2.9911919328553073277375e1, 6.0949667980987787057556e1, 5.7112963590585538103336e1,
-            2.0039553499201281259648e1)
-_LOG1P_Q = (1.0, 1.5062909083469192043167e1, 8.3047565967967209469434e1,
-            2.2176239823732856465394e2, 3.0909872225312059774938e2, 2.1642788614495947685003e2,
-            6.0118660497603843919306e1)
-_LOG1P_LEAST, _LOG1P_MOST = -0.29289321881345247560, 0.41421356237309504880
-
-# Cephes float32 log: nine coefficients in three interleaved groups; log 2 in two parts.
-_LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-          -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
-_LOG2_LOW, _LOG2_HIGH = -2.12194440e-4, 0.693359375
-
-# M. Giles, "Approximating the erfinv function": polynomials in w = -log(1 - x²).
-_ERF_INV_SINGLE = (
-    (5.0, False, 2.5, (
-        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)),
-    (np.inf, True, 3.0, (
-        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)),
-)
-_ERF_INV_DOUBLE = (
-    (6.25, False, 3.125, (
-        -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
-        1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
-        6.6376381343583238325e-15, -4.0545662729752068639e-14, -8.1519341976054721522e-14,
-        2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
-        1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08,
-        4.2347877827932403518e-07, -1.3654692000834678645e-06, -1.3882523362786468719e-05,
-        0.0001867342080340571352, -0.00074070253416626697512, -0.0060336708714301490533,
-        0.24015818242558961693, 1.6536545626831027356)),
-    (16.0, True, 3.25, (
-        2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07,
-        1.8239629214389227755e-08, 1.5027403968909827627e-06, -4.013867526981545969e-06,
-        2.9234449089955446044e-06, 1.2475304481671778723e-05, -4.7318229009055733981e-05,
-        6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
-        0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066,
-        -0.0037512085075692412107, 0.005370914553590063617, 1.0052589676941592334,
-        3.0838856104922207635)),
-    (np.inf, True, 5.0, (
-        -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09,
-        -3.7894654401267369937e-09, 7.6157012080783393804e-09, -1.4960026627149240478e-08,
-        2.9147953450901080826e-08, -6.7711997758452339498e-08, 2.2900482228026654717e-07,
-        -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
-        7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026,
-        1.0103004648645343977, 4.8499064014085844221)),
-)
-
 
 # Step-by-step formulas.
 
@@ -202,14 +158,14 @@ def _log(xp: ModuleType, x: Array) -> Array:
     z -= np.float32(1)
     e = (e - low).astype(np.float32)
     z2 = z * z
-    y, *rest = _horner(xp, z, _LOG_P[0:3], _LOG_P[3:6], _LOG_P[6:9])
+    y, *rest = _horner(xp, z, LOG_P[0:3], LOG_P[3:6], LOG_P[6:9])
     cube = (z2 * z).astype(np.float64)
-    for term in (*rest, e * np.float32(_LOG2_LOW)):
+    for term in (*rest, e * np.float32(LOG2_LOW)):
         t = y * cube
         t += term
         y = t.astype(np.float32)
     y += z - np.float32(0.5) * z2
-    t = e * np.float64(_LOG2_HIGH)
+    t = e * np.float64(LOG2_HIGH)
     t += y
     y = t.astype(np.float32)
     special = ~((x > 0) & (x < np.inf))  # zero, negative, infinite or nan
@@ -220,14 +176,14 @@ def _log(xp: ModuleType, x: Array) -> Array:
 
 def _log1p(xp: ModuleType, x: Array) -> Array:
     if x.dtype == np.float32:
-        small = xp.abs(x) < np.float32(_LOG1P_MOST)
+        small = xp.abs(x) < np.float32(LOG1P_MOST)
     else:
-        small = (x > _LOG1P_LEAST) & (x < _LOG1P_MOST)
+        small = (x > LOG1P_LEAST) & (x < LOG1P_MOST)
     return _by_branch(xp, small, lambda x: _log1p_small(xp, x), lambda x: _log(xp, x + 1), x)
 
 
 def _log1p_small(xp: ModuleType, x: Array) -> Array:
-    ratio, below = _horner(xp, x, _LOG1P_P, _LOG1P_Q)
+    ratio, below = _horner(xp, x, LOG1P_P, LOG1P_Q)
     ratio /= below
     x2 = x * x
     ratio *= x2 * x
@@ -237,7 +193,7 @@ def _log1p_small(xp: ModuleType, x: Array) -> Array:
 
 def _erf_inv(xp: ModuleType, x: Array) -> Array:
     w = -_log1p(xp, -x * x)
-    table = _ERF_INV_SINGLE if x.dtype == np.float32 else _ERF_INV_DOUBLE
+    table = ERF_INV_SINGLE if x.dtype == np.float32 else ERF_INV_DOUBLE
     p = _erf_inv_branches(xp, table, w)
     p *= x
     edge = xp.abs(x) == 1
@@ -261,10 +217,10 @@ def _erf_inv_branches(xp: ModuleType, table: tuple, w: Array) -> Array:
 def _erf(xp: ModuleType, x: Array) -> Array:
     if x.dtype != np.float32:
         return _library(xp).erf(x)
-    limit = np.float32(_ERF_LIMIT)
+    limit = np.float32(ERF_LIMIT)
     x = xp.clip(x, -limit, limit)
     x2 = x * x
-    return x * _horner(xp, x2, _ERF_P)[0] / _horner(xp, x2, _ERF_Q)[0]
+    return x * _horner(xp, x2, ERF_P)[0] / _horner(xp, x2, ERF_Q)[0]
 
 
 # Functions through scipy.special.

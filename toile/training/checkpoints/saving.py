@@ -14,6 +14,7 @@ from toile import errors, io, monitoring, serialization
 from toile.api.devices import process_count, process_index
 from toile.engine.source import here
 from toile.engine.tracing import Array
+from toile.experimental.multihost_utils import sync_global_devices
 from toile.training.checkpoints import files, naming
 from toile.training.checkpoints.asynchronous import AsyncManager
 from toile.tree_util import tree_leaves
@@ -102,17 +103,22 @@ def save_checkpoint_multiprocess(
     gda_manager: Any = None,
     orbax_checkpointer: Any = None,
 ) -> str:
-    """`save_checkpoint` called by every process: the first one writes.
+    """`save_checkpoint` called by every process: the first one writes, the others wait for it.
 
-    Arrays have to be whole in that process; `gda_manager` is accepted and not needed for them.
+    Arrays have to be whole in that process; `gda_manager` is accepted and not needed for them. With
+    an `async_manager` nobody waits.
     """
     _refuse_orbax("save_checkpoint_multiprocess", orbax_checkpointer)
-    if process_count() > 1 and process_index() != 0:
+    if process_count() == 1 or process_index() == 0:
+        path = save_checkpoint(
+            ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager
+        )
+    else:
         folder = naming.safe_normpath(os.fspath(ckpt_dir))
-        return naming.checkpoint_path(folder, step, prefix)
-    return save_checkpoint(
-        ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager
-    )
+        path = naming.checkpoint_path(folder, step, prefix)
+    if async_manager is None:
+        sync_global_devices(f"save_checkpoint {path}")
+    return path
 
 
 def _refuse_orbax(caller: str, checkpointer: Any) -> None:

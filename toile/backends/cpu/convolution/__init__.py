@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.backends.cpu import copies
 from toile.backends.cpu.convolution import (
     channelwise,
     channelwise_sums,
@@ -20,7 +19,9 @@ from toile.backends.cpu.convolution import (
     precision,
 )
 from toile.backends.cpu.convolution.problem import SPATIAL, Problem, problem_of
-from toile.backends.cpu.launches import Operand, Planner
+from toile.backends.cpu.launches import Planner
+from toile.compiler.geometry import dense
+from toile.compiler.operands import Operand
 from toile.primitives.conv import ConvGeneralDilated
 
 __all__ = ["lower"]
@@ -42,7 +43,7 @@ def lower(
     target = y
     if y.dtype != x.dtype:
         dtype: Any = x.dtype
-        target = copies.dense(plan.scratch(y.size * dtype.itemsize), y.shape, dtype)
+        target = dense(plan.scratch(y.size * dtype.itemsize), y.shape, dtype)
     p = problem_of(op, x, w, target, type)
     if not (pointwise.suits(p) and pointwise.lower(p, plan)):
         {"indirect": _indirect, "outer": _outer, "channelwise": _channelwise}[method](p, plan)

@@ -13,10 +13,12 @@ from functools import cache
 
 from toile.backends.cpu import ir
 from toile.backends.cpu.convolution import tiles
+from toile.backends.cpu.convolution.arguments import Arguments, tap_bounds
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of, undilated
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner, Ref
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.operands import Ref
 
 _VECTORS = 4
 _AT_ONCE = {16: 4, 32: 2, 64: 4}  # outputs of a row that share the loads of kernels
@@ -62,44 +64,29 @@ def _launch(p: Problem, plan: Planner) -> Launch:
     return Launch(text(t, dilated), args, extent, grain, "depthwise convolution")
 
 
-class _Arguments:
-    NAMES = (
-        "groups per_block blocks features channels x_image x_channel w_feature w_channel y_image "
-        "y_feature"
-    ).split()
-    AXIS = "size taps outs stride low dilation x w y".split()
-
-    def __init__(self, f: Function):
-        self.x, self.w, self.y = (f.buffer(2 * i) for i in range(3))
-        self.n = {name: f.argument(6 + i) for i, name in enumerate(self.NAMES)}
-        first, step = 6 + len(self.NAMES), len(self.AXIS)
-        self.axes = [
-            {name: f.argument(first + step * d + i) for i, name in enumerate(self.AXIS)}
-            for d in range(3)
-        ]
+_NAMES = (
+    "groups per_block blocks features channels x_image x_channel w_feature w_channel y_image "
+    "y_feature"
+).split()
+_AXIS = "size taps outs stride low dilation x w y".split()
 
 
 @cache
 def text(t: Tile, dilated: bool) -> str:
     """Rows of outputs; unit = (image, feature, position but for the last axis, block of groups)."""
     f = tiles.kernel()
-    a = _Arguments(f)
-    n = a.n
-    if not dilated:  # spares divisions
-        for axis in a.axes:
-            axis["dilation"] = "1"
+    a = Arguments(f, 3, _NAMES, _AXIS, dilated)
+    n, (x_base, w_base, y_base) = a.n, a.buffers
     with f.loop("%lo", "%hi") as unit:
         rest, at = unit, {}
         for name, count in (
             ("block", n["blocks"]), ("p1", a.axes[1]["outs"]), ("p0", a.axes[0]["outs"]),
             ("feature", n["features"]),
         ):  # fmt: skip
-            quotient = f.udiv(rest, count)
-            at[name] = f.sub(rest, f.mul(quotient, count))
-            rest = quotient
-        x = f.offset(a.x, f.mul(rest, n["x_image"]))
-        w = f.offset(a.w, f.mul(at["feature"], n["w_feature"]))
-        y = f.offset(a.y, f.add(f.mul(rest, n["y_image"]), f.mul(at["feature"], n["y_feature"])))
+            rest, at[name] = f.divided(rest, count)
+        x = f.offset(x_base, f.mul(rest, n["x_image"]))
+        w = f.offset(w_base, f.mul(at["feature"], n["w_feature"]))
+        y = f.offset(y_base, f.add(f.mul(rest, n["y_image"]), f.mul(at["feature"], n["y_feature"])))
         bounds = []
         for axis, index in zip(a.axes[:2], (at["p0"], at["p1"]), strict=True):
             start = f.sub(f.mul(index, axis["stride"]), axis["low"])
@@ -116,16 +103,8 @@ def text(t: Tile, dilated: bool) -> str:
     return ir.module(f)
 
 
-def tap_bounds(f: Function, axis: dict[str, str], start: str) -> tuple[str, str]:
-    """The taps for which 0 <= start + tap*dilation < size."""
-    ahead = "0" if axis["dilation"] == "1" else f.sub(axis["dilation"], 1)
-    first = f.udiv(f.smax(f.sub(ahead, start), 0), axis["dilation"])
-    last = f.udiv(f.smax(f.add(f.sub(axis["size"], start), ahead), 0), axis["dilation"])
-    return first, f.smin(last, axis["taps"])
-
-
 def _row(
-    f: Function, t: Tile, a: _Arguments, bounds: list[tuple[str, str, str]], here: list[str],
+    f: Function, t: Tile, a: Arguments, bounds: list[tuple[str, str, str]], here: list[str],
     width: int,
 ) -> None:  # fmt: skip
     """All outputs along the last axis, for `width` groups; several at once where taps all exist."""
@@ -156,7 +135,7 @@ def _row(
 
 
 def _outputs(
-    f: Function, t: Tile, a: _Arguments, bounds: list[tuple[str, str, str]], here: list[str],
+    f: Function, t: Tile, a: Arguments, bounds: list[tuple[str, str, str]], here: list[str],
     width: int, p: str, several: int,
 ) -> None:  # fmt: skip
     """`several` outputs from position p on; the bounds of taps are those of the first."""

@@ -12,12 +12,13 @@ from functools import cache
 
 from toile.backends.cpu import ir
 from toile.backends.cpu.convolution import tiles
-from toile.backends.cpu.convolution.channelwise import tap_bounds
+from toile.backends.cpu.convolution.arguments import Arguments, tap_bounds
 from toile.backends.cpu.convolution.outer import sum_text
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner, Ref
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.operands import Ref
 
 _VECTORS = 4
 _PRIVATE = 1 << 22  # bytes of private sums
@@ -59,40 +60,30 @@ def lower(p: Problem, plan: Planner) -> None:
         ))  # fmt: skip
 
 
-class _Arguments:
-    NAMES = (
-        "groups rows per_split images features x_image x_channel w_feature w_channel y_image "
-        "y_feature total"
-    ).split()
-    AXIS = "size taps outs stride low dilation x w y".split()
-
-    def __init__(self, f: Function):
-        self.x, self.w, self.y = (f.buffer(2 * i) for i in range(3))
-        self.n = {name: f.argument(6 + i) for i, name in enumerate(self.NAMES)}
-        first, step = 6 + len(self.NAMES), len(self.AXIS)
-        self.axes = [
-            {name: f.argument(first + step * d + i) for i, name in enumerate(self.AXIS)}
-            for d in range(3)
-        ]
+_NAMES = (
+    "groups rows per_split images features x_image x_channel w_feature w_channel y_image "
+    "y_feature total"
+).split()
+_AXIS = "size taps outs stride low dilation x w y".split()
 
 
 @cache
 def text(t: Tile) -> str:
     """Private sums; unit = split."""
     f = tiles.kernel()
-    a = _Arguments(f)
-    n = a.n
+    a = Arguments(f, 3, _NAMES, _AXIS)
+    n, (x_base, w_base, y_base) = a.n, a.buffers
     with f.loop("%lo", "%hi") as split:
-        y = f.at(a.y, f.mul(split, n["total"]), t.type)
+        y = f.at(y_base, f.mul(split, n["total"]), t.type)
         with f.loop(0, n["total"]) as i:
             f.store(t.type, "0.0", f.at(y, i, t.type))
         low = f.mul(split, n["per_split"])
         high = f.smin(f.add(low, n["per_split"]), n["rows"])
         with f.loop(low, high) as row:
-            rest, e1 = _divided(f, row, a.axes[1]["taps"])
-            c, e0 = _divided(f, rest, a.axes[0]["taps"])
-            x = f.offset(a.x, f.mul(c, n["x_channel"]))
-            w = f.offset(a.w, f.mul(c, n["w_channel"]))
+            rest, e1 = f.divided(row, a.axes[1]["taps"])
+            c, e0 = f.divided(rest, a.axes[0]["taps"])
+            x = f.offset(x_base, f.mul(c, n["x_channel"]))
+            w = f.offset(w_base, f.mul(c, n["w_channel"]))
             for e, axis in zip((e0, e1), a.axes[:2], strict=True):
                 w = f.offset(w, f.mul(e, axis["w"]))
             with f.loop(0, n["images"]) as i, f.loop(0, n["features"]) as o:
@@ -103,14 +94,8 @@ def text(t: Tile) -> str:
     return ir.module(f)
 
 
-def _divided(f: Function, a: str, b: str) -> tuple[str, str]:
-    """Quotient and remainder."""
-    quotient = f.udiv(a, b)
-    return quotient, f.sub(a, f.mul(quotient, b))
-
-
 def _outputs(
-    f: Function, t: Tile, a: _Arguments, row: tuple[str, str], at: tuple[str, str, str]
+    f: Function, t: Tile, a: Arguments, row: tuple[str, str], at: tuple[str, str, str]
 ) -> None:
     """What one row of w adds to the outputs of one image and feature."""
     x, w, y = at
@@ -131,7 +116,7 @@ def _outputs(
 
 
 def _groups(
-    f: Function, t: Tile, a: _Arguments, span: tuple[str, str, str], at: tuple[str, str, str]
+    f: Function, t: Tile, a: Arguments, span: tuple[str, str, str], at: tuple[str, str, str]
 ) -> None:
     """One output of all groups += the sum along one row."""
     (start, first, last), axis = span, a.axes[2]

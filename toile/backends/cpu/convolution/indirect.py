@@ -15,7 +15,8 @@ from toile.backends.cpu.convolution import tiles
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of, undilated
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner, Ref
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.operands import Ref
 
 _TABLE = 1 << 15  # addresses in the table of one tile of positions: 256 KB of stack
 _PANELS = 1 << 19  # bytes of panels that one unit of work goes through
@@ -164,13 +165,13 @@ def rows_text(t: Tile) -> str:
     blocks = f.udiv(f.add(channels, _ROWS - 1), _ROWS)
     length = f.mul(channels, t.columns)
     with f.loop("%lo", "%hi") as unit:
-        whole, low = _divided(f, unit, blocks)
+        whole, low = f.divided(unit, blocks)
         low = f.mul(low, _ROWS)
         high = f.smin(f.add(low, _ROWS), channels)
-        g, tap = _divided(f, whole, count)
+        g, tap = f.divided(whole, count)
         source, rest = f.offset(w, f.mul(g, group)), tap
         for extent, step in zip(reversed(taps), reversed(steps), strict=True):
-            rest, index = _divided(f, rest, extent)
+            rest, index = f.divided(rest, extent)
             source = f.offset(source, f.mul(index, step))
         with f.loop(0, panels) as panel:
             place = f.mul(f.add(f.mul(f.add(f.mul(g, panels), panel), count), tap), length)
@@ -188,12 +189,6 @@ def rows_text(t: Tile) -> str:
                     with f.loop(valid, t.columns) as j:
                         f.store(t.type, "0.0", f.at(out, j, t.type))
     return ir.module(f)
-
-
-def _divided(f: Function, a: str, b: str) -> tuple[str, str]:
-    """Quotient and remainder."""
-    quotient = f.udiv(a, b)
-    return quotient, f.sub(a, f.mul(quotient, b))
 
 
 def _pack_full(
@@ -301,7 +296,7 @@ def _write_table(
     rest = first
     at: list[str] = []
     for axis in reversed(axes):
-        rest, index = _divided(f, rest, axis[2])
+        rest, index = f.divided(rest, axis[2])
         at.insert(0, f.variable("i64", index))
     image = f.variable("i64", rest)
     with f.loop(0, height, vectorize=False) as r:

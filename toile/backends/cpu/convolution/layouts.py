@@ -16,7 +16,9 @@ import numpy as np
 
 from toile.backends.cpu import copies
 from toile.backends.cpu.convolution.problem import Problem
-from toile.backends.cpu.launches import Operand, Planner
+from toile.backends.cpu.launches import Planner
+from toile.compiler.geometry import dense, part
+from toile.compiler.operands import Operand
 
 FEW = 8  # channels that are merged with taps
 SLACK = 128  # bytes: no tile has wider rows
@@ -77,7 +79,7 @@ def with_result_in(
     if result.contiguous:
         lower(p, plan)
         return
-    room = copies.dense(plan.scratch(result.size * p.itemsize), result.shape, result.dtype)
+    room = dense(plan.scratch(result.size * p.itemsize), result.shape, result.dtype)
     lower(placed(p, "y", order, room), plan)
     copies.copy(result, room, plan)
 
@@ -91,16 +93,16 @@ def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
     at = order.index("2")
     shape = (*source.shape[:at], width, *source.shape[at + 1 :])
     nbytes = prod(shape) * p.itemsize + SLACK
-    room = copies.dense(plan.scratch(nbytes), shape, source.dtype)
+    room = dense(plan.scratch(nbytes), shape, source.dtype)
     first, last = max(0, axis.low), min(width, axis.low + axis.size)
     copies.fill(room, 0, plan)
     if first < last:
         starts = [0] * len(shape)
         starts[at] = first
         block = (*shape[:at], last - first, *shape[at + 1 :])
-        into = copies.part(room, starts, block)
+        into = part(room, starts, block)
         starts[at] = first - axis.low
-        copies.copy(into, copies.part(source, starts, block), plan)
+        copies.copy(into, part(source, starts, block), plan)
     return replace(placed(p, "x", order, room), slack=True)
 
 

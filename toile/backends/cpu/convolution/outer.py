@@ -16,10 +16,12 @@ from math import prod
 
 from toile.backends.cpu import ir
 from toile.backends.cpu.convolution import tiles
+from toile.backends.cpu.convolution.arguments import Arguments
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner, Ref
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.operands import Ref
 
 _FEATURES = 384  # features packed at a time: with a block of rows they fill half the cache
 _BYTES = 512  # of one column of a block of rows
@@ -128,23 +130,11 @@ def _launch(
     return Launch(product_text(t), args, extent, grain, "gradient of kernels")
 
 
-class _Arguments:
-    """The arguments of the kernel, by name."""
-
-    NAMES = (
-        "rows per_split groups feature_blocks unit_blocks per_features per_units channels features "
-        "units x_group w_group y_group x_image w_image y_channel y_split slack"
-    ).split()
-    AXIS = "extent x_size x_step x_low x w_size w_step w_low w taps stride y".split()
-
-    def __init__(self, f: Function):
-        self.x, self.w, self.y = (f.buffer(2 * i) for i in range(3))
-        self.n = {name: f.argument(6 + i) for i, name in enumerate(self.NAMES)}
-        first, step = 6 + len(self.NAMES), len(self.AXIS)
-        self.axes = [
-            {name: f.argument(first + step * d + i) for i, name in enumerate(self.AXIS)}
-            for d in range(3)
-        ]
+_NAMES = (
+    "rows per_split groups feature_blocks unit_blocks per_features per_units channels features "
+    "units x_group w_group y_group x_image w_image y_channel y_split slack"
+).split()
+_AXIS = "extent x_size x_step x_low x w_size w_step w_low w taps stride y".split()
 
 
 class _Stack:
@@ -165,16 +155,16 @@ class _Stack:
 def product_text(t: Tile) -> str:
     """Blocks of outputs; unit = (split, group, block of features, block of taps and channels)."""
     f = tiles.kernel()
-    a = _Arguments(f)
+    a = Arguments(f, 3, _NAMES, _AXIS)
     block = _BYTES // t.itemsize
     stack = _Stack(f, t, block)
-    n = a.n
+    n, (x_base, w_base, y_base) = a.n, a.buffers
     with f.loop("%lo", "%hi") as unit:
-        rest, ub = _divided(f, unit, n["unit_blocks"])
-        rest, fb = _divided(f, rest, n["feature_blocks"])
-        split, g = _divided(f, rest, n["groups"])
-        x, w = f.offset(a.x, f.mul(g, n["x_group"])), f.offset(a.w, f.mul(g, n["w_group"]))
-        y = f.offset(a.y, f.add(f.mul(split, n["y_split"]), f.mul(g, n["y_group"])))
+        rest, ub = f.divided(unit, n["unit_blocks"])
+        rest, fb = f.divided(rest, n["feature_blocks"])
+        split, g = f.divided(rest, n["groups"])
+        x, w = f.offset(x_base, f.mul(g, n["x_group"])), f.offset(w_base, f.mul(g, n["w_group"]))
+        y = f.offset(y_base, f.add(f.mul(split, n["y_split"]), f.mul(g, n["y_group"])))
         column = f.mul(f.mul(fb, n["per_features"]), t.columns)
         width = f.smin(f.sub(n["features"], column), f.mul(n["per_features"], t.columns))
         y, w = f.at(y, column, t.type), f.at(w, column, t.type)
@@ -191,20 +181,14 @@ def product_text(t: Tile) -> str:
     return ir.module(outer_function(t), f)
 
 
-def _divided(f: Function, a: str, b: str) -> tuple[str, str]:
-    """Quotient and remainder."""
-    quotient = f.udiv(a, b)
-    return quotient, f.sub(a, f.mul(quotient, b))
-
-
 def _write_places(
-    f: Function, a: _Arguments, stack: _Stack, row: str, count: str, x: str, w: str
+    f: Function, a: Arguments, stack: _Stack, row: str, count: str, x: str, w: str
 ) -> None:
     """For each row of a block: the image in x, the place in it at tap 0, the address in w."""
     rest = row
     at: list[str] = []
     for axis in reversed(a.axes):
-        rest, index = _divided(f, rest, axis["extent"])
+        rest, index = f.divided(rest, axis["extent"])
         at.insert(0, f.variable("i64", index))
     number = f.variable("i64", rest)
     with f.loop(0, count, vectorize=False) as r:
@@ -271,7 +255,7 @@ def _pack(
 
 
 def _units(
-    f: Function, t: Tile, a: _Arguments, stack: _Stack, span: tuple[str, str],
+    f: Function, t: Tile, a: Arguments, stack: _Stack, span: tuple[str, str],
     shape: tuple[str, str, str], y: str, block: int,
 ) -> None:  # fmt: skip
     """For each tap and `rows` channels: pack them, multiply them with all panels."""
@@ -279,13 +263,13 @@ def _units(
     blocks = f.udiv(f.add(a.n["channels"], t.rows - 1), t.rows)
     last = f.variable("i64", -1)
     with f.loop(*span) as unit:
-        tap, c = _divided(f, unit, blocks)
+        tap, c = f.divided(unit, blocks)
         channel = f.mul(c, t.rows)
         valid = f.smin(f.sub(a.n["channels"], channel), t.rows)
         index: list[str] = []
         rest = tap
         for axis in reversed(a.axes):
-            rest, at = _divided(f, rest, axis["taps"])
+            rest, at = f.divided(rest, axis["taps"])
             index.insert(0, at)
         with f.when(f.compare("ne", tap, f.load("i64", last))):
             f.store("i64", tap, last)
@@ -305,7 +289,7 @@ def _units(
 
 
 def _write_sources(
-    f: Function, a: _Arguments, stack: _Stack, index: list[str], count: str
+    f: Function, a: Arguments, stack: _Stack, index: list[str], count: str
 ) -> None:
     """The addresses of x for the rows of a block at one tap; null outside."""
     shifts = [f.mul(i, axis["stride"]) for i, axis in zip(index, a.axes, strict=True)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from toile.backends.cpu import contractions
 from toile.backends.cpu.convolution.layouts import view
 from toile.backends.cpu.convolution.problem import Problem
-from toile.backends.cpu.launches import Operand, Planner
+from toile.backends.cpu.launches import Planner
+from toile.compiler.operands import Operand
 from toile.primitives.contractions import DotGeneral
 
 _FEW = 512  # positions for which the packing of kernels weighs

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import copies, elements, ir
+from toile.backends.cpu import elements, ir
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Operand, Planner
+from toile.backends.cpu.launches import Launch, Planner
+from toile.compiler.geometry import dense
+from toile.compiler.operands import Operand
 
 _CHUNK = 1 << 14
 
@@ -33,7 +35,7 @@ def converted(x: Operand, type: str, plan: Planner) -> Operand:
     if x.dtype == dtype:
         return x
     x = plan.contiguous(x)
-    out = copies.dense(plan.scratch(x.size * dtype.itemsize), x.shape, dtype)
+    out = dense(plan.scratch(x.size * dtype.itemsize), x.shape, dtype)
     convert(out, x, plan)
     return out
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
-from toile.backends.cpu.launches import Operand, Ref
+from toile.compiler.operands import Operand, Ref
 from toile.primitives.conv import ConvGeneralDilated
 
 SPATIAL = 3

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from toile.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from toile.engine.arrays import as_array, raw_operand, wrap_aval
 from toile.engine.avals import Aval, Zero
+from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
 from toile.engine.tracing import Array, Trace, state

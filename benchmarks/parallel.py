@@ -1,0 +1,97 @@
+"""A convolutional network trained on 1 and on 2 CPU devices, and what calling devices costs.
+
+Throughput: the same batch on one single-threaded device, and divided over two devices of a thread
+each; `two/one` is a ratio of times for the same work, so 0.625 is 1.6 times the throughput.
+Overhead: `training.replicated` on one device against plain `jit`. Calls: `pmap` of a function that
+does next to nothing, with and without a sum over devices.
+`python -m benchmarks.parallel`; `--json FILE` keeps the numbers with the machine's name. Run it on
+a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import toile
+from benchmarks import timing
+from toile import linen as nn
+from toile import optim, training
+from toile.training.train_state import TrainState
+
+BATCH = 128
+GOALS: timing.Goals = {
+    "training the CNN on 1 and 2 devices": [("two", "one", 1 / 1.6)],
+    "replicated on one device": [("replicated", "jit", 1.03)],
+    "calls": [],
+}
+
+
+class CNN(nn.Module):
+    """The network of examples/mnist."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        for features in (32, 64):
+            x = nn.relu(nn.Conv(features, (3, 3))(x))
+            x = nn.avg_pool(x, (2, 2), (2, 2))
+        x = nn.relu(nn.Dense(256)(x.reshape(x.shape[0], -1)))
+        return nn.Dense(10)(x)
+
+
+def train_step(state: Any, batch: Any) -> Any:
+    """One step of gradient descent."""
+
+    def loss_of(params: Any) -> Any:
+        logits = state.apply_fn({"params": params}, batch["image"])
+        losses = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+        return losses.mean()
+
+    loss, grads = toile.value_and_grad(loss_of)(state.params)
+    return state.apply_gradients(grads=grads), loss
+
+
+def training_with(step: Callable[..., Any], threads: int) -> Callable[[], None]:
+    """A step that keeps its state, as a training loop does."""
+    random = np.random.default_rng(0)
+    batch = {"image": random.normal(size=(BATCH, 28, 28, 1)).astype(np.float32),
+             "label": random.integers(0, 10, BATCH).astype(np.int32)}
+    model = CNN()
+    params = model.init(toile.random.key(0), batch["image"][:1])["params"]
+    tx = optim.sgd(0.01, 0.9)
+    kept = [TrainState.create(apply_fn=model.apply, params=params, tx=tx)]
+
+    def once() -> None:
+        with toile.threads(threads):
+            kept[0], loss = step(kept[0], batch)
+            loss.block_until_ready()
+
+    return once
+
+
+def suites() -> dict[str, timing.Cases]:
+    """The cases by title."""
+    if toile.device_count() < 2:
+        toile.config.update("jax_num_cpu_devices", 2)
+    devices = toile.devices()
+    pairs = np.ones((2, 4), np.float32)
+    add = toile.pmap(lambda x: x + 1)
+    psum = toile.pmap(lambda x: toile.lax.psum(x, "i"), axis_name="i")
+    jitted = toile.jit(train_step, donate_argnums=0)
+    one = training.replicated(train_step, devices=devices[:1])
+    two = training.replicated(train_step, devices=devices[:2])
+    titles = list(GOALS)
+    return {
+        titles[0]: {"one": training_with(one, 1), "two": training_with(two, 1)},
+        titles[1]: {"jit": training_with(jitted, 1), "replicated": training_with(one, 1)},
+        titles[2]: {
+            "pmap": lambda: add(pairs), "pmap with psum": lambda: psum(pairs),
+            "jit": (lambda f: lambda: f(pairs))(toile.jit(lambda x: x + 1)),
+        },
+    }
+
+
+if __name__ == "__main__":
+    timing.main(__doc__, suites, GOALS)

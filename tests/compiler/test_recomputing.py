@@ -1,0 +1,108 @@
+"""Cheap values are computed again where they are read, and nothing else changes."""
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.closeness import nearly_equal
+from toile import lax
+from toile.backends.cpu.planning import Plan
+from toile.backends.reference import Executable
+from toile.compiler import plans
+from toile.compiler.fusion import fuse
+from toile.compiler.pipeline import optimize
+from toile.compiler.recomputing import recompute
+from toile.compiler.verifier import verify
+from toile.engine import config
+
+BIG = (600, 256)
+
+
+def norm(x, s, b):
+    """A batch norm in bfloat16 with a relu, between two sorts that nothing fuses with."""
+    x = lax.sort(x, dimension=0)
+    y = x.astype(jnp.float32)
+    m, v = y.mean(0), (y * y).mean(0)
+    y = ((y - m) * lax.rsqrt(v - m * m + 1e-5) * s + b).astype(x.dtype)
+    return lax.sort(jnp.maximum(y, 0), dimension=0)
+
+
+def loss(x, s, b):
+    return (norm(x, s, b).astype(jnp.float32) ** 2).sum()
+
+
+PROGRAMS = {
+    "norm and its gradients": (toile.grad(loss, (0, 1, 2)), jnp.bfloat16),
+    "one value, two readers": (
+        lambda x, s, b: (lambda y: (jnp.sort(y, 0) + y, (y * s).sum(0)))(x * 2 + b), jnp.float32),
+    "costly": (lambda x, s, b: (lambda y: (jnp.sort(y, 0), (y * s).sum(0)))(jnp.tanh(x)),
+               jnp.float32),
+}
+
+
+def arguments(dtype):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=BIG), dtype)
+    return x, jnp.linspace(0.5, 1.5, BIG[1]), jnp.linspace(-1, 1, BIG[1])
+
+
+def prepared(name):
+    fun, dtype = PROGRAMS[name]
+    args = arguments(dtype)
+    return optimize(toile.make_jaxpr(fun)(*args).jaxpr), args
+
+
+def large(plan):
+    """Names and dtypes of what is stored of more than a row."""
+    made = {o: e for e in plan.program.equations for o in e.outs}
+    return sorted((made[v].op.name, str(v.aval.dtype)) for v in plan.fused.stored
+                  if v in made and v.aval.size > BIG[1] and v not in plan.program.outputs)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_meaning_stays(name, monkeypatch):
+    program, args = prepared(name)
+    plan = Plan(program, 2)
+    found = recompute(fuse(program, plan.can_fuse, plan.limits))
+    after = program if found is None else found[0]
+    verify(after)
+    raws = [np.asarray(x) for x in args]
+    for a, b in zip(Executable(program)(raws), Executable(after)(raws), strict=True):
+        assert a.tobytes() == b.tobytes()
+    fun, _ = PROGRAMS[name]
+    with config.allow_excess_precision(False):
+        got = toile.jit(lambda *xs: fun(*xs))(*args)
+        monkeypatch.setattr(plans, "recompute", lambda fused: None)
+        wanted = toile.jit(lambda *xs: fun(*xs))(*args)
+    for a, b in zip(got, wanted, strict=True):
+        nearly_equal(np.asarray(a), np.asarray(b))
+
+
+def test_a_norm_keeps_what_it_was_given_alone():
+    program, _ = prepared("norm and its gradients")
+    before = fuse(program, Plan(program, 2).can_fuse, Plan.limits)
+    wide = lambda names: sum(n[1] == "float32" for n in names)
+    assert wide(large(Plan(program, 2))) <= 1 < sum(
+        v.aval.size > BIG[1] and str(v.aval.dtype) == "float32" for v in before.stored)
+
+
+def test_what_is_compared_with_itself_is_equal():
+    """The derivative of max compares a value with a rounded one: it must be rounded as well."""
+    program, args = prepared("norm and its gradients")
+    fun, _ = PROGRAMS["norm and its gradients"]
+    exact = [np.asarray(x) for x in Executable(program)([np.asarray(x) for x in args])]
+    for a, b in zip(toile.jit(fun)(*args), exact, strict=True):
+        np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32),
+                                   rtol=0.05, atol=0.02 * np.abs(b.astype(np.float32)).max())
+
+
+def test_costly_values_are_kept():
+    program, _ = prepared("costly")
+    names = [e.op.name for e in Plan(program, 2).program.equations]
+    assert names.count("tanh") == 1
+
+
+def test_small_programs_stay_as_they_are():
+    program = optimize(toile.make_jaxpr(lambda x: (jnp.sort(x * 2), (x * 2).sum()))(
+        jnp.ones(100)).jaxpr)
+    assert Plan(program, 2).program is program

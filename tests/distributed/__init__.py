@@ -1,0 +1,1 @@
+"""Tests that start programs of several processes with mpirun."""

@@ -1,0 +1,185 @@
+"""A driver whose device is the host: the seam below which tests of whole programs need no GPU.
+
+Machine code is the text itself, run by `fibers`; memory is NumPy's; a graph is a list of what was
+issued while capturing, done again when it is launched.
+"""
+
+import contextlib
+import ctypes
+import threading
+
+import numpy as np
+
+from tests.gpu import emulator, fibers
+from tests.gpu.fake_libraries import FakeCublas
+from toile.backends.gpu import cublas, kernels
+from toile.backends.gpu import driver as driver_module
+from toile.backends.gpu.execution import Executable
+from toile.backends.gpu.planning import Plan
+from toile.compiler.pipeline import optimize
+
+
+class HostMemory:
+    """Bytes that arrays lie in."""
+
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+        self.bytes = np.full(nbytes + 256, 0xA5, np.uint8)
+        self.start = -(-self.bytes.ctypes.data // 256) * 256
+
+    def array(self, shape, dtype, offset):
+        first = self.start - self.bytes.ctypes.data + offset
+        return np.ndarray(shape, dtype, self.bytes, first)
+
+
+class HostDevice:
+    """What the backend asks of a device."""
+
+    platform, architecture, processors, stream, id = "gpu", "sm_90", 132, 7, 0
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.allocated = 0
+
+    def current(self):
+        return contextlib.nullcontext()
+
+    def synchronize(self):
+        pass
+
+    def allocate(self, nbytes):
+        self.allocated += nbytes
+        memory = HostMemory(nbytes)
+        return memory, memory.start
+
+    def memory_stats(self):
+        return {"bytes_in_use": self.allocated, "bytes_limit": 1 << 40}
+
+
+class HostDriver:
+    """Does at once, or records while capturing, what the driver is asked."""
+
+    def __init__(self):
+        self.sources = []
+        self.recording = None
+        self.graphs = {}
+        self.launched = 0
+
+    def _do(self, work):
+        if self.recording is not None:
+            self.recording.append(work)
+        else:
+            work()
+
+    def load(self, code, name):
+        self.sources.append(code.decode())
+        return len(self.sources)
+
+    def allow_shared(self, function, nbytes):
+        pass
+
+    def launch(self, function, blocks, threads, shared, stream, words):
+        given = list(words)
+        source = self.sources[function - 1]
+        text, wrapper = source.removeprefix(kernels.PRELUDE).rsplit('\nextern "C"', 1)
+        assert threads == kernels.threads_of(text)
+        self.launched += 1
+        if "while (high" not in wrapper:
+            self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks))
+            return
+        count, width = given[0], given[1]
+        starts = [*given[2 : 2 + count], blocks]
+        for i in range(count):
+            first = 2 + count + i * width
+            part, many = given[first : first + width], starts[i + 1] - starts[i]
+            code = emulator.on_host(text)
+            self._do(lambda part=part, many=many, code=code: fibers.execute(code, part, many))
+
+    def copy(self, target, source, nbytes, stream):
+        self._do(lambda: ctypes.memmove(target, source, nbytes))
+
+    def upload(self, target, source, nbytes, stream):
+        assert self.recording is None, "a graph cannot wait for the host"
+        ctypes.memmove(target, source, nbytes)
+
+    download = upload
+
+    def synchronize(self, stream):
+        assert self.recording is None, "a graph cannot wait for the host"
+
+    def begin_capture(self, stream):
+        self.recording = []
+
+    def end_capture(self, stream):
+        self.graphs[len(self.graphs) + 1] = self.recording
+        self.recording = None
+        return len(self.graphs)
+
+    def instantiate(self, graph):
+        return graph
+
+    def launch_graph(self, graph, stream):
+        for work in self.graphs[graph]:
+            work()
+
+    def destroy(self, graph):
+        del self.graphs[graph]
+        self.graphs[graph] = None
+
+
+class RecordedCublas:
+    """cuBLAS on host memory; while capturing, products wait for the graph, numbers do not."""
+
+    def __init__(self, driver):
+        self.driver, self.library = driver, FakeCublas()
+
+    def __getattr__(self, name):
+        call = getattr(self.library, name)
+
+        def issued(*args):
+            if self.driver.recording is None or "Gemm" not in name:
+                return call(*args)
+            args = list(args)
+            for i in (6, 15 if "Strided" in name else 13):  # alpha and beta are read now
+                held = ctypes.create_string_buffer(ctypes.string_at(args[i], 8), 16)
+                args[i] = ctypes.addressof(held)
+                self.driver.recording.append(lambda held=held: held)
+            self.driver.recording.append(lambda: call(*args))
+
+        return issued
+
+
+@contextlib.contextmanager
+def host_gpu(monkeypatch):
+    """A device on the host, in place of a GPU."""
+    made = HostDriver()
+    device = HostDevice()
+    before = driver_module.use(made)
+    monkeypatch.setattr(kernels, "compile_source", lambda source, architecture: source.encode())
+    monkeypatch.setattr(kernels, "_compiler_version", lambda: "host")
+    monkeypatch.setattr(kernels, "_cache", lambda: None)
+    monkeypatch.setattr(kernels, "_known", {})
+    blas = cublas.Blas(RecordedCublas(made), None, 4096)
+    monkeypatch.setattr(cublas, "blas", lambda: blas)
+    try:
+        yield made, device
+    finally:
+        driver_module.use(before)
+
+
+def compiled(program, device):
+    """The executable of a Program on a host device."""
+    program = optimize(program, choose=Plan.choose)
+    return Executable(program, Plan(program), device)
+
+
+def run(executable, raws, device):
+    """The results of one call, as NumPy arrays."""
+    held = [np.ascontiguousarray(x) for x in raws]
+    memory = [device.allocate(n) for n in executable.out_bytes]
+    executable.run([x.ctypes.data for x in held] + [p for _, p in memory])
+    return [m.array(shape, dtype, 0).copy()
+            for (m, _), (shape, dtype) in zip(memory, executable.out_specs, strict=True)]
+
+
+

@@ -1,0 +1,88 @@
+"""On a real GPU: the programs of `test_programs`, eager operations, memory shared with others."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.closeness import nearly_equal
+from tests.gpu.test_programs import PROGRAMS, normal
+from toile.engine.gpu import gpu_devices
+from toile.engine.trees import flatten, tree_map
+
+pytestmark = [pytest.mark.gpu,
+              pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]
+
+
+def on(device, args):
+    return toile.device_put(tree_map(np.asarray, args), device)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gpu_is_cpu(name):
+    fun, args = PROGRAMS[name]
+    cpu, gpu = toile.devices("cpu")[0], toile.devices("gpu")[0]
+    with toile.default_matmul_precision("highest"):
+        with toile.default_device(cpu):
+            wanted = [np.asarray(x) for x in flatten(toile.jit(fun)(*on(cpu, args)))[0]]
+        compiled = toile.jit(fun)
+        for _ in range(5):
+            results = flatten(compiled(*on(gpu, args)))[0]
+            for a, b in zip(results, wanted, strict=True):
+                nearly_equal(np.asarray(a), b, ulps=64)
+                assert a.devices() == {gpu}
+
+
+def test_two_runs_are_bit_equal():
+    fun, args = PROGRAMS["gradient of softmax loss"]
+    step = toile.jit(fun)
+    first, second = step(*args), step(*args)
+    for a, b in zip(flatten(first)[0], flatten(second)[0], strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_eager():
+    x = toile.device_put(normal(64, 64), toile.devices("gpu")[0])
+    y = (x + 1) * 2 - jnp.sin(x)
+    assert y.devices() == {toile.devices("gpu")[0]}
+    nearly_equal(np.asarray(y), (normal(64, 64) + 1) * 2 - np.sin(normal(64, 64)), ulps=64)
+    assert float(y[3, 4]) == float(np.asarray(y)[3, 4])
+
+
+def test_cupy_shares_memory():
+    cupy = pytest.importorskip("cupy")
+    x = toile.device_put(normal(5, 6), toile.devices("gpu")[0])
+    c = cupy.asarray(x)
+    assert c.data.ptr == x.unsafe_buffer_pointer()
+    back = jnp.asarray(c * 2)
+    np.testing.assert_array_equal(np.asarray(back), normal(5, 6) * 2)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_dlpack(library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(library)
+    x = toile.device_put(normal(5, 6), toile.devices("gpu")[0])
+    if library == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("torch has no GPU")
+        t = torch.from_dlpack(x)
+        assert t.is_cuda and t.data_ptr() == x.unsafe_buffer_pointer()
+        back = toile.dlpack.from_dlpack(t * 2)
+    else:
+        import jax
+
+        if jax.default_backend() != "gpu":
+            pytest.skip("jax has no GPU")
+        t = jax.dlpack.from_dlpack(x)
+        back = toile.dlpack.from_dlpack(t * 2)
+    np.testing.assert_array_equal(np.asarray(back), normal(5, 6) * 2)
+
+
+def test_asking_for_what_is_not_there():
+    with pytest.raises(RuntimeError, match="tpu"):
+        toile.devices("tpu")

@@ -1,0 +1,49 @@
+"""Which results may lie in the place of donated arguments."""
+
+import numpy as np
+import pytest
+
+import toile.numpy as jnp
+from tests.gpu import fibers, host_driver
+from tests.gpu.test_programs import normal, program_of
+
+pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
+
+
+def momentum(p, v, g):
+    v = 0.9 * v + g
+    return p - 0.1 * v, v
+
+
+CASES = {
+    "elementwise": (lambda p, g: p - 0.1 * g, [normal(6, 7), normal(6, 7)], [0], {0: 0}),
+    "read after it is written": (
+        lambda p, g: (p - 0.1 * g, jnp.sort(p, 0)), [normal(6, 7), normal(6, 7)], [0], {}),
+    "read elsewhere by the same kernel": (
+        lambda p: p + p.T, [normal(6, 6)], [0], {}),
+    "read before": (
+        lambda p, x: (x @ p, p * 2), [normal(6, 7), normal(3, 6)], [0], {1: 0}),
+    "another shape": (lambda p: p.sum(0), [normal(6, 7)], [0], {}),
+    "returned as it is": (lambda p, q: (p, q + 1), [normal(5), normal(5)], [0], {}),
+    "not donated": (lambda p, g: p - g, [normal(5), normal(5)], [1], {0: 1}),
+    "read by two kernels": (lambda p, v, g: (p - v, v + g), [normal(9)] * 3, [0, 1], {0: 0}),
+    "momentum": (momentum, [normal(9)] * 3, [0, 1], {0: 0, 1: 1}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_overwritten(name, monkeypatch):
+    fun, args, donated, wanted = CASES[name]
+    program, leaves = program_of(fun, args)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        found = executable.overwritten(donated)
+        assert found == wanted
+        apart = host_driver.run(executable, [x._data for x in leaves], device)
+        held = [np.array(x._data) for x in leaves]
+        memory = {i: device.allocate(n) for i, n in enumerate(executable.out_bytes)}
+        outs = [held[found[i]].ctypes.data if i in found else memory[i][1] for i in memory]
+        executable.run([x.ctypes.data for x in held] + outs)
+        for i, a in enumerate(apart):
+            got = held[found[i]] if i in found else memory[i][0].array(a.shape, a.dtype, 0)
+            np.testing.assert_array_equal(got, a)

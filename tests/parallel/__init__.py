@@ -1,0 +1,1 @@
+"""Programs on many devices."""

@@ -1,0 +1,33 @@
+"""The GPU backend: a Program goes through the compiler's passes and becomes CUDA kernels.
+
+May import the compiler, control, primitives and the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from toile.backends.gpu.execution import Executable
+from toile.backends.gpu.planning import Plan
+from toile.compiler.pipeline import optimize
+from toile.engine.gpu import GpuDevice
+from toile.engine.program import Program
+
+
+def compiled(program: Program, device: GpuDevice) -> Executable:
+    """A Program as kernels of a device, which is current."""
+    program = optimize(program, choose=Plan.choose)
+    return Executable(program, Plan(program), device)
+
+
+def executable_of(program: Program, device: GpuDevice) -> Executable:
+    """The compiled form of a Program, made once for each device."""
+    with device.current():
+        assert device.stream, "making the stream makes the context that the driver works in"
+        return program.memoized(device, lambda: compiled(program, device))
+
+
+def run(program: Program, raws: Sequence[Any], device: GpuDevice) -> Sequence[Any]:
+    """Run a Program on raw buffers, compiling it at the first call."""
+    return executable_of(program, device)(raws)

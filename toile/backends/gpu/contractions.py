@@ -1,0 +1,346 @@
+"""Lowering of contractions to matrix products of cuBLAS.
+
+One axis of rows, one of columns and one that is summed are a matrix product; what is left of the
+axes is a batch: of even steps where they merge into one axis, else by addresses or a few calls.
+Operands are read as they lie, transposed or in batches; they are copied only where no axis of a
+matrix has unit stride, or its axes do not merge. Integers and what cuBLAS lacks are not for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from toile.backends.gpu import cublas, relayout
+from toile.backends.gpu.cublas import Gemm, Matrix
+from toile.backends.gpu.cublaslt import LtMatmul
+from toile.backends.gpu.launches import Planner
+from toile.compiler.contraction_axes import (
+    Axis,
+    Labels,
+    by_stride,
+    cheapest_order,
+    copied,
+    labels_of,
+    merge,
+    total,
+)
+from toile.compiler.operands import Operand, Ref
+from toile.engine.config import flags
+from toile.primitives.contractions import DotGeneral
+
+CALLS = 2  # calls up to which a loop is cheaper than writing addresses
+MOST_CALLS = 64  # of a loop, where addresses will not do: beyond them operands are copied
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+# Results that cuBLAS makes of two operands of one dtype.
+RESULTS = {
+    "float32": ("float32",), "float64": ("float64",), "complex64": ("complex64",),
+    "complex128": ("complex128",), "bfloat16": ("bfloat16", "float32"),
+    "float16": ("float16", "float32"), "int8": ("int32",),
+}  # fmt: skip
+
+
+def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
+    """Add the calls of a contraction; False where cuBLAS has none for it."""
+    (x, y), (out,) = ins, outs
+    compute = compute_type(op.precision, x.dtype.name, y.dtype.name, out.dtype.name)
+    if compute is None:
+        return False
+    if out.size == 0:
+        return True
+    if not x.size:  # a sum of nothing
+        if out.contiguous:
+            plan.call(relayout.Fill(out.ref, out.size * out.dtype.itemsize))
+        return out.contiguous
+    found = labels_of(op, x, y, out)
+    if not (found.rows or found.columns or found.summed):
+        return False  # a product of elements
+    if x.dtype.name in FLOAT8:
+        return _float8(op, x, y, out, plan)
+    made = _planned(op, x, y, out)
+    if made is None:
+        return False
+    target = out
+    if made.result is not None:
+        held = plan.scratch(out.size * out.dtype.itemsize)
+        target = relayout.scratch_like(held, made.result.shape, out.dtype)
+        op, _, _ = _regrouped(op, out)
+    if made.copies[0]:
+        op, x = copied(op, "lhs", x, made.order, plan)
+    if made.copies[1]:
+        op, y = copied(op, "rhs", y, made.order, plan)
+    call = _call(made, x.ref, y.ref, target.ref, x.dtype.name, out.dtype.name, compute)
+    if call is None:
+        return False
+    if made.addressed:
+        held = plan.scratch(24 * total(made.outer))
+        plan.stage(relayout.addresses(held, [m.ref for m in (call.a, call.b, call.c)],
+                                      _address_axes(made, x.dtype.itemsize, out.dtype.itemsize)))
+        call = replace(call, arrays=held)
+    plan.call(call)
+    if made.result is not None:
+        plan.copy(out, made.result.of(target, out))
+    return True
+
+
+# ---- precision
+def compute_type(precision: Any, x: str, y: str, out: str) -> str | None:
+    """The type that products are computed in, a key of COMPUTE_TYPES; None: not by cuBLAS."""
+    if x in FLOAT8 and y in FLOAT8:
+        fits = out in ("float32", "bfloat16", "float16") and (x, y) != (FLOAT8[1], FLOAT8[1])
+        return "float32" if fits else None
+    if x != y or out not in RESULTS.get(x, ()):
+        return None
+    if x == "int8":
+        return "int32"
+    if x in ("float64", "complex128"):
+        return "float64"
+    if x in ("float32", "complex64"):
+        return float32_compute(precision)
+    return "float32"
+
+
+def float32_compute(precision: Any) -> str:
+    """What a request for precision means for float32: "tf32", "bf16" or "float32".
+
+    As in JAX: by default and with HIGH products may be of TF32's 11 bits, HIGHEST is float32.
+    An algorithm is taken by its name; of several passes none is coarser than float32."""
+    if precision is None:
+        return "float32" if flags.default_matmul_precision in ("highest", "float32") else "tf32"
+    if isinstance(precision, tuple) and not hasattr(precision, "accumulation_type"):
+        names = {getattr(p, "name", p) for p in precision}
+        return "float32" if "HIGHEST" in names else "tf32"
+    name = getattr(precision, "name", "")
+    if not name:  # an algorithm by its types
+        passes = precision.num_primitive_operations
+        kinds = {str(getattr(t, "name", getattr(t, "__name__", t)))
+                 for t in (precision.lhs_precision_type, precision.rhs_precision_type)}
+        if passes > 1:
+            return "float32"
+        return "bf16" if kinds == {"bfloat16"} else "tf32" if kinds == {"tfloat32"} else "float32"
+    return {"DEFAULT": "tf32", "TF32_TF32_F32": "tf32", "BF16_BF16_F32": "bf16"}.get(
+        name, "float32")
+
+
+# ---- the shape of a product
+@dataclass(frozen=True)
+class Held:
+    """A result that lies otherwise than C: its axes are those of C in this order."""
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def of(self, target: Operand, out: Operand) -> Operand:
+        """The result as C has its axes."""
+        strides = [0] * len(self.axes)
+        for at, axis in enumerate(self.axes):
+            strides[axis] = target.strides[at]
+        return target._replace(shape=out.shape, strides=tuple(strides))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A product: matrix axes, outer ones, and which operands are copied before."""
+
+    rows: Axis
+    columns: Axis
+    summed: Axis
+    outer: tuple[Axis, ...]
+    order: tuple[str, ...]  # of the summed labels
+    copies: tuple[bool, bool] = (False, False)
+    result: Held | None = None
+    addressed: bool = False
+    calls: int = 1  # of a loop
+
+    @property
+    def cost(self) -> float:
+        """Comparable microseconds: launches only, copies are counted by who asks for them."""
+        return 2.0 * self.calls + 2.5 * self.addressed
+
+
+ONE = Axis(1, 0, 0, 0)
+
+
+def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | None:
+    """The cheapest way to do a contraction: as few copies as there can be."""
+    best: tuple[float, Planned] | None = None
+    dense = _Dense()
+    for copy_x, copy_y, copy_out in product((False, True), repeat=3):
+        new, a, b, c, result = op, x, y, out, None
+        apart, order = cheapest_order(labels_of(op, x, y, out), x, y)
+        if copy_out:
+            new, c, result = _regrouped(new, c)
+        if copy_x:
+            new, a = copied(new, "lhs", a, order, dense)
+        if copy_y:
+            new, b = copied(new, "rhs", b, order, dense)
+        item, item_c = x.dtype.itemsize, out.dtype.itemsize
+        moved = (copy_x * x.size + copy_y * y.size) * item + copy_out * out.size * item_c
+        cost = 3.0 * (copy_x + copy_y + copy_out) + moved / 1e6  # 2 bytes moved, at 2 TB/s
+        if best is not None and cost >= best[0]:
+            continue
+        found = _fitted(labels_of(new, a, b, c), order, (item, item_c),
+                        (a.ref, b.ref, c.ref))
+        if found is None:
+            continue
+        found = replace(found, copies=(copy_x, copy_y), result=result)
+        if best is None or cost + found.cost < best[0]:
+            best = cost + found.cost, found
+    return None if best is None else best[1]
+
+
+class _Dense:
+    """Copies that are only thought of."""
+
+    def contiguous(self, x: Operand) -> Operand:
+        return relayout.scratch_like(x.ref._replace(offset=0), x.shape, x.dtype)
+
+
+def _regrouped(op: DotGeneral, out: Operand) -> tuple[DotGeneral, Operand, Held]:
+    """C with its batch axes first, then rows, then columns."""
+    def group(c: str) -> int:
+        return 0 if c in op.lhs and c in op.rhs else 1 if c in op.lhs else 2
+
+    order = sorted(range(len(op.out)), key=lambda i: group(op.out[i]))
+    shape = tuple(out.shape[i] for i in order)
+    held = relayout.scratch_like(out.ref._replace(offset=0), shape, out.dtype)
+    return replace(op, out="".join(op.out[i] for i in order)), held, Held(tuple(order), shape)
+
+
+def _fitted(found: Labels, order: Sequence[str], items: tuple[int, int], refs: Sequence[Ref]
+            ) -> Planned | None:
+    """Matrix and outer axes of operands as they lie; None where they are no matrices."""
+    summed = merge(found.of(order))
+    if len(summed) > 1:
+        return None
+    groups = [merge(found.of(found.by(g, "c"))) for g in (found.batch, found.rows, found.columns)]
+    batch, rows, columns = groups
+    best: Planned | None = None
+    for row, column in product(rows or [ONE], columns or [ONE]):
+        one = summed[0] if summed else ONE
+        if not _matrices(row, column, one):
+            continue
+        left = [a for a in (*batch, *rows, *columns) if a is not row and a is not column]
+        outer = tuple(merge(by_stride(left, "c")))
+        made = _batched(Planned(row, column, one, outer, tuple(order)), items, refs)
+        if made is not None and (best is None or _rank(made) < _rank(best)):
+            best = made
+    return best
+
+
+def _rank(p: Planned) -> tuple[float, int]:
+    return p.cost, -p.rows.extent * p.columns.extent
+
+
+def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned | None:
+    """How the outer axes are run over; None where that takes too many calls."""
+    if any(axis.c <= 0 for axis in p.outer) or any(min(a.a, a.b) < 0 for a in p.outer):
+        return None
+    if len(p.outer) <= 1:
+        return p
+    largest = max(range(len(p.outer)), key=lambda i: p.outer[i].extent)
+    loop = total(p.outer) // p.outer[largest].extent
+    if loop <= CALLS:
+        return replace(p, calls=loop)
+    # Offsets of all matrices, so that cuBLAS may take the addresses to be aligned.
+    item, item_c = items
+    steps = [n for a in p.outer for n in (a.a * item, a.b * item, a.c * item_c)]
+    if item > 1 and not any(n % cublas.ALIGNED for n in (*steps, *(r.offset for r in refs))):
+        return replace(p, addressed=True)
+    return replace(p, calls=loop) if loop <= MOST_CALLS else None
+
+
+def _matrices(rows: Axis, columns: Axis, summed: Axis) -> bool:
+    """Whether A, B and C are matrices as BLAS knows them."""
+    return (
+        leading(rows.extent, rows.a, summed.extent, summed.a) is not None
+        and leading(summed.extent, summed.b, columns.extent, columns.b) is not None
+        and leading(rows.extent, rows.c, columns.extent, columns.c) is not None
+    )
+
+
+def leading(m: int, row: int, n: int, column: int) -> tuple[int, bool] | None:
+    """The distance of rows of an m x n matrix, or (True) of its columns; None: it has neither."""
+    if (column == 1 or n == 1) and (m == 1 or row >= n):
+        return (max(n, 1) if m == 1 else row), False
+    if (row == 1 or m == 1) and (n == 1 or column >= m):
+        return (max(m, 1) if n == 1 else column), True
+    return None
+
+
+# ---- calls
+def _call(p: Planned, x: Ref, y: Ref, out: Ref, kind: str, result: str, compute: str
+          ) -> Gemm | None:
+    """C stored by rows is its transpose stored by columns: C^T = B^T A^T."""
+    rows, columns, summed = p.rows, p.columns, p.summed
+    c = leading(rows.extent, rows.c, columns.extent, columns.c)
+    assert c is not None
+    outer = p.outer
+    if c[1]:  # C has unit stride along its rows: it is the other way round already
+        rows, columns = columns.mirrored, rows.mirrored
+        summed, outer = summed.mirrored, tuple(a.mirrored for a in outer)
+        x, y = y, x
+    a = leading(rows.extent, rows.a, summed.extent, summed.a)
+    b = leading(summed.extent, summed.b, columns.extent, columns.b)
+    assert a is not None and b is not None
+    largest = max(outer, key=lambda axis: axis.extent, default=Axis(1, 0, 0, 0))
+    if compute == "int32" and (a[0] % 4 or b[0] % 4 or c[0] % 4 or any(
+        n % 4 for n in (x.offset, y.offset, *(s for axis in outer for s in axis[1:])))):
+        return None
+    item, item_c = cublas_bytes(kind), cublas_bytes(result)
+    places = [(0, 0, 0)]
+    for axis in outer:
+        if axis is not largest:
+            places = [
+                (i + n * axis.a * item, j + n * axis.b * item, k + n * axis.c * item_c)
+                for i, j, k in places for n in range(axis.extent)
+            ]  # fmt: skip
+    return Gemm(
+        columns.extent, rows.extent, summed.extent,
+        Matrix(y, kind, b[0], b[1], largest.b), Matrix(x, kind, a[0], a[1], largest.a),
+        Matrix(out, result, c[0], False, largest.c), compute,
+        largest.extent, tuple((j, i, k) for i, j, k in places), note=_note(kind, result, compute),
+    )  # fmt: skip
+
+
+def _address_axes(p: Planned, item: int, item_c: int) -> list[tuple[int, int, int, int]]:
+    """The outer axes for `relayout.addresses`, in the order in which the call takes A and B."""
+    c = leading(p.rows.extent, p.rows.c, p.columns.extent, p.columns.c)
+    assert c is not None
+    return [(a.extent, *((a.a * item, a.b * item) if c[1] else (a.b * item, a.a * item)),
+             a.c * item_c) for a in p.outer]  # fmt: skip
+
+
+def cublas_bytes(kind: str) -> int:
+    """Bytes of an element."""
+    return {"complex128": 16, "complex64": 8, "float64": 8, "float32": 4, "int32": 4,
+            "bfloat16": 2, "float16": 2}.get(kind, 1)  # fmt: skip
+
+
+def _note(kind: str, result: str, compute: str) -> str:
+    kinds = kind if kind == result else f"{kind} -> {result}"
+    return f"cuBLAS {kinds}" + (f" ({compute})" if compute in ("tf32", "bf16") else "")
+
+
+# ---- float8
+def _float8(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
+    """A product of float8 matrices: both along the sum, in sixteens."""
+    found = labels_of(op, x, y, out)
+    _, order = cheapest_order(found, x, y)
+    rows, columns, summed = (prod(a.extent for a in found.of(g)) for g in (
+        found.rows, found.columns, found.summed))
+    if found.batch or rows % 16 or columns % 16 or summed % 16:
+        return False
+    dense, _, _ = _regrouped(op, out)
+    if not out.contiguous or dense.out != op.out:
+        return False
+    _, x = copied(op, "lhs", x, order, plan)
+    _, y = copied(op, "rhs", y, order, plan)
+    plan.call(LtMatmul(
+        columns, rows, summed, Matrix(y.ref, y.dtype.name, summed, True),
+        Matrix(x.ref, x.dtype.name, summed), Matrix(out.ref, out.dtype.name, columns), "float32",
+        workspace=plan.scratch(cublas.WORKSPACE), note="cuBLASLt float8"))  # fmt: skip
+    return True

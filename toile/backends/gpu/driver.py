@@ -1,0 +1,187 @@
+"""The CUDA driver: the lowest seam of the GPU backend, and all of it that tests replace.
+
+`Driver` loads machine code, launches kernels, captures and launches graphs, and copies memory, by
+the C interface of libcuda (a call costs about 1 us; CuPy's own launch costs 8). Devices, contexts
+and memory are CuPy's: its pool grows on demand and is shared with whatever else uses CuPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+Word = ctypes.c_int64
+_HANDLE = ctypes.c_void_p
+_RELAXED = 2  # capture mode: other threads may go on allocating
+_NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuLaunchKernel": 11,
+          "cuFuncSetAttribute": 3, "cuStreamBeginCapture_v2": 2, "cuStreamEndCapture": 2,
+          "cuGraphInstantiateWithFlags": 3, "cuGraphLaunch": 2, "cuGraphDestroy": 1,
+          "cuGraphExecDestroy": 1, "cuGraphGetNodes": 3, "cuStreamSynchronize": 1,
+          "cuMemcpyDtoDAsync_v2": 4, "cuMemcpyHtoDAsync_v2": 4, "cuMemcpyDtoHAsync_v2": 4,
+          "cuGetErrorName": 2, "cuGetErrorString": 2, "cuDeviceGetCount": 1, "cuInit": 1,
+          "cuDriverGetVersion": 1}
+_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+class CudaError(RuntimeError):
+    """A call of the driver failed."""
+
+    def __init__(self, call: str, code: int, text: str):
+        super().__init__(f"CUDA: {call} failed with {text} ({code})")
+        self.code = code
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """libcuda, or None where there is no NVIDIA driver."""
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+@functools.cache
+def device_count() -> int:
+    """GPUs that the driver sees; 0 without a driver."""
+    found = library()
+    if found is None or found.cuInit(0) != 0:
+        return 0
+    count = ctypes.c_int(0)
+    return count.value if found.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+class Driver:
+    """Calls of libcuda, checked."""
+
+    def __init__(self) -> None:
+        found = library()
+        if found is None:
+            raise RuntimeError(
+                "toile: needed the NVIDIA driver (libcuda), found none (install the driver, or "
+                "set TOILE_PLATFORM=cpu)"
+            )
+        self.calls = {}
+        for name, count in _NAMES.items():
+            function = getattr(found, name)
+            function.argtypes = [_HANDLE] * count
+            function.restype = ctypes.c_int
+            self.calls[name] = function
+        self.launch_kernel = found.cuLaunchKernel
+        self.launch_kernel.argtypes = [
+            _HANDLE, *[ctypes.c_uint] * 7, _HANDLE, _HANDLE, _HANDLE]
+        self.calls["cuGraphInstantiateWithFlags"].argtypes = [_HANDLE, _HANDLE, ctypes.c_uint64]
+        self.calls["cuStreamBeginCapture_v2"].argtypes = [_HANDLE, ctypes.c_int]
+        self.calls["cuFuncSetAttribute"].argtypes = [_HANDLE, ctypes.c_int, ctypes.c_int]
+        self.calls["cuGetErrorName"].argtypes = [ctypes.c_int, _HANDLE]
+        self.calls["cuGetErrorString"].argtypes = [ctypes.c_int, _HANDLE]
+        for name in ("cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
+            self.calls[name].argtypes = [_HANDLE, _HANDLE, ctypes.c_size_t, _HANDLE]
+        self.graph_launch = self.calls["cuGraphLaunch"]
+
+    def check(self, call: str, code: int) -> None:
+        if code:
+            text = ctypes.c_char_p()
+            self.calls["cuGetErrorName"](code, ctypes.addressof(text))
+            name = (text.value or b"an unknown error").decode()
+            self.calls["cuGetErrorString"](code, ctypes.addressof(text))
+            raise CudaError(call, code, f"{name}: {(text.value or b'').decode()}")
+
+    def _do(self, call: str, *args: Any) -> None:
+        code = self.calls[call](*args)
+        if code:
+            self.check(call, code)
+
+    # ---- code
+    def load(self, cubin: bytes, name: str) -> int:
+        """The function of a cubin; it stays loaded for the life of the process."""
+        module, function = _HANDLE(), _HANDLE()
+        self._do("cuModuleLoadData", ctypes.addressof(module), cubin)
+        self._do("cuModuleGetFunction", ctypes.addressof(function), module, name.encode())
+        return function.value or 0
+
+    def allow_shared(self, function: int, nbytes: int) -> None:
+        """Let a function have more than 48 KiB of dynamic shared memory."""
+        self._do("cuFuncSetAttribute", function, _SHARED_BYTES, nbytes)
+
+    def launch(
+        self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
+    ) -> None:
+        """Launch with one argument: a struct of 64-bit words, copied now."""
+        argument = ctypes.c_void_p(ctypes.addressof(words))
+        code = self.launch_kernel(
+            function, blocks, 1, 1, threads, 1, 1, shared, stream, ctypes.addressof(argument), None
+        )
+        if code:
+            self.check("cuLaunchKernel", code)
+
+    # ---- memory
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self._do("cuMemcpyDtoDAsync_v2", target, source, nbytes, stream)
+
+    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """From host memory; pageable memory has been read when this returns."""
+        self._do("cuMemcpyHtoDAsync_v2", target, source, nbytes, stream)
+
+    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Into host memory, and wait for it."""
+        self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
+        self._do("cuStreamSynchronize", stream)
+
+    def synchronize(self, stream: int) -> None:
+        self._do("cuStreamSynchronize", stream)
+
+    # ---- graphs
+    def begin_capture(self, stream: int) -> None:
+        self._do("cuStreamBeginCapture_v2", stream, _RELAXED)
+
+    def end_capture(self, stream: int) -> int:
+        """The graph of what was issued on the stream since."""
+        graph = _HANDLE()
+        self._do("cuStreamEndCapture", stream, ctypes.addressof(graph))
+        return graph.value or 0
+
+    def instantiate(self, graph: int) -> int:
+        """An executable graph; the description it was made of is destroyed."""
+        made = _HANDLE()
+        self._do("cuGraphInstantiateWithFlags", ctypes.addressof(made), graph, 0)
+        self._do("cuGraphDestroy", graph)
+        return made.value or 0
+
+    def launch_graph(self, graph: int, stream: int) -> None:
+        code = self.graph_launch(graph, stream)
+        if code:
+            self.check("cuGraphLaunch", code)
+
+    def destroy(self, graph: int) -> None:
+        self._do("cuGraphExecDestroy", graph)
+
+
+def words_of(values: Sequence[int], room: int = 0) -> Any:
+    """64-bit words as a C array, padded to `room` of them; values above 2**63 - 1 wrap."""
+    count = max(len(values), room, 1)
+    made = (Word * count)()
+    for i, v in enumerate(values):
+        made[i] = v if v < 1 << 63 else v - (1 << 64)
+    return made
+
+
+_driver: Any = None
+
+
+def driver() -> Any:
+    """The driver of this process; tests put another one in its place with `use`."""
+    global _driver
+    if _driver is None:
+        _driver = Driver()
+    return _driver
+
+
+def use(other: Any) -> Any:
+    """Put another driver in place; returns the one before."""
+    global _driver
+    before, _driver = _driver, other
+    return before

@@ -1,0 +1,206 @@
+"""Running a plan on a GPU: pointers of the call, a shared arena for temporaries, graphs.
+
+The first runs of a Program issue its steps one by one; when calls repeat they are a CUDA graph,
+launched as a whole. A graph has its pointers baked in: graphs are kept for a few sets of them, and
+an input or result that is elsewhere at every call is given a place of its own, from or to which it
+is copied. All Programs of a device share one stream and one growing arena.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.backends.gpu.driver import driver
+from toile.backends.gpu.issuing import Issuer
+from toile.backends.gpu.memory import arena_of, out_of_memory
+from toile.backends.gpu.planning import Plan
+from toile.compiler.plans import Constant
+from toile.engine import gpu
+from toile.engine.buffers import GPU_ALIGNMENT
+from toile.engine.program import Program
+
+MOST_GRAPHS = 4  # of one Program
+MOST_NODES = 30_000  # of one graph
+RESTLESS = 3  # places that an input or result had before it is given one of its own
+
+
+class Executable:
+    """A compiled Program on a device."""
+
+    def __init__(self, program: Program, plan: Plan, device: gpu.GpuDevice):
+        self.program, self.plan, self.device = program, plan, device
+        self.offsets, self.arena_bytes = plan.arena()
+        self.issuer = Issuer(plan, device)
+        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
+        self.out_bytes = [o.aval.nbytes for o in program.outputs]
+        self.buffers: list[Any] = [*program.inputs, *(r.buffer for r in plan.outputs)]
+        self.sizes = [v.aval.nbytes for v in program.inputs] + self.out_bytes
+        self.constants = self._uploaded()
+        self.graphs: OrderedDict[Any, int] = OrderedDict()
+        self.seen: list[set[int]] = [set() for _ in self.buffers]
+        self.own: dict[int, tuple[Any, int]] = {}  # places for what is elsewhere at every call
+        self.calls = 0
+        self.checked = "sync" in os.environ.get("TOILE_DEBUG", "").split(",")
+
+    def _uploaded(self) -> dict[Any, int]:
+        found = {}
+        self.kept: list[Any] = []
+        plans = [self.plan]
+        while plans:
+            plan = plans.pop()
+            for c in plan.constants.values():
+                found[c] = self._upload(c)
+            for step in plan.steps:
+                plans += getattr(step, "children", ())
+        return found
+
+    def _upload(self, c: Constant) -> int:
+        memory, where = self.device.allocate(c.array.nbytes)
+        self.kept.append((memory, c.array))
+        if c.array.nbytes:
+            driver().upload(where, c.array.ctypes.data, c.array.nbytes, self.device.stream)
+        return where
+
+    def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
+        """For results the donated inputs (by number) in whose place they may be computed."""
+        found: dict[int, int] = {}
+        free = list(donated)
+        for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
+            for j in free:
+                v = self.program.inputs[j]
+                alike = (v.aval.shape, v.aval.dtype) == (o.aval.shape, o.aval.dtype)
+                if alike and v.aval.size and self.plan.may_overwrite(v, ref.buffer):
+                    found[i] = j
+                    free.remove(j)
+                    break
+        return found
+
+    # ---- calls
+    def __call__(self, raws: Sequence[Any]) -> list[Any]:
+        """The results for given buffers, each in memory of its own."""
+        with self.device.current():
+            held = [self.given(x) for x in raws]
+            memory = [self.room(n) for n in self.out_bytes]
+            self.run([x.data.ptr for x in held] + [p for _, p in memory], False)
+        return [m.array(shape, dtype, 0)
+                for (m, _), (shape, dtype) in zip(memory, self.out_specs, strict=True)]
+
+    def room(self, nbytes: int) -> tuple[Any, int]:
+        """Memory for a result."""
+        try:
+            return self.device.allocate(nbytes)
+        except MemoryError as error:
+            raise out_of_memory(self, nbytes, error) from None
+
+    def given(self, x: Any) -> Any:
+        """An operand as a CuPy array in row-major order."""
+        if not gpu.is_gpu_data(x):
+            return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
+        fits = x.flags.c_contiguous and not x.data.ptr % GPU_ALIGNMENT
+        return x if fits else x.copy()
+
+    def upload(self, target: int, source: int, nbytes: int) -> None:
+        """Bring an argument from the host."""
+        if nbytes:
+            driver().upload(target, source, nbytes, self.device.stream)
+
+    def run(self, pointers: Sequence[int], again: bool = True) -> None:
+        """Put the work on the stream: inputs and results lie at the pointers.
+
+        `again`: the call is one of many, whose results lie where earlier ones did."""
+        with self.device.lock:
+            stream = self.device.stream
+            arena, generation = self._arena()
+            self.calls += 1
+            graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
+            if not graph or not 1 < self.issuer.nodes <= MOST_NODES:
+                self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
+                return
+            self._launch(pointers, arena, generation, stream)
+
+    def _arena(self) -> tuple[int, int]:
+        if not self.arena_bytes:
+            return 0, 0
+        try:
+            return arena_of(self.device).of(self.arena_bytes)
+        except MemoryError as error:
+            raise out_of_memory(self, self.arena_bytes, error) from None
+
+    def _addresses(self, pointers: Sequence[int], arena: int) -> dict[Any, int]:
+        addresses: dict[Any, int] = {b: arena + o for b, o in self.offsets.items()}
+        addresses.update(self.constants)
+        addresses.update(zip(self.buffers, pointers, strict=True))
+        return addresses
+
+    # ---- graphs
+    def _launch(
+        self, pointers: Sequence[int], arena: int, generation: int, stream: int
+    ) -> None:
+        places = list(pointers)
+        for i, (_, where) in self.own.items():
+            places[i] = where
+        key = (generation, tuple(places))
+        graph = self.graphs.get(key)
+        if graph is None:
+            if self._settle(pointers):
+                return self._launch(pointers, arena, generation, stream)
+            graph = self._capture(places, arena, stream)
+            self.graphs[key] = graph
+            if len(self.graphs) > MOST_GRAPHS:
+                driver().synchronize(stream)
+                driver().destroy(self.graphs.popitem(last=False)[1])
+        inputs = len(self.program.inputs)
+        for i, (_, where) in self.own.items():
+            if i < inputs and self.sizes[i]:
+                driver().copy(where, pointers[i], self.sizes[i], stream)
+        driver().launch_graph(graph, stream)
+        for i, (_, where) in self.own.items():
+            if i >= inputs and self.sizes[i]:
+                driver().copy(pointers[i], where, self.sizes[i], stream)
+
+    def _settle(self, pointers: Sequence[int]) -> bool:
+        """Give what never stays a place of its own; whether something was."""
+        changed = False
+        for i, p in enumerate(pointers):
+            if i in self.own:
+                continue
+            self.seen[i].add(p)
+            if len(self.seen[i]) > RESTLESS:
+                self.own[i] = self.device.allocate(self.sizes[i])
+                self.seen[i].clear()
+                changed = True
+        if changed:
+            self._forget()
+        return changed
+
+    def _capture(self, places: Sequence[int], arena: int, stream: int) -> int:
+        addresses = self._addresses(places, arena)
+        driver().begin_capture(stream)
+        try:
+            self.issuer.issue(addresses, stream)
+        finally:
+            graph = driver().end_capture(stream)
+        return driver().instantiate(graph)
+
+    def _forget(self) -> None:
+        if self.graphs:
+            driver().synchronize(self.device.stream)
+        while self.graphs:
+            driver().destroy(self.graphs.popitem()[1])
+
+    def __del__(self) -> None:
+        try:
+            self._forget()
+        except Exception:  # the driver may be gone with the interpreter
+            pass
+
+    @property
+    def peak_bytes(self) -> int:
+        """What a run needs: inputs, results, constants and temporaries."""
+        constants = sum(c.array.nbytes for c in self.constants)
+        return sum(self.sizes) + constants + self.arena_bytes

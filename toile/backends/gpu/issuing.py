@@ -1,0 +1,223 @@
+"""Issuing a plan on a stream: launches, library calls, loops, and steps that run on the host.
+
+An `Issuer` is a plan made ready: kernels compiled, arguments laid out with the places of pointers
+noted. `issue(addresses)` puts the work on the stream once, in order; while a stream is captured the
+same calls make a graph. Loops of known length are issued turn by turn; while loops and branches
+wait for their predicate, and operations without a kernel run on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.backends.gpu import kernels
+from toile.backends.gpu.driver import CudaError, driver, words_of
+from toile.backends.gpu.kernels import Kernel
+from toile.backends.gpu.planning import CallStep, Plan
+from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.compiler.operands import Operand, Ref
+from toile.compiler.plans import EagerStep, Region
+from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.gpu import host
+
+Addresses = dict[Any, int]
+
+
+class _Launch:
+    """One launch: its words, and which of them are pointers."""
+
+    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "steps")
+
+    def __init__(self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int):
+        self.kernel, self.blocks, self.shared = kernel, blocks, shared
+        self.refs = [(i, w.buffer, w.offset) for i, w in enumerate(words) if isinstance(w, Ref)]
+        self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
+        self.threads = kernels.threads_of(kernel.text)
+        self.function = 0
+
+
+def launches_of(region: Region) -> list[_Launch]:
+    """The launches of a region, those of one text together as far as an argument holds them."""
+    by_text: dict[Any, list[Any]] = {}
+    for x in region.launches:
+        by_text.setdefault((x.text, x.shared), []).append(x)
+    made = []
+    for (text, shared), same in by_text.items():
+        width = max(len(x.args) for x in same)
+        room = kernels.capacity(width)
+        for i in range(0, len(same), room):
+            part = [(x.blocks, x.args) for x in same[i : i + room]]
+            many, words, blocks = kernels.joined(part)
+            made.append(_Launch(Kernel(text, many), words, blocks, shared))
+    return made
+
+
+class Issuer:
+    """The steps of a plan, ready to be issued on a device's stream."""
+
+    def __init__(self, plan: Plan, device: Any):
+        self.plan, self.device = plan, device
+        self.launches: dict[int, list[_Launch]] = {}
+        for step in plan.all_steps():
+            if isinstance(step, Region):
+                self.launches[id(step)] = launches_of(step)
+        every = [x for same in self.launches.values() for x in same]
+        functions = kernels.functions([x.kernel for x in every], device)
+        for x in every:
+            x.function = functions[x.kernel]
+            if x.shared > 48 << 10:
+                driver().allow_shared(x.function, x.shared)
+        for step in plan.all_steps():
+            if isinstance(step, CallStep):
+                step.call.prepare()
+        waits = (EagerStep, WhileStep, SwitchStep)
+        self.capturable = not any(isinstance(s, waits) for s in plan.all_steps())
+        self.nodes = _count(plan, self.launches)
+
+    def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
+        """Put the work on the stream; `checked`: wait after each step, and name the one that fails.
+        """
+        self._steps(self.plan, addresses, stream, checked)
+
+    def _steps(self, plan: Plan, addresses: Addresses, stream: int, checked: bool) -> None:
+        def pointer(ref: Ref) -> int:
+            return addresses[ref.buffer] + ref.offset
+
+        launch = driver().launch
+        for step in plan.steps:
+            try:
+                if isinstance(step, Region):
+                    for x in self.launches[id(step)]:
+                        words = x.words
+                        for i, buffer, offset in x.refs:
+                            words[i] = addresses[buffer] + offset
+                        launch(x.function, x.blocks, x.threads, x.shared, stream, words)
+                elif isinstance(step, CallStep):
+                    step.call.run(pointer, stream)
+                else:
+                    self._other(step, addresses, stream, checked)
+                if checked:
+                    driver().synchronize(stream)
+            except CudaError as error:
+                error.add_note(f"in {describe(step)} of {self.plan.program.name}")
+                raise
+
+    def _other(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+        match step:
+            case ScanStep():
+                self._scan(step, addresses, stream, checked)
+            case WhileStep():
+                _start(step, addresses)
+                where = step.predicate
+                while True:
+                    self._steps(step.condition, addresses, stream, checked)
+                    if not _read(addresses[where.buffer] + where.offset, np.bool_, stream):
+                        break
+                    self._steps(step.body, addresses, stream, checked)
+                    _swap(step, addresses)
+            case SwitchStep():
+                _start(step, addresses)
+                index = int(_read(addresses[step.index], np.int32, stream))
+                chosen = min(max(index, 0), len(step.children) - 1)
+                self._steps(step.children[chosen], addresses, stream, checked)
+            case EagerStep():
+                _on_host(step, addresses, stream)
+
+    def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+        _start(step, addresses)
+        starts = [(m, addresses[r.buffer] + r.offset, stride) for m, r, stride in step.slices]
+        for turn in range(step.trips):
+            for moving, start, stride in starts:
+                addresses[moving] = start + turn * stride
+            self._steps(step.body, addresses, stream, checked)
+            _swap(step, addresses)
+
+
+def _start(step: Any, addresses: Addresses) -> None:
+    for moving, ref in step.starts:
+        addresses[moving] = addresses[ref.buffer] + ref.offset
+
+
+def _swap(step: Any, addresses: Addresses) -> None:
+    for a, b in step.swaps:
+        addresses[a], addresses[b] = addresses[b], addresses[a]
+
+
+def _count(plan: Plan, launches: dict[int, list[_Launch]]) -> int:
+    """How many nodes a graph of the plan would have, about."""
+    total = 0
+    for step in plan.steps:
+        if isinstance(step, Region):
+            total += len(launches[id(step)])
+        elif isinstance(step, ScanStep):
+            total += step.trips * _count(step.body, launches)
+        else:
+            total += 1
+    return total
+
+
+def describe(step: Any) -> str:
+    """A step in words, with the equations it computes."""
+    if isinstance(step, Region):
+        names = [e for x in step.launches[:4] for e in [_names(x.origin)] if e]
+        return "kernels of " + "; ".join(dict.fromkeys(names)) if names else "kernels"
+    if isinstance(step, CallStep):
+        return step.call.note
+    if isinstance(step, EagerStep):
+        return f"{step.equation.op.name} (on the host)"
+    return type(step).__name__
+
+
+def _names(group: Any) -> str:
+    if group is None:
+        return ""
+    equations = [m.equation for m in group.members]
+    text = " ".join(e.op.name for e in equations[:8])
+    source = next((e.source for e in equations if e.source is not None), None)
+    return f"{text} at {source}" if source is not None else text
+
+
+# ---- the host
+
+
+def _read(address: int, dtype: Any, stream: int) -> Any:
+    value = np.empty((), dtype)
+    driver().download(value.ctypes.data, address, value.nbytes, stream)
+    return value[()]
+
+
+def _on_host(step: EagerStep, addresses: Addresses, stream: int) -> None:
+    """Bring operands to the host, run the operation there, and bring the results back."""
+    op = step.equation.op
+    given = [_fetched(x, addresses, stream) for x in step.ins]
+    token = ignore_errors()
+    before, host.only = host.only, True
+    try:
+        results = op.eager(np, *given)
+    finally:
+        host.only = before
+        restore_errors(token)
+    for x, r in zip(step.outs, results if op.multiple else [results], strict=True):
+        value = np.ascontiguousarray(np.broadcast_to(np.asarray(r, x.dtype), x.shape))
+        if value.size:
+            where = addresses[x.ref.buffer] + x.ref.offset
+            driver().upload(where, value.ctypes.data, value.nbytes, stream)
+            driver().synchronize(stream)
+
+
+def _fetched(x: Operand, addresses: Addresses, stream: int) -> Any:
+    """An operand as a NumPy array: the bytes it spans, seen with its strides."""
+    if 0 in x.shape:
+        return np.empty(x.shape, x.dtype)
+    size = x.dtype.itemsize
+    strides = [s * size for s in x.strides]
+    low = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True) if s > 0)
+    memory = (ctypes.c_char * (high - low + size))()
+    where = addresses[x.ref.buffer] + x.ref.offset + low
+    driver().download(ctypes.addressof(memory), where, len(memory), stream)
+    return np.ndarray(x.shape, x.dtype, memory, -low, strides)

@@ -1,0 +1,200 @@
+"""Kernels: CUDA text in, functions of the driver out.
+
+A text defines the work of one block (see `launches`). It becomes a kernel whose only argument is a
+struct of words, passed by value: how many launches it serves and the first block of each, then the
+arguments of each. So many small launches of one text are one. Kernels that are in no cache are
+compiled by NVRTC, several at a time, and their machine code is kept on disk, a file each.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from toile.backends import object_cache
+from toile.backends.gpu.driver import driver, words_of
+
+FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
+MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver takes
+ALONE = 64  # words of a kernel that serves one launch only
+
+PRELUDE = """\
+typedef long long Word;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef unsigned int u32;
+template <int N> struct Words { Word v[N]; };
+"""
+
+# One launch: the arguments are the words themselves.
+_ALONE = """
+extern "C" __global__ void __launch_bounds__(THREADS) kernel(
+    const __grid_constant__ Words<%d> w) {
+  body(w.v, blockIdx.x);
+}
+"""
+
+# Many: v[0] launches of v[1] words each; then their first blocks, and their arguments.
+_MANY = """
+extern "C" __global__ void __launch_bounds__(THREADS) kernel(
+    const __grid_constant__ Words<%d> w) {
+  int low = 0, high = (int)w.v[0];
+  while (high - low > 1) {
+    int middle = (low + high) >> 1;
+    if ((Word)blockIdx.x >= w.v[2 + middle]) low = middle; else high = middle;
+  }
+  body(w.v + 2 + w.v[0] + low * w.v[1], blockIdx.x - (unsigned)w.v[2 + low]);
+}
+"""
+
+_THREADS = re.compile(r"^#define THREADS (\d+)$", re.MULTILINE)
+_lock = threading.RLock()
+_seconds: dict[str, float] = {}  # that compiling took, by the kernel's key
+compiled_count = 0  # kernels that NVRTC compiled in this process
+
+
+class Kernel(NamedTuple):
+    """A text in one of its two forms."""
+
+    text: str
+    many: bool = False
+
+    @property
+    def room(self) -> int:
+        return MOST_WORDS if self.many else ALONE
+
+    @property
+    def source(self) -> str:
+        """What NVRTC is given."""
+        wrapper = _MANY if self.many else _ALONE
+        return PRELUDE + self.text + wrapper % self.room
+
+
+def threads_of(text: str) -> int:
+    """Threads of a block of the kernel."""
+    found = _THREADS.search(text)
+    assert found is not None, "a kernel says how many threads its blocks have"
+    return int(found[1])
+
+
+def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[int], int]:
+    """For launches (blocks, words) of one text: the form, the argument and the blocks of all."""
+    if len(launches) == 1 and len(launches[0][1]) <= ALONE:
+        return False, list(launches[0][1]), launches[0][0]
+    width = max(len(words) for _, words in launches)
+    starts, table, total = [], [], 0
+    for blocks, words in launches:
+        starts.append(total)
+        table += [*words, *[0] * (width - len(words))]
+        total += blocks
+    return True, [len(launches), width, *starts, *table], total
+
+
+def capacity(width: int) -> int:
+    """How many launches of so many words one kernel can serve."""
+    return max(1, (MOST_WORDS - 2) // (width + 1))
+
+
+# ---- compiling
+
+
+@functools.cache
+def _cache() -> object_cache.ObjectCache | None:
+    return object_cache.from_environment()
+
+
+@functools.cache
+def _compiler_version() -> str:
+    nvrtc = _nvrtc()
+    return ".".join(map(str, nvrtc.getVersion()))
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError as error:
+        raise ImportError(
+            "toile: compiling for the GPU needs CuPy, which is not installed (python -m pip "
+            "install 'toile[cuda13]', or 'toile[cuda12]' for a driver of CUDA 12)"
+        ) from error
+    return nvrtc
+
+
+def key_of(kernel: Kernel, architecture: str) -> str:
+    """What a kernel's machine code is called on disk."""
+    parts = ("cuda", FORMAT, _compiler_version(), architecture, kernel.source)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def compile_source(source: str, architecture: str) -> bytes:
+    """Machine code for an architecture such as sm_90; any thread may call this."""
+    nvrtc = _nvrtc()
+    program = nvrtc.createProgram(source, "kernel.cu", (), ())
+    try:
+        options = (f"-arch={architecture}", "-std=c++17", "--fmad=false", "-default-device",
+                   "--device-as-default-execution-space")
+        try:
+            nvrtc.compileProgram(program, options[:3] + options[4:])
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise RuntimeError(f"toile: NVRTC refused a kernel: {error}\n{log}\n{source}") from None
+        return nvrtc.getCUBIN(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _made(kernel: Kernel, architecture: str, key: str) -> bytes:
+    global compiled_count
+    started = time.perf_counter()
+    cubin = compile_source(kernel.source, architecture)
+    _seconds[key] = time.perf_counter() - started
+    compiled_count += 1
+    cache = _cache()
+    if cache is not None:
+        cache.put(key, cubin)
+    return cubin
+
+
+def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
+    """The functions of kernels on a device, which is current; what is missing is compiled."""
+    wanted = list(dict.fromkeys(kernels))
+    architecture = device.architecture
+    with _lock:
+        keys = {k: key_of(k, architecture) for k in wanted if (device, k) not in _known}
+        found: dict[Kernel, bytes] = {}
+        cache = _cache()
+        if cache is not None:
+            for k, key in keys.items():
+                code = cache.get(key)
+                if code is not None:
+                    found[k] = code
+        missing = [k for k in keys if k not in found]
+        if missing:
+            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+                made = pool.map(lambda k: _made(k, architecture, keys[k]), missing)
+                found.update(zip(missing, made, strict=True))
+        for k, code in found.items():
+            _known[device, k] = driver().load(code, "kernel")
+        return {k: _known[device, k] for k in wanted}
+
+
+_known: dict[tuple[Any, Kernel], int] = {}
+
+
+def launch(
+    function: int, kernel: Kernel, blocks: int, words: Sequence[int], shared: int, stream: int
+) -> None:
+    """Launch a kernel on its argument."""
+    driver().launch(function, blocks, threads_of(kernel.text), shared, stream,
+                    words_of(words, kernel.room))

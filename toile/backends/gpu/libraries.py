@@ -1,0 +1,237 @@
+"""NVIDIA's libraries: where they are, which versions, and what to install when one is missing.
+
+They are loaded by their C interface: first from the wheels that pip installs (`nvidia/*/lib` beside
+other packages), which are those that CuPy, JAX and PyTorch load too, then by the system's loader.
+Nothing is loaded before it is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toile.backends.gpu import driver
+from toile.engine.errors import ToileError
+
+Version = tuple[int, ...]
+
+
+class LibraryError(ToileError, RuntimeError):
+    """A library of NVIDIA's that is needed is not installed, too old, or failed in a call."""
+
+
+class Library(NamedTuple):
+    """What a library is called, and the oldest version that will do."""
+
+    title: str
+    stem: str  # of its file: lib<stem>.so.<major>
+    majors: tuple[int, ...]  # of its file name, newest first
+    folders: tuple[str, ...]  # of the wheels below nvidia/
+    least: Version
+    packages: tuple[str, str]  # of pip, for CUDA 12 and 13
+
+
+def _named(name: str, suffix: str = "") -> tuple[str, str]:
+    return f"nvidia-{name}-cu12", f"nvidia-{name}{suffix}"
+
+
+_CUDA = (13, 12)
+CATALOGUE = {
+    "cublas": Library("cuBLAS", "cublas", _CUDA, ("cu13", "cublas"), (12, 0), _named("cublas")),
+    "cublasLt": Library("cuBLASLt", "cublasLt", _CUDA, ("cu13", "cublas"), (12, 0),
+                        _named("cublas")),
+    "cudnn": Library("cuDNN", "cudnn", (9,), ("cudnn",), (9, 1), _named("cudnn", "-cu13")),
+    "nccl": Library("NCCL", "nccl", (2,), ("nccl",), (2, 18), _named("nccl", "-cu13")),
+    "cudart": Library("the CUDA runtime", "cudart", _CUDA, ("cu13", "cuda_runtime"), (12, 0),
+                      _named("cuda-runtime")),
+    "nvrtc": Library("NVRTC", "nvrtc", _CUDA, ("cu13", "cuda_nvrtc"), (12, 0),
+                     _named("cuda-nvrtc")),
+}  # fmt: skip
+
+
+def roots() -> list[Path]:
+    """Folders that packages lie in."""
+    found = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path]
+    try:
+        found += [*site.getsitepackages(), site.getusersitepackages()]
+    except (AttributeError, OSError):
+        pass  # environments that have neither
+    paths = dict.fromkeys(Path(p) for p in found if p)
+    return [p for p in paths if (p / "nvidia").is_dir()]
+
+
+def file_names(library: Library, major: int) -> tuple[str, ...]:
+    """What the file is called."""
+    if sys.platform == "win32":
+        return (f"{library.stem}64_{major}.dll",)
+    return (f"lib{library.stem}.so.{major}",)
+
+
+def candidates(library: Library, places: Iterable[Path] | None = None) -> list[str]:
+    """Paths and names to try, best first: wheels' files, then what the loader knows."""
+    found = []
+    inside = "bin" if sys.platform == "win32" else "lib"
+    for root in roots() if places is None else places:
+        for major in library.majors:
+            for folder in library.folders:
+                for name in file_names(library, major):
+                    path = root / "nvidia" / folder / inside / name
+                    if path.is_file():
+                        found.append(os.fspath(path))
+    found += [name for major in library.majors for name in file_names(library, major)]
+    return list(dict.fromkeys(found))
+
+
+def cuda_major() -> int:
+    """The newest major version of CUDA that the driver serves; 13 where there is no driver."""
+    version = driver_version()
+    return 12 if version is not None and version[0] == 12 else 13
+
+
+def extra() -> str:
+    """What to give pip for the GPU: toile with everything it needs there."""
+    return f'pip install "toile[cuda{cuda_major()}]"'
+
+
+def missing(library: Library, found: str) -> LibraryError:
+    """The error that says what was needed, what there is and what to install."""
+    least = ".".join(map(str, library.least))
+    package = library.packages[cuda_major() - 12]
+    return LibraryError(
+        f"toile: needed {library.title} >= {least}, found {found}: {extra()} "
+        f"(or pip install {package})"
+    )
+
+
+@functools.cache
+def load(name: str) -> Any:
+    """A library of the catalogue; raises LibraryError where it is missing or too old."""
+    library = CATALOGUE[name]
+    reasons = []
+    for candidate in candidates(library):
+        try:
+            found = ctypes.CDLL(candidate)
+        except OSError as error:
+            if "/" in candidate:
+                reasons.append(f"{candidate}, which does not load ({error})")
+            continue
+        version = version_of(name, found)
+        if version is not None and version < library.least:
+            reasons.append(f"{'.'.join(map(str, version))} at {candidate}")
+            continue
+        return found
+    raise missing(library, "; ".join(reasons) or "none")
+
+
+def version_of(name: str, loaded: Any) -> Version | None:
+    """The version that a library says it has; None where it does not say."""
+    try:
+        return _VERSIONS[name](loaded)
+    except (AttributeError, OSError, KeyError):
+        return None
+
+
+def version(name: str) -> Version | None:
+    """The version of a library of the catalogue; None where it is not installed."""
+    try:
+        return version_of(name, load(name))
+    except LibraryError:
+        return None
+
+
+# ---- versions, each library in its own way
+def _by_property(function: str) -> Callable[[Any], Version]:
+    """By `function(kind, int*)`, kind 0 to 2 for major, minor and patch."""
+
+    def ask(loaded: Any) -> Version:
+        ask_one = getattr(loaded, function)
+        out, value = [], ctypes.c_int()
+        for kind in range(3):
+            if ask_one(kind, ctypes.byref(value)):
+                raise AttributeError(function)
+            out.append(value.value)
+        return tuple(out)
+
+    return ask
+
+
+def _cudnn_version(loaded: Any) -> Version:
+    loaded.cudnnGetVersion.restype = ctypes.c_size_t
+    n = loaded.cudnnGetVersion()
+    return n // 10000, n // 100 % 100, n % 100
+
+
+def _cublas_lt_version(loaded: Any) -> Version:
+    loaded.cublasLtGetVersion.restype = ctypes.c_size_t
+    n = loaded.cublasLtGetVersion()
+    return n // 10000, n // 100 % 100, n % 100
+
+
+def _nccl_version(loaded: Any) -> Version:
+    value = ctypes.c_int()
+    loaded.ncclGetVersion(ctypes.byref(value))
+    n = value.value
+    return (n // 10000, n // 100 % 100, n % 100) if n >= 10000 else (n // 1000, n // 100 % 10,
+                                                                     n % 100)
+
+
+def _runtime_version(loaded: Any) -> Version:
+    value = ctypes.c_int()
+    loaded.cudaRuntimeGetVersion(ctypes.byref(value))
+    return value.value // 1000, value.value % 1000 // 10
+
+
+def _nvrtc_version(loaded: Any) -> Version:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    loaded.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
+_VERSIONS: dict[str, Callable[[Any], Version]] = {
+    "cublas": _by_property("cublasGetProperty"),
+    "cublasLt": _cublas_lt_version,
+    "cudnn": _cudnn_version,
+    "nccl": _nccl_version,
+    "cudart": _runtime_version,
+    "nvrtc": _nvrtc_version,
+}
+
+
+def driver_version() -> Version | None:
+    """The version of CUDA that the driver serves; None without a driver."""
+    loaded = driver.library()
+    if loaded is None:
+        return None
+    value = ctypes.c_int()
+    if loaded.cuDriverGetVersion(ctypes.byref(value)):
+        return None
+    return value.value // 1000, value.value % 1000 // 10
+
+
+# ---- calls
+class Functions:
+    """Functions of a library with their types; a status other than 0 is an error."""
+
+    def __init__(self, loaded: Any, table: Mapping[str, Sequence[Any]], describe: Any = None):
+        self.describe = describe
+        for name, types in table.items():
+            function = getattr(loaded, name)
+            function.argtypes = list(types)
+            function.restype = ctypes.c_int
+            setattr(self, name, self._checked(name, function))
+
+    def _checked(self, name: str, function: Any) -> Callable[..., None]:
+        def call(*args: Any) -> None:
+            status = function(*args)
+            if status:
+                what = self.describe(status) if self.describe else f"status {status}"
+                raise LibraryError(f"toile: {name} failed: {what}")
+
+        return call

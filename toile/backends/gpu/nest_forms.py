@@ -1,0 +1,129 @@
+"""What the texts of loop nests depend on besides their structure: packs, indices, rows' lengths.
+
+Packs are as wide as extents, strides and the places of operands allow; a thread loads some of them
+before it uses the first, so that enough bytes are under way. Rows are given to lanes, warps or
+blocks by their length, and stay in registers or shared memory where they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd, prod
+
+from toile.backends.gpu.nest_rows import WARP, RowForm, passes, shared_loads
+from toile.backends.gpu.nest_text import UNIT, ZERO, Pattern
+from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place
+from toile.compiler.operands import Ref
+from toile.compiler.plans import Moving
+
+Refs = Callable[[Place], Ref]
+
+THREADS = 256
+ALIGNMENT = 64  # bytes, of buffers that say nothing else
+BYTES_AT_ONCE = 64  # of loads under way for each thread
+MOST_SHARED = 200 << 10  # bytes of shared memory for one row
+FAR = 2**31 - 2**17  # indices beyond need 64 bits
+
+
+def operands_of(x: Loops) -> list[tuple[Place, Access]]:
+    """Loads, then stores, each with how the kernel reaches it."""
+    accesses = [*x.nest.loads, *(a for _, a in x.nest.stores)]
+    return list(zip([*x.loads, *x.stores], accesses, strict=True))
+
+
+def pattern_of(x: Loops) -> Pattern:
+    """Which strides are known, and which operands have the same ones."""
+    first: dict[tuple[int, ...], int] = {}
+    out = []
+    for i, (place, access) in enumerate(operands_of(x)):
+        of = first.setdefault(place.strides, i)
+        row = [ZERO if s == 0 else of for s in place.strides]
+        if access.inner == 1:
+            row[-1] = UNIT
+        out.append(tuple(row))
+    return tuple(out)
+
+
+def is_wide(x: Loops) -> bool:
+    """Whether indices need 64 bits."""
+    if prod(x.extents) >= FAR:
+        return True
+    reach = lambda p: sum(abs(s) * (n - 1) for s, n in zip(p.strides, x.extents, strict=True))
+    return any(reach(p) >= FAR for p, _ in operands_of(x))
+
+
+def vector_of(x: Loops, where: Refs) -> int:
+    """Elements of a pack: up to 16 bytes of the narrowest operand, as extents and places allow."""
+    units = [(p, p.dtype.itemsize) for p, a in operands_of(x) if a.inner == 1]
+    if not units:
+        return 1
+    sizes = [size for _, size in units]
+    vector = 16 if max(sizes) == 1 else min(8, 16 // min(sizes))
+    if len(operands_of(x)) > 12:  # registers are few
+        vector = min(vector, 4)
+    while vector > 1:
+        if x.extents[-1] % vector == 0 and all(
+            _is_aligned(p, where(p), min(16, vector * size), x.extents) for p, size in units
+        ):
+            break
+        vector //= 2
+    return max(vector, 1)
+
+
+def _is_aligned(place: Place, ref: Ref, nbytes: int, extents: Sequence[int]) -> bool:
+    """Whether packs of so many bytes begin at multiples of that."""
+    steps = [s * place.dtype.itemsize for s, n in
+             zip(place.strides[:-1], extents[:-1], strict=True) if n > 1]
+    moves = isinstance(ref.buffer, Moving)  # in steps that are not known here
+    given = getattr(ref.buffer, "alignment", 1 if moves else ALIGNMENT)
+    return gcd(given, ref.offset, *steps) % nbytes == 0
+
+
+def _is_costly(nest: LoopNest) -> bool:
+    return any(isinstance(n, Apply) and n.op.costly for n in nest.nodes)
+
+
+def items_of(nest: LoopNest, vector: int, moving: Callable[[Access], bool]) -> int:
+    """Packs that a thread loads before it uses the first."""
+    loaded = sum(a.dtype.itemsize for a in nest.loads if a.inner and moving(a)) * vector
+    most = 16 if _is_costly(nest) else 32
+    items = max(1, BYTES_AT_ONCE // max(loaded, 16))
+    return max(1, min(items, most // vector, 4))
+
+
+def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
+    """How rows of so many packs are given to threads, and where they are kept."""
+    nest = x.nest
+    each = registers_of(nest, vector)
+    saved = len(nest.scratch) * vector
+    wide, pattern = is_wide(x), pattern_of(x)
+
+    def form(items: int, threads: int, group: int, held: str = "registers",
+             kept: tuple[int, ...] = ()) -> RowForm:
+        exact = held == "registers" and packs == items * group
+        return RowForm(vector, items, wide, pattern, threads, group, held, False, exact, kept)
+
+    group = min(WARP, 1 << max(0, packs - 1).bit_length())
+    items = -(-packs // group)
+    if items * each <= 32 or items == 1:
+        return form(items, THREADS // 2, group)
+    for threads, room in ((128, 32), (256, 32), (512, 32), (512, 64), (1024, 32)):
+        items = -(-packs // threads)
+        fits = items * (each + saved) <= min(2 * room, 40 if threads == 1024 else 64)
+        if items * each <= room and fits and (threads > 128 or items <= 4):
+            return form(items, threads, threads)
+    items = max(1, min(4, 16 // each))
+    room, kept = MOST_SHARED // (packs * vector), []
+    for i in shared_loads(nest):
+        size = nest.loads[i].dtype.itemsize
+        if size <= room:
+            kept.append(i)
+            room -= size
+    return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+
+
+def registers_of(nest: LoopNest, vector: int) -> int:
+    """Registers that one pack of all loads takes."""
+    loads = {i for p in passes(nest) for i in p.loads}
+    sizes = [nest.loads[i].dtype.itemsize for i in loads if nest.loads[i].inner]
+    return max(1, sum(max(1, size // 4) for size in sizes)) * vector

@@ -1,0 +1,392 @@
+"""Loop nests on a GPU: which kernel computes one, over how many blocks, with which arguments.
+
+Texts depend on structure: the nest, which strides are 0 or 1 or shared, the width of packs (by
+alignment and extents), of indices, and for rows how long they are. How work is cut depends on
+extents alone, not on the GPU, so that sums are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.backends.gpu.launches import Launch, Planner
+from toile.backends.gpu.nest_columns import ColumnForm, column_kernel
+from toile.backends.gpu.nest_forms import (
+    THREADS,
+    Refs,
+    is_wide,
+    items_of,
+    operands_of,
+    pattern_of,
+    registers_of,
+    row_form_of,
+    vector_of,
+)
+from toile.backends.gpu.nest_maps import TileForm, map_kernel, tile_kernel
+from toile.backends.gpu.nest_rows import WARP, RowForm, row_kernel
+from toile.backends.gpu.nest_text import Form, Kernel, Word
+from toile.compiler.loops import (
+    Access,
+    Index,
+    Load,
+    LoopNest,
+    Loops,
+    Place,
+    Reduce,
+    Total,
+    levels,
+    with_row_buffers,
+)
+from toile.compiler.operands import Ref
+from toile.compiler.scalars import kind, part
+from toile.compiler.totals import accumulator
+from toile.compiler.views import row_major
+
+PROCESSORS = 132  # multiprocessors that work is cut for
+MOST_HELD = 48  # registers of a thread for a row's values and sums over rows
+FEW_PACKS = 1 << 16  # of a sum that is not worth a second kernel
+MOST_TILED = 40  # bytes of an element of all loads whose squares go through shared memory
+
+
+def plan_nest(x: Loops, refs: Refs, plan: Planner) -> None:
+    """Stage the launches of a loop nest; `refs` tells where a memory operand begins."""
+    def where(p: Place) -> Ref:
+        return p.base.at(p.offset * p.dtype.itemsize) if isinstance(p.base, Ref) else refs(p)
+
+    if x.nest.kind == "map":
+        plan.stage(_map(x, where))
+        return
+    if any(isinstance(n, Total) for n in x.nest.nodes):
+        _rows_with_totals(x, where, plan)
+        return
+    x = _as_columns(x)
+    if x.nest.kind == "column":
+        _columns(x, where, plan)
+    elif x.nest.kind == "partial" or _is_few_and_long(x):
+        _parts(x, where, plan)
+    else:
+        plan.stage(_rows(x, where))
+
+
+# ---- launches
+
+
+def magic(n: int) -> int:
+    """What `divide` divides by n with, numbers below 2**31: a factor, and a shift above it."""
+    shift = (n - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - n) // n + 1) | shift << 32
+
+
+def constant_words(value: np.ndarray) -> list[int]:
+    """The words of one constant."""
+    if kind(value.dtype) == "c":
+        to = part(value.dtype)
+        parts = [np.asarray(value.real, to), np.asarray(value.imag, to)]
+        return [w for p in parts for w in constant_words(p)]
+    raw = value.tobytes().ljust(8, b"\0")
+    return [int(np.frombuffer(raw, np.int64)[0])]
+
+
+def _launch(
+    x: Loops, where: Refs, kernel: Kernel, form: Form, blocks: int, shared: int = 0,
+    **numbers: Any,
+) -> Launch:
+    """A launch with the words that the kernel asks for; `numbers` are those of its kind."""
+    places = [p for p, _ in operands_of(x)]
+    extents = list(x.extents)
+    extents[-1] //= form.vector
+
+    def value(word: Word) -> int | Ref:
+        match word:
+            case ("extent", a):
+                return extents[a]
+            case ("elements", a):
+                return x.extents[a]
+            case ("magic", a):
+                return magic(extents[a])
+            case ("pointer", i):
+                return where(places[i])
+            case ("stride", i, a):
+                return places[i].strides[a]
+            case ("constant", c, h):
+                return constant_words(x.constants[c])[h]
+            case ("tiles", a):
+                return numbers["tiles"][a]
+            case ("total", n):
+                return numbers["totals"][n]
+            case (name,):
+                return numbers[name]
+        raise AssertionError(word)
+
+    return Launch(
+        kernel.text, tuple(value(word) for word in kernel.words), blocks, form.threads, shared,
+        x.nest.kind, frozenset(where(p).buffer for p in x.loads), _nbytes(x),
+    )
+
+
+def _nbytes(x: Loops) -> int:
+    """Bytes that have to be read and written."""
+    return sum(
+        p.dtype.itemsize * prod(n for n, s in zip(x.extents, p.strides, strict=True) if s)
+        for p in [*x.loads, *x.stores]
+    )
+
+
+# ---- maps
+
+
+def _map(x: Loops, where: Refs) -> Launch:
+    tiles = _tiles(x, where)
+    if tiles is not None:
+        return tiles
+    vector = vector_of(x, where)
+    items = items_of(x.nest, vector, lambda a: True)
+    form = Form(vector, items, is_wide(x), pattern_of(x), THREADS)
+    units = prod(x.extents) // vector
+    return _launch(x, where, map_kernel(x.nest, form), form, -(-units // (THREADS * items)),
+                   units=units)
+
+
+def _tiles(x: Loops, where: Refs) -> Launch | None:
+    """The launch of a map that transposes; None where it does not, or is small."""
+    nest, last = x.nest, x.nest.rank - 1
+    if nest.rank < 2 or x.extents[last] < 16 or prod(x.extents) < 4096:
+        return None
+    if nest.stores[0][1].inner != 1:
+        return None
+    along: dict[int, list[int]] = {}
+    for i, (place, access) in enumerate(zip(x.loads, nest.loads, strict=True)):
+        if access.inner == 2:
+            for a in range(last):
+                if place.strides[a] == 1 and x.extents[a] >= 16:
+                    along.setdefault(a, []).append(i)
+                    break
+    if not along:
+        return None
+    axis = max(along, key=lambda a: (sum(x.loads[i].dtype.itemsize for i in along[a]), a))
+    room = sum(x.loads[i].dtype.itemsize for i in along[axis])
+    size = 64 if room <= 2 and min(x.extents[axis], x.extents[last]) >= 64 else 32
+    while room > MOST_TILED:  # the others are read as they lie
+        room -= x.loads[along[axis].pop()].dtype.itemsize
+    tiled = tuple(along[axis])
+    form = TileForm(1, 1, is_wide(x), pattern_of(x), THREADS, axis, tiled, size)
+    counts = {a: -(-x.extents[a] // size) for a in (axis, last)}
+    others = prod(x.extents) // (x.extents[axis] * x.extents[last])
+    return _launch(x, where, tile_kernel(nest, form), form, prod(counts.values()) * others,
+                   tiles=counts)
+
+
+# ---- rows
+
+
+def _rows(x: Loops, where: Refs) -> Launch:
+    """Whole rows: some lanes, a warp or a block for each."""
+    x = replace(x, nest=with_row_buffers(x.nest, 1))  # what is costly, however long rows are
+    nest = x.nest
+    vector = vector_of(x, where)
+    rows, packs = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:]) // vector
+    form = row_form_of(x, vector, packs)
+    kernel = row_kernel(nest, form)
+    shared = packs * vector * sum(nest.loads[i].dtype.itemsize for i in form.kept)
+    return _launch(x, where, kernel, form, -(-rows // (form.threads // form.group)), shared,
+                   rows=rows)
+
+
+def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
+    """Rows of which sums over all rows are wanted too: blocks take some rows each and leave their
+    sums, which are then summed."""
+    x = replace(x, nest=with_row_buffers(x.nest, 1))
+    nest, outer = x.nest, x.nest.outer
+    rows, vector = prod(x.extents[:outer]), vector_of(x, where)
+    more = len(nest.scratch) + sum(isinstance(n, Total) for n in nest.nodes)
+    while vector > 1 and registers_of(nest, vector) + vector * more > MOST_HELD:
+        vector //= 2
+    held = registers_of(nest, vector) + vector * more
+    packs = prod(x.extents[outer:]) // vector
+    for threads in (32, 64, 128, 256, 512, 1024):
+        items = -(-packs // threads)
+        if items * held <= MOST_HELD or items == 1:
+            break
+    form = RowForm(vector, items, is_wide(x), pattern_of(x), threads, threads, "registers", False,
+                   packs == items * threads)
+    # as many blocks as run at once, with some 100 registers a thread
+    wanted = max(1, min(PROCESSORS * max(1, 640 // threads), -(-rows // 8)))
+    step = -(-rows // wanted)
+    blocks = -(-rows // step)
+    kept = x.extents[outer:]
+    totals = _totals(nest, blocks * prod(kept), plan, Total)
+    plan.stage(_launch(x, where, row_kernel(nest, form), form, blocks, rows=rows, step=step,
+                       totals=totals))
+    plan.stage(*(
+        _sum_of_parts(x, node, totals[n], access.dtype,
+                      place._replace(strides=place.strides[outer:]), blocks, kept, where)
+        for (n, access), place in zip(nest.stores, x.stores, strict=True)
+        if isinstance(node := nest.nodes[n], Total)
+    ))
+
+
+def _is_few_and_long(x: Loops) -> bool:
+    """Whether rows are too few for all multiprocessors, and nothing but their totals is wanted."""
+    nest = x.nest
+    rows, row = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:])
+    level, _ = levels(nest)
+    single = all(
+        isinstance(nest.nodes[n], Reduce) or level[n] == 0 and a.varies for n, a in nest.stores
+    ) and max(level) <= 1
+    return single and rows < PROCESSORS and row > 1 << 14
+
+
+def _parts(x: Loops, where: Refs, plan: Planner) -> None:
+    """Long rows: a block for each part of a row, then the sums of the parts."""
+    nest = x.nest
+    vector = vector_of(x, where)
+    rows, packs = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:]) // vector
+    items = items_of(nest, vector, lambda a: a.varies)
+    wanted = min(-(-8 * PROCESSORS // rows), packs // (THREADS * items), 1024)
+    if wanted <= 1:
+        plan.stage(_rows(x, where))
+        return
+    step = -(-packs // (wanted * THREADS)) * THREADS
+    parts = -(-packs // step)
+    form = RowForm(vector, items, is_wide(x), pattern_of(x), THREADS, THREADS, "", True)
+    totals = _totals(nest, rows * parts, plan)
+    kernel = row_kernel(nest, form)
+    plan.stage(_launch(x, where, kernel, form, rows * parts, parts=parts, step=step,
+                       totals=totals))
+    later = []
+    outer = x.extents[: nest.outer]
+    for (n, access), place in zip(nest.stores, x.stores, strict=True):
+        node = nest.nodes[n]
+        if not isinstance(node, Reduce):
+            continue
+        dtype = accumulator(node.dtype)
+        strides = (*(s * parts for s in row_major(outer)), 1)
+        sums = LoopNest("row", len(outer), 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
+                        (Access(dtype, 1, True),), ((1, Access(access.dtype, 0, False)),), ())
+        source = Place(totals[n], 0, strides, dtype)
+        target = Place(place.base, place.offset, (*place.strides[: nest.outer], 0), place.dtype)
+        call = Loops(sums, (*outer, parts), [source], [target], [], x.group)
+        # one text for all numbers of parts: a block takes 1024 of them at once
+        form = RowForm(1, 4, is_wide(call), pattern_of(call), THREADS, THREADS, "")
+        later.append(_launch(call, where, row_kernel(sums, form), form, rows))
+    plan.stage(*later)
+
+
+def _totals(
+    nest: LoopNest, count: int, plan: Planner, of: type[Reduce] | type[Total] = Reduce
+) -> dict[int, Ref]:
+    """Room for partial results, by reduction."""
+    return {n: plan.scratch(count * accumulator(node.dtype).itemsize)
+            for n, node in enumerate(nest.nodes) if isinstance(node, of)}
+
+
+# ---- columns
+
+
+def _as_columns(x: Loops) -> Loops:
+    """Rows that lie across memory, summed in one pass, as columns; others as they are."""
+    nest = x.nest
+    if nest.kind == "column" or not nest.outer or max(levels(nest)[0]) > 1:
+        return x
+    if not all(isinstance(nest.nodes[n], Reduce) or a.varies for n, a in nest.stores):
+        return x
+    width = lambda axis: sum(p.dtype.itemsize for p in x.loads if p.strides[axis] == 1)
+    if width(nest.outer - 1) <= width(nest.rank - 1):
+        return x
+    order = [*range(nest.outer, nest.rank), *range(nest.outer)]
+    moved = {a: i for i, a in enumerate(order)}
+
+    def places(given: Sequence[Place]) -> list[Place]:
+        return [p._replace(strides=tuple(p.strides[a] for a in order)) for p in given]
+
+    def access(a: Access, p: Place) -> Access:
+        s = p.strides[order[-1]]
+        return a._replace(inner=s if s in (0, 1) else 2)
+
+    nodes = tuple(Index(tuple(moved[a] for a in n.axes), n.dtype) if isinstance(n, Index) else n
+                  for n in nest.nodes)
+    turned = replace(
+        nest, kind="column", outer=0, inner=nest.outer, nodes=nodes, scratch=frozenset(),
+        loads=tuple(access(a, p) for a, p in zip(nest.loads, x.loads, strict=True)),
+        stores=tuple((n, access(a, p)) for (n, a), p in zip(nest.stores, x.stores, strict=True)),
+    )
+    return Loops(turned, tuple(x.extents[a] for a in order), places(x.loads), places(x.stores),
+                 x.constants, x.group)
+
+
+def _columns(x: Loops, where: Refs, plan: Planner) -> None:
+    """Sums over outer axes: parts of them, then the sums of the parts."""
+    nest = x.nest
+    outer, reduced = nest.outer, nest.reduced
+    form, units, count = _column_form(x, where)
+    if count <= 16:  # nothing to share
+        form = replace(form, lanes=form.threads)
+    elif units * count <= FEW_PACKS:  # narrow tiles, so that one pass has blocks enough
+        while form.lanes > 4 and units < 64 * form.lanes:
+            form = replace(form, lanes=form.lanes // 2)
+    deep = form.threads // form.lanes
+    tiles = -(-units // form.lanes)
+    wanted = min(-(-8 * PROCESSORS // tiles), count // (deep * form.items * 2))
+    if units * count <= FEW_PACKS and count <= 8 * deep * form.items:
+        wanted = 1
+    if wanted <= 1:
+        plan.stage(_launch(x, where, column_kernel(nest, form), form, tiles, units=units))
+        return
+    form = replace(form, split=True)
+    step = -(-count // wanted)
+    parts = -(-count // step)
+    kept = (*x.extents[:outer], *x.extents[outer + reduced:])
+    totals = _totals(nest, parts * prod(kept), plan)
+    kernel = column_kernel(nest, form)
+    plan.stage(_launch(x, where, kernel, form, tiles * parts, units=units, tiles=tiles,
+                       step=step, totals=totals))
+    later = []
+    for (n, access), place in zip(nest.stores, x.stores, strict=True):
+        node = nest.nodes[n]
+        if isinstance(node, Reduce):
+            out = (*place.strides[:outer], *place.strides[outer + reduced:])
+            later.append(_sum_of_parts(x, node, totals[n], access.dtype,
+                                       place._replace(strides=out), parts, kept, where))
+    plan.stage(*later)
+
+
+def _column_form(x: Loops, where: Refs) -> tuple[ColumnForm, int, int]:
+    """The form of a sum over outer axes, the packs that are kept and what they are sums of."""
+    nest = x.nest
+    vector = vector_of(x, where)
+    sums = sum(isinstance(n, Reduce) for n in nest.nodes)
+    vector = min(vector, 4 if sums <= 4 else 2)  # totals take registers and shared memory
+    if sums > 8:
+        vector = 1
+    count = prod(x.extents[nest.outer: nest.outer + nest.reduced])
+    units = prod(x.extents) // count // vector
+    lanes = min(WARP, 1 << max(0, units - 1).bit_length())
+    items = items_of(nest, vector, lambda a: a.varies)
+    form = ColumnForm(vector, items, is_wide(x), pattern_of(x), THREADS, lanes)
+    return form, units, count
+
+
+def _sum_of_parts(
+    x: Loops, node: Reduce | Total, ref: Ref, dtype: np.dtype, out: Place, parts: int,
+    kept: Sequence[int], where: Refs,
+) -> Launch:
+    """Sum totals, of which there are `parts` arrays."""
+    size, own = prod(kept), accumulator(node.dtype)
+    dense = all(s == e or n == 1 for s, e, n in
+                zip(out.strides, row_major(kept), kept, strict=True))
+    shape, strides = ((size,), (1,)) if dense else (tuple(kept), out.strides)
+    inner = strides[-1] if strides[-1] in (0, 1) else 2
+    nest = LoopNest(
+        "column", 0, 1, len(shape), (Load(0), Reduce(node.kind, 0, node.dtype)),
+        (Access(own, 1, True),), ((1, Access(dtype, inner, False)),), ())
+    source = Place(ref, 0, (size, *row_major(shape)), own)
+    target = out._replace(strides=(0, *strides))
+    call = Loops(nest, (parts, *shape), [source], [target], [], x.group)
+    form, units, _ = _column_form(call, where)
+    return _launch(call, where, column_kernel(nest, form), form, -(-units // form.lanes),
+                   units=units)

@@ -1,0 +1,38 @@
+"""Where a Program runs: on the GPU that holds its operands, on the default device, or on the CPU.
+
+Arrays of a few elements on the host decide nothing: they go where the others are.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from toile.backends import cpu
+from toile.engine.gpu import GpuDevice, default_gpu, device_of, is_gpu_data, presence
+from toile.engine.gpu_arrays import FEW
+from toile.engine.program import Program
+
+
+def device_for(raws: Sequence[Any]) -> GpuDevice | None:
+    """The GPU for these operands; None: the CPU."""
+    large = False
+    for x in raws:
+        if is_gpu_data(x):
+            return device_of(x)
+        large = large or x.size > FEW
+    return None if large else default_gpu()
+
+
+def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
+    """Run a Program on raw buffers, compiling it at the first call."""
+    device = None if presence.none else device_for(raws)
+    if device is None:
+        return cpu.run(program, raws)
+    return gpu_backend().run(program, raws, device)
+
+
+def gpu_backend() -> Any:
+    """The backend for GPUs; loaded where there is one."""
+    return importlib.import_module("toile.backends.gpu")

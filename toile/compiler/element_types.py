@@ -1,0 +1,27 @@
+"""The dtypes that library kernels calculate with, and the floats that registers hold them as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.engine import dtypes
+
+# C's and LLVM's name of the float that a register holds
+FLOATS = {"float32": "float", "float64": "double", "float16": "float", "bfloat16": "float"}
+
+
+def supported(dtype: Any) -> bool:
+    """Whether kernels can calculate with a dtype: bool, integers of whole bytes, four floats."""
+    if dtypes.is_extended(dtype):
+        return False
+    return dtype.kind in "biu" or dtype.name in FLOATS
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype is one of the four floats."""
+    return dtype.name in FLOATS
+
+
+def is_short(dtype: Any) -> bool:
+    """Whether a float is held in 16 bits."""
+    return dtype.name in ("float16", "bfloat16")

@@ -1,0 +1,82 @@
+"""Which equations loop nests compute: scalar functions, reductions and counts.
+
+Backends differ in their printer only. Whether an operation has code at some dtypes is found out by
+writing it once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.groups import REDUCTIONS
+from toile.compiler.scalars import FLOAT32, Arithmetic, Unsupported, Value, kind
+from toile.engine.operation import Operation
+from toile.engine.program import Equation
+from toile.primitives.reductions import ReduceMax, ReduceMin
+from toile.primitives.shapes import Iota
+
+
+def by_element(e: Equation) -> bool:
+    """Whether an equation computes its result element by element."""
+    if not e.op.by_element or e.effects or len(e.outs) != 1:
+        return False
+    shape = e.outs[0].aval.shape
+    return all(a.aval.shape in (shape, ()) for a in e.ins)
+
+
+def fuses(e: Equation) -> bool:
+    """Whether loop nests can compute an equation, at dtypes that they hold."""
+    return isinstance(e.op, REDUCTIONS) or by_element(e)
+
+
+def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) -> Callable[
+        [Equation], bool]:
+    """Whether a backend's nests compute an equation, as a function; `names`: of samples."""
+
+    @functools.lru_cache(4096)
+    def has_code(op: Operation | type, dtypes: tuple[Any, ...]) -> bool:
+        try:
+            kinds = [kind(np.dtype(d)) for d in dtypes]
+            if isinstance(op, type):  # a reduction or a count; complex numbers have no order
+                return not (issubclass(op, (ReduceMax, ReduceMin)) and "c" in kinds)
+            lower = getattr(op, "lower", None)
+            if lower is None:
+                return False
+            lower(printer(), *[_sample(np.dtype(d), names) for d in dtypes[:-1]])
+        except (Unsupported, TypeError):
+            return False
+        return True
+
+    def can_fuse(e: Equation) -> bool:
+        """Whether a loop nest can compute an equation."""
+        plain = isinstance(e.op, (*REDUCTIONS, Iota))
+        if e.effects or len(e.outs) != 1 or not (plain or by_element(e)):
+            return False
+        avals = [*(a.aval for a in e.ins), e.outs[0].aval]
+        if any(a.size == 0 for a in avals):
+            return False
+        try:
+            return has_code(e.op.__class__ if plain else e.op, tuple(a.dtype for a in avals))
+        except TypeError:  # a parameter that cannot be hashed
+            return False
+
+    return can_fuse
+
+
+def _sample(dtype: np.dtype, names: Callable[[np.dtype], str]) -> Value:
+    name = names(dtype)
+    return Value(name, dtype, name if kind(dtype) == "c" else "")
+
+
+def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> Value:
+    """An operation on narrow floats, rounded; after each step, if it has several."""
+    def once(x: Value) -> Value:
+        return k.convert(Value(x.name, FLOAT32), dtype)
+
+    if op.lower_steps is not None:
+        return op.lower_steps(k, once, *xs)
+    return once(op.lower(k, *xs))  # type: ignore[attr-defined]

@@ -1,0 +1,190 @@
+"""Cheap values computed again by those who read them, instead of being kept in memory.
+
+    y = (x - m) s     kept for a later kernel that could as well read x, m and s
+
+What fusion would store is looked at in the order of the Program. A value is given up if all who
+read it are loop nests, and if what they read instead (the nearest values that are in memory anyway)
+moves fewer bytes than storing it and reading it back. Each reader's group then gets a copy of the
+few cheap equations. The normalizations of a deep network keep one array a layer instead of four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from toile.compiler.fusible import by_element
+from toile.compiler.fusion import Fused
+from toile.compiler.groups import Group
+from toile.compiler.scalars import BFLOAT16, FLOAT16
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
+from toile.primitives.families import BroadcastInDim, Reshape, Transpose
+from toile.primitives.shapes import Iota, ReducePrecision
+
+MOST_EQUATIONS = 12  # that a value takes
+LEAST_BYTES = 1 << 18  # of a value that is worth the trouble
+VIEWS = (BroadcastInDim, Reshape, Transpose)
+ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
+
+
+@dataclass
+class _Recipe:
+    """How a value is computed from what is in memory."""
+
+    equations: int = 0
+    sources: set[Atom] = field(default_factory=set)
+
+
+class _Recomputing:
+    def __init__(self, fused: Fused):
+        self.fused, self.program = fused, fused.program
+        self.made: dict[Atom, Equation] = {
+            o: e for e in self.program.equations for o in e.outs}
+        self.readers: dict[Atom, list[Equation]] = {}
+        for e in self.program.equations:
+            for a in e.ins:
+                if a.__class__ is Var:
+                    self.readers.setdefault(a, []).append(e)
+        self.returned = {o for o in self.program.outputs if o.__class__ is Var}
+        self.gone: set[Atom] = set()
+        self.loads: dict[int, set[Atom]] = {}
+
+    # ---- what to give up
+    def choose(self) -> None:
+        for e in self.program.equations:
+            if len(e.outs) == 1 and e.outs[0] in self.fused.stored:
+                self._consider(e, e.outs[0])
+
+    def _consider(self, e: Equation, v: Var) -> None:
+        if v.aval.nbytes < LEAST_BYTES or v in self.returned or not _is_cheap(e):
+            return
+        if v in self.fused.views:  # part of a concatenation
+            return
+        home = self.fused.group_of.get(v)
+        users = self._users(v)
+        if home is None or users is None:
+            return
+        recipe = _Recipe()
+        if not self._cook(v, recipe, first=True):
+            return
+        others = {id(g): g for g in users if g is not home}
+        moved = -v.aval.nbytes  # it is not stored
+        for g in others.values():
+            new = {s for s in recipe.sources if s not in self._loads(g)}
+            moved += sum(s.aval.nbytes for s in new) - v.aval.nbytes
+        if others and moved < 0:
+            self.gone.add(v)
+            for g in others.values():
+                self._loads(g).discard(v)
+                self._loads(g).update(recipe.sources)
+
+    def _users(self, v: Var) -> list[Group] | None:
+        """The groups that read a value itself; None if something else reads it."""
+        found = []
+        for e in self.readers.get(v, ()):
+            group = self.fused.group_of.get(e.outs[0]) if e.outs else None
+            if group is None or not group.fusible:
+                return None
+            found.append(group)
+        return found
+
+    def _cook(self, a: Atom, recipe: _Recipe, first: bool = False) -> bool:
+        """Add what an atom takes to a recipe; False if it is too much."""
+        if a.__class__ is Literal:
+            return True
+        kept = a in self.fused.stored and a not in self.gone
+        e = self.made.get(a)
+        if not first and (kept or e is None):
+            recipe.sources.add(a)
+            return True
+        assert e is not None
+        if isinstance(e.op, VIEWS):
+            base = self.fused.bases.get(a, a)
+            if base.__class__ is Literal:
+                return True
+            if base not in self.gone and (base in self.fused.stored or base not in self.made):
+                recipe.sources.add(base)
+                return True
+        elif not _is_cheap(e):
+            return False
+        recipe.equations += 1
+        return recipe.equations <= MOST_EQUATIONS and all(self._cook(x, recipe) for x in e.ins)
+
+    def _loads(self, group: Group) -> set[Atom]:
+        """The values in memory that a group reads."""
+        found = self.loads.get(id(group))
+        if found is None:
+            found = self.loads[id(group)] = set()
+            for member in group.members:
+                for a in member.equation.ins:
+                    base = self.fused.bases.get(a, a)
+                    if base.__class__ is Var and self.fused.group_of.get(base) is not group:
+                        found.add(base)
+        return found
+
+    # ---- the new Program
+    def rewritten(self) -> tuple[Program, dict[Atom, int]]:
+        """The Program, and for the results of loop nests the group that they belong to."""
+        equations: list[Equation] = []
+        copies: dict[tuple[int, Atom], Atom] = {}
+        homes: dict[Atom, int] = {}
+
+        def copy(a: Atom, group: Group) -> Atom:
+            """What stands for an atom in a group: itself, or a copy computed there."""
+            if a.__class__ is Literal or not self._needs_copy(a, group):
+                return a
+            key = id(group), a
+            found = copies.get(key)
+            if found is None:
+                e = self.made[a]
+                out = add(e.op, [copy(x, group) for x in e.ins], a.aval, e, group)
+                if a in self.gone and a.aval.dtype in ROUNDED:
+                    # Kernels may hold more digits than memory would have kept.
+                    out = add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
+                found = copies[key] = out
+            return found
+
+        def add(op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
+            out = Var(aval)
+            equations.append(Equation(op, ins, [out], e.source, e.scope))
+            homes[out] = group.id
+            return out
+
+        for e in self.program.equations:
+            group = self.fused.group_of.get(e.outs[0]) if e.outs else None
+            if group is not None and group.fusible:
+                homes[e.outs[0]] = group.id
+                ins = [copy(a, group) for a in e.ins]
+                if any(x is not y for x, y in zip(ins, e.ins, strict=True)):
+                    e = Equation(e.op, ins, e.outs, e.source, e.scope)
+            equations.append(e)
+        new = Program(self.program.inputs, equations, self.program.outputs, self.program.name)
+        return without_dead_code(new), homes
+
+    def _needs_copy(self, a: Atom, group: Group) -> bool:
+        """Whether a group must compute an atom itself, since nobody keeps it."""
+        if self.fused.group_of.get(a) is group:
+            return False
+        if a in self.gone:
+            return True
+        e = self.made.get(a)
+        if e is None or a in self.fused.stored:
+            return False
+        if isinstance(e.op, VIEWS) and len(e.ins) == 1:
+            return self._needs_copy(e.ins[0], group)
+        return self.fused.group_of.get(a) is not None  # inside of another group
+
+
+def _is_cheap(e: Equation) -> bool:
+    if len(e.outs) != 1 or e.effects or not e.ins or isinstance(e.op, Iota):
+        return False
+    return by_element(e) and not getattr(e.op, "costly", False)
+
+
+def recompute(fused: Fused) -> tuple[Program, dict[Atom, int]] | None:
+    """The Program in which cheap values are computed where they are read, and the groups of its
+    results (see `fuse`); None if there is nothing to gain."""
+    work = _Recomputing(fused)
+    work.choose()
+    return work.rewritten() if work.gone else None

@@ -1,0 +1,161 @@
+"""Attention as one operation, for backends that have it whole; to others it is a call.
+
+It carries the Program of the plain form, products around a softmax, which says what it means and
+has all of its rules. Reverse mode alone goes another way: its derivative is an operation of its
+own, which takes the attention's operands, its result and the logarithms of its sums, and carries
+the plain form's derivative from the operands on (whatever that computes again, the compiler merges
+with the forward pass). May import control.call and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from toile.control.call import Call, nonzero_mask, pick, pruned
+from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.gpu import default_gpu
+from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.program import Program, Var, derive, without_dead_code
+from toile.engine.tracing import state
+from toile.primitives.families import bdim_at
+from toile.transforms.jvp import jvp_program
+from toile.transforms.transpose import transpose_program
+from toile.transforms.vmap import vmap_program
+
+HALVES = ("bfloat16", "float16")
+
+
+class Form(NamedTuple):
+    """What an attention computes: softmax(q·k·scale + bias)·v, over the keys that are seen.
+
+    `operands` names them: q, k and v, each (*batch, positions, heads, depth), keys and values
+    perhaps of fewer heads, each of which a group of queries' heads shares; then any of bias and
+    mask (true or not zero: seen), which broadcast to (*batch, heads, queries, keys) and have all
+    its axes, and query_lengths and key_lengths, (*batch,). A query that sees no key takes the mean
+    of all values, one past its length gives zeros."""
+
+    scale: float
+    operands: tuple[str, ...] = ("q", "k", "v")
+    causal: bool = False  # query i sees keys up to i
+    window: tuple[int, int] | None = None  # so many keys before and after a query
+
+
+@dataclass(frozen=True)
+class _Whole(Call):
+    """What is whole until it is differentiated or mapped in part: then it is a plain call."""
+
+    form: Form = Form(1.0)
+    moving: tuple[bool, ...] = ()  # of a derivative: which operands have tangents
+    full: Program | None = None  # of an attention whose Program has lost its second result
+
+    def with_program(self, program: Program) -> Call:
+        return Call(program, self.label)
+
+    def dce(self, used: Sequence[bool]) -> Any:
+        return None
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        if any(d is None for d in dims[:3]):  # keys for all, say: products can use that
+            return super().vmap(axis, xs, dims)
+        mapped = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+        outs = self.mapped(axis)(*mapped)
+        return outs, [0] * len(outs)
+
+    def mapped(self, axis: Axis) -> Call:
+        """The operation with one more axis of examples in front of all operands and results."""
+        return replace(self, program=_over(self.program, axis))
+
+
+def _over(program: Program, axis: Axis) -> Program:
+    return vmap_program(program, axis, [0] * len(program.inputs), True)[0]
+
+
+class Attention(_Whole):
+    """The result and, unless nobody wants them, the logarithms of the sums of exponentials.
+
+    Those are float32, (*batch, heads, queries)."""
+
+    name = "attention"
+
+    def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]] | None:
+        if not used[0]:
+            return None
+        program, kept = pruned(self.program, used)
+        op = replace(self, program=program, full=self._full)
+        return (op, kept, list(used)) if all(kept) else None
+
+    def mapped(self, axis: Axis) -> Call:
+        full = None if self.full is None else _over(self.full, axis)
+        return replace(self, program=_over(self.program, axis), full=full)
+
+    @property
+    def _full(self) -> Program:
+        return self.program if self.full is None else self.full
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        moving = tuple(nonzero_mask(tangents))
+        out, sums = replace(self, program=self._full, full=None)(*primals)
+        program = _tangent(self._full, moving)
+        op = AttentionTangent(program, self.label, self.form, moving)
+        (tangent,) = op(*primals, out, sums, *pick(tangents, moving))
+        n = len(self.program.outputs)
+        return [out, sums][:n], [tangent, Zero(sums)][:n]
+
+
+def _tangent(full: Program, moving: tuple[bool, ...]) -> Program:
+    """(operands, result, sums, tangents) -> the result's tangent."""
+
+    def make() -> Program:
+        program, _ = jvp_program(full, moving, (True, False))
+        program = without_dead_code(program, [False, False, True])
+        n = len(moving)
+        made = [Var(a) for a in full.out_avals]
+        return Program([*program.inputs[:n], *made, *program.inputs[n:]], program.equations,
+                       program.outputs, program.name)
+
+    return full.memoized(("tangent of attention", moving), make)
+
+
+class AttentionTangent(_Whole):
+    """The derivative along tangents of the operands that are `moving`."""
+
+    name = "attention_tangent"
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        if not all(linear[len(self.moving) + 2 :]):
+            return super().split(linear, args)
+        return [None], self, list(args)
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        n = len(self.moving) + 2
+        linear = [type(x) is Aval for x in xs]
+        program, nonzero = transpose_program(self.program, linear, [True])
+        if not (all(linear[n:]) and all(nonzero)):
+            return super().transpose(ct, *xs)
+        op = AttentionGradient(program, self.label, self.form, self.moving)
+        return (*([None] * n), *op(*xs[:n], *ct))
+
+
+class AttentionGradient(_Whole):
+    """The cotangents of the operands that are `moving`.
+
+    Operands: those of the attention, its two results, and the cotangent of the first."""
+
+    name = "attention_gradient"
+
+
+def wanted(*heads: Any) -> bool:
+    """Whether queries, keys and values are such that a backend may have attention for them."""
+    trace = state.trace
+    if trace is None or not trace.staging:
+        return False
+    kinds = {x.dtype.name for x in heads}
+    return len(kinds) == 1 and kinds <= set(HALVES) and default_gpu() is not None
+
+
+def attend(fun: Callable[..., Sequence[Any]], form: Form, *operands: Any) -> Any:
+    """Attention by `fun`, the plain form: of the operands, its result and the sums' logarithms."""
+    program = derive(fun, [aval_of(x) for x in operands], "attention")
+    return Attention(program, "attention", form)(*operands)[0]

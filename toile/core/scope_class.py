@@ -1,0 +1,434 @@
+"""The class Scope: a cursor into the variables and random streams of a network.
+
+The root owns one nested dict of variables and a tree of counters of random draws; children share
+both by reference. Functions of scopes are in `core.scope`, which is where to import Scope from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from toile import errors, random
+from toile.api.tracing import eval_shape
+from toile.configurations import config
+from toile.core import meta, tracers
+from toile.core.filters import CollectionFilter, in_filter
+from toile.core.frozen_dict import FrozenDict, freeze
+from toile.core.rng import LazyRng, fold_in_static
+from toile.core.variables import Variable
+from toile.engine import trees
+from toile.engine.source import here
+from toile.engine.tracing import Array, named_scope, state
+
+_EMPTY: FrozenDict = FrozenDict()
+
+
+class _ChildToken:
+    """Marks the counters of a child scope among those of its parent."""
+
+    def __repr__(self) -> str:
+        return "child_rng_token"
+
+
+child_rng_token = _ChildToken()
+no_flag = object()  # `get_flag` was given no default
+
+
+def _put(target: dict[str, Any], key: str, val: Any) -> None:
+    """Write into nested dicts in place: children hold references to the inner ones."""
+    old = target.get(key)
+    if isinstance(old, dict) and isinstance(val, Mapping):
+        for k, v in val.items():
+            _put(old, k, v)
+    else:
+        target[key] = val
+
+
+class Scope:
+    """Access to the variables and the random streams of one part of a network."""
+
+    __slots__ = (
+        "_variables",
+        "parent",
+        "name",
+        "path",
+        "debug_path",
+        "_rngs",
+        "_streams",
+        "mutable",
+        "flags",
+        "_root",
+        "trace_level",
+        "adopted",
+        "rng_counters",
+        "reservations",
+        "_invalid",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        variables: dict[str, Any],
+        rngs: Any = None,
+        name: str | None = None,
+        mutable: CollectionFilter = False,
+        parent: Scope | None = None,
+        path: Iterable[str] = (),
+        debug_path: Iterable[str] = (),
+        flags: Mapping[str, Any] | None = None,
+    ):
+        self._variables = variables
+        self.parent = parent
+        self.name = name
+        self.path = tuple(path)
+        self.debug_path = tuple(debug_path) or self.path
+        self._rngs = {k: LazyRng.create(v) for k, v in rngs.items()} if rngs else {}
+        self._streams = tuple(self._rngs)
+        self.mutable = mutable
+        self.flags = freeze(flags or {})
+        self._root = None if parent is None else parent.root
+        self.trace_level = state.trace
+        # Modules that came from outside and were cloned into this call, by the original's id.
+        self.adopted: dict[int, Any] = {} if parent is None else parent.adopted
+        self.rng_counters: dict[Any, Any] = dict.fromkeys(self._rngs, 0)
+        self.reservations: dict[str, set[str | None]] = {}
+        self._invalid = False
+
+    # Two scopes are one if they point to the same place of the same variables and counters.
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Scope):
+            return False
+        return (
+            self.root._variables is other.root._variables
+            and self.path == other.path
+            and self.rng_counters is other.rng_counters
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.root._variables), self.path, id(self.rng_counters)))
+
+    def __repr__(self) -> str:
+        return f"Scope({self.path_text}, mutable={self.mutable!r}, rngs={list(self.rngs)})"
+
+    @property
+    def root(self) -> Scope:
+        """The scope that owns the variables."""
+        return self if self._root is None else self._root
+
+    @property
+    def path_text(self) -> str:
+        """The path as people write it, with the transforms that were lifted over it."""
+        return "/" + "/".join(self.debug_path)
+
+    @property
+    def rngs(self) -> dict[str, LazyRng]:
+        """The random streams, with the path folded in when a key is made."""
+        if self._rngs is None:  # most scopes never draw
+            streams = self.parent.rngs.items()  # type: ignore[union-attr]
+            self._rngs = {key: LazyRng.create(rng, self.name) for key, rng in streams}
+        return self._rngs
+
+    @rngs.setter
+    def rngs(self, rngs: dict[str, LazyRng]) -> None:
+        self._rngs = rngs
+        self._streams = tuple(rngs)
+
+    @property
+    def invalid(self) -> bool:
+        """Whether the block that the scope was made for has ended."""
+        return self._invalid
+
+    def invalidate(self) -> None:
+        """Refuse all use from now on."""
+        self._invalid = True
+
+    @contextlib.contextmanager
+    def temporary(self) -> Iterator[Scope]:
+        """A block at whose end the scope is invalidated."""
+        try:
+            yield self
+        finally:
+            self.invalidate()
+
+    def _check_valid(self) -> None:
+        if self._invalid:
+            raise errors.InvalidScopeError(self.name)
+
+    def _check_writable(self, doing: str) -> None:
+        """What is written or drawn inside a raw transform would leak out of it: say so at once."""
+        if state.trace is not self.trace_level and tracers.is_inside(self.trace_level):
+            raise errors.JaxTransformError(self.path_text, doing, tracers.lifted_transform())
+
+    # The tree of scopes.
+
+    def rewound(self, rewind_rngs: bool = False) -> Scope:
+        """The same place with no names reserved; counters go on unless `rewind_rngs`."""
+        self._check_valid()
+        scope = Scope.__new__(Scope)
+        scope._variables = self._variables
+        scope.parent = self.parent
+        scope.name = self.name
+        scope.path = self.path
+        scope.debug_path = self.debug_path
+        scope._rngs = self._rngs
+        scope._streams = self._streams
+        scope.mutable = self.mutable
+        scope.flags = self.flags
+        scope._root = self._root
+        scope.trace_level = self.trace_level
+        scope.adopted = self.adopted
+        scope.rng_counters = dict.fromkeys(self.rngs, 0) if rewind_rngs else self.rng_counters
+        scope.reservations = {}
+        scope._invalid = False
+        return scope
+
+    def name_reserved(self, name: str, col: str | None = None) -> bool:
+        """Whether a child (`col` None) or a variable of `col` cannot be called `name`."""
+        taken = self.reservations.get(name)
+        return taken is not None and (None in taken or col is None or col in taken)
+
+    def reserve(self, name: str, col: str | None = None) -> None:
+        """Take a name for a child or a variable; a second time is an error."""
+        if not isinstance(name, str):
+            raise TypeError(
+                f'The type of scope "{name}" should be string but it is {type(name)}{here()}'
+            )
+        taken = self.reservations.get(name)
+        if taken is None:
+            self.reservations[name] = {col}
+            return
+        if self.name_reserved(name, col):
+            raise ValueError(
+                f'Duplicate use of scope name: "{name}" in {self.path_text}. Needed a name that is '
+                f"not in use there, got one that is: give another{here()}"
+            )
+        taken.add(col)
+
+    def default_name(self, prefix: str) -> str:
+        """The first of prefix0, prefix1, … that is free."""
+        return next(
+            name for i in itertools.count() if (name := f"{prefix}{i}") not in self.reservations
+        )
+
+    def push(self, name: str | None = None, prefix: str = "", reuse: bool = False) -> Scope:
+        """A child; `reuse` gives the one that is there already."""
+        self._check_valid()
+        if name is None:
+            name = self.default_name(prefix)
+        if not reuse or name not in self.reservations:
+            self.reserve(name)
+        counter_key = (child_rng_token, name)
+        counters = self.rng_counters.get(counter_key)
+        if counters is None:
+            counters = dict.fromkeys(self._streams, 0)
+            self.rng_counters[counter_key] = counters
+        scope = Scope.__new__(Scope)
+        scope._variables = {}
+        scope.parent = self
+        scope.name = name
+        scope.path = (*self.path, name)
+        scope.debug_path = (*self.debug_path, name)
+        scope._rngs = None if self._streams else {}
+        scope._streams = self._streams
+        scope.mutable = self.mutable
+        scope.flags = self.flags
+        scope._root = self if self._root is None else self._root
+        scope.trace_level = self.trace_level
+        scope.adopted = self.adopted
+        scope.rng_counters = counters
+        scope.reservations = {}
+        scope._invalid = False
+        return scope
+
+    def child(
+        self,
+        fn: Callable[..., Any],
+        name: str | None = None,
+        prefix: str | None = None,
+        named_call: bool = True,
+        **partial_kwargs: Any,
+    ) -> Callable[..., Any]:
+        """`fn` with a child scope as its first argument; every call sees the same variables."""
+        if name is None:
+            if prefix is None:
+                prefix = fn.__name__ + "_" if hasattr(fn, "__name__") else ""
+            name = self.default_name(prefix)
+        scope = self.push(name)
+
+        @functools.wraps(fn)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            kwargs = {**partial_kwargs, **kwargs}
+            with named_scope(name) if named_call else contextlib.nullcontext():
+                return fn(scope.rewound(), *args, **kwargs)
+
+        return wrapper
+
+    # Collections.
+
+    def mutable_variables(self) -> Any:
+        """The collections that may have changed."""
+        self._populate_collections()
+        xs = {k: v for k, v in self._variables.items() if in_filter(self.mutable, k)}
+        return freeze(xs) if config.flax_return_frozendict else xs
+
+    def variables(self) -> Any:
+        """All collections, from this place on."""
+        self._populate_collections()
+        return freeze(self._variables) if config.flax_return_frozendict else self._variables
+
+    def is_mutable_collection(self, col: str) -> bool:
+        """Whether variables of `col` may be created and written."""
+        return in_filter(self.mutable, col)
+
+    def is_collection_empty(self, col: str) -> bool:
+        """Whether the whole network has no variable in `col`."""
+        return not self.root._variables.get(col)
+
+    def _mutable_collection(self, col: str) -> dict[str, Any]:
+        """The part of `col` that is here, made in all parents if it is not there yet."""
+        assert self.is_mutable_collection(col), f"Collection {col} is not mutable"
+        if col not in self._variables:
+            if self.parent is None:
+                self._variables[col] = {}
+            else:
+                parent_col = self.parent._mutable_collection(col)
+                self._variables[col] = parent_col.setdefault(self.name, {})
+        return self._variables[col]
+
+    def _collection(self, col: str) -> Mapping[str, Any]:
+        """The part of `col` that is here, empty if there is none."""
+        found = self._variables.get(col)
+        if found is not None:
+            return found
+        if self.parent is None:
+            return self._variables.get(col, _EMPTY)
+        parent_col = self.parent._collection(col)
+        if self.name not in parent_col:
+            return _EMPTY
+        self._variables[col] = found = parent_col[self.name]  # type: ignore[index]
+        return found
+
+    def _populate_collections(self) -> None:
+        for col in self.root._variables:
+            self._collection(col)
+
+    # Random keys.
+
+    def has_rng(self, name: str) -> bool:
+        """Whether there is a stream `name`."""
+        return name in self.rngs
+
+    def make_rng(self, name: str = "params") -> Any:
+        """The next key of a stream; a stream that is not there falls back to 'params'."""
+        if name not in self.rngs:
+            if "params" not in self.rngs:
+                raise errors.InvalidRngError(
+                    f'{self.name} needs PRNG for "{name}": pass rngs={{"{name}": key}} to init or '
+                    f"apply (at {self.path_text}, streams given: "
+                    f"{sorted(self.rngs)})"
+                )
+            name = "params"
+        self._check_valid()
+        self._check_writable(f"draws a key of the stream '{name}'")
+        self.rng_counters[name] += 1
+        stream = self.rngs[name]
+        return fold_in_static(stream.rng, (*stream.suffix, self.rng_counters[name]))
+
+    # Variables.
+
+    def get_variable(self, col: str, name: str, default: Any = None) -> Any:
+        """The value of a variable, or `default`."""
+        return self._collection(col).get(name, default)
+
+    def has_variable(self, col: str, name: str) -> bool:
+        """Whether there is such a variable here."""
+        return name in self._collection(col)
+
+    def put_variable(self, col: str, name: str, value: Any) -> None:
+        """Write a variable of a mutable collection."""
+        self._check_valid()
+        if not self.is_mutable_collection(col):
+            raise errors.ModifyScopeVariableError(col, name, self.path_text)
+        self._check_writable(f"writes the variable '{name}' of '{col}'")
+        _put(self._mutable_collection(col), name, value)
+
+    def variable(
+        self,
+        col: str,
+        name: str,
+        init_fn: Callable[..., Any] | None = None,
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Variable[Any]:
+        """Declare a variable; it is created with `init_fn` if it is not there."""
+        self.reserve(name, col)
+        if not self.has_variable(col, name):
+            if not self.is_mutable_collection(col) or init_fn is None:
+                if self.is_collection_empty(col):
+                    raise errors.ScopeCollectionNotFound(col, name, self.path_text)
+                raise errors.ScopeVariableNotFoundError(name, col, self.path_text)
+            self.put_variable(col, name, init_fn(*init_args, **init_kwargs))
+        return Variable(self, col, name, unbox=unbox)
+
+    def param(
+        self,
+        name: str,
+        init_fn: Callable[..., Any],
+        *init_args: Any,
+        unbox: bool = True,
+        **init_kwargs: Any,
+    ) -> Any:
+        """Declare a parameter and give its value; created with `init_fn(key, …)` if not there."""
+        self.reserve(name, "params")
+        params = self._collection("params")
+        if name in params:
+            value = params[name]
+            if unbox and not isinstance(value, Array):
+                value = meta.unbox(value)
+            self._check_param(name, value, init_fn, init_args, init_kwargs)
+            return value
+        if not self.is_mutable_collection("params"):
+            if self.is_collection_empty("params"):
+                raise errors.ScopeCollectionNotFound("params", name, self.path_text)
+            raise errors.ScopeParamNotFoundError(name, self.path_text)
+        self._check_writable(f"creates the parameter '{name}'")
+        value = init_fn(self.make_rng("params"), *init_args, **init_kwargs)
+        self.put_variable("params", name, value)
+        return meta.unbox(value) if unbox else value
+
+    def _check_param(
+        self, name: str, value: Any, init_fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """The parameter has the shape that `init_fn` would give it."""
+        shape = getattr(value, "shape", None)
+        if args and not kwargs and getattr(init_fn, "gives_shape", False):
+            if shape == args[0]:  # our own initializers do as they are told: nothing to trace
+                return
+        made = eval_shape(lambda: init_fn(random.key(0), *args, **kwargs))
+        for val, expected in zip(trees.leaves(value), trees.leaves(made), strict=False):
+            if np.shape(val) != np.shape(expected):
+                raise errors.ScopeParamShapeError(
+                    name, self.path_text, np.shape(val), np.shape(expected)
+                )
+
+    # Flags: facts about the call that every scope of it knows.
+
+    def has_flag(self, key: str) -> bool:
+        """Whether the call set a flag."""
+        return key in self.flags
+
+    def get_flag(self, key: str, default: Any = no_flag) -> Any:
+        """The value of a flag."""
+        if key not in self.flags and default is no_flag:
+            raise ValueError(f"Flag {key} not present on scope.{here()}")
+        return self.flags.get(key, default)

@@ -1,0 +1,138 @@
+"""The processes of one program: `initialize` joins those that `mpirun` or `srun` has started.
+
+From then on `devices` are those of all processes, and `pmap` and `training.replicated` run on all
+of them. One process needs no coordination: `initialize` then only remembers that it was called. An
+error that nobody catches in one process ends all of them. May import parallel and below.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from toile.distributed import rendezvous
+from toile.engine import devices
+from toile.engine.source import here
+from toile.parallel import processes
+
+__all__ = ["initialize", "is_initialized", "shutdown"]
+
+
+class _State:
+    initialized = False
+    meeting: rendezvous.Meeting | None = None
+    hook: Any = None
+    limit: float = 300
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: int | Sequence[int] | None = None,
+    cluster_detection_method: str | None = None,
+    initialization_timeout: int = 300,
+    heartbeat_timeout_seconds: int = 100,
+    shutdown_timeout_seconds: int = 300,
+    coordinator_bind_address: str | None = None,
+    slice_index: int | None = None,
+    partition_index: int | None = None,
+) -> None:
+    """Join the processes that were started together; there may be one.
+
+    Processes are numbered by the launcher, so addresses are not needed; `num_processes` and
+    `process_id` are checked against it. A rendezvous that takes more than `initialization_timeout`
+    seconds ends the job and says who is missing; so does a process that gives no sign of life for
+    `heartbeat_timeout_seconds`.
+    """
+    if _State.initialized:
+        raise RuntimeError("distributed.initialize should only be called once." + here())
+    launch = rendezvous.detect()
+    _check(launch, num_processes, process_id)
+    if launch is not None and launch.size > 1:
+        _join(launch, initialization_timeout, heartbeat_timeout_seconds)
+    _State.initialized, _State.limit = True, shutdown_timeout_seconds
+
+
+def _check(launch: rendezvous.Launch | None, count: int | None, index: int | None) -> None:
+    """Refuse numbers that are not the launcher's."""
+    size, rank = (1, 0) if launch is None else (launch.size, launch.rank)
+    hint = (f"this is one process: start it with mpirun -n {count or 2}" if launch is None else
+            f"{launch.launcher} started this process")
+    if count not in (None, size):
+        raise RuntimeError(
+            f"distributed.initialize: needed num_processes={size}, got {count} ({hint}){here()}"
+        )
+    if index not in (None, rank):
+        raise RuntimeError(
+            f"distributed.initialize: needed process_id={rank}, got {index} ({hint}){here()}"
+        )
+
+
+def _join(launch: rendezvous.Launch, limit: float, heartbeat: float) -> None:
+    meeting = rendezvous.Meeting(launch, limit)
+    try:
+        mpi = rendezvous.start_mpi(launch)
+        found = processes.Processes(mpi, mpi.COMM_WORLD, heartbeat)
+        counts = [int(n) for n in found.all_gather(str(devices.cpu_count()).encode(), "initialize")]
+    except BaseException:
+        meeting.end(failed=True)
+        meeting.tell("")
+        raise
+    own = found.members[found.rank].host
+    local = [m for m in found.members if m.host == own]
+    first = local[0].rank == found.rank
+    meeting.tell("watch " + " ".join(f"{m.rank}:{m.pid}" for m in local) if first else "joined")
+    found.on_failure = lambda: meeting.end(failed=True)  # type: ignore[method-assign]
+    devices.join(found.rank, counts)
+    processes.slot.joined, _State.meeting = found, meeting
+    _State.hook, sys.excepthook = sys.excepthook, _uncaught
+    atexit.register(shutdown)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+    """Print an error as usual, then end all processes: the others would wait for this one."""
+    _State.hook(kind, error, traceback)
+    found = processes.slot.joined
+    if found is not None:
+        found.fail(f"{found.members[found.rank]} failed with {kind.__name__}")
+
+
+def _forget() -> None:
+    """A forked child is none of the processes: it must not speak for one."""
+    processes.slot.joined = None
+    if sys.excepthook is _uncaught:
+        sys.excepthook = _State.hook
+    atexit.unregister(shutdown)
+
+
+def is_initialized() -> bool:
+    """Whether `initialize` was called."""
+    return _State.initialized
+
+
+def shutdown() -> None:
+    """Leave the processes of the program, once all of them do."""
+    found, processes.slot.joined = processes.slot.joined, None
+    _State.initialized = False
+    if found is None:
+        return
+    found.leave(_State.limit)
+    if _State.meeting is not None:
+        _State.meeting.end(failed=False)
+        _State.meeting = None
+    if sys.excepthook is _uncaught:
+        sys.excepthook = _State.hook
+    atexit.unregister(shutdown)
+    devices.leave()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "global_state":
+        raise AttributeError("distributed.global_state is JAX's own; use toile.process_index()")
+    raise AttributeError(f"module 'toile.distributed' has no attribute {name!r}")

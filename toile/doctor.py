@@ -1,0 +1,222 @@
+"""What toile finds on this machine, and what to install where something is missing.
+
+`python -m toile.doctor` prints a line for each thing that toile uses, runs a small program on the
+CPU and on each GPU, and says how to repair what does not work. The exit status is 0 where the CPU
+works: a GPU is not needed. Importing this needs none of the packages it asks about.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import toile
+from toile.backends import object_cache
+from toile.backends.gpu import cudnn, driver, libraries
+
+
+class Finding(NamedTuple):
+    """One line: what was looked for, what there is, whether it will do, what to do if not."""
+
+    name: str
+    found: str
+    works: bool | None = True  # None: not there, and not needed for what there is
+    repair: str = ""
+
+
+def main() -> int:
+    """Print all findings; 0 where programs run on the CPU."""
+    print(f"toile {toile.__version__}")
+    processor = host()
+    show("This machine", processor)
+    tested = cpu_test()
+    show("CPU", [*packages(), *compiler(), tested])
+    show("GPU", gpu())
+    print()
+    if tested.works:
+        print("Programs run on the CPU.")
+    else:
+        print("Programs do not run on the CPU: see above.")
+    return 0 if tested.works else 1
+
+
+def show(title: str, findings: list[Finding]) -> None:
+    """Print findings under a title."""
+    print(f"\n{title}")
+    for f in findings:
+        mark = {True: "ok", False: "!!", None: "--"}[f.works]
+        print(f"  {mark}  {f.name:<22} {f.found}")
+        if f.repair and f.works is not True:
+            print(f"        {'':<18} -> {f.repair}")
+
+
+# ---- the machine
+def host() -> list[Finding]:
+    """Platform, Python, environment."""
+    settings = {k: v for k, v in sorted(os.environ.items())
+                if k.startswith(("TOILE_", "JAX_", "CUDA_VISIBLE"))}
+    newer = sys.version_info >= (3, 11)
+    return [
+        Finding("platform", f"{platform.system()} {platform.release()}, {platform.machine()}, "
+                            f"{os.cpu_count()} cores"),
+        Finding("Python", platform.python_version(), newer, "install Python 3.11 or newer"),
+        Finding("settings", " ".join(f"{k}={v}" for k, v in settings.items()) or "none"),
+    ]  # fmt: skip
+
+
+PACKAGES = {  # the package, and the least version that will do
+    "numpy": "2.0", "scipy": "1.14", "ml_dtypes": "0.5", "msgpack": "1.0", "llvmlite": "0.44",
+}  # fmt: skip
+
+
+def packages() -> list[Finding]:
+    """What toile needs everywhere."""
+    return [package(name, least) for name, least in PACKAGES.items()]
+
+
+def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
+    """A package of pip by its version."""
+    command = f'pip install "{install or name}>={least}"'
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "not installed", False if needed else None, command)
+    if _numbers(version) < _numbers(least):
+        return Finding(name, f"{version}, which is too old", False, command)
+    return Finding(name, version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = []
+    for part in version.split(".")[:3]:
+        digits = "".join(c for c in part if c.isdigit())
+        found.append(int(digits or 0))
+    return tuple(found)
+
+
+def compiler() -> list[Finding]:
+    """The processor as LLVM sees it, and where kernels are kept."""
+    found = []
+    try:
+        from llvmlite import binding
+
+        features = [k for k, on in dict(binding.get_host_cpu_features()).items() if on]
+        known = [f for f in ("avx2", "fma", "avx512f", "amx-bf16", "neon", "sve", "bf16", "f16c",
+                             "fullfp16") if f in features]  # fmt: skip
+        found.append(Finding("processor", f"{binding.get_host_cpu_name()} ({' '.join(known)})"))
+    except Exception as error:
+        found.append(Finding("processor", f"unknown to LLVM ({error})", None,
+                             "pip install llvmlite"))
+    cache = object_cache.from_environment()
+    if cache is None:
+        found.append(Finding("kernels on disk", "off", None, "unset TOILE_CACHE"))
+        return found
+    size = sum(f.stat().st_size for f in cache.folder.glob("*") if f.is_file())
+    nearest = next((p for p in (cache.folder, *cache.folder.parents) if p.exists()), None)
+    writable = nearest is not None and os.access(nearest, os.W_OK)
+    found.append(Finding("kernels on disk", f"{cache.folder}, {size / 1e6:.1f} MB", writable,
+                         "set TOILE_CACHE_DIR to a folder that can be written"))
+    return found
+
+
+def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
+    """A finding of something that is run."""
+    try:
+        return Finding(name, run())
+    except Exception as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        return Finding(name, f"{type(error).__name__}: {text[0]}", False, repair)
+
+
+def _product_on(device: object) -> str:
+    """A compiled product of small numbers on a device; raises where it is wrong."""
+    numpy = importlib.import_module("numpy")
+    x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
+    with toile.default_device(device):
+        found = toile.jit(lambda a, b: (a @ b + 1).sum(axis=0))(x, x.T)
+    expected = (x @ x.T + 1).sum(axis=0)
+    if not numpy.allclose(numpy.asarray(found), expected, rtol=1e-3):
+        raise ArithmeticError("a matrix product has a wrong result")
+    return "a compiled product is right"
+
+
+def cpu_test() -> Finding:
+    """Whether a Program runs on the CPU."""
+    return attempt("test", lambda: _product_on(toile.devices("cpu")[0]),
+                   "pip install --force-reinstall toile")
+
+
+# ---- the GPU
+def gpu() -> list[Finding]:
+    """Driver, CuPy, NVIDIA's libraries, and a test of each device."""
+    version = libraries.driver_version()
+    if version is None:
+        return [Finding("driver", "none: there is no NVIDIA GPU, or no driver for it", None,
+                        "install NVIDIA's driver, where there is a GPU; all else runs without")]
+    found = [Finding("driver", f"for CUDA {version[0]}.{version[1]}", version[0] >= 12,
+                     "install a driver for CUDA 12 or newer (525 or newer)")]
+    count = driver.device_count()
+    found.append(Finding("GPUs", str(count), count > 0, "look at nvidia-smi and "
+                         "CUDA_VISIBLE_DEVICES"))
+    found.append(_cupy())
+    for name in ("cublas", "cublasLt", "nvrtc", "cudnn", "nccl"):
+        found.append(_library(name))
+    found.append(_frontend())
+    return found + [f for i in range(count) for f in _device(i)]
+
+
+def _cupy() -> Finding:
+    major = libraries.cuda_major()
+    try:
+        import cupy
+    except ImportError as error:
+        return Finding("CuPy", f"not installed ({error})", False, libraries.extra())
+    works = _numbers(cupy.__version__) >= (14,)
+    return Finding("CuPy", cupy.__version__, works, f'pip install "cupy-cuda{major}x[ctk]>=14"')
+
+
+def _library(name: str) -> Finding:
+    library = libraries.CATALOGUE[name]
+    needed = name not in ("nccl", "cudnn")
+    try:
+        version = libraries.version_of(name, libraries.load(name))
+    except libraries.LibraryError as error:
+        text = str(error).removeprefix("toile: ")
+        return Finding(library.title, text.split(": pip")[0], False if needed else None,
+                       libraries.extra())
+    return Finding(library.title, ".".join(map(str, version or ("of unknown version",))))
+
+
+def _frontend() -> Finding:
+    found, problem = cudnn.frontend()
+    if found is None:
+        return Finding("cuDNN frontend", "cannot be used", None,
+                       problem.removeprefix("toile: ") or libraries.extra())
+    return Finding("cuDNN frontend", str(found.__version__))
+
+
+def _device(index: int) -> list[Finding]:
+    """What a GPU is, and whether a Program runs there."""
+    def describe() -> str:
+        import cupy
+
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        free, total = cupy.cuda.Device(index).mem_info
+        capability = f"{properties['major']}.{properties['minor']}"
+        return (f"{properties['name'].decode()}, capability {capability}, "
+                f"{free / 2**30:.0f} of {total / 2**30:.0f} GiB free")
+
+    return [
+        attempt(f"GPU {index}", describe, libraries.extra()),
+        attempt(f"test on GPU {index}", lambda: _product_on(toile.devices("gpu")[index]),
+                "run again with TOILE_DEBUG=sync, and report what it says"),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""How a device that runs a Program reaches the others that run it: the interface, and the slot.
+
+An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
+when they run; `toile.parallel` provides one whose devices are threads, and others may join devices
+of several processes. Every device of a group makes the same calls in the same order. May import the
+engine's messages only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+Groups = tuple[tuple[int, ...], ...] | None
+
+
+class Exchange:
+    """What one device may ask of those that run the same Program.
+
+    `axes` are names of mapped axes, `groups` divides the devices along one axis into sets that
+    keep to themselves. Arrays that are given are not read after the call has returned, and what is
+    returned belongs to the caller."""
+
+    def index(self, axis: Any) -> int:
+        """The position of this device along an axis."""
+        raise NotImplementedError
+
+    def all_reduce(
+        self, kind: str, xs: Sequence[Any], axes: tuple[Any, ...], groups: Groups
+    ) -> list[Any]:
+        """Sums ("sum"), maxima ("max") or minima ("min"), the same bits on all devices."""
+        raise NotImplementedError
+
+    def all_gather(self, x: Any, axis: Any, groups: Groups) -> Any:
+        """The arrays of all devices of a group, stacked along a new first axis."""
+        raise NotImplementedError
+
+    def reduce_scatter(self, x: Any, axis: Any, groups: Groups) -> Any:
+        """The sum over a group of `x[i]`, where i is this device's place in the group."""
+        raise NotImplementedError
+
+    def all_to_all(self, x: Any, axis: Any, groups: Groups) -> Any:
+        """`x[i]` of each device, stacked, where i is this device's place in the group."""
+        raise NotImplementedError
+
+    def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
+        """The array of the device that sends here; None if none does."""
+        raise NotImplementedError
+
+
+class _Slot(threading.local):
+    """The exchange of the device that this thread runs, if it runs one."""
+
+    exchange: Exchange | None = None
+
+
+slot = _Slot()

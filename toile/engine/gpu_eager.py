@@ -1,0 +1,80 @@
+"""Eager operations on a GPU: each is a Program of one equation, compiled once for its operands.
+
+So an operation means on a GPU what it means inside jit, whatever CuPy would make of it. Numbers
+that come from the host are constants of the Program. An operation runs on a GPU if an operand lies
+there, or if the default device is one and what it makes or reads is large; all else is the host's.
+May import engine.program and below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from toile.engine import gpu, operation
+from toile.engine.arrays import ConcreteArray, DeviceArray
+from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array, wrap_aval
+from toile.engine.gpu_arrays import FEW, on_gpu, placed
+from toile.engine.operation import Operation, infer_list
+from toile.engine.program import Equation, Literal, Program, Var, execute
+
+MOST = 4096  # Programs that are kept
+_programs: OrderedDict[Any, Program] = OrderedDict()
+
+
+def device_for(op: Operation, arrays: Sequence[Any]) -> gpu.GpuDevice | None:
+    """The GPU that an operation runs on; None: the host."""
+    for x in arrays:
+        if on_gpu(x):
+            return gpu.device_of(x._data)
+    default = gpu.default_gpu()
+    if default is None or any(getattr(x, "committed", False) for x in arrays):
+        return None
+    made = getattr(op, "shape", ())
+    sizes = [math.prod(made) if isinstance(made, tuple) else 0, *(x.size for x in arrays)]
+    return default if max(sizes) > FEW else None
+
+
+def run(op: Operation, args: Sequence[Any]) -> Any:
+    """The results of an operation on a GPU, or NotImplemented."""
+    arrays = [a if isinstance(a, ConcreteArray) else as_array(a) for a in args]
+    device = device_for(op, arrays)
+    if device is None:
+        return NotImplemented
+    fixed = [x.__class__ is DeviceArray and not x.shape for x in arrays]
+    program = _program(op, arrays, fixed)
+    raws = [placed(x, device)._data for x, f in zip(arrays, fixed, strict=True) if not f]
+    if not raws:
+        raws = []
+    results = execute(program, raws)
+    outs = [wrap_aval(r, o.aval) for r, o in zip(results, program.outputs, strict=True)]
+    return outs if op.multiple else outs[0]
+
+
+def _program(op: Operation, arrays: Sequence[Any], fixed: Sequence[bool]) -> Program:
+    avals = [aval_of(x) for x in arrays]
+    values = tuple(x._data.tobytes() if f else None for x, f in zip(arrays, fixed, strict=True))
+    key: Any = (op, tuple((a.shape, a.dtype, a.weak_type) for a in avals), values)
+    try:
+        found = _programs.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        key = found = None
+    if found is None:
+        ins: list[Any] = [
+            Literal(x._data, a) if f else Var(a)
+            for x, a, f in zip(arrays, avals, fixed, strict=True)
+        ]
+        outs = [Var(a) for a in infer_list(op, avals)]
+        inputs = [v for v in ins if v.__class__ is Var]
+        found = Program(inputs, [Equation(op, ins, outs)], outs, op.name)
+        if key is not None:
+            _programs[key] = found
+            if len(_programs) > MOST:
+                _programs.popitem(last=False)
+    return found
+
+
+operation.elsewhere.run = run

@@ -1,0 +1,219 @@
+"""Attention on projected heads: weights of keys for each query, and the mean of values by them.
+
+Heads are (*batch, length, heads, depth). In half precision attention may be one operation of the
+compiler (`control.attention`); elsewhere it is products around a softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile import lax, random
+from toile import numpy as jnp
+from toile.control.attention import Form, attend, wanted
+from toile.engine.source import here
+from toile.linen.dtypes import promote_dtype
+from toile.linen.module import Module
+from toile.linen.weights import Array, Dtype, PrecisionLike, PRNGKey
+from toile.nn import logsumexp, softmax
+
+__all__ = ["dot_product_attention", "dot_product_attention_weights"]
+
+
+def _check_heads(**heads: Array) -> None:
+    """Queries, keys and values are (*batch, length, heads, depth), all but the length shared."""
+    shapes = {name: x.shape for name, x in heads.items()}
+    q, k, v = shapes["q"], shapes["k"], shapes.get("v", shapes["k"])
+    names = ", ".join(heads)
+    if not len(q) == len(k) == len(v):
+        fault = f"{names} must have same rank"
+    elif not q[:-3] == k[:-3] == v[:-3]:
+        fault = f"{names} batch dims must match"
+    elif not q[-2:-1] == k[-2:-1] == v[-2:-1]:
+        fault = f"{names} num_heads must match"
+    elif k[-3:-2] != v[-3:-2]:
+        fault = "k, v lengths must match"
+    elif q[-1:] != k[-1:]:
+        fault = "q, k depths must match"
+    else:
+        return
+    got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    raise AssertionError(
+        f"dot_product_attention: {fault}, got {got} (each is (*batch, length, heads, depth))"
+        f"{here()}"
+    )
+
+
+def _contract(
+    equation: str, x: Array, y: Array, precision: Any, dot_general: Callable[..., Array] | None
+) -> Array:
+    return jnp.einsum(equation, x, y, precision=precision, _dot_general=dot_general)
+
+
+def dot_product_attention_weights(
+    query: Array,
+    key: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: PRNGKey | None = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Dtype | None = None,
+    precision: PrecisionLike = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Array] | None = None,
+    einsum: Callable[..., Array] | None = None,
+) -> Array:
+    """softmax(q·k / sqrt(depth) + bias) over keys: (*batch, heads, queries, keys).
+
+    `query` and `key` are (*batch, length, heads, depth); `bias` and `mask` broadcast to the result,
+    where a mask is false no weight goes. With a `module`, the weights before dropout are sown
+    into its intermediates as `attention_weights`.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> q, k = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8))
+    >>> nn.dot_product_attention_weights(q, k).shape
+    (2, 3, 4, 5)
+    """
+    if (precision or einsum_dot_general) and einsum:
+        raise ValueError(
+            "dot_product_attention_weights: precision/einsum_dot_general and einsum are mutually "
+            f"exclusive: an einsum of your own chooses both itself{here()}"
+        )
+    query, key = promote_dtype(query, key, dtype=dtype)
+    dtype = query.dtype
+    _check_heads(q=query, k=key)
+    equation = "...qhd,...khd->...hqk"
+    if einsum:
+        weights = einsum(equation, query / _root(query), key)
+    else:
+        weights = _contract(equation, query / _root(query), key, precision, einsum_dot_general)
+    weights = _hidden(weights, bias, mask, dtype)
+    if force_fp32_for_softmax and dtype != jnp.float32:
+        weights = softmax(weights.astype(jnp.float32))
+    else:
+        weights = softmax(weights).astype(dtype)
+    if module is not None:
+        module.sow("intermediates", "attention_weights", weights)
+    if not deterministic and dropout_rate > 0.0:
+        weights = _drop(weights, dropout_rng, 1.0 - dropout_rate, broadcast_dropout, dtype)
+    return weights
+
+
+def _root(query: Array) -> np.ndarray:
+    """The square root of the depth, in the dtype of the queries."""
+    dtype = query.dtype
+    wide = np.float64 if dtype in (np.float64, np.complex128) else np.float32
+    return np.sqrt(wide(query.shape[-1])).astype(dtype)
+
+
+def _hidden(weights: Array, bias: Array | None, mask: Array | None, dtype: Dtype) -> Array:
+    """Logits with a bias, low where the mask is false."""
+    if bias is not None:
+        weights = weights + bias
+    if mask is not None:
+        # The lowest finite number: where nothing may be seen, all weights are equal, not NaN.
+        weights = jnp.where(mask, weights, jnp.finfo(dtype).min)
+    return weights
+
+
+def _drop(weights: Array, rng: PRNGKey, keep_prob: float, broadcast: bool, dtype: Dtype) -> Array:
+    """Dropout; `broadcast`: one pattern for all examples and heads."""
+    shape = weights.shape
+    if broadcast:
+        shape = (1,) * (weights.ndim - 2) + shape[-2:]
+    keep = random.bernoulli(rng, keep_prob, shape)
+    return weights * (keep.astype(dtype) / jnp.asarray(keep_prob, dtype=dtype))
+
+
+def dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    broadcast_dropout: bool = True,
+    dropout_rng: PRNGKey | None = None,
+    dropout_rate: float = 0.0,
+    deterministic: bool = False,
+    dtype: Dtype | None = None,
+    precision: PrecisionLike = None,
+    module: Module | None = None,
+    force_fp32_for_softmax: bool = False,
+    einsum_dot_general: Callable[..., Array] | None = None,
+    qk_attn_weights_einsum: Callable[..., Array] | None = None,
+    attn_weights_value_einsum: Callable[..., Array] | None = None,
+) -> Array:
+    """Means of the values under `dot_product_attention_weights`: (*batch, queries, heads, depth).
+
+    All inputs are (*batch, length, heads, depth); there need not be batch axes.
+
+    >>> import toile.linen as nn, toile.numpy as jnp
+    >>> q, k, v = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8)), jnp.ones((2, 5, 3, 6))
+    >>> nn.dot_product_attention(q, k, v).shape
+    (2, 4, 3, 6)
+    """
+    if bool(qk_attn_weights_einsum) != bool(attn_weights_value_einsum):
+        raise ValueError(
+            "dot_product_attention: qk_attn_weights_einsum and attn_weights_value_einsum must be "
+            f"specified together{here()}"
+        )
+    if (precision or einsum_dot_general) and qk_attn_weights_einsum:
+        raise ValueError(
+            "dot_product_attention: precision/einsum_dot_general and qk_attn_weights_einsum/"
+            "attn_weights_value_einsum are mutually exclusive: einsums of your own choose both "
+            f"themselves{here()}"
+        )
+    query, key, value = promote_dtype(query, key, value, dtype=dtype)
+    _check_heads(q=query, k=key, v=value)
+    own = module or force_fp32_for_softmax or einsum_dot_general or qk_attn_weights_einsum
+    if not own and (deterministic or not dropout_rate > 0.0):
+        whole = _whole(query, key, value, bias, mask, precision)
+        if whole is not None:
+            return whole
+    weights = dot_product_attention_weights(
+        query, key, bias, mask, broadcast_dropout, dropout_rng, dropout_rate, deterministic,
+        query.dtype, precision, module, force_fp32_for_softmax,
+        einsum_dot_general=einsum_dot_general, einsum=qk_attn_weights_einsum,
+    )  # fmt: skip
+    equation = "...hqk,...khd->...qhd"
+    if attn_weights_value_einsum:
+        return attn_weights_value_einsum(equation, weights, value)
+    return _contract(equation, weights, value, precision, einsum_dot_general)
+
+
+def _whole(
+    query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, precision: Any
+) -> Array | None:
+    """The attention as one operation, which a backend may have a kernel for; None: it is not."""
+    if not wanted(query, key, value):
+        return None
+    rank = query.ndim
+    full = (*query.shape[:-3], query.shape[-2], query.shape[-3], key.shape[-3])
+    given = {}
+    for name, x in (("bias", bias), ("mask", mask)):
+        if x is None:
+            continue
+        x = jnp.asarray(x)
+        x = jnp.expand_dims(x, tuple(range(rank - x.ndim)))
+        if x.ndim > rank or any(n not in (1, m) for n, m in zip(x.shape, full, strict=True)):
+            return None
+        given[name] = x
+    scale = 1.0 / float(_root(query))
+
+    def plain(q: Array, k: Array, v: Array, *rest: Array) -> tuple[Array, Array]:
+        some = dict(zip(given, rest, strict=True))
+        logits = _contract("...qhd,...khd->...hqk", q / _root(q), k, precision, None)
+        logits = _hidden(logits, some.get("bias"), some.get("mask"), q.dtype)
+        weights = softmax(logits).astype(q.dtype)
+        out = _contract("...hqk,...khd->...qhd", weights, v, precision, None)
+        sums = logsumexp(logits.astype(jnp.float32), axis=-1)
+        return out, lax.stop_gradient(sums)
+
+    form = Form(scale, ("q", "k", "v", *given))
+    return attend(plain, form, query, key, value, *given.values())

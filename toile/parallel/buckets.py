@@ -1,0 +1,84 @@
+"""All-reduces that follow each other become one: a meeting of the devices costs more than a sum.
+
+Gradients are averaged leaf by leaf; their sums are independent, so they can be done together. An
+equation may wait for a later one of its kind as long as nothing in between needs its result. May
+import primitives and below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.compiler.inlining import inline_calls
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation
+from toile.engine.program import Equation, Program
+from toile.primitives.collectives import AllReduce, Collective, Groups
+
+
+@dataclass(frozen=True)
+class AllReduceTogether(Collective):
+    """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+
+    name = "psum_together"
+    multiple = True
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return list(avals)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return self.exchange().all_reduce(self.kind, xs, self.axes, self.groups)
+
+
+def in_buckets(program: Program) -> Program:
+    """The Program with neighbouring all-reduces joined; for running, not for transforming."""
+    program = inline_calls(program)
+    equations: list[Equation] = []
+    waiting: list[Equation] = []
+    results: set[Any] = set()
+
+    def flush() -> None:
+        if len(waiting) == 1:
+            equations.append(waiting[0])
+        elif waiting:
+            equations.append(_joined(waiting))
+        waiting.clear()
+        results.clear()
+
+    for e in program.equations:
+        if any(a in results for a in e.ins if not hasattr(a, "val")):
+            flush()
+        if isinstance(e.op, AllReduce):
+            if waiting and waiting[0].op != e.op:
+                flush()
+            waiting.append(e)
+            results.update(e.outs)
+        elif e.op.axis_names:  # another meeting: the order of meetings is the same everywhere
+            flush()
+            equations.append(e)
+        else:
+            equations.append(e)
+    flush()
+    if len(equations) == len(program.equations):
+        return program
+    return Program(program.inputs, equations, program.outputs, program.name)
+
+
+def _joined(group: Sequence[Equation]) -> Equation:
+    op: Any = group[0].op
+    together: Operation = AllReduceTogether(op.kind, op.axes, op.groups)
+    return Equation(together, [a for e in group for a in e.ins], [o for e in group for o in e.outs],
+                    group[0].source, group[0].scope)
+
+
+__all__ = ["AllReduceTogether", "in_buckets"]

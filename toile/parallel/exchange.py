@@ -1,0 +1,259 @@
+"""Devices that are threads of this process, and how they meet.
+
+Each device of a run has an `Exchange`; all of them share a `World`, in which the devices of a group
+meet: the last to arrive combines what the others brought. Sums are taken in the order of devices,
+so all get the same bits. When one fails, `stop` wakes the others; a device that has finished while
+others wait for it is an error, not a hang. May import the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine import exchange as interface
+from toile.engine.exchange import Groups
+
+# (name, size, this device's index) of each axis that one mapping binds.
+Place = tuple[tuple[Any, int, int], ...]
+Path = tuple[Any, ...]
+
+# Larger arrays are reduced by all devices together, each taking a part.
+TOGETHER = 1 << 16
+
+
+class Stopped(BaseException):
+    """Raised in the devices that wait for one that has failed."""
+
+
+class _Meeting:
+    """One coming together of a group."""
+
+    __slots__ = ("values", "what", "done", "result")
+
+    def __init__(self, what: Any):
+        self.values: dict[int, Any] = {}
+        self.what = what
+        self.done = False
+        self.result: Any = None
+
+
+class Group:
+    """Devices that a collective joins, seen from one of them: their paths, and its place."""
+
+    __slots__ = ("members", "place", "size")
+
+    def __init__(self, members: tuple[Path, ...], place: int):
+        self.members, self.place, self.size = members, place, len(members)
+
+
+class World:
+    """Where the devices of one run meet."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition(threading.Lock())
+        self.meetings: dict[tuple[Path, ...], _Meeting] = {}
+        self.finished: set[Path] = set()
+        self.error: BaseException | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """Wake all devices and keep them from waiting again; the first error counts."""
+        with self.condition:
+            if self.error is None and not isinstance(error, Stopped):
+                self.error = error
+            self.condition.notify_all()
+
+    def finish(self, path: Path) -> None:
+        """Note that a device will meet nobody any more."""
+        with self.condition:
+            self.finished.add(path)
+            if self.meetings:
+                self.condition.notify_all()
+
+    def meet(
+        self, group: Group, what: Any, value: Any, combine: Callable[[list[Any]], Any]
+    ) -> Any:
+        """`combine` of the values of a group, in order, computed once; waits for all of them."""
+        with self.condition:
+            if self.error is not None:
+                raise Stopped
+            meeting = self.meetings.get(group.members)
+            if meeting is None:
+                meeting = self.meetings[group.members] = _Meeting(what)
+            elif meeting.what != what:
+                raise RuntimeError(
+                    f"collectives: needed the same one on all devices, got {meeting.what} on one "
+                    f"and {what} on another (a condition that differs between devices?)"
+                )
+            meeting.values[group.place] = value
+            if len(meeting.values) == group.size:
+                del self.meetings[group.members]
+                meeting.result = combine([meeting.values[i] for i in range(group.size)])
+                meeting.values.clear()
+                meeting.done = True
+                self.condition.notify_all()
+                return meeting.result
+            while not meeting.done:
+                self._check(group, meeting)
+                self.condition.wait()
+            return meeting.result
+
+    def _check(self, group: Group, meeting: _Meeting) -> None:
+        """Give up where waiting is vain."""
+        if self.error is not None:
+            raise Stopped
+        if not self.finished:
+            return
+        for i, path in enumerate(group.members):
+            gone = any(path[:n] in self.finished for n in range(1, len(path) + 1))
+            if gone and i not in meeting.values:
+                raise RuntimeError(
+                    f"collectives: a device waits in {meeting.what} for device {i} of its group, "
+                    "which has finished without it (a collective under a condition that differs "
+                    "between devices?)"
+                )
+
+
+class ThreadExchange(interface.Exchange):
+    """The exchange of one device of a run.
+
+    `path` tells the device from all others of the World: for each mapping around it, the number of
+    that mapping among those its device has run, and the indices along its axes."""
+
+    def __init__(self, world: World, levels: tuple[tuple[int, Place], ...]):
+        self.world, self.levels = world, levels
+        self.path: Path = tuple((n, tuple(i for _, _, i in place)) for n, place in levels)
+        self.groups: dict[Any, Group] = {}
+        self.count = itertools.count()  # of the mappings that this device starts itself
+
+    def inside(self, number: int, place: Place) -> ThreadExchange:
+        """The exchange of a device of a mapping that this device starts."""
+        return ThreadExchange(self.world, (*self.levels, (number, place)))
+
+    def index(self, axis: Any) -> int:
+        for _, place in reversed(self.levels):
+            for name, _, i in place:
+                if name == axis:
+                    return i
+        raise NameError(f"unbound axis name: {axis!r}")
+
+    def group(self, axes: tuple[Any, ...], groups: Groups) -> Group:
+        """The devices that differ from this one in their indices along `axes` only."""
+        found = self.groups.get((axes, groups))
+        if found is None:
+            found = self.groups[axes, groups] = self._group(axes, groups)
+        return found
+
+    def _group(self, axes: tuple[Any, ...], groups: Groups) -> Group:
+        free = set(axes)
+        choices: list[list[Any]] = []
+        for number, place in reversed(self.levels):  # a name is that of the innermost axis
+            ranges = []
+            for name, size, i in reversed(place):
+                ranges.append(range(size) if name in free else (i,))
+                free.discard(name)
+            ranges.reverse()
+            choices.append([(number, p) for p in itertools.product(*ranges)])
+        if free:
+            raise NameError(f"unbound axis name: {next(iter(free))!r}")
+        choices.reverse()
+        members = tuple(itertools.product(*choices))
+        if groups is not None:  # along one axis, so members are in the order of its indices
+            own = next(g for g in groups if members.index(self.path) in g)
+            members = tuple(members[i] for i in own)
+        return Group(members, members.index(self.path))
+
+    # ---- collectives
+    def all_reduce(
+        self, kind: str, xs: Sequence[Any], axes: tuple[Any, ...], groups: Groups
+    ) -> list[Any]:
+        return self.reduced_over(self.group(axes, groups), kind, xs, (f"p{kind}", axes))
+
+    def reduced_over(self, group: Group, kind: str, xs: Sequence[Any], what: Any) -> list[Any]:
+        """The arrays of the threads of a group taken together, the same on all of them."""
+        if group.size == 1:
+            return [np.array(x) for x in xs]
+        if sum(x.nbytes for x in xs) <= TOGETHER:
+            return self.world.meet(
+                group, what, xs, lambda all_: [reduced(kind, same) for same in zip(*all_)]
+            )
+
+        def begin(all_: list[Any]) -> Any:
+            return all_, [np.empty(x.size, x.dtype) for x in all_[0]]
+
+        all_, outs = self.world.meet(group, what, [_flat(x) for x in xs], begin)
+        for same, out in zip(zip(*all_, strict=True), outs, strict=True):
+            lo, hi = (k * out.size // group.size for k in (group.place, group.place + 1))
+            if hi > lo:
+                reduced(kind, [x[lo:hi] for x in same], out[lo:hi])
+        self.world.meet(group, (*what, "end"), None, _nothing)
+        return [o.reshape(x.shape) for o, x in zip(outs, xs, strict=True)]
+
+    def _shared(self, what: Any, group: Group, x: Any, read: Callable[[list[Any]], Any]) -> Any:
+        """What `read` makes of the arrays of a group, while all of them stay as they are."""
+        if group.size == 1:
+            return read([x])
+        result = read(self.world.meet(group, what, x, list))
+        self.world.meet(group, (what, "end"), None, _nothing)
+        return result
+
+    def all_gather(self, x: Any, axis: Any, groups: Groups) -> Any:
+        return self._shared(("all_gather", axis), self.group((axis,), groups), x, np.stack)
+
+    def reduce_scatter(self, x: Any, axis: Any, groups: Groups) -> Any:
+        group = self.group((axis,), groups)
+        return self._shared(("reduce_scatter", axis), group, x,
+                            lambda xs: reduced("sum", [x[group.place] for x in xs]))
+
+    def all_to_all(self, x: Any, axis: Any, groups: Groups) -> Any:
+        group = self.group((axis,), groups)
+        return self._shared(("all_to_all", axis), group, x,
+                            lambda xs: np.stack([x[group.place] for x in xs]))
+
+    def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
+        group = self.group((axis,), None)
+        source = next((a for a, b in perm if b == group.place), None)
+        return self._shared(("ppermute", axis), group, x,
+                            lambda xs: None if source is None else np.array(xs[source]))
+
+
+def _nothing(_: list[Any]) -> None:
+    return None
+
+
+def _flat(x: Any) -> Any:
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+_FUNCTIONS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def reduced(kind: str, xs: Sequence[Any], out: Any = None) -> Any:
+    """The arrays taken together, first to last; narrow floats are summed as float32."""
+    function, first = _FUNCTIONS[kind], xs[0]
+    if kind == "sum" and dtypes.is_inexact(first.dtype) and first.dtype.itemsize < 4:
+        total = first.astype(np.float32)
+        for x in xs[1:]:
+            total += x.astype(np.float32)
+        total = total.astype(first.dtype)
+        if out is not None:
+            out[...] = total
+        return total
+    if kind != "sum" and dtypes.kind(first.dtype) == "c":
+        stacked = np.stack(xs)
+        return (np.max if kind == "max" else np.min)(stacked, axis=0)
+    if first.dtype == np.bool_ and kind != "sum":
+        function = np.logical_or if kind == "max" else np.logical_and
+    out = np.empty(first.shape, first.dtype) if out is None else out
+    if len(xs) == 1:
+        out[...] = first
+        return out
+    function(first, xs[1], out=out)
+    for x in xs[2:]:
+        function(out, x, out=out)
+    return out

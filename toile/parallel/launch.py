@@ -1,0 +1,132 @@
+"""Running one function for each device at the same time.
+
+The first device runs in the thread that asks, the others in threads that are kept for the next run.
+Inside, kernels use one thread each. If a device raises, the others stop at their next meeting and
+its error is raised here; so is KeyboardInterrupt. May import the engine and backends.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.backends.cpu.threads import threads
+from toile.engine.config import flags
+from toile.engine.exchange import slot
+from toile.engine.tracing import state
+from toile.parallel.exchange import Place, ThreadExchange, World
+
+
+class _Worker:
+    """A thread that runs devices, one after the other."""
+
+    def __init__(self) -> None:
+        self.tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._loop, daemon=True, name="toile device")
+        self.thread.start()
+
+    def _loop(self) -> None:
+        while True:
+            task = self.tasks.get()
+            task()
+            del task  # what it holds must not live until the next one
+
+
+class _Idle:
+    """Workers that have nothing to do; a forked child begins with none."""
+
+    def __init__(self) -> None:
+        self.workers: list[_Worker] = []
+        self.process = os.getpid()
+
+    def take(self) -> _Worker:
+        if self.process != os.getpid():
+            self.__init__()  # type: ignore[misc]
+        try:
+            return self.workers.pop()
+        except IndexError:
+            return _Worker()
+
+
+_idle = _Idle()
+
+
+class _Run:
+    """One launch: a function of the device's number, on all devices."""
+
+    def __init__(
+        self, function: Callable[[int], Any], places: Sequence[Place], make: Callable[..., Any]
+    ):
+        self.function = function
+        outer = slot.exchange
+        if isinstance(outer, ThreadExchange):
+            self.world, number = outer.world, next(outer.count)
+            self.exchanges = [outer.inside(number, p) for p in places]
+        else:
+            self.world = World()
+            self.exchanges = [make(self.world, ((0, p),)) for p in places]
+        self.axes = (*state.axes, *((n, s) for n, s, _ in places[0]))
+        self.flags = dict(flags.__dict__)
+        self.results: list[Any] = [None] * len(places)
+        self.left = len(places)
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+
+    def device(self, k: int) -> None:
+        """Run one device here."""
+        exchange = self.exchanges[k]
+        before, axes = slot.exchange, state.axes
+        slot.exchange, state.axes = exchange, self.axes
+        try:
+            with threads(1):
+                self.results[k] = self.function(k)
+        except BaseException as error:
+            if isinstance(error, Exception) and self.world.error is None:
+                place = ", ".join(f"{n}={i}" for n, _, i in exchange.levels[-1][1])
+                error.add_note(f"(raised on the device at {place})")
+            self.world.stop(error)
+        finally:
+            slot.exchange, state.axes = before, axes
+            self.world.finish(exchange.path)
+
+    def in_worker(self, k: int, worker: _Worker) -> None:
+        """Run one device in a thread of its own, under the configuration of who asked."""
+        flags.__dict__.clear()
+        flags.__dict__.update(self.flags)
+        try:
+            self.device(k)
+        finally:
+            _idle.workers.append(worker)
+            with self.lock:
+                self.left -= 1
+                last = self.left == 1
+            if last:
+                self.ended.set()
+
+    def __call__(self) -> list[Any]:
+        try:
+            for k in range(1, len(self.exchanges)):
+                worker = _idle.take()
+                worker.tasks.put(lambda k=k, w=worker: self.in_worker(k, w))  # type: ignore[misc]
+            self.device(0)
+            if len(self.exchanges) > 1:
+                self.ended.wait()
+        except BaseException as error:  # of this thread: an interruption
+            self.world.stop(error)
+            raise
+        if self.world.error is not None:
+            raise self.world.error
+        return self.results
+
+
+def launch(
+    function: Callable[[int], Any], places: Sequence[Place],
+    make: Callable[..., Any] = ThreadExchange,
+) -> list[Any]:
+    """`function(k)` for each device k, at the same time; `places[k]` says where it is.
+
+    `make` gives a device its exchange, unless the one that asks is itself one of many devices."""
+    return _Run(function, places, make)()

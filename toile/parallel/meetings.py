@@ -1,0 +1,42 @@
+"""Equations in an order in which sums that do not wait for each other follow each other.
+
+The devices meet for each collective, and `buckets` joins equal all-reduces that are neighbours.
+Here everything that waits for none of them goes first; then all that are ready and alike go
+together, beginning with the one that came first. May import primitives and below.
+"""
+
+from __future__ import annotations
+
+from toile.engine.program import Equation, Literal, Program
+from toile.primitives.collectives import AllReduce
+
+
+def together(program: Program) -> Program:
+    """The Program with its all-reduces as late and as close to each other as they can be."""
+    if sum(isinstance(e.op, AllReduce) for e in program.equations) < 2 or program.effects:
+        return program
+    known = set(program.inputs)
+    done: list[Equation] = []
+
+    def emit(e: Equation) -> None:
+        done.append(e)
+        known.update(e.outs)
+
+    def ready(e: Equation) -> bool:
+        return all(a.__class__ is Literal or a in known for a in e.ins)
+
+    rest = program.equations
+    while rest:
+        blocked: list[Equation] = []
+        for e in rest:
+            if ready(e) and not isinstance(e.op, AllReduce):
+                emit(e)
+            else:
+                blocked.append(e)
+        waiting = [e for e in blocked if ready(e)]
+        taken = {id(e) for e in waiting if e.op == waiting[0].op}
+        for e in waiting:
+            if id(e) in taken:
+                emit(e)
+        rest = [e for e in blocked if id(e) not in taken]
+    return Program(program.inputs, done, program.outputs, program.name)

@@ -1,0 +1,172 @@
+"""The partition pass: jitted functions of sharded arguments run on every device of the mesh.
+
+From the layouts of a Program's inputs and the constraints inside it follows a Program for one
+device, with collectives where devices need each other; it runs as those of shard_map do. Programs
+with effects, with meshes of several kinds, or in which nothing is divided stay on one device. May
+import staging and below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.control.call import Carrier
+from toile.engine import sharded
+from toile.engine.exchange import slot
+from toile.engine.program import Program
+from toile.engine.sharded import Sharded, common_sharding, describe_devices, from_parts
+from toile.engine.source import here
+from toile.parallel import partition_control, partition_indexing
+from toile.parallel.buckets import in_buckets
+from toile.parallel.meetings import together
+from toile.parallel.meshes import Mesh
+from toile.parallel.partition_control import SETTLED, State, divided
+from toile.parallel.placing import Constraint
+from toile.parallel.specs import UNCONSTRAINED, NamedSharding, axes_of
+from toile.parallel.spmd import Grid, Layout, Spmd, tracing_on
+from toile.primitives.collectives import AllReduce, AxisIndex, Collective
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A Program divided over the devices of a mesh."""
+
+    op: Spmd
+    notes: tuple[str, ...]  # which equations gather their operands
+    named: tuple[Any, ...]  # the shardings of results that somebody has named
+
+    @property
+    def program(self) -> Program:
+        """What one device runs."""
+        return self.op.program
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        outs = self.op(*args)
+        return [o if s is None else from_parts(o._parts, o._aval, s)
+                for o, s in zip(outs, self.named, strict=True)]
+
+    def describe(self) -> list[str]:
+        """The devices, the collectives of a call, and what is gathered."""
+        mesh = self.op.grid.mesh
+        sizes = ", ".join(f"{n!r}: {s}" for n, s in mesh.shape_tuple)
+        found = collectives(in_buckets(self.program))
+        texts = [f"{count} {name}" for name, count in sorted(found.items())]
+        lines = [f"partition: {mesh.size} devices ({sizes}); {', '.join(texts) or 'none'} "
+                 f"{'collective' if sum(found.values()) == 1 else 'collectives'}"]
+        return lines + [f"    {note}" for note in self.notes]
+
+
+def collectives(program: Program) -> Counter[str]:
+    """How often the devices meet in a Program, by kind; those in a loop's body count once."""
+    found: Counter[str] = Counter()
+    for e in program.equations:
+        if isinstance(e.op, Collective) and not isinstance(e.op, AxisIndex):
+            found[f"p{e.op.kind}" if isinstance(e.op, AllReduce) else e.op.name] += 1
+        elif isinstance(e.op, Carrier):
+            for p in e.op.programs():
+                found += collectives(p)
+    return found
+
+
+def _named_in(program: Program) -> Iterator[Any]:
+    """The shardings, and the meshes of mapped functions, that a Program names anywhere."""
+    for e in program.equations:
+        if isinstance(e.op, Constraint):
+            yield e.op.sharding
+        elif isinstance(e.op, Spmd):
+            yield e.op.grid
+        elif isinstance(e.op, Carrier):
+            for p in e.op.programs():
+                yield from _named_in(p)
+
+
+def layout_of(sharding: NamedSharding, rank: int) -> Layout:
+    """The names that divide each axis of an array of some rank."""
+    entries = [axes_of(e) for e in sharding.spec][:rank]
+    return tuple(entries + [()] * (rank - len(entries)))
+
+
+def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> Mesh | None:
+    """The one mesh that a Program, its wanted results and its operands are about."""
+    given = [s for s in wanted if isinstance(s, NamedSharding)]
+    meshes = {id(x.mesh): x.mesh for x in (*named, *given)}
+    if not meshes:
+        own = [a._sharding for a in args if isinstance(a, Sharded)
+               and isinstance(a._sharding, NamedSharding) and any(a._sharding.spec)]
+        return own[0].mesh if own else None
+    mesh = next(iter(meshes.values()))
+    fits = len(meshes) == 1 and isinstance(mesh, Mesh)
+    return mesh if fits and all(getattr(x, "owners", None) is None for x in named) else None
+
+
+def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:
+    """How a Program is divided for these operands and wanted shardings; None: it is not."""
+    named = program.memoized("named shardings", lambda: tuple(_named_in(program)))
+    if not named and not any(isinstance(a, Sharded) for a in args) or slot.exchange is not None:
+        return None
+    first = common_sharding(program.name, args)
+    mesh = _mesh(named, wanted, args)
+    if mesh is None or mesh.size == 1 or mesh.is_multi_process or program.effects:
+        return None
+    if first is not None and first._is_committed and named and (
+        first._sharding.device_set != set(mesh.devices.flat)
+    ):
+        raise ValueError(
+            f"Received incompatible devices for jitted computation. Got an argument of "
+            f"{program.name} with {describe_devices(first)} and sharding_constraint inside jit "
+            f"with device ids {sorted(d.id for d in mesh.devices.flat)} (use toile.device_put to "
+            f"bring them together){here()}"
+        )
+    ins = tuple([
+        layout_of(a._sharding, v.aval.ndim)
+        if isinstance(a, Sharded) and isinstance(a._sharding, NamedSharding)
+        and a._sharding.mesh is mesh else ((),) * v.aval.ndim
+        for a, v in zip(args, program.inputs, strict=True)
+    ])
+    if not any(any(x) for x in ins) and not any(
+        any(x.spec) for x in named if isinstance(x, NamedSharding)
+    ):
+        return None
+    outs = tuple(wanted) or (None,) * len(program.outputs)
+    return program.memoized(("partition", mesh, ins, outs),
+                            lambda: partition(program, mesh, ins, outs))
+
+
+def partition(
+    program: Program, mesh: Mesh, ins: Sequence[Layout], wanted: Sequence[Any] = ()
+) -> Partition:
+    """Divide a Program for inputs in these layouts; `wanted` are the results' NamedShardings."""
+    wanted = list(wanted) or [None] * len(program.outputs)
+    asked = [s if isinstance(s, NamedSharding) else None for s in wanted]
+    states = [SETTLED if s is None else State(layout_of(s, o.aval.ndim))
+              for s, o in zip(asked, program.outputs, strict=True)]
+    grid = Grid(mesh.shape_tuple, mesh)
+    with tracing_on(grid, list(mesh.devices.flat)):
+        part = divided(mesh, program, [State(x) for x in ins], states, {})
+    outs = tuple(s.layout for s in part.outs)
+    op = Spmd(together(part.program), grid, tuple(ins), outs, program.name)
+    made = {o: e.op for e in program.memo["inlined"].equations for o in e.outs}
+    named = []
+    for o, s in zip(program.memo["inlined"].outputs, asked, strict=True):
+        maker = made.get(o)
+        if s is None and isinstance(maker, Constraint) and UNCONSTRAINED not in [
+            *maker.sharding.spec
+        ]:
+            s = maker.sharding
+        named.append(s)
+    return Partition(op, part.notes, tuple(named))
+
+
+def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
+    """The results of a Program on all devices of a mesh; None where one device does it."""
+    found = find(program, args, wanted)
+    return None if found is None else found(args)
+
+
+sharded.placing.divide = divide
+
+__all__ = ["Partition", "collectives", "divide", "find", "partition", "partition_control",
+           "partition_indexing"]

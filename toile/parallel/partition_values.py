@@ -1,0 +1,195 @@
+"""What a value of a divided Program is on one device, and how it gets from one layout to another.
+
+A `Placed` value has a part on each device; its sum over the mesh axes in `partial` is still to be
+taken. A `Spread` one (a broadcast, an iota) is made in whatever layout is asked for. A `Frame`
+stages the collectives: sums are scattered where the wanted layout divides along their axis, an axis
+that moves from one place to another is exchanged, what a device lacks is gathered, what it has too
+much of is cut. May import control and below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval
+from toile.engine.program import Equation
+from toile.parallel.meshes import Mesh
+from toile.parallel.spmd import Layout
+from toile.primitives.collectives import AllGather, AllReduce, AllToAll, AxisIndex, ReduceScatter
+from toile.primitives.families import add, mul, scalar
+from toile.primitives.indexing import DynamicSlice
+from toile.primitives.random import RandomUnwrap, RandomWrap
+
+Names = tuple[Any, ...]
+
+
+def whole(rank: int) -> Layout:
+    """The layout of what every device has all of."""
+    return ((),) * rank
+
+
+class Placed:
+    """A value in parts: the part of this device, and how all parts lie."""
+
+    __slots__ = ("aval", "layout", "value", "partial", "zero", "forms")
+
+    def __init__(self, aval: Aval, layout: Layout, value: Any, partial: Names = (),
+                 zero: bool = False):
+        self.aval, self.layout, self.value, self.partial = aval, tuple(layout), value, partial
+        self.zero = zero  # nothing yet: it may count as a sum that is still to be taken
+        self.forms: dict[Layout, Any] = {}
+
+    uniform = False
+
+
+class Spread:
+    """A value that is made when it is known how it has to lie."""
+
+    __slots__ = ("aval", "layout", "make", "zero", "uniform", "forms")
+    partial: Names = ()
+
+    def __init__(self, aval: Aval, layout: Layout, make: Callable[[Layout], Any],
+                 zero: bool = False, uniform: bool = False):
+        self.aval, self.layout, self.make = aval, tuple(layout), make
+        self.zero, self.uniform = zero, uniform  # zeros; the same number everywhere
+        self.forms: dict[Layout, Any] = {}
+
+
+Value = Placed | Spread
+
+
+class Frame:
+    """One Program that is being divided: the mesh, and the equation at hand."""
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self.sizes: dict[Any, int] = dict(mesh.shape)
+        self.notes: list[str] = []
+        self.equation: Equation | None = None
+        self.single: Sequence[bool] = ()  # operands of it that nothing else reads
+        self.indices: dict[Any, Any] = {}
+
+    # ---- sizes
+    def parts(self, names: Sequence[Any]) -> int:
+        return math.prod(self.sizes[n] for n in names)
+
+    def local(self, shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
+        """The shape of one part."""
+        return tuple(n // self.parts(names) for n, names in zip(shape, layout, strict=True))
+
+    def ordered(self, names: Sequence[Any]) -> Names:
+        """Names in the order of the mesh, without those that divide nothing."""
+        return tuple(n for n in self.mesh.axis_names if n in names and self.sizes[n] > 1)
+
+    def index(self, names: Names) -> Any:
+        """Which part along some axes, the first slowest, this device has."""
+        found = self.indices.get(names)
+        if found is None:
+            found = AxisIndex(names[-1])()
+            if len(names) > 1:
+                size = scalar(self.sizes[names[-1]], np.int32)
+                found = add(mul(self.index(names[:-1]), size), found)
+            self.indices[names] = found
+        return found
+
+    # ---- layouts
+    def common(self, values: Sequence[Value]) -> Layout:
+        """A layout for values of one shape: that of the most divided, and what others add."""
+        ranked = sorted(values, key=lambda v: -self.parts([n for e in v.layout for n in e]))
+        layout = list(ranked[0].layout)
+        used = {n for e in layout for n in e}
+        for v in ranked[1:]:
+            for i, names in enumerate(v.layout):
+                if names and not layout[i] and not used & set(names):
+                    layout[i] = names
+                    used |= set(names)
+        return tuple(layout)
+
+    def to(self, v: Value, layout: Layout) -> Any:
+        """This device's part of a value in some layout, all sums taken."""
+        layout = tuple(layout)
+        if isinstance(v, Placed) and v.partial:
+            self._settle(v, layout)
+        found = v.forms.get(layout)
+        if found is None:
+            if isinstance(v, Spread):
+                found = v.make(layout)
+            else:
+                found = v.value if v.layout == layout else self._moved(v, layout)
+            v.forms[layout] = found
+        return found
+
+    def natural(self, v: Value) -> Any:
+        """The part in the value's own layout, all sums taken."""
+        if isinstance(v, Placed) and v.partial:
+            self._settle(v, v.layout)  # which leaves the layout as it is
+        return self.to(v, v.layout)
+
+    def _settle(self, v: Placed, wanted: Layout) -> None:
+        """Take the sums of a value, scattered where the wanted layout goes on along their axis."""
+        left, x, have = list(v.partial), v.value, list(v.layout)
+        i = 0
+        while i < len(have):
+            following = wanted[i][len(have[i]):len(have[i]) + 1]
+            if wanted[i][:len(have[i])] == have[i] and following and following[0] in left:
+                x = ReduceScatter(following[0], i, True)(x)
+                have[i] += following
+                left.remove(following[0])
+            else:
+                i += 1
+        if left:
+            x = AllReduce("sum", self.ordered(left))(x)
+        v.value, v.layout, v.partial = x, tuple(have), ()
+        v.forms.clear()
+
+    def _moved(self, v: Placed, wanted: Layout) -> Any:
+        """A value in another layout: exchanged, gathered, cut."""
+        x, have = v.value, list(v.layout)
+        keyed = dtypes.is_extended(v.aval.dtype)
+        if keyed and any(a != b[:len(a)] for a, b in zip(have, wanted, strict=True)):
+            x = RandomUnwrap()(x)
+        missing: list[Any] = []
+        for i in range(len(have)):
+            while have[i] != wanted[i][:len(have[i])]:
+                name = have[i][-1]
+                to = next((j for j, names in enumerate(have) if j != i and self.sizes[name] > 1
+                           and wanted[j][:len(names) + 1] == (*names, name)), None)
+                have[i] = have[i][:-1]
+                if to is not None:
+                    x = AllToAll(name, to, i)(x)
+                    have[to] = (*have[to], name)
+                elif self.sizes[name] > 1:
+                    x = AllGather(name, i, True)(x)
+                    missing.append(name)
+        if missing:
+            self.note(v.aval, missing)
+        if keyed and x is not v.value:
+            x = RandomWrap(v.aval.dtype)(x)
+        return self._cut(x, tuple(have), wanted)
+
+    def _cut(self, x: Any, have: Layout, wanted: Layout) -> Any:
+        """The part of a part that a finer layout leaves."""
+        more = [b[len(a):] for a, b in zip(have, wanted, strict=True)]
+        sizes = tuple(n // self.parts(names) for n, names in zip(x.shape, more, strict=True))
+        if sizes == x.shape:
+            return x
+        starts = [
+            mul(self.index(names), scalar(n, np.int32)) if self.parts(names) > 1
+            else scalar(0, np.int32)
+            for n, names in zip(sizes, more, strict=True)
+        ]
+        return DynamicSlice(sizes)(x, *starts)
+
+    # ---- what `explain` says
+    def note(self, aval: Aval, names: Sequence[Any]) -> None:
+        """Write down that the equation at hand gathers an operand."""
+        e = self.equation
+        what = "the result" if e is None else str(e.op)
+        where = f" at {e.source}" if e is not None and e.source else ""
+        along = ", ".join(repr(n) for n in names)
+        self.notes.append(f"{what}{where} gathers {aval.str_short()} along {along}")

@@ -1,0 +1,266 @@
+"""Arrays put on devices, and where the results of compiled functions are.
+
+`put` lays an array out over the devices of a sharding. `place` finds out how the results of a
+Program lie over the devices of its operands, equation by equation; what it has no rule for lies
+whole on every device. `Constraint` is the identity that says where a value lies. May import
+control and below.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.inlining import inline_calls
+from toile.engine import devices as engine_devices
+from toile.engine import sharded
+from toile.engine.arrays import ConcreteArray
+from toile.engine.avals import Aval
+from toile.engine.config import flags
+from toile.engine.conversion import as_array, wrap_aval
+from toile.engine.devices import Device
+from toile.engine.operation import Axis, Dim
+from toile.engine.program import Equation, Program, Var
+from toile.engine.sharded import Sharded, common_sharding, from_data
+from toile.engine.shardings import Sharding, SingleDeviceSharding
+from toile.engine.source import here, message
+from toile.engine.tracing import Tracer
+from toile.parallel.meshes import AbstractMesh, mesh_in_force
+from toile.parallel.specs import NamedSharding, PartitionSpec, axes_of
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.families import BroadcastInDim, Identity, ReduceSum, Transpose
+
+
+def concrete(sharding: Any, what: str) -> Any:
+    """A PartitionSpec on the mesh in force, any other sharding as it is."""
+    if isinstance(sharding, PartitionSpec):
+        mesh = mesh_in_force()
+        if mesh.empty:
+            raise ValueError(
+                f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
+                "pass a NamedSharding)" + here()
+            )
+        return NamedSharding(mesh, sharding)
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}{here()}")
+    return sharding
+
+
+def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
+    """Refuse a sharding that an array of this shape cannot have."""
+    try:
+        sharding.check_compatible_aval(shape)
+    except ValueError as e:
+        raise ValueError(
+            f"One of {what} is incompatible with its sharding annotation {sharding}: "
+            f"{message(e)}{here()}"
+        ) from e
+    sharding.shard_shape(shape)  # raises IndivisibleError
+
+
+def put(x: Any, target: Any) -> Any:
+    """An array on a device or under a sharding; where it is by default if `target` is None."""
+    if target is None:
+        made = as_array(x)
+        default = flags.default_device
+        if not isinstance(default, Device) or default is engine_devices.first_device() or (
+            default.platform != "cpu" or isinstance(made, (Sharded, Tracer))
+        ):
+            return made
+        return from_data(made._data, made.aval, SingleDeviceSharding(default), committed=False)
+    sharding = SingleDeviceSharding(target) if isinstance(target, Device) else target
+    made = as_array(x)
+    if isinstance(made, Tracer):
+        return Constraint(sharding)(made) if isinstance(sharding, NamedSharding) else made
+    if engine_devices.cpu_count() == 1 and not isinstance(made, Sharded):
+        return made  # there is nowhere else to be
+    if isinstance(made, Sharded) and made._sharding == sharding and made._is_committed:
+        return made
+    data = made._data if made._data.__class__ is np.ndarray else np.asarray(made)
+    return from_data(data, made.aval, sharding)
+
+
+@dataclass(frozen=True)
+class Constraint(Identity):
+    """The operand itself, laid out over devices as a sharding says."""
+
+    sharding: NamedSharding
+
+    name = "sharding_constraint"
+
+    def result_shardings(self) -> list[NamedSharding]:
+        """Where the result is, for whoever wraps it."""
+        return [self.sharding]
+
+    def __call__(self, *args: Any) -> Any:
+        (x,) = args
+        if isinstance(x, ConcreteArray):
+            return put(x, self.sharding)
+        return super().__call__(x)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return self(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if d is None:
+            return self(x), None
+        entries = list(self.sharding.spec)
+        entries += [None] * (d - len(entries))
+        entries.insert(d, None)
+        return Constraint(self.sharding.update(spec=PartitionSpec(*entries)))(x), d
+
+
+def constrained(x: Any, sharding: Any, what: str = "with_sharding_constraint") -> Any:
+    """`x` laid out as a sharding (or a PartitionSpec on the mesh in force) says."""
+    found = concrete(sharding, what)
+    x = as_array(x)
+    if not isinstance(found, NamedSharding):
+        return put(x, found)
+    if isinstance(found.mesh, AbstractMesh):
+        return x
+    if isinstance(x, Tracer) and what == "with_sharding_constraint":
+        found = _dividing(found, x.shape)
+    check_fit(x.shape, found, f"{what} arguments")
+    return Constraint(found)(x)
+
+
+def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """What a sharding says about the axes that it can divide: inside jit it is a hint."""
+    if len(sharding.spec) > len(shape):
+        return sharding
+    counts = [p for _, p in sharding._tiling(len(shape))]
+    entries = [None if n % p else e
+               for e, n, p in zip(sharding.spec, shape, counts, strict=False)]
+    if entries == list(sharding.spec):
+        return sharding
+    while entries and entries[-1] is None:
+        entries.pop()
+    return sharding.update(spec=entries)
+
+
+# --------------------------------------------------------------- where the results of a Program are
+
+Env = dict[Any, Any]
+
+
+def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]] | None:
+    """How to wrap the raw results of a Program for these operands; None: as usual."""
+    fixed = program.memoized("placing", lambda: _placing(program))
+    first = common_sharding(program.name, args)
+    if first is None and fixed is False:
+        return None
+    given = tuple([a._sharding if isinstance(a, Sharded) else None for a in args])
+    found = program.memoized(("layouts", given), lambda: _layouts(program, given))
+    rest = (first._sharding if first is not None else fixed).everywhere()
+    committed = first is None or first._is_committed
+
+    def wrap(results: Sequence[Any]) -> list[Any]:
+        return [
+            from_data(r, o.aval, s or rest, committed) if r.__class__ is np.ndarray
+            else wrap_aval(r, o.aval)
+            for r, o, s in zip(results, program.outputs, found, strict=True)
+        ]
+
+    return wrap
+
+
+def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:
+    """The sharding of each result for those of the inputs; None where there is no rule."""
+    inlined = inline_calls(program)
+    env: Env = {v: s for v, s in zip(inlined.inputs, given, strict=True) if s is not None}
+    for e in inlined.equations:
+        for out, found in zip(e.outs, _results(e, env), strict=True):
+            if found is not None:
+                env[out] = found
+    return [env.get(v) if v.__class__ is Var else None for v in inlined.outputs]
+
+
+def _placing(program: Program) -> Any:
+    """A sharding that the Program itself names; False if it names none."""
+    for e in inline_calls(program).equations:
+        found = getattr(e.op, "result_shardings", None)
+        if found is not None:
+            return found()[0]
+    return False
+
+
+def _results(e: Equation, env: Env) -> Sequence[Any]:
+    """The shardings of the results of an equation, None where there is no rule."""
+    own = getattr(e.op, "result_shardings", None)
+    if own is not None:
+        return own()
+    ins = [env.get(a) if a.__class__ is Var else None for a in e.ins]
+    if not any(isinstance(s, NamedSharding) for s in ins):
+        return [None] * len(e.outs)
+    avals = [a.aval for a in e.ins]
+    found: Any = None
+    if e.op.keeps_layout or isinstance(e.op, Identity):
+        shape = e.outs[0].aval.shape
+        found = next((s for s, a in zip(ins, avals, strict=True)
+                      if s is not None and a.shape == shape), None)
+        return [found] * len(e.outs)
+    if not e.op.multiple:
+        entries = [None if s is None else _entries(s, a) for s, a in zip(ins, avals, strict=True)]
+        spec = _moved(e.op, entries, e.outs[0].aval)
+        if spec is not None:
+            mesh = next(s.mesh for s in ins if s is not None)
+            found = NamedSharding(mesh, PartitionSpec(*spec))
+    return [found] * len(e.outs)
+
+
+def _entries(sharding: Any, aval: Aval) -> list[Any]:
+    """The names that divide each axis of an array."""
+    spec = list(sharding.spec) if isinstance(sharding, NamedSharding) else []
+    return [axes_of(s) for s in spec] + [()] * (aval.ndim - len(spec))
+
+
+def _moved(op: Any, ins: Sequence[Any], out: Aval) -> list[Any] | None:
+    """Where the names of the operands' axes go."""
+    if isinstance(op, DotGeneral):
+        given: dict[str, Any] = {}
+        for labels, entries in ((op.lhs, ins[0]), (op.rhs, ins[1])):
+            for label, names in zip(labels, entries or (), strict=False):
+                given.setdefault(label, names)
+        return _once([given.get(label, ()) for label in op.out])
+    x = ins[0]
+    if x is None:
+        return None
+    if isinstance(op, Transpose):
+        return [x[i] for i in op.perm]
+    if isinstance(op, ReduceSum):
+        return [n for i, n in enumerate(x) if i not in op.axes]
+    if isinstance(op, BroadcastInDim):
+        back = {d: i for i, d in enumerate(op.dims)}
+        return [x[back[i]] if i in back else () for i in range(out.ndim)]
+    return None
+
+
+def _once(entries: Sequence[Any]) -> list[Any]:
+    """Entries in which no name occurs twice: the first one keeps it."""
+    seen: set[Any] = set()
+    kept = []
+    for names in entries:
+        names = tuple(n for n in names if n not in seen)
+        seen.update(names)
+        kept.append(names)
+    return kept
+
+
+def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
+    """The results of a Program on all devices of a mesh; None where one device does it.
+
+    `partition`, which does it and takes this function's place, is loaded when it may be needed."""
+    plain = program.memoized("placing", lambda: _placing(program)) is False
+    if plain and not wanted and not any(isinstance(a, Sharded) for a in args):
+        return None
+    return importlib.import_module("toile.parallel.partition").divide(program, args, wanted)
+
+
+sharded.placing.place = place
+sharded.placing.divide = divide
+

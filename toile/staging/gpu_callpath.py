@@ -1,0 +1,113 @@
+"""The way out of a Program on a GPU: memory for the results, the launch, the tree of results.
+
+The way in is `callpath`'s. Arguments that lie on the host (numbers, NumPy arrays, small arrays that
+no GPU has used yet) are copied to a place that the Program keeps for them. A result is computed in
+the place of a donated argument where nothing reads that any more; memory of other results is used
+again when nobody has it, so that graphs find their pointers where they were.
+May import backends and the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.backends.running import gpu_backend
+from toile.engine import dtypes
+from toile.engine.arrays import KeyArray
+from toile.engine.buffers import Block, Signature, owned, recycled, signature, taken
+from toile.engine.gpu_arrays import GpuArray
+from toile.engine.treedefs import PyTreeDef
+from toile.staging.callpath import MAX_LEAVES, adopted
+
+
+def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """The positions of arguments that lie on the host."""
+    return tuple(i for i, x in enumerate(leaves) if adopted(x)._signature.device is None)
+
+
+class GpuExit:
+    """One Program on one device, for arguments of which some lie on the host."""
+
+    __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave")
+
+    def __init__(
+        self, executable: Any, consts: Sequence[Any], hosted: Sequence[int],
+        outs: Sequence[Signature], out_tree: PyTreeDef, donated: Sequence[int],
+    ):
+        self.executable = executable
+        device = executable.device
+        with device.current():
+            self.consts = [executable.given(c) for c in consts]
+            first = len(self.consts)
+            self.hosted = [
+                (i, executable.sizes[first + i], device.allocate(executable.sizes[first + i]))
+                for i in hosted
+            ]
+        self.spare: list[list[Block | None]] = [[None, None] for _ in outs]
+        # Results by number in the place of arguments by number.
+        self.placed = {i: j - first for i, j in executable.overwritten(
+            [first + j for j in donated if j not in hosted]).items()}
+        self.pools: dict[int, tuple[list[Block], int]] = {}
+        others = [n for i, n in enumerate(executable.out_bytes) if i not in self.placed]
+        for n in others if donated else ():
+            self.pools.setdefault(n, ([], others.count(n)))
+        self.leave = self._function(outs, out_tree)
+
+    def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
+        """leave(pointers, memory) -> the tree of results."""
+        program = self.executable
+        device = program.device
+        scope: dict[str, Any] = {
+            "new": object.__new__, "GpuArray": GpuArray, "KeyArray": KeyArray,
+            "recycled": recycled, "taken": taken, "allocate": program.room,
+            "run": program.run, "build": out_tree.unflatten, "spare": self.spare,
+            "current": device.current, "lock": device.lock, "upload": program.upload,
+            "owned": owned,
+        }
+        lines = []
+        if self.hosted:
+            lines.append("pointers = list(pointers)")
+            for i, nbytes, (_, where) in self.hosted:
+                lines.append(f"upload({where}, pointers[{i}], {nbytes})")
+                lines.append(f"pointers[{i}] = {where}")
+        for i, nbytes in enumerate(program.out_bytes):
+            if i in self.placed:
+                j = self.placed[i]
+                lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
+                          f"else: m{i} = allocate({nbytes}); p{i} = m{i}[1]"]
+                continue
+            if nbytes in self.pools:
+                scope[f"pool{nbytes}"] = self.pools[nbytes][0]
+                found = f"taken(pool{nbytes}, {nbytes}, allocate)"
+            else:
+                found = f"recycled(spare[{i}], {nbytes}, allocate)"
+            lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
+        consts = "".join(f"{c.data.ptr}, " for c in self.consts)
+        results = "".join(f"p{i}, " for i in range(len(outs)))
+        lines.append(f"run(({consts}*pointers, {results}))")
+        for i, form in enumerate(outs):
+            scope[f"s{i}"] = form
+            kind = "KeyArray" if dtypes.is_extended(form.dtype) else "GpuArray"
+            lines += [f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{i}",
+                      f"o{i}._pointer = p{i}"]
+        lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
+        body = "".join(f"        {line}\n" for line in lines)
+        text = f"def leave(pointers, memory):\n    with lock, current():\n{body}"
+        exec(compile(text, "<the way out of a GPU>", "exec"), scope)
+        return scope["leave"]
+
+
+def gpu_exit_of(
+    program: Any, consts: Sequence[Any], out_tree: PyTreeDef, device: Any, hosted: Sequence[int],
+    donated: Sequence[int],
+) -> GpuExit | None:
+    """The way out of a Program that has run on a device; None where it is not for it."""
+    executable = gpu_backend().executable_of(program, device)
+    if len(program.outputs) > MAX_LEAVES:
+        return None
+    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, device)
+            for o in program.outputs]
+    if [(s.buffer_shape, s.buffer_dtype) for s in outs] != executable.out_specs:
+        return None
+    return GpuExit(executable, consts, hosted, outs, out_tree, donated)

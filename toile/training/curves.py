@@ -1,0 +1,70 @@
+"""The metrics a run wrote down, as series, and as a picture by matplotlib for a README.
+
+`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes; `picture` needs
+matplotlib, which is only loaded there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["history", "picture"]
+
+
+def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
+    """The values of a metric by step; where a step was repeated after a kill, the last one."""
+    found = {}
+    for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if name in entry:
+            found[entry["step"]] = float(entry[name])
+    return found
+
+
+def picture(
+    path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, Mapping[int, float]]]
+) -> bool:
+    """Draw curves into a PNG: panels by title, each with lines by label, each a value by step.
+
+    Gives False, and draws nothing, where matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    wide = 4.2 * len(panels)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(wide, 3.0), squeeze=False)
+    for axis, (title, lines) in zip(axes[0], panels.items()):
+        for label, values in lines.items():
+            axis.plot(list(values), list(values.values()), label=label, linewidth=1.4)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("step", fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
+        if len(lines) > 1:
+            axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)
+    return True
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m toile.training.curves curve.png METRIC[,METRIC…] LABEL=WORKDIR …` draws them."""
+    path, metrics, *runs = arguments
+    folders = dict(run.split("=", 1) for run in runs)
+    picture(path, {
+        metric: {label: history(folder, metric) for label, folder in folders.items()}
+        for metric in metrics.split(",")
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

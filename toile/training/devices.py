@@ -1,0 +1,27 @@
+"""The devices a run uses: `--devices N` of the examples."""
+
+from __future__ import annotations
+
+from toile.api.devices import local_devices
+from toile.engine.config import config
+from toile.engine.devices import Device
+from toile.engine.source import here
+
+__all__ = ["first_devices"]
+
+
+def first_devices(count: int) -> list[Device]:
+    """The first `count` devices of this process; CPU devices are made as many as asked for.
+
+    >>> [device.platform for device in first_devices(1)] in (["cpu"], ["gpu"])
+    True
+    """
+    found = local_devices()
+    if len(found) < count and found[0].platform == "cpu":
+        config.update("jax_num_cpu_devices", count)
+        found = local_devices()
+    if not 1 <= count <= len(found):
+        raise ValueError(
+            f"first_devices: needed a number of devices from 1 to {len(found)}, got {count}{here()}"
+        )
+    return found[:count]

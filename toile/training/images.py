@@ -1,0 +1,179 @@
+"""Images for examples: generated ones that are always there, and the crops that training takes.
+
+`textured_shapes` draws ten kinds of shapes, whose colours and textures say nothing about the kind.
+Crops, flips and cut-outs work on whole batches of bytes with a NumPy Generator, as the `augment` of
+a Loader; `resized_crop` is for photographs of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "SHAPES",
+    "center_crop",
+    "cut_out",
+    "flipped",
+    "random_resized_crop",
+    "resized_crop",
+    "shifted",
+    "textured_shapes",
+]
+
+Batch = dict[str, np.ndarray]
+
+
+def _polygon(u: np.ndarray, v: np.ndarray, corners: int) -> np.ndarray:
+    """Inside a regular polygon with corners at distance 1."""
+    angle = np.mod(np.arctan2(v, u), 2 * np.pi / corners) - np.pi / corners
+    return np.hypot(u, v) * np.cos(angle) < np.cos(np.pi / corners)
+
+
+def _star(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return np.hypot(u, v) < 0.65 + 0.35 * np.cos(5 * np.arctan2(v, u))
+
+
+# The kinds, by label: what is inside, in coordinates in which the shape fills the unit disc.
+SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "disc": lambda u, v: np.hypot(u, v) < 0.9,
+    "square": lambda u, v: _polygon(u, v, 4),
+    "triangle": lambda u, v: _polygon(u, v, 3),
+    "ring": lambda u, v: np.abs(np.hypot(u, v) - 0.75) < 0.2,
+    "cross": lambda u, v: (np.minimum(abs(u), abs(v)) < 0.26) & (np.maximum(abs(u), abs(v)) < 0.9),
+    "star": _star,
+    "bar": lambda u, v: (abs(u) < 0.95) & (abs(v) < 0.28),
+    "crescent": lambda u, v: (np.hypot(u, v) < 0.95) & (np.hypot(u - 0.55, v) > 0.75),
+    "half disc": lambda u, v: (np.hypot(u, v + 0.4) < 1.05) & (v > -0.4),
+    "pair": lambda u, v: np.hypot(abs(u) - 0.55, v) < 0.4,
+}
+
+
+def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates along and across a direction."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return cos * x + sin * y, cos * y - sin * x
+
+
+def _texture(
+    rng: np.random.Generator, x: np.ndarray, y: np.ndarray, base: np.ndarray
+) -> np.ndarray:
+    """Waves in one or two directions over a colour: stripes or spots."""
+    angle, frequency, depth = rng.uniform(0, np.pi), rng.uniform(4, 14), rng.uniform(0, 30)
+    along, across = _turned(x, y, angle)
+    waves = np.sin(frequency * along + rng.uniform(0, 2 * np.pi))
+    if rng.random() < 0.5:
+        waves *= np.sin(frequency * across + rng.uniform(0, 2 * np.pi))
+    colour = (depth * rng.uniform(-1, 1, 3)).astype(np.float32)
+    return base.astype(np.float32) + waves[..., None] * colour
+
+
+def textured_shapes(count: int, size: int, seed: int) -> Batch:
+    """`image` (uint8 [count, size, size, 3]) and `label`, every kind equally often.
+
+    Place, size, turn, colours, textures and noise are drawn; a seed always gives the same images,
+    and the first ones are the same however many there are.
+    """
+    y, x = np.mgrid[-1 : 1 : size * 1j, -1 : 1 : size * 1j].astype(np.float32)
+    images = np.empty((count, size, size, 3), np.uint8)
+    labels = np.arange(count) % len(SHAPES)
+    kinds = list(SHAPES.values())
+    for i, label in enumerate(labels):
+        rng = np.random.default_rng([seed, i])
+        radius, turn = rng.uniform(0.5, 0.9), rng.uniform(-0.5, 0.5)
+        right, down = (rng.uniform(radius - 1, 1 - radius) for _ in range(2))
+        u, v = _turned((x - right) / radius, (y - down) / radius, turn)
+        around = rng.uniform(50, 100) + rng.uniform(-30, 30, 3)
+        lighter = rng.uniform(60, 90) + rng.uniform(-40, 40, 3)
+        ground, figure = _texture(rng, x, y, around), _texture(rng, x, y, around + lighter)
+        picture = np.where(kinds[label](u, v)[..., None], figure, ground)
+        noise = np.float32(rng.uniform(2, 10))
+        picture += noise * rng.standard_normal(picture.shape, np.float32)
+        images[i] = np.clip(picture, 0, 255)
+    return {"image": images, "label": labels.astype(np.int32)}
+
+
+# ------------------------------------------------------------------------ changes of whole batches
+
+
+def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
+    """Images moved by up to `most` pixels, what comes in at the border mirrored."""
+    images = batch["image"]
+    count, height, width, _ = images.shape
+    wide = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)), mode="reflect")
+    down, right = rng.integers(0, 2 * most + 1, (2, count, 1))
+    rows, columns = down + np.arange(height), right + np.arange(width)
+    moved = wide[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return {**batch, "image": moved}
+
+
+def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
+    """Every other image, on average, mirrored left to right."""
+    images = batch["image"]
+    turn = rng.random(len(images)) < 0.5
+    return {**batch, "image": np.where(turn[:, None, None, None], images[:, :, ::-1], images)}
+
+
+def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
+    """Images with a square of `size` pixels, which may reach over the border, made grey."""
+    images = batch["image"]
+    count, height, width, _ = images.shape
+    middle = [rng.integers(0, n, count)[:, None] for n in (height, width)]
+    places = [np.arange(n)[None] for n in (height, width)]
+    low, high = -(size // 2), size - size // 2
+    rows, columns = ((p - m >= low) & (p - m < high) for p, m in zip(places, middle))
+    gone = rows[:, :, None, None] & columns[:, None, :, None]
+    return {**batch, "image": np.where(gone, np.asarray(128, images.dtype), images)}
+
+
+# -------------------------------------------------------------------- photographs, each of its size
+
+
+def resized_crop(image: np.ndarray, box: tuple[float, float, float, float], size: int) -> Any:
+    """The part (top, left, height, width) of an image as uint8 [size, size, 3], bilinear.
+
+    Where a pixel of the result covers several of the image, these are averaged first.
+    """
+    if image.ndim == 2 or image.shape[-1] == 1:
+        image = np.broadcast_to(image.reshape(*image.shape[:2], 1), (*image.shape[:2], 3))
+    top, left, height, width = box
+    t, l = int(top), int(left)
+    part = image[t : int(np.ceil(top + height)), l : int(np.ceil(left + width))]
+    many = [max(1, int(height / size)), max(1, int(width / size))]
+    rows, columns = (n // k * k for n, k in zip(part.shape, many))
+    part = part[:rows, :columns].reshape(rows // many[0], many[0], columns // many[1], many[1], 3)
+    small = part.mean(axis=(1, 3), dtype=np.float32)
+    sides = []
+    for n, start, extent, k in zip(small.shape, (top - t, left - l), (height, width), many):
+        at = np.clip((start + (np.arange(size) + 0.5) * extent / size) / k - 0.5, 0, n - 1)
+        low = np.minimum(at.astype(int), max(n - 2, 0))
+        sides.append((low, np.minimum(low + 1, n - 1), (at - low).astype(np.float32)))
+    (a, b, down), (c, d, right) = sides
+    rows_of = small[a] * (1 - down[:, None, None]) + small[b] * down[:, None, None]
+    out = rows_of[:, c] * (1 - right[:, None]) + rows_of[:, d] * right[:, None]
+    return np.clip(np.rint(out), 0, 255).astype(np.uint8)
+
+
+def random_resized_crop(
+    image: np.ndarray, rng: np.random.Generator, size: int, area: tuple[float, float] = (0.08, 1.0)
+) -> Any:
+    """A part with a random share of the area and an aspect ratio from 3/4 to 4/3, resized."""
+    height, width = image.shape[:2]
+    for _ in range(10):
+        wanted = rng.uniform(*area) * height * width
+        ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+        h, w = np.sqrt(wanted / ratio), np.sqrt(wanted * ratio)
+        if h <= height and w <= width:
+            top, left = rng.uniform(0, height - h), rng.uniform(0, width - w)
+            return resized_crop(image, (top, left, h, w), size)
+    return center_crop(image, size, 1.0)
+
+
+def center_crop(image: np.ndarray, size: int, share: float = 0.875) -> Any:
+    """The middle square, `share` of the shorter side long, resized."""
+    height, width = image.shape[:2]
+    side = min(height, width) * share
+    return resized_crop(image, ((height - side) / 2, (width - side) / 2, side, side), size)

@@ -1,0 +1,162 @@
+"""What a train step knows of the devices it runs on while `training.replicated` traces it.
+
+`average` is the mean of a tree over devices and `fold` a key of each device's own; both leave their
+argument alone in a step that runs on one device, so a step is written once. `TrainState` uses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from toile import lax, random, tree
+from toile import numpy as jnp
+from toile.engine import dtypes
+from toile.engine.devices import process_count
+from toile.engine.keypaths import keystr
+from toile.engine.sharded import Sharded
+from toile.engine.source import here
+from toile.engine.tracing import Array
+from toile.parallel.processes import joined
+from toile.training.metrics import Collection, Metric
+
+__all__ = ["average", "average_metrics", "check_replicas", "fold"]
+
+
+class _Replicas(threading.local):
+    """The mapped axis of the step that is being traced, and the weight of this device's part."""
+
+    axis: Any = None
+    weight: Any = None
+
+
+_current = _Replicas()
+
+
+@contextmanager
+def over(axis: Any, weight: Any) -> Iterator[None]:
+    """A block in which a step over a mapped axis is traced."""
+    before = _current.axis, _current.weight
+    _current.axis, _current.weight = axis, weight
+    try:
+        yield
+    finally:
+        _current.axis, _current.weight = before
+
+
+def average(values: Any) -> Any:
+    """The mean over devices of the floating-point leaves of a tree; on one device, the tree.
+
+    Parts of a padded batch count by their examples: a device that has none counts for nothing.
+    """
+    if _current.axis is None:
+        return values
+    leaves, structure = tree.flatten(values)
+    chosen = [i for i, x in enumerate(leaves) if _is_float(x)]
+    for i, mean in zip(chosen, _means([leaves[i] for i in chosen]), strict=True):
+        leaves[i] = mean
+    return tree.unflatten(structure, leaves)
+
+
+def _means(leaves: list[Any]) -> list[Any]:
+    """Means over devices, all in one meeting of theirs."""
+    axis, weight = _current.axis, _current.weight
+    if weight is None:
+        return lax.pmean(leaves, axis)
+    scaled = [jnp.where(weight > 0, x * weight.astype(x.dtype), 0) for x in leaves]
+    *sums, total = lax.psum([*scaled, weight], axis)
+    return [s / total.astype(s.dtype) for s in sums]
+
+
+def average_metrics(values: Any) -> Any:
+    """The mean over devices of what a step measured; metrics are merged as they know how to."""
+    if _current.axis is None:
+        return values
+    leaves, structure = tree.flatten(values, is_leaf=_is_metric)
+    plain = [i for i, x in enumerate(leaves) if not _is_metric(x)]
+    numbers = [jnp.asarray(leaves[i]) for i in plain]
+    numbers = [x if _is_float(x) else x.astype(jnp.float32) for x in numbers]
+    for i, mean in zip(plain, _means(numbers), strict=True):
+        leaves[i] = mean
+    for i, x in enumerate(leaves):
+        if _is_metric(x):
+            leaves[i] = lax.all_gather(x, _current.axis).reduce()
+    return tree.unflatten(structure, leaves)
+
+
+def fold(key: Any) -> Any:
+    """A random key (or a tree of them) of this device's own; on one device, the key itself."""
+    if _current.axis is None:
+        return key
+    index = lax.axis_index(_current.axis)
+    return tree.map(lambda k: random.fold_in(k, index), key)
+
+
+def changed(state: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """New values of a state's fields, averaged where they are not the old ones."""
+    if _current.axis is None:
+        return fields
+    kept = {id(x) for name in fields for x in tree.leaves(getattr(state, name, None))}
+    leaves, structure = tree.flatten(fields)
+    chosen = [i for i, x in enumerate(leaves) if id(x) not in kept and _is_float(x)]
+    for i, mean in zip(chosen, average([leaves[i] for i in chosen]), strict=True):
+        leaves[i] = mean
+    return tree.unflatten(structure, leaves)
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Array) and dtypes.is_inexact(x.dtype)
+
+
+def _is_metric(x: Any) -> bool:
+    return isinstance(x, (Metric, Collection))
+
+
+def _differing_processes(values: Any) -> list[str]:
+    """The arrays that other processes have with other bits than the first one; all call this."""
+    if process_count() == 1:
+        return []
+    paths, sums = [], []
+    for path, x in tree.flatten_with_path(values)[0]:
+        paths.append(keystr(path))
+        data = random.key_data(x) if dtypes.is_extended(getattr(x, "dtype", None)) else x
+        sums.append(hashlib.blake2b(np.asarray(data).tobytes(), digest_size=8).digest())
+    given = joined().all_gather(b"".join(sums), "check_replicas")
+    return [
+        f"{name} on process {rank}" for rank, other in enumerate(given)
+        for i, name in enumerate(paths)
+        if other[8 * i : 8 * i + 8] != given[0][8 * i : 8 * i + 8]
+    ]
+
+
+def check_replicas(values: Any) -> Any:
+    """The tree, if all devices hold the same bits of every array; ValueError with paths if not.
+
+    >>> check_replicas({"w": jnp.ones(3)})
+    {'w': Array([1., 1., 1.], dtype=float32)}
+    """
+    wrong = []
+    for path, x in tree.flatten_with_path(values)[0]:
+        if not isinstance(x, Sharded):
+            continue
+        first: dict[Any, Any] = {}
+        places = x.sharding.devices_indices_map(x.shape)
+        for (device, index), part in zip(places.items(), x._parts, strict=True):
+            key = tuple((i.start, i.stop) for i in index)
+            same = first.setdefault(key, part)
+            if same is not part and same.tobytes() != part.tobytes():
+                wrong.append(f"{keystr(path)} on {device}")
+    wrong += _differing_processes(values)
+    if wrong:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ValueError(
+            f"check_replicas: needed the same bits on all devices, got others in "
+            f"{', '.join(wrong[:5])}{more} (average what differs between devices with "
+            f"toile.training.average){here()}"
+        )
+    return values

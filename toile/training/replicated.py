@@ -1,0 +1,156 @@
+"""Data-parallel training: a step for one device becomes a step for many.
+
+Each device has the whole state and its part of the batch. Gradients are averaged where the state
+applies them, metrics where the step returns them, so all devices take the same step and their
+states keep the same bits. On one device the step is simply compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile import api, tree
+from toile.api.devices import devices as all_devices
+from toile.api.devices import process_index
+from toile.engine import dtypes
+from toile.engine.source import here
+from toile.engine.tracing import Array
+from toile.parallel.placing import put
+from toile.parallel.pmap import pmap
+from toile.sharding import Mesh, NamedSharding, PartitionSpec
+from toile.training import replicas
+
+__all__ = ["replicated"]
+
+MASK = "mask"
+
+
+def replicated(
+    train_step: Callable[..., Any], *, devices: Sequence[Any] | None = None,
+    axis_name: str = "batch", donate: bool = True,
+) -> Replicated:
+    """`train_step(state, batch, …) -> (state, metrics)` over all devices (or those given).
+
+    Where the program has several processes, each gives its own part of the batch, all of one size.
+
+    The batch is divided along the first axes of its arrays. Where that does not work out, a batch
+    with a leaf `mask` is padded (its `mask` is False there, and parts count by their examples);
+    one without is an error. `TrainState.apply_gradients` averages gradients, and whatever else
+    changes in the state; a step without it calls `toile.training.average`. Metrics are averaged.
+    `ModelState` draws other random numbers on each device, and so do random keys among further
+    arguments, which all devices get otherwise as they are. The state is donated. Inside, the mapped
+    axis is called `axis_name`, for BatchNorm and the like.
+
+    >>> import toile
+    >>> from toile import linen as nn, optim
+    >>> from toile.training.train_state import TrainState
+    >>> model = nn.Dense(2)
+    >>> params = model.init(toile.random.key(0), np.ones((1, 3)))["params"]
+    >>> state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.sgd(0.1))
+    >>> def train_step(state, batch):
+    ...     def loss(params):
+    ...         return ((state.apply_fn({"params": params}, batch["x"]) - batch["y"]) ** 2).mean()
+    ...     value, grads = toile.value_and_grad(loss)(state.params)
+    ...     return state.apply_gradients(grads=grads), {"loss": value}
+    >>> step = replicated(train_step)
+    >>> batch = {"x": np.ones((8, 3), "float32"), "y": np.ones((8, 2), "float32")}
+    >>> for _ in range(3):
+    ...     state, metrics = step(state, batch)
+    >>> int(state.step), bool(metrics["loss"] < 3.0)
+    (3, True)
+    """
+    return Replicated(train_step, devices, axis_name, donate)
+
+
+class Replicated:
+    """A train step over devices; `replicate` puts a state on them beforehand."""
+
+    def __init__(
+        self, train_step: Callable[..., Any], devices: Sequence[Any] | None, axis_name: str,
+        donate: bool,
+    ):
+        if not callable(train_step):
+            raise TypeError(f"replicated: needed a train step, got {train_step!r}{here()}")
+        functools.update_wrapper(self, train_step, updated=())
+        self.train_step, self.axis_name, self.donate = train_step, axis_name, donate
+        self.devices = list(all_devices() if devices is None else devices)
+        self.own = [d for d in self.devices if d.process_index == process_index()]
+        if not self.devices:
+            raise ValueError("replicated: needed a device, got none" + here())
+        self.steps: dict[int, Any] = {}
+        given = (0,) if donate else ()
+        self.single = api.jit(train_step, donate_argnums=given) if len(self.devices) == 1 else None
+
+    def __call__(self, state: Any, batch: Any, *more: Any) -> Any:
+        if self.single is not None:
+            return self.single(state, batch, *more)
+        step = self.steps.get(len(more))
+        if step is None:
+            step = self.steps[len(more)] = pmap(
+                self._step, self.axis_name, in_axes=(None, 0, *[None] * len(more)), out_axes=None,
+                devices=self.devices, donate_argnums=(0,) if self.donate else (),
+            )
+        return step(state, self.shard(batch), *more)
+
+    def _step(self, state: Any, batch: Any, *more: Any) -> Any:
+        """The step of one device."""
+        mask = _mask_of(batch)
+        weight = None if mask is None else mask.astype("float32").sum()
+        with replicas.over(self.axis_name, weight):
+            more = tree.map(_own, more)
+            out = self.train_step(state, batch, *more)
+            if not isinstance(out, tuple):
+                return out
+            new, *measured = out
+            return new, *(replicas.average_metrics(m) for m in measured)
+
+    def shard(self, batch: Any) -> Any:
+        """The batch with a leading axis of devices, padded if it has to be and may be."""
+        count = len(self.own)
+        sizes = {np.shape(x)[0] if np.ndim(x) else None for x in tree.leaves(batch)}
+        if len(sizes) != 1 or None in sizes:
+            raise ValueError(
+                "replicated: needed a batch of arrays with first axes of one size, got sizes "
+                f"{sorted(sizes, key=str)}{here()}"
+            )
+        (size,) = sizes
+        missing = -size % count
+        if missing and _mask_of(batch) is None:
+            raise ValueError(
+                f"replicated: needed a batch size divisible by {count} devices, got {size} (drop "
+                f"the rest, or give the batch a boolean array {MASK!r}, which is padded with False)"
+                f"{here()}"
+            )
+
+        def divided(x: Any) -> Any:
+            if missing:
+                x = np.asarray(x)
+                x = np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)])
+            return x.reshape(count, -1, *x.shape[1:])
+
+        return tree.map(divided, batch)
+
+    def replicate(self, state: Any) -> Any:
+        """The state on all devices; calling the step with any state does the same."""
+        if self.single is not None:
+            return state
+        mesh = Mesh(np.array(self.own, object), (self.axis_name,))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        return tree.map(lambda x: put(x, everywhere), state)
+
+    def __repr__(self) -> str:
+        return f"<{self.train_step!r} replicated on {len(self.devices)} devices>"
+
+
+def _mask_of(batch: Any) -> Any:
+    return batch.get(MASK) if isinstance(batch, Mapping) else getattr(batch, MASK, None)
+
+
+def _own(x: Any) -> Any:
+    """A random key of this device's own; anything else as it is."""
+    is_key = isinstance(x, Array) and dtypes.is_extended(x.dtype)
+    return replicas.fold(x) if is_key else x

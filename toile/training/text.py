@@ -1,0 +1,201 @@
+"""Text as numbers: documents from files or tensorflow-datasets, tokenizers, packing into rows.
+
+Every tokenizer has `size`, `encode` and `decode`; 0 is padding and 1 the end of a document. `pack`
+puts documents into rows of equal length, several in a row where they are short, and marks which is
+which, so that attention and positions can be kept apart.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toile.engine.source import here
+from toile.training import datasets
+
+__all__ = [
+    "END",
+    "PAD",
+    "Bytes",
+    "SentencePiece",
+    "documents_of_file",
+    "documents_of_tfds",
+    "pack",
+    "split_off",
+    "train_sentencepiece",
+]
+
+PAD, END = 0, 1
+_OPEN_ROWS = 16  # rows that still wait for a document that fits
+
+
+class Bytes:
+    """The bytes of UTF-8 as tokens, from 2 on; what is no byte is left out of a text.
+
+    >>> Bytes().encode("né")
+    [112, 197, 171]
+    >>> Bytes().decode([112, 197, 171, 1, 0])
+    'né'
+    """
+
+    size = 258
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without an end."""
+        return [byte + 2 for byte in text.encode()]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; a broken character appears as a replacement character."""
+        return bytes(int(t) - 2 for t in tokens if 2 <= t < 258).decode(errors="replace")
+
+
+class SentencePiece:
+    """The pieces of a sentencepiece model, whose 0 is padding, 1 the end and 2 unknown."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        module = _sentencepiece()
+        if not Path(path).exists():
+            raise FileNotFoundError(
+                f"SentencePiece: needed a model, got no file {path} (train_sentencepiece makes "
+                f"one){here()}"
+            )
+        self._model = module.SentencePieceProcessor(model_file=os.fspath(path))
+        self.size: int = self._model.vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without an end."""
+        return self._model.encode(text)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; padding and ends, and what the model does not know, are left out."""
+        return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
+
+
+def train_sentencepiece(
+    texts: Iterable[str], path: str | os.PathLike[str], size: int, kind: str = "unigram"
+) -> SentencePiece:
+    """Learn `size` pieces from texts and write the model to `path`; line breaks are kept."""
+    module = _sentencepiece()
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    part = Path(f"{os.fspath(path)}.part")  # a run that was stopped here leaves no half model
+    with part.open("wb") as file:
+        module.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_writer=file, vocab_size=size, model_type=kind,
+            pad_id=PAD, eos_id=END, unk_id=2, bos_id=-1, byte_fallback=True, minloglevel=2,
+            user_defined_symbols=["\n"], normalization_rule_name="identity",
+            remove_extra_whitespaces=False, max_sentence_length=1 << 16,
+        )  # fmt: skip
+    part.replace(path)
+    return SentencePiece(path)
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise ImportError(
+            "SentencePiece: needed the package sentencepiece, which is not installed: "
+            "pip install sentencepiece (byte tokens need nothing)"
+        ) from error
+    return sentencepiece
+
+
+def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
+    """The documents of a text file: what form feeds separate, or else blank lines."""
+    if not Path(path).exists():
+        raise FileNotFoundError(f"documents_of_file: needed a text file, got none at {path}")
+    text = Path(path).read_text(encoding="utf-8")
+    parts = text.split("\f") if "\f" in text else text.split("\n\n")
+    return [part.strip("\n") for part in parts if part.strip()]
+
+
+class _Texts:
+    """A feature of a source of examples, decoded one by one, at most `count` of them."""
+
+    def __init__(self, source: Any, feature: str, count: int):
+        self._source, self._feature = source, feature
+        self._size = min(count, len(source)) if count else len(source)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, i: int) -> str:
+        if i >= self._size:
+            raise IndexError(i)
+        text = self._source[i][self._feature]
+        return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def documents_of_tfds(
+    name: str, splits: Sequence[str], *, feature: str = "text", count: int = 0
+) -> list[Sequence[str]]:
+    """The texts of each split of a prepared data set; at most `count` (0: all) of the first."""
+    sources = datasets.tfds_sources(name, splits)
+    return [_Texts(s, feature, 0 if i else count) for i, s in enumerate(sources)]
+
+
+def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str]]:
+    """Documents to train on, and one in `every` (the second of each group) held out.
+
+    >>> split_off("abcdef", 3)
+    (['a', 'c', 'd', 'f'], ['b', 'e'])
+    """
+    kept = [text for i, text in enumerate(documents) if i % every != 1]
+    return kept, [text for i, text in enumerate(documents) if i % every == 1]
+
+
+def pack(
+    documents: Iterable[Sequence[int]], length: int, *, together: bool = True
+) -> dict[str, np.ndarray]:
+    """Rows of `length` tokens: `tokens`, and `segments` that count the documents of a row from 1.
+
+    A document is followed by END; one that is longer than a row is cut. Without `together` each
+    piece has a row of its own. 0 stands for padding in both.
+
+    >>> rows = pack([[7, 8], [9], [5, 5, 5, 5, 5]], 5)
+    >>> rows["tokens"].tolist()
+    [[5, 5, 5, 5, 5], [7, 8, 1, 9, 1], [1, 0, 0, 0, 0]]
+    >>> rows["segments"].tolist()
+    [[1, 1, 1, 1, 1], [1, 1, 1, 2, 2], [1, 0, 0, 0, 0]]
+    """
+    tokens, segments = array.array("i"), array.array("H")
+
+    def close(row: list[Sequence[int]]) -> None:
+        missing = length - sum(map(len, row))
+        for number, piece in enumerate(row, start=1):
+            tokens.extend(piece)
+            segments.extend([number] * len(piece))
+        tokens.extend([PAD] * missing)
+        segments.extend([0] * missing)
+
+    rows: list[list[Sequence[int]]] = []  # open ones, each with the room that is left
+    room: list[int] = []
+    for document in documents:
+        whole = [*document, END]
+        for start in range(0, len(whole), length):
+            piece = whole[start : start + length]
+            if len(piece) == length or not together:
+                close([piece])
+                continue
+            place = next((i for i, free in enumerate(room) if free >= len(piece)), None)
+            if place is None:
+                if len(rows) == _OPEN_ROWS:
+                    fullest = room.index(min(room))
+                    close(rows.pop(fullest))
+                    room.pop(fullest)
+                rows.append([])
+                room.append(length)
+                place = len(rows) - 1
+            rows[place].append(piece)
+            room[place] -= len(piece)
+    for row in rows:
+        close(row)
+    return {
+        "tokens": np.array(tokens, np.int32).reshape(-1, length),
+        "segments": np.array(segments, np.int32).reshape(-1, length),
+    }

@@ -1,0 +1,63 @@
+"""Pages made while MkDocs builds: executed notebooks, the gallery of examples, benchmark tables.
+
+A hook of `mkdocs.yml`. The parts of the navigation that list what is found (namespaces of the API,
+examples) are filled here; a page that is in no part of the navigation is a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from tools import benchmark_tables, gallery, notebooks
+from tools.api_pages import namespaces
+
+ROOT = Path(__file__).parents[1]
+API, EXAMPLES = "API reference", "Examples"  # titles of the parts that are filled here
+DOWNLOAD = """
+*This page is an executed notebook: [the same as an .ipynb file](notebooks/{}.ipynb).*
+"""
+
+
+@functools.cache
+def executed(path: Path, text: str) -> tuple[str, str]:
+    """A notebook as a page and as a file; run once while `mkdocs serve` goes on."""
+    found = notebooks.execute(text, path.name)
+    return notebooks.markdown(found) + DOWNLOAD.format(path.stem), notebooks.ipynb(found)
+
+
+def made_pages() -> dict[str, str | bytes]:
+    """Everything by its path in the documentation."""
+    pages = gallery.pages(ROOT / "examples")
+    pages["benchmarks.md"] = benchmark_tables.page(ROOT / "benchmarks" / "results")
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.py")):
+        page, file = executed(path, path.read_text())
+        pages[f"{path.stem}.md"] = page
+        pages[f"notebooks/{path.stem}.ipynb"] = file
+    return pages
+
+
+def on_config(config: Any) -> Any:
+    """MkDocs' hook: list the namespaces and the examples in the navigation."""
+    found = {
+        API: [{n: f"api/{n}.md"} for n in namespaces()],
+        EXAMPLES: [
+            {e.name.replace("_", " "): f"examples/{e.name}/README.md"}
+            for e in gallery.examples(ROOT / "examples")
+        ],
+    }
+    for part in config.nav:
+        for title, entries in part.items():
+            if isinstance(entries, list):
+                entries += [e for e in found.get(title, ()) if e not in entries]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """MkDocs' hook: add the pages that are made."""
+    for path, content in made_pages().items():
+        files.append(File.generated(config, path, content=content))
+    return files
