@@ -9,7 +9,8 @@ import time
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct
+from toile import optim, random, struct, training
+from toile.experimental import multihost_utils
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.interruption import StopRequests
@@ -57,6 +58,22 @@ def train_step(state, seen, batch):
     return state.apply_gradients(grads=grads), seen.merge(new)
 
 
+def on_devices(count):
+    """`train_step` on so many devices of each process: all take the same step on their parts."""
+    devices = [d for d in toile.devices() if d.local_hardware_id < count]
+    if len(devices) == 1:
+        return train_step
+    step = training.replicated(
+        lambda state, batch: train_step(state, Metrics.empty(), batch), devices=devices
+    )
+
+    def run(state, seen, batch):
+        state, new = step(state, batch)
+        return state, seen.merge(new)
+
+    return run
+
+
 @toile.jit
 def eval_step(state, seen, batch):
     """The metrics with this batch added, and the logits; `mask` is False for padding."""
@@ -79,7 +96,7 @@ def evaluate(state, loader) -> dict[str, float]:
 def save(config, workdir, state, seen, loader) -> str:
     """Write everything that the rest of the run depends on; the file's path."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
-    return checkpoints.save_checkpoint(
+    return checkpoints.save_checkpoint_multiprocess(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
     )
 
@@ -96,26 +113,31 @@ def train_and_evaluate(config, workdir):
     """Train until `config.num_epochs`; the state, and whether it got there.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per epoch to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run continues from it. Under mpirun all
+    processes take the steps, and the first one does the rest.
     """
+    first = toile.process_index() == 0
     params_key, data_key = random.split(random.key(config.seed))
     loader, held_out = input_pipeline.loaders(config, data_key)
     total = config.num_epochs * len(loader)
-    print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
-          f"{total} steps of {config.batch_size}")  # fmt: skip
+    if first:
+        print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
+              f"{total} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, params_key, total)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
-    if start:
+    if start and first:
         print(f"continuing after step {start} from {workdir}")
+    take_step = on_devices(config.devices)
     began = time.perf_counter()
-    writer = writers.create_default_writer(workdir, console=False)
-    bar = progress(total=total, start=start, label="training")
-    with writer, bar, StopRequests() as stop:
+    writer = writers.create_default_writer(workdir if first else None, console=False)
+    bar = progress(total=total, start=start, label="training", enabled=None if first else False)
+    with writer, bar, StopRequests() as asked:
+        stop = False
         while step < total and not stop:
             for batch in loader:  # what is left of the epoch
-                state, seen = train_step(state, seen, batch)
+                state, seen = take_step(state, seen, batch)
                 step += 1
                 bar.advance()
                 if step % config.log_every_steps == 0:
@@ -125,9 +147,10 @@ def train_and_evaluate(config, workdir):
                     writer.write_scalars(step, {f"train_{k}": v for k, v in values.items()})
                 if step % config.checkpoint_every_steps == 0:
                     save(config, workdir, state, seen, loader)
+                stop = multihost_utils.process_allgather(bool(asked)).any()  # in any process
                 if stop:
                     break
-            if step % len(loader) == 0:
+            if step % len(loader) == 0 and first:
                 result = evaluate(state, held_out)
                 writer.write_scalars(step, {f"eval_{k}": v for k, v in result.items()})
                 print(f"epoch {step // len(loader):3d}   held-out loss {result['loss']:.4f}   "
@@ -135,6 +158,6 @@ def train_and_evaluate(config, workdir):
                       f"{time.perf_counter() - began:.0f} s", flush=True)  # fmt: skip
     if step > start:
         path = save(config, workdir, state, seen, loader)
-        if step < total:
+        if step < total and first:
             print(f"stopped after step {step} and saved {path}; the same command goes on from it")
     return state, step >= total

@@ -20,6 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 128
     config.num_epochs = 12
     config.seed = 0
+    config.devices = 1  # each takes an equal part of a batch; `--devices` sets it
 
     config.eval_batch_size = 250
     config.log_every_steps = 10

@@ -20,6 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 50
     config.num_epochs = 2
     config.seed = 0
+    config.devices = 1
 
     config.eval_batch_size = 250
     config.log_every_steps = 5

@@ -1,0 +1,143 @@
+"""Runs the examples with the recipes of their READMEs and prints what they reached.
+
+`python -m examples` runs all of them, `python -m examples vae graph` these. `--steps=N` stops each
+run after N steps (what CI does). Runs are kept, and continued, in `runs/`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of the table: what is run, and the number it has to reach."""
+
+    example: str
+    config: str = "tiny"
+    metric: str = "eval_accuracy"
+    reach: float | None = None
+    at_most: bool = False  # whether less is better
+    flags: tuple[str, ...] = ()
+    steps: str = "num_steps"  # the field of the config that says how long
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.title or self.example
+
+    def command(self, steps: int | None) -> list[str]:
+        """The command line."""
+        command = [
+            sys.executable, "-m", f"examples.{self.example}.main", f"--workdir={self.workdir}",
+            f"--config={ROOT / 'examples' / self.example / 'configs' / self.config}.py",
+            *self.flags,
+        ]  # fmt: skip
+        return command if steps is None else [*command, f"--config.{self.steps}={steps}"]
+
+    @property
+    def workdir(self) -> Path:
+        """Where it is kept."""
+        return Path("runs") / self.name.replace(" ", "-")
+
+    def result(self) -> float | None:
+        """The last value of its metric."""
+        lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
+        found = [entry[self.metric] for entry in map(json.loads, lines) if self.metric in entry]
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that needs no flags and writes nothing."""
+
+    example: str
+    module: str
+    metric: str = ""
+    reach: float | None = None
+    at_most: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.example} {self.module}"
+
+    def command(self, steps: int | None) -> list[str]:
+        """The command line."""
+        return [sys.executable, "-m", f"examples.{self.example}.{self.module}"]
+
+    def result(self) -> float | None:
+        """Nothing but that it ran."""
+        return None
+
+
+RUNS = (
+    Run("mnist", "default", reach=0.97, steps="num_epochs"),
+    Run("vae", metric="eval_elbo", reach=-110.0),
+    Run("seq2seq", reach=0.99),
+    Run("text_classification", reach=0.99),
+    Run("text_classification", flags=("--config.model=bag",), title="text_classification bag"),
+    Run("graph", "karate", reach=32 / 34, title="graph karate"),
+    Run("graph", metric="eval_map", reach=0.85),
+    Run("sequence_tagging", reach=0.94),
+    Run("sequence_tagging", flags=("--config.model=transformer",), reach=0.90,
+        title="sequence_tagging transformer"),
+    Run("cifar10", reach=0.98),
+    Run("imagenet", reach=0.97),
+    Run("lm1b", metric="eval_bits_per_byte", reach=2.25, at_most=True),
+    Run("t5", metric="eval_loss", reach=2.2, at_most=True),
+    Script("autograd_classics", "neural_net"),
+    Script("autograd_classics", "rnn"),
+)  # fmt: skip
+
+
+def table(rows: list[tuple]) -> str:
+    """Name, metric, result, what it has to reach, seconds."""
+    lines = [f"{'example':30} {'metric':14} {'result':>9} {'needed':>9} {'time':>8}"]
+    for run, value, seconds in rows:
+        needed = "" if run.reach is None else f"{run.reach:.4g}"
+        shown = "ran" if value is None else f"{value:.4g}"
+        lines.append(f"{run.name:30} {run.metric:14} {shown:>9} {needed:>9} {seconds:6.0f} s")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is asked for; 1 if something failed or fell short."""
+    steps = None
+    names = [a for a in arguments if not a.startswith("--")]
+    for flag in (a for a in arguments if a.startswith("--")):
+        if not flag.startswith("--steps="):
+            raise SystemExit(f"needed --steps=N or names of examples, got {flag}")
+        steps = int(flag.removeprefix("--steps="))
+    known = list(dict.fromkeys(run.example for run in RUNS))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"needed names of examples, {', '.join(known)}, got {', '.join(unknown)}")
+    rows, failed = [], []
+    for run in RUNS:
+        if names and run.example not in names:
+            continue
+        print(f"\n=== {run.name}", flush=True)
+        began = time.perf_counter()
+        if subprocess.run(run.command(steps), check=False).returncode:
+            failed.append(run.name)
+            continue
+        value = run.result()
+        rows.append((run, value, time.perf_counter() - began))
+        short = run.reach is not None and (
+            value is None or (value > run.reach if run.at_most else value < run.reach)
+        )
+        if short and steps is None:
+            failed.append(run.name)
+    print(f"\n{table(rows)}")
+    if failed:
+        print(f"failed or fell short: {', '.join(failed)}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Every example has the same parts, a loop that is short enough to read, and a row in the table."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import __main__ as examples
+
+FOLDER = Path(__file__).parent
+MAINS = FOLDER.glob("*/main.py")
+FINISHED = sorted(main.parent.name for main in MAINS if (main.parent / "README.md").exists())
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_an_example_has_its_parts(name):
+    folder = FOLDER / name
+    parts = "main.py train.py models.py input_pipeline.py configs/default.py configs/tiny.py"
+    assert [part for part in parts.split() if not (folder / part).exists()] == []
+    assert list(folder.glob("*_test.py"))
+    assert len((folder / "train.py").read_text().splitlines()) < 300
+    text = (folder / "train.py").read_text()
+    assert "from examples" not in text and "def train_step" in text and "def evaluate" in text
+    readme = (folder / "README.md").read_text()
+    for picture in folder.glob("*.png"):
+        assert picture.stat().st_size <= 60_000 and picture.name in readme
+
+
+def test_rows_name_configs_that_exist():
+    runs = [run for run in examples.RUNS if isinstance(run, examples.Run)]
+    assert len({run.workdir for run in runs}) == len(runs)
+    for run in runs:
+        assert (FOLDER / run.example / "configs" / f"{run.config}.py").exists()
+
+
+def test_the_table_shows_what_was_reached(tmp_path, monkeypatch, capsys):
+    script = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir(parents=True)
+(folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "eval_accuracy": float(sys.argv[2])}))
+"""
+    monkeypatch.chdir(tmp_path)
+    value = {"good": "0.95", "bad": "0.5"}
+
+    def command(run, steps):
+        return [sys.executable, "-c", script, str(run.workdir), value[run.example]]
+
+    monkeypatch.setattr(examples.Run, "command", command)
+    runs = (examples.Run("good", reach=0.9), examples.Run("bad", reach=0.9))
+    monkeypatch.setattr(examples, "RUNS", runs)
+    assert examples.main(["good"]) == 0
+    (tmp_path / "runs" / "good").rename(tmp_path / "before")
+    assert examples.main([]) == 1
+    less = (examples.Run("bad", reach=0.6, at_most=True, title="less is better"),)
+    monkeypatch.setattr(examples, "RUNS", less)
+    assert examples.main([]) == 0
+    monkeypatch.setattr(examples, "RUNS", runs)
+    text = capsys.readouterr().out
+    assert "0.95" in text and "failed or fell short: bad" in text
+    with pytest.raises(SystemExit, match="needed names of examples, good, bad, got ugly"):
+        examples.main(["ugly"])
+    assert json.loads((tmp_path / "before" / "metrics.jsonl").read_text())["step"] == 1

@@ -1,0 +1,67 @@
+"""Small images with a label: textured shapes that are generated here, or those of CIFAR-10.
+
+A batch is a dict of `image` (float32 [batch, 32, 32, 3], centred and scaled) and `label` (int32).
+Images stay bytes until a batch is made of them; moving, mirroring and cutting out work on bytes.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from toile.training import datasets, images
+from toile.training.loader import Loader
+
+# Of CIFAR-10's training images, by channel, in bytes. The generated ones are close enough.
+MEAN = np.array([125.3, 123.0, 113.9], np.float32)
+STD = np.array([63.0, 62.1, 66.7], np.float32)
+
+
+def sources(config) -> tuple[Any, Any]:
+    """What to train on and what is held out: each a dict of arrays or a source of examples."""
+    if config.dataset == "shapes":
+        # Two seeds: held-out images do not depend on how many are trained on.
+        return (
+            images.textured_shapes(config.train_examples, 32, seed=0),
+            images.textured_shapes(config.held_out, 32, seed=1),
+        )
+    if config.dataset == "tfds":
+        train, test = datasets.tfds_sources("cifar10", ("train", "test"))
+        return Examples(train), Examples(test)
+    raise ValueError(f"config.dataset: needed 'shapes' or 'tfds', got {config.dataset!r}")
+
+
+class Examples:
+    """The image and the label of a source of examples, without its other features."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, i):
+        example = self.source[i]
+        return {"image": example["image"], "label": example["label"]}
+
+
+def scaled(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Pixels from bytes to numbers around 0; runs in the loader's thread."""
+    image = (batch["image"].astype(np.float32) - MEAN) / STD
+    return {**batch, "image": image, "label": batch["label"].astype(np.int32)}
+
+
+def loaders(config, key) -> tuple[Loader, Loader]:
+    """Shuffled, changed images to train on, and held-out ones in order, the last batch padded."""
+    train, held_out = sources(config)
+
+    def augment(batch, rng):
+        if config.shift:
+            batch = images.shifted(batch, rng, config.shift)
+        if config.flip:
+            batch = images.flipped(batch, rng)
+        return images.cut_out(batch, rng, config.cut_out) if config.cut_out else batch
+
+    return (
+        Loader(train, config.batch_size, key=key, augment=augment, transform=scaled),
+        Loader(held_out, config.eval_batch_size, last="pad", transform=scaled),
+    )

@@ -1,0 +1,85 @@
+"""What a finished run shows: the model, the curves, which kinds it confuses, what is next."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import toile.numpy as jnp
+from toile import random
+from toile.metrics import media
+from toile.training import checkpoints, curves, images, terminal
+
+from . import input_pipeline, train
+
+CIFAR = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+
+def predictions(state, loader):
+    """Images, labels and guesses of a whole data set."""
+    pictures, labels, guesses = [], [], []
+    for batch in loader:
+        _, logits = train.eval_step(state, batch)
+        real = batch["mask"]
+        pictures.append(batch["image"][real])
+        labels.append(batch["label"][real])
+        guesses.append(np.asarray(logits).argmax(-1)[real])
+    return tuple(map(np.concatenate, (pictures, labels, guesses)))
+
+
+def by_kind(names, labels, guesses) -> str:
+    """How many of each kind were right, and what the others were taken for most often."""
+    lines = []
+    for kind, name in enumerate(names):
+        own = guesses[labels == kind]
+        wrong = np.bincount(own[own != kind], minlength=len(names))
+        often = f"   else most often {names[wrong.argmax()]}" if wrong.any() else ""
+        lines.append(f"  {name:10s} {(own == kind).mean():6.1%}{often}")
+    return "\n".join(lines)
+
+
+def write_mistakes(path, pictures, labels, guesses, count: int = 12) -> None:
+    """The first mistakes side by side as a PNG, three times as large."""
+    wrong = np.flatnonzero(labels != guesses)[:count]
+    pixels = pictures[wrong] * input_pipeline.STD + input_pipeline.MEAN
+    row = np.concatenate(np.pad(pixels, ((0, 0), (2, 2), (2, 2), (0, 0))), axis=1)
+    large = np.kron(np.clip(row, 0, 255).astype(np.uint8), np.ones((3, 3, 1), np.uint8))
+    Path(path).write_bytes(media.png(large))
+
+
+def show(config, workdir, state) -> float:
+    """Print the report and write curve.png and mistakes.png; the accuracy on held-out images."""
+    _, held_out = input_pipeline.loaders(config, random.key(0))
+    pictures, labels, guesses = predictions(state, held_out)
+    accuracy = float((guesses == labels).mean())
+    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    model = train.create_model(config)
+    print(model.tabulate(random.key(0), jnp.asarray(pictures[:1]), depth=1, console_kwargs=style))
+
+    loss = curves.history(workdir, "train_loss")
+    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
+    panels = {"training loss": {"train": loss}}
+    panels["accuracy"] = {"train, as mixed": right["train"], "held out": right["eval"]}
+    curves.picture(Path(workdir) / "curve.png", panels)
+
+    names = list(images.SHAPES) if config.dataset == "shapes" else CIFAR
+    print("\nright, by kind:\n" + by_kind(names, labels, guesses))
+    if accuracy < 1:
+        write_mistakes(Path(workdir) / "mistakes.png", pictures, labels, guesses)
+        print(f"its mistakes: {Path(workdir) / 'mistakes.png'}")
+    print(f"\naccuracy on {len(labels)} held-out images: {accuracy:.2%}")
+    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    print(NEXT.format(package=__package__, workdir=workdir))
+    return accuracy
+
+
+NEXT = """
+what to try next
+  a WideResNet            python -m {package}.main --workdir=runs/wide \\
+                              --config.model=wide_resnet --config.width=2
+  CIFAR-10 itself         python -m {package}.main --workdir=runs/cifar10_full \\
+                              --config=examples/cifar10/configs/default.py
+  watch it learn          tensorboard --logdir={workdir}
+  make it yours           cp -r examples/cifar10 mine, edit mine/train.py, python -m mine.main
+"""

@@ -1,0 +1,34 @@
+"""Makes topics.txt from the interpreter's own help: `python -m examples.data.python_topics.make`.
+
+Topics come in the order of their names. Sections that several topics share appear once: a paragraph
+that came before, apart from its line breaks, is left out, and so is a topic with little else.
+"""
+
+import pydoc_data.topics
+from pathlib import Path
+
+FILE = Path(__file__).parent / "topics.txt"
+SEPARATOR = "\n\f\n"
+SHORTEST = 150  # characters
+
+
+def documents(topics: dict[str, str]) -> list[str]:
+    """The topics without what an earlier one has said."""
+    seen: set[str] = set()
+    found = []
+    for name in sorted(topics):
+        kept = []
+        for paragraph in topics[name].strip("\n").split("\n\n"):
+            words = " ".join(paragraph.split())
+            if words not in seen:
+                kept.append(paragraph.rstrip())
+            seen.add(words)
+        text = "\n\n".join(kept).strip("\n")
+        if len(text) >= SHORTEST:
+            found.append(text)
+    return found
+
+
+if __name__ == "__main__":
+    texts = documents(pydoc_data.topics.topics)
+    FILE.write_text(SEPARATOR.join(texts) + "\n", encoding="utf-8", newline="\n")

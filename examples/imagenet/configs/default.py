@@ -1,0 +1,40 @@
+"""ResNet-50 on ImageNet in bfloat16: Flax's recipe (100 epochs of 1,024), labels smoothed."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
+    config = ml_collections.ConfigDict()
+
+    config.dataset = "imagenet2012"  # or "imagenette"; "shapes": generated images
+    config.train_examples = 20_000  # of the generated ones
+    config.held_out = 2_000
+    config.stored_size = 224
+    config.image_size = 224  # of the crops
+    config.smallest_area = 0.08  # the share of an image that a crop has at least
+    config.eval_share = 0.875  # of the side, for evaluation
+    config.loader_threads = 8
+
+    config.model = "resnet50"  # or resnet18, resnet34, resnet101, resnet152
+    config.num_filters = 64
+    config.precision = "mixed_bfloat16"  # weights stay in float32; or mixed_float16, float32
+    config.label_smoothing = 0.1
+
+    config.optimizer = "sgd"  # or "lars", "lamb"
+    config.schedule = "cosine"  # or "square"
+    config.learning_rate = 0.1  # for 256 images; reached after the warm-up
+    config.warmup_steps = 6255  # 5 epochs
+    config.momentum = 0.9
+    config.weight_decay = 1e-4
+    config.trust_coefficient = 0.001  # of LARS
+    config.batch_size = 1024  # over all devices
+    config.num_steps = 125_100  # 100 epochs
+    config.seed = 0
+
+    config.eval_batch_size = 1000
+    config.eval_every_steps = 6255
+    config.log_every_steps = 100
+    config.checkpoint_every_steps = 2502
+    config.keep_checkpoints = 2
+    return config

@@ -1,0 +1,21 @@
+"""The recipe of default.py with batches of 16,384: LAMB."""
+
+import runpy
+from pathlib import Path
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; default.py explains them."""
+    config = runpy.run_path(str(Path(__file__).with_name("default.py")))["get_config"]()
+    config.batch_size = 16_384
+    config.optimizer = "lamb"
+    config.schedule = "square"
+    config.learning_rate = 0.00022  # 0.014 at this batch
+    config.warmup_steps = 390  # 5 epochs
+    config.weight_decay = 0.01
+    config.num_steps = 7038  # 90 epochs
+    config.eval_every_steps = 391
+    config.checkpoint_every_steps = 391
+    return config

@@ -1,0 +1,94 @@
+"""Photographs of any size with a label, as square crops: ImageNet, Imagenette, or generated shapes.
+
+A batch is a dict of `image` (float32 [batch, size, size, 3], centred and scaled) and `label`
+(int32). To train, a random part of each image is resized and mirrored or not; to evaluate, its
+middle. The last batch of an evaluation is padded, with a `mask` that is False there.
+"""
+
+import functools
+
+import numpy as np
+
+from toile.training import datasets, images
+from toile.training.loader import Loader
+
+# Of ImageNet's training images, by channel, in bytes.
+MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
+STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
+
+CLASSES = {"shapes": len(images.SHAPES), "imagenet2012": 1000, "imagenette": 10}
+
+
+def sources(config):
+    """What to train on and what is held out, as sources of examples with images of any size."""
+    if config.dataset == "shapes":
+        train = images.textured_shapes(config.train_examples, config.stored_size, seed=0)
+        held_out = images.textured_shapes(config.held_out, config.stored_size, seed=1)
+        return Images(Rows(train)), Images(Rows(held_out))
+    if config.dataset in CLASSES:
+        found = datasets.tfds_sources(config.dataset, ("train", "validation"))
+        return tuple(map(Images, found))
+    raise ValueError(f"config.dataset: needed one of {list(CLASSES)}, got {config.dataset!r}")
+
+
+class Rows:
+    """Arrays as a source of examples."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays["label"])
+
+    def __getitem__(self, i):
+        return {name: values[i] for name, values in self.arrays.items()}
+
+
+class Images:
+    """A source whose images can be stacked though their sizes differ: each is one object."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, i):
+        example = self.source[i]
+        image = np.empty((), object)
+        image[()] = example["image"]
+        return {"image": image, "label": np.int32(example["label"])}
+
+
+def random_parts(batch, rng, size: int, area):
+    """Random parts of the images, resized, and half of them mirrored."""
+    crops = np.stack([images.random_resized_crop(x, rng, size, area) for x in batch["image"]])
+    return images.flipped({**batch, "image": crops}, rng)
+
+
+def middles(batch, size: int, share: float):
+    """The middles of the images; black ones where the batch is padded."""
+    nothing = np.zeros((size, size, 3), np.uint8)
+    real = batch["mask"]
+    crops = [
+        images.center_crop(x, size, share) if r else nothing for x, r in zip(batch["image"], real)
+    ]
+    return scaled({**batch, "image": np.stack(crops)})
+
+
+def scaled(batch):
+    """Pixels from bytes to numbers around 0."""
+    return {**batch, "image": (batch["image"].astype(np.float32) - MEAN) / STD}
+
+
+def loaders(config, key) -> tuple[Loader, Loader]:
+    """Shuffled random parts to train on, and the middles of held-out images in order."""
+    train, held_out = sources(config)
+    size = config.image_size
+    augment = functools.partial(random_parts, size=size, area=(config.smallest_area, 1.0))
+    middle = functools.partial(middles, size=size, share=config.eval_share)
+    options = {"threads": config.loader_threads, "prefetch": 2 * config.loader_threads}
+    return (
+        Loader(train, config.batch_size, key=key, augment=augment, transform=scaled, **options),
+        Loader(held_out, config.eval_batch_size, last="pad", transform=middle, **options),
+    )

@@ -1,0 +1,89 @@
+"""What a finished run shows: the model, the curves, its samples, baselines, what is next."""
+
+import lzma
+import math
+import sys
+from pathlib import Path
+
+import toile.numpy as jnp
+from toile import random
+from toile.training import checkpoints, curves, terminal
+
+from . import input_pipeline, train
+
+
+def order(texts, held_out, size: int) -> float:
+    """Bits per byte of held-out texts by counts of what followed the `size` bytes before a byte.
+
+    The classic interpolation (Witten and Bell): each length of context trusts itself the more, the
+    fewer different bytes it has seen per occurrence, and asks the next shorter one for the rest.
+    """
+    counts: list[dict[bytes, dict[int, int]]] = [{} for _ in range(size + 1)]
+    for data in (text.encode() for text in texts):
+        for i, byte in enumerate(data):
+            for n in range(min(size, i) + 1):
+                seen = counts[n].setdefault(data[i - n : i], {})
+                seen[byte] = seen.get(byte, 0) + 1
+    bits = total = 0
+    for data in (text.encode() for text in held_out):
+        for i, byte in enumerate(data):
+            chance = 1 / 256
+            for n in range(min(size, i) + 1):
+                seen = counts[n].get(data[i - n : i])
+                if seen is None:
+                    break
+                occurred, kinds = sum(seen.values()), len(seen)
+                chance = (seen.get(byte, 0) + kinds * chance) / (occurred + kinds)
+            bits -= math.log2(chance)
+        total += len(data)
+    return bits / total
+
+
+def compressed(texts, held_out) -> float:
+    """Bits per byte of held-out texts by xz, which has seen the others."""
+    before = "\n".join(texts).encode()
+    whole = before + "\n".join(held_out).encode()
+    return 8 * (len(lzma.compress(whole)) - len(lzma.compress(before))) / (len(whole) - len(before))
+
+
+def show(config, workdir, state) -> float:
+    """Print the report and write curve.png; the bits per byte of the held-out text."""
+    tokens, _, held_out, text_bytes = input_pipeline.loaders(config, random.key(0))
+    result = train.evaluate(state, held_out, text_bytes)
+    model = train.create_model(config, tokens.size)
+    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    row = jnp.zeros((1, config.length), jnp.int32)
+    print(model.tabulate(random.key(0), row, row, depth=1, console_kwargs=style))
+
+    loss = curves.history(workdir, "train_loss")
+    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    panels = {
+        "nats per token": {"train": loss, "held out": curves.history(workdir, "eval_loss")},
+        "bits per byte, held out": {"": curves.history(workdir, "eval_bits_per_byte")},
+    }
+    curves.picture(Path(workdir) / "curve.png", panels)
+
+    print(f"\nsamples (temperature {config.sample_temperature}, top {config.sample_top_k}):")
+    for text in train.samples(config, state, tokens):
+        print("\n  | " + text.replace("\n", "\n  | "))
+    bits = result["bits_per_byte"]
+    print(f"\nbits per byte of {text_bytes} held-out bytes: {bits:.3f}")
+    if config.dataset == "topics":
+        train_texts, texts = input_pipeline.documents(config)
+        known = {f"order {n}": order(train_texts, texts, n) for n in (0, 1, 2, 4)}
+        known["xz"] = compressed(train_texts, texts)
+        print("  " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()))
+    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    print(NEXT.format(package=__package__, workdir=workdir))
+    return bits
+
+
+NEXT = """
+what to try next
+  your own text           python -m {package}.main --workdir=runs/mine --config.dataset=file \\
+                              --config.train_file=a.txt --config.test_file=b.txt
+  the real thing          python -m {package}.main --workdir=runs/lm1b_full \\
+                              --config=examples/lm1b/configs/default.py
+  watch it learn          tensorboard --logdir={workdir}
+  make it yours           cp -r examples/lm1b mine, edit mine/train.py, python -m mine.main
+"""

@@ -1,0 +1,39 @@
+"""Two layers of LSTMs of width 256 on a Universal Dependencies treebank: parts of speech."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
+    config = ml_collections.ConfigDict()
+
+    config.dataset = "conllu"  # two files in CoNLL-U; "python": the library that ships
+    config.train_file = "UD_English-EWT/en_ewt-ud-train.conllu"
+    config.test_file = "UD_English-EWT/en_ewt-ud-dev.conllu"
+    config.column = "upos"  # or xpos, deprel …
+    config.files = 0  # of the Python library; 0: all
+    config.held_out = 5  # every fifth of these files
+    config.min_count = 2  # a word that occurs less often is unknown
+    config.length = 64  # tokens; what is longer is cut into windows
+
+    config.model = "bilstm"  # or transformer
+    config.features = 256
+    config.layers = 2
+    config.heads = 4  # of the transformer
+    config.dropout = 0.3
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+
+    config.learning_rate = 0.002  # reached after the warm-up, falls to 0 along a cosine
+    config.warmup_steps = 100
+    config.weight_decay = 0.01
+    config.clip_norm = 1.0
+    config.batch_size = 64
+    config.num_steps = 4000
+    config.seed = 0
+
+    config.eval_batch_size = 64
+    config.eval_every_steps = 400
+    config.log_every_steps = 50
+    config.checkpoint_every_steps = 400
+    config.keep_checkpoints = 2
+    return config

@@ -1,0 +1,35 @@
+"""Train a tagger of tokens: `python -m examples.sequence_tagging.main`.
+
+`--config=FILE` chooses the hyperparameters and `--config.NAME=VALUE` changes one of them. The same
+command with the same workdir continues a run that was stopped.
+"""
+
+from pathlib import Path
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from . import report, train
+
+WORKDIR = flags.DEFINE_string(
+    "workdir", "runs/sequence_tagging",
+    "Where checkpoints and metrics are written, and continued from.",
+)  # fmt: skip
+DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
+CONFIG = config_flags.DEFINE_config_file(
+    "config", str(Path(__file__).parent / "configs" / "tiny.py"), "The hyperparameters."
+)
+
+
+def main(argv: list[str]) -> None:
+    """Train, and show what came of it."""
+    if len(argv) > 1:
+        raise app.UsageError(f"needed flags only, got {argv[1:]}")
+    logging.set_verbosity(logging.WARNING)  # saving is no news
+    state, finished = train.train_and_evaluate(CONFIG.value, WORKDIR.value, DEVICES.value)
+    if finished:
+        report.show(CONFIG.value, WORKDIR.value, state)
+
+
+if __name__ == "__main__":
+    app.run(main)

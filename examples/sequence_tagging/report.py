@@ -1,0 +1,90 @@
+"""What a finished run shows: the model, the curves, results by tag, baselines, what is next."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from toile import random
+from toile.training import checkpoints, curves, terminal
+
+from . import input_pipeline, train
+
+
+def predictions(state, loader):
+    """Words, labels and the likeliest tags of all held-out tokens that have a tag."""
+    words, labels, guesses = [], [], []
+    for batch in loader:
+        _, logits = train.eval_step(state, batch)
+        there = batch["labels"] >= 0
+        words.append(batch["words"][there])
+        labels.append(batch["labels"][there])
+        guesses.append(np.asarray(logits.argmax(axis=-1))[there])
+    return tuple(map(np.concatenate, (words, labels, guesses)))
+
+
+def baselines(train_set, words, labels) -> dict[str, float]:
+    """The accuracy of the commonest tag, and of the commonest tag of each word."""
+    there = train_set["labels"] >= 0
+    seen, tags = train_set["words"][there][:, 0], train_set["labels"][there]
+    counts = np.zeros((seen.max() + 1, max(tags.max(), labels.max()) + 1), int)
+    np.add.at(counts, (seen, tags), 1)
+    commonest = counts.sum(axis=0).argmax()
+    by_word = np.where(counts.any(axis=1), counts.argmax(axis=1), commonest)
+    return {
+        "the commonest tag": float((labels == commonest).mean()),
+        "the commonest tag of each word": float((labels == by_word[words[:, 0]]).mean()),
+    }
+
+
+def by_tag(vocabulary, labels, guesses) -> list[str]:
+    """How many tokens of each tag are found, and what the others are taken for most often."""
+    lines = []
+    for number, tag in enumerate(vocabulary.tags):
+        mine = labels == number
+        if mine.any():
+            found = (guesses[mine] == number).mean()
+            wrong = np.bincount(guesses[mine & (guesses != number)], minlength=1)
+            taken = f"   else mostly {vocabulary.tags[wrong.argmax()]}" if wrong.any() else ""
+            lines.append(f"  {tag:18}{mine.sum():7}   {found:.1%}{taken}")
+    return lines
+
+
+def show(config, workdir, state) -> float:
+    """Print the report and write curve.png; the accuracy on the held-out tokens."""
+    vocabulary, train_set, _ = input_pipeline.arrays(config)
+    _, _, held_out = input_pipeline.loaders(config, random.key(0))
+    words, labels, guesses = predictions(state, held_out)
+    accuracy = float((guesses == labels).mean())
+    model = train.create_model(config, vocabulary)
+    style = {"width": 120, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    example = train_set["words"][:1]
+    print(model.tabulate(random.key(0), example, depth=1, console_kwargs=style))
+
+    loss = curves.history(workdir, "train_loss")
+    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
+    panels = {"training loss": {"train": loss}}
+    panels["accuracy"] = {"train": right["train"], "held out": right["eval"]}
+    curves.picture(Path(workdir) / "curve.png", panels)
+
+    print("\ntokens by tag, and how many are found:")
+    print("\n".join(by_tag(vocabulary, labels, guesses)))
+    print(f"\naccuracy on {len(labels)} held-out tokens: {accuracy:.2%}")
+    for name, value in baselines(train_set, words, labels).items():
+        print(f"  {name}: {value:.2%}")
+    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    print(NEXT.format(package=__package__, workdir=workdir))
+    return accuracy
+
+
+NEXT = """
+what to try next
+  a transformer           python -m {package}.main --workdir=runs/transformer \\
+                              --config.model=transformer
+  a treebank              git clone https://github.com/UniversalDependencies/UD_English-EWT
+                          python -m {package}.main --workdir=runs/treebank \\
+                              --config=examples/sequence_tagging/configs/default.py
+  make it yours           cp -r examples/sequence_tagging mine, edit mine/train.py,
+                          python -m mine.main
+"""

@@ -1,0 +1,37 @@
+"""Pretrain T5 by span corruption: `python -m examples.t5.main`.
+
+`--config=FILE` chooses gin files, which hold the sizes and hyperparameters; `--gin` changes single
+bindings: `--gin=T5Config.layers=2 --gin=Recipe.mean_span=20.0`. The same command with the same
+workdir continues a run that was stopped.
+"""
+
+from pathlib import Path
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from . import gin_files, report, train
+
+WORKDIR = flags.DEFINE_string(
+    "workdir", "runs/t5", "Where checkpoints and metrics are written, and continued from."
+)
+DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
+CONFIG = config_flags.DEFINE_config_file(
+    "config", str(Path(__file__).parent / "configs" / "tiny.py"), "Which gin files are read."
+)
+GIN = flags.DEFINE_multi_string("gin", [], "Bindings that come after those of the files.")
+
+
+def main(argv: list[str]) -> None:
+    """Train, and show what came of it."""
+    if len(argv) > 1:
+        raise app.UsageError(f"needed flags only, got {argv[1:]}")
+    logging.set_verbosity(logging.WARNING)  # saving is no news
+    recipe, config = gin_files.configured(CONFIG.value, GIN.value)
+    state, finished = train.train_and_evaluate(recipe, config, WORKDIR.value, DEVICES.value)
+    if finished:
+        report.show(recipe, config, WORKDIR.value, state)
+
+
+if __name__ == "__main__":
+    app.run(main)

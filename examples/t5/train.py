@@ -1,0 +1,219 @@
+"""The pretraining of T5 by span corruption: this is the file to change.
+
+The step, the loop and the evaluation are written out. What is taken from `toile.training` is
+plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
+kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+"""
+
+import dataclasses
+import time
+from typing import Any
+
+import toile
+import toile.numpy as jnp
+from toile import optim, random, struct, training
+from toile.metrics import writers
+from toile.training import checkpoints, metrics
+from toile.training.devices import first_devices
+from toile.training.interruption import StopRequests
+from toile.training.mixed_precision import Policy, select_finite
+from toile.training.progress import progress
+from toile.training.train_state import ModelState
+
+from . import input_pipeline, models
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Data and hyperparameters; gin files change them (`Recipe.num_steps = 100`)."""
+
+    dataset: str = "topics"  # the text that ships; "tfds", "file" or "seqio"
+    tfds_name: str = "c4/en"  # any data set whose examples have a `text`
+    train_split: str = "train"
+    test_split: str = "validation"
+    train_documents: int = 0  # so many of them only; 0: all
+    test_documents: int = 1000  # of a seqio task
+    train_file: str = ""
+    test_file: str = ""
+    seqio_task: str = ""
+    held_out: int = 9  # every ninth topic of the text that ships
+    vocabulary_file: str = ""  # a sentencepiece model; none: bytes
+
+    inputs_length: int = 512
+    targets_length: int = 114  # of a seqio task; otherwise it follows from what is hidden
+    noise_density: float = 0.15
+    mean_span: float = 3.0
+
+    precision: str = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    optimizer: str = "adafactor"  # or "adamw"
+    schedule: str = "rsqrt"  # or "cosine", after a linear warm-up
+    learning_rate: float = 1.0
+    warmup_steps: int = 10_000
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    z_loss: float = 1e-4  # keeps the logits' normalizer near 1
+    batch_size: int = 128
+    num_steps: int = 1_000_000
+    seed: int = 0
+
+    eval_batch_size: int = 128
+    eval_every_steps: int = 1000
+    log_every_steps: int = 100
+    checkpoint_every_steps: int = 1000
+    keep_checkpoints: int = 2
+
+
+class State(ModelState):
+    """Parameters, optimizer and random streams, and the loss scale of half precision."""
+
+    scale: Any
+
+
+@struct.dataclass
+class Metrics(metrics.Collection):
+    """What is measured, summed up over the tokens of batches."""
+
+    loss: metrics.Average.from_output("loss")
+    accuracy: metrics.Accuracy
+
+
+def learning_rate(recipe):
+    """Constant, then the inverse square root of the step; or a warm-up and a cosine to 0."""
+    if recipe.schedule == "cosine":
+        return optim.warmup_cosine_decay_schedule(
+            0.0, recipe.learning_rate, recipe.warmup_steps,
+            max(recipe.num_steps, recipe.warmup_steps + 1),
+        )  # fmt: skip
+    return lambda step: recipe.learning_rate / jnp.sqrt(jnp.maximum(step, recipe.warmup_steps))
+
+
+def create_optimizer(recipe):
+    """Adafactor, as T5 was trained, or AdamW."""
+    rate = learning_rate(recipe)
+    if recipe.optimizer == "adafactor":
+        return optim.adafactor(rate, decay_rate=0.8, multiply_by_parameter_scale=True)
+    if recipe.optimizer == "adamw":
+        tx = optim.adamw(rate, b2=0.98, weight_decay=recipe.weight_decay, mask="**/kernel")
+        return optim.chain(optim.clip_by_global_norm(recipe.clip_norm), tx)
+    raise ValueError(
+        f"Recipe.optimizer: needed 'adafactor' or 'adamw', got {recipe.optimizer!r}"
+    )
+
+
+def create_state(recipe, config, key):
+    """Fresh parameters and a fresh optimizer."""
+    params_key, dropout_key = random.split(key)
+    model, policy = models.T5(config), Policy.parse(recipe.precision)
+    row = jnp.ones((1, 8), jnp.int32)
+    return State.create(
+        apply_fn=policy.wrap(model.apply), variables=model.init(params_key, row, row),
+        tx=create_optimizer(recipe), rngs={"dropout": dropout_key}, scale=policy.loss_scale(),
+    )  # fmt: skip
+
+
+def measure(logits, targets):
+    """The mean cross-entropy of the tokens, and the metrics; 0 is padding."""
+    real = targets > 0
+    loss = optim.softmax_cross_entropy_with_integer_labels(logits, targets)
+    seen = Metrics.single_from_model_output(logits=logits, labels=targets, loss=loss, mask=real)
+    return jnp.sum(loss * real) / jnp.maximum(real.sum(), 1), seen
+
+
+def train_step(recipe):
+    """The step that a recipe describes: the state after one batch, and its metrics."""
+
+    def step(state, batch):
+        def loss_fn(params):
+            logits, changed = state.forward(params, batch["inputs"], batch["targets"], train=True)
+            loss, seen = measure(logits, batch["targets"])
+            extra = toile.nn.logsumexp(logits, axis=-1) ** 2
+            real = batch["targets"] > 0
+            loss = loss + recipe.z_loss * jnp.sum(extra * real) / jnp.maximum(real.sum(), 1)
+            return loss, (seen, changed)
+
+        scale, finite, (_, (seen, changed)), grads = training.value_and_grad(
+            loss_fn, state, has_aux=True, scale=state.scale
+        )
+        new = state.apply_gradients(grads=grads, collections=changed, scale=scale)
+        return select_finite(finite, new, state.replace(scale=scale)), seen
+
+    return step
+
+
+@toile.jit
+def eval_step(state, batch):
+    """The metrics of a batch, and the logits."""
+    logits = state.predict(batch["inputs"], batch["targets"])
+    return measure(logits, batch["targets"])[1], logits
+
+
+def evaluate(state, loader) -> dict[str, float]:
+    """Loss and accuracy per token over a whole data set."""
+    seen = Metrics.empty()
+    for batch in loader:
+        seen = seen.merge(eval_step(state, batch)[0])
+    return {name: float(value) for name, value in seen.compute().items()}
+
+
+def save(recipe, workdir, state, seen, loader) -> str:
+    """Write everything that the rest of the run depends on; the file's path."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    return checkpoints.save_checkpoint(
+        workdir, run, int(state.step), keep=recipe.keep_checkpoints, overwrite=True
+    )
+
+
+def restore(workdir, state, seen, loader):
+    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    run = {"state": state, "seen": seen, "loader": loader.state_dict()}
+    run = checkpoints.restore_checkpoint(workdir, run)
+    loader.load_state_dict(run["loader"])
+    return run["state"], run["seen"]
+
+
+def train_and_evaluate(recipe, config, workdir, devices: int = 1):
+    """Train a model of `config` for `recipe.num_steps`; the state, and whether it got there.
+
+    Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to
+    the terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    """
+    state_key, data_key = random.split(random.key(recipe.seed))
+    loader, held_out = input_pipeline.loaders(recipe, config.vocabulary, data_key)
+    print(f"{loader.examples} windows to train on, {held_out.examples} held out; "
+          f"{recipe.num_steps} steps of {recipe.batch_size}")  # fmt: skip
+
+    fresh = create_state(recipe, config, state_key)
+    state, seen = restore(workdir, fresh, Metrics.empty(), loader)
+    start = step = int(state.step)
+    if start:
+        print(f"continuing after step {start} from {workdir}")
+    update = training.replicated(train_step(recipe), devices=first_devices(devices))
+    began = time.perf_counter()
+    writer = writers.create_default_writer(workdir, console=False)
+    bar = progress(total=recipe.num_steps, start=start, label="training")
+    with writer, bar, StopRequests() as stop:
+        for batch in loader.forever() if start < recipe.num_steps else ():
+            state, new = update(state, batch)
+            seen = seen.merge(new)
+            step += 1
+            bar.advance()
+            if step % recipe.log_every_steps == 0:
+                values = seen.compute()
+                seen = Metrics.empty()
+                bar.show(**values)
+                writer.write_scalars(step, {f"train_{k}": v for k, v in values.items()})
+            if step % recipe.eval_every_steps == 0 or step == recipe.num_steps:
+                result = evaluate(state, held_out)
+                writer.write_scalars(step, {f"eval_{k}": v for k, v in result.items()})
+                print(f"step {step:5d}   held-out loss {result['loss']:.4f}   "
+                      f"accuracy {result['accuracy']:.2%}   "
+                      f"{time.perf_counter() - began:.0f} s", flush=True)  # fmt: skip
+            if step % recipe.checkpoint_every_steps == 0:
+                save(recipe, workdir, state, seen, loader)
+            if stop or step >= recipe.num_steps:
+                break
+    if step > start:
+        path = save(recipe, workdir, state, seen, loader)
+        if step < recipe.num_steps:
+            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+    return state, step >= recipe.num_steps

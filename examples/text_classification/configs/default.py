@@ -1,0 +1,34 @@
+"""Flax's recipe for SST-2: a BiLSTM of width 256 on word vectors of 300, by Adam at 0.0005."""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
+    config = ml_collections.ConfigDict()
+
+    config.dataset = "tfds"  # glue/sst2; "generated": reviews made up here
+    config.train_examples = 8000  # generated ones
+    config.held_out = 2000
+    config.min_count = 2  # a word in fewer sentences is unknown
+    config.length = 60  # words of a sentence; what is longer is cut
+
+    config.model = "bilstm"  # or bag: a mean of word vectors
+    config.embedding = 300
+    config.hidden = 256
+    config.dropout = 0.5
+    config.word_dropout = 0.1
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+
+    config.learning_rate = 0.0005  # falls to 0 along a cosine
+    config.clip_norm = 1.0
+    config.batch_size = 64
+    config.num_steps = 10520  # 10 epochs of SST-2
+    config.seed = 0
+
+    config.eval_batch_size = 250
+    config.eval_every_steps = 1052
+    config.log_every_steps = 50
+    config.checkpoint_every_steps = 1052
+    config.keep_checkpoints = 2
+    return config

@@ -1,0 +1,94 @@
+"""What a finished run shows: the model, the curves, its surest mistakes, baselines, what next."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import toile
+import toile.numpy as jnp
+from toile import random
+from toile.training import checkpoints, curves, terminal
+
+from . import input_pipeline, train
+
+
+def naive_bayes(train_set, held_out, vocabulary: int) -> float:
+    """The accuracy of the classic baseline: which words a sentence has, each for itself."""
+
+    def present(tokens):
+        found = np.zeros((len(tokens), vocabulary), bool)
+        found[np.arange(len(tokens))[:, None], tokens] = True
+        found[:, 0] = False  # padding
+        return found
+
+    words, labels = present(train_set["tokens"]), train_set["label"]
+    classes = [words[labels == c] for c in (0, 1)]
+    chances = np.array([(found.sum(axis=0) + 1) / (len(found) + 2) for found in classes])
+    prior = np.log(np.bincount(labels, minlength=2) / len(labels))
+    scores = prior + present(held_out["tokens"]) @ np.log(chances).T
+    return float((scores.argmax(axis=1) == held_out["label"]).mean())
+
+
+def predictions(state, loader):
+    """Tokens, labels and chances of a whole data set."""
+    tokens, labels, chances = [], [], []
+    for batch in loader:
+        _, logits = train.eval_step(state, batch)
+        real = batch["mask"]
+        tokens.append(batch["tokens"][real])
+        labels.append(batch["label"][real])
+        chances.append(np.asarray(toile.nn.softmax(logits))[real])
+    return tuple(map(np.concatenate, (tokens, labels, chances)))
+
+
+def mistakes_as_text(vocabulary, tokens, labels, chances, count: int = 6) -> list[str]:
+    """The misclassified sentences the network was surest of."""
+    guesses = chances.argmax(axis=-1)
+    wrong = np.flatnonzero(guesses != labels)
+    surest = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
+    names = ("blame", "praise")
+    return [
+        f"  {names[labels[i]]}, taken for {names[guesses[i]]} ({chances[i, guesses[i]]:.0%}): "
+        + " ".join(vocabulary.words[t] for t in tokens[i] if t)
+        for i in surest
+    ]
+
+
+def show(config, workdir, state) -> float:
+    """Print the report and write curve.png; the accuracy on the held-out sentences."""
+    vocabulary, train_set, held_out_set = input_pipeline.arrays(config)
+    _, _, held_out = input_pipeline.loaders(config, random.key(0))
+    tokens, labels, chances = predictions(state, held_out)
+    accuracy = float((chances.argmax(axis=-1) == labels).mean())
+    model = train.create_model(config, len(vocabulary))
+    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    print(model.tabulate(random.key(0), jnp.asarray(tokens[:1]), depth=1, console_kwargs=style))
+
+    loss = curves.history(workdir, "train_loss")
+    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
+    panels = {"training loss": {"train": loss}}
+    panels["accuracy"] = {"train": right["train"], "held out": right["eval"]}
+    curves.picture(Path(workdir) / "curve.png", panels)
+
+    mistakes = mistakes_as_text(vocabulary, tokens, labels, chances)
+    print("\nits surest mistakes:\n" + ("\n".join(mistakes) or "  none"))
+    common = np.bincount(train_set["label"]).argmax()
+    print(f"\naccuracy on {len(labels)} held-out sentences: {accuracy:.2%}")
+    print(f"  naive Bayes {naive_bayes(train_set, held_out_set, len(vocabulary)):.2%}, "
+          f"the commoner label {(labels == common).mean():.2%}")  # fmt: skip
+    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    print(NEXT.format(package=__package__, workdir=workdir))
+    return accuracy
+
+
+NEXT = """
+what to try next
+  forget the order        python -m {package}.main --workdir=runs/bag --config.model=bag
+  real film reviews       python -m {package}.main --workdir=runs/sst2 \\
+                              --config=examples/text_classification/configs/default.py
+  watch it learn          tensorboard --logdir={workdir}
+  make it yours           cp -r examples/text_classification mine, edit mine/train.py,
+                          python -m mine.main
+"""

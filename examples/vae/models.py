@@ -1,0 +1,52 @@
+"""A variational autoencoder of dense layers (Kingma and Welling, 2014)."""
+
+import toile.numpy as jnp
+from toile import linen as nn
+from toile import random
+
+
+class Encoder(nn.Module):
+    """Mean and log-variance of the code of an image."""
+
+    hidden: int
+    latents: int
+
+    @nn.compact
+    def __call__(self, x):
+        """Two arrays [batch, latents] from pixels [batch, 784]."""
+        x = nn.relu(nn.Dense(self.hidden)(x))
+        return nn.Dense(self.latents, name="mean")(x), nn.Dense(self.latents, name="log_var")(x)
+
+
+class Decoder(nn.Module):
+    """The logit of each pixel being lit, from a code."""
+
+    hidden: int
+    pixels: int
+
+    @nn.compact
+    def __call__(self, z):
+        """Logits [batch, pixels] from codes [batch, latents]."""
+        return nn.Dense(self.pixels)(nn.relu(nn.Dense(self.hidden)(z)))
+
+
+class VAE(nn.Module):
+    """An encoder, a code drawn by the reparametrization trick, and a decoder."""
+
+    hidden: int = 500
+    latents: int = 20
+    pixels: int = 784
+
+    def setup(self):
+        self.encoder = Encoder(self.hidden, self.latents)
+        self.decoder = Decoder(self.hidden, self.pixels)
+
+    def __call__(self, images):
+        """Logits [batch, pixels], and mean and log-variance of the codes; draws from `noise`."""
+        mean, log_var = self.encoder(images.reshape((len(images), -1)))
+        noise = random.normal(self.make_rng("noise"), mean.shape, mean.dtype)
+        return self.decoder(mean + jnp.exp(log_var / 2) * noise), mean, log_var
+
+    def generate(self, z):
+        """The chance of each pixel being lit, for codes."""
+        return nn.sigmoid(self.decoder(z))

@@ -1,0 +1,68 @@
+"""What a finished run shows: the model, the ELBO curve, digits it made up, what to try next."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from toile import random
+from toile.metrics import media
+from toile.training import checkpoints, curves, terminal
+
+from . import input_pipeline, train
+
+
+def sheet(images, columns: int) -> np.ndarray:
+    """Images [count, height, width] side by side, `columns` in a row, with a thin border."""
+    framed = np.pad(np.asarray(images), ((0, 0), (1, 1), (1, 1)), constant_values=0.3)
+    count, height, width = framed.shape
+    grid = framed.reshape(count // columns, columns, height, width)
+    return grid.transpose(0, 2, 1, 3).reshape(-1, columns * width)
+
+
+def write_sheet(path, images, columns: int) -> None:
+    """The sheet as a PNG, every pixel twice as large."""
+    large = np.kron(media.to_bytes(sheet(images, columns)), np.ones((2, 2), np.uint8))
+    Path(path).write_bytes(media.png(large[..., None]))
+
+
+def show(config, workdir, state) -> float:
+    """Print the report and write samples.png, reconstructions.png and curve.png; the ELBO."""
+    _, held_out = input_pipeline.loaders(config, random.key(0))
+    result = train.evaluate(state, held_out)
+    batch = next(iter(held_out))
+    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    rngs = {"params": random.key(0), "noise": random.key(1)}
+    model = train.create_model(config)
+    print(model.tabulate(rngs, batch["image"][:1], depth=1, console_kwargs=style))
+
+    elbo, held = (curves.history(workdir, f"{part}_elbo") for part in ("train", "eval"))
+    print(terminal.curve(list(elbo), list(elbo.values()), title="training ELBO by step (nats)"))
+    folder = Path(workdir)
+    lines = {"train": elbo, "held out": held}
+    curves.picture(folder / "curve.png", {"ELBO, nats per digit": lines})
+
+    samples = np.asarray(train.generate(state, random.key(2), 64))
+    write_sheet(folder / "samples.png", samples, 16)
+    _, again = train.eval_step(state, batch, random.key(0))
+    pairs = np.concatenate([batch["image"][:16], np.asarray(again)[:16]])[..., 0]
+    write_sheet(folder / "reconstructions.png", pairs, 16)
+    blocks = [terminal.picture(image[2:-2, 2:-2]) for image in samples[:4]]
+    print(f"\ndigits nobody wrote ({folder / 'samples.png'}):\n\n"
+          f"{terminal.side_by_side(blocks, width=24)}")  # fmt: skip
+    print(f"\nELBO of {held_out.examples} held-out digits: {result['elbo']:.2f} nats "
+          f"(reconstruction {result['reconstruction']:.2f}, "
+          f"divergence {result['divergence']:.2f})")  # fmt: skip
+    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    print(NEXT.format(package=__package__, workdir=workdir))
+    return result["elbo"]
+
+
+NEXT = """
+what to try next
+  two latents only        python -m {package}.main --workdir=runs/flat --config.latents=2
+  all 50,000 digits       python -m {package}.main --workdir=runs/full \\
+                              --config=examples/vae/configs/default.py
+  watch it learn          tensorboard --logdir={workdir}
+  make it yours           cp -r examples/vae mine, edit mine/train.py, python -m mine.main
+"""
