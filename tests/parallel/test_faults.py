@@ -114,7 +114,9 @@ def test_several_threads_use_the_devices_at_once():
 def test_ctrl_c():
     """An interruption ends a call whose devices would go on for very long."""
     code = textwrap.dedent("""
+        import signal
         import numpy as np, toile
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         def f(v):
             body = lambda c: (c[0] + 1, toile.lax.psum(c[1], "i") * 0.25)
             return toile.lax.while_loop(lambda c: c[0] < 10**9, body, (0, v))[1]

@@ -71,6 +71,10 @@ class GpuDevice(Device):
         """A context in which CuPy and the driver speak of this device."""
         return cupy().cuda.Device(self.id)
 
+    def begin(self) -> None:
+        """Make the context that the driver's calls need: making the stream does."""
+        self.stream  # noqa: B018
+
     def synchronize(self) -> None:
         """Wait for all work."""
         self._stream.synchronize()

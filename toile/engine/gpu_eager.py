@@ -47,8 +47,6 @@ def run(op: Operation, args: Sequence[Any]) -> Any:
     fixed = [x.__class__ is DeviceArray and not x.shape for x in arrays]
     program = _program(op, arrays, fixed)
     raws = [placed(x, device)._data for x, f in zip(arrays, fixed, strict=True) if not f]
-    if not raws:
-        raws = []
     results = execute(program, raws)
     outs = [wrap_aval(r, o.aval) for r, o in zip(results, program.outputs, strict=True)]
     return outs if op.multiple else outs[0]

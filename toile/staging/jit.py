@@ -243,24 +243,31 @@ class PjitFunction:
         if len(leaves) > MAX_LEAVES or state.axes:
             return
         with cache.lock:
-            consts = traced.raw_consts or []
             try:
-                hosted = () if device is None else hosted_leaves(leaves)
-                exit = traced.exits.get((device, hosted))
+                donated = self._donated_leaves(args, kwargs, statics)
+                exit = self._exit(traced, leaves, device, donated)
                 if exit is None:
-                    exit = exit_of(traced.program, consts, traced.out_tree, self.donates) \
-                        if device is None else \
-                        gpu_exit_of(traced.program, consts, traced.out_tree, device, hosted,
-                                    self._donated_leaves(args, kwargs, statics))
-                    if exit is None:
-                        return
-                    traced.exits[device, hosted] = exit
+                    return
                 found = self._entrance(statics, args, kwargs, leaves, in_tree)
                 found.add(leaves, [static.value for _, static in statics or ()], exit)
             except TypeError:
                 return  # an argument of a type that only the general path takes
             rest = [p for p in cache.paths if p is not found.enter]
             cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
+
+    def _exit(self, traced: Traced, leaves: Any, device: Any, donated: Sequence[int]) -> Any:
+        """The way out for such leaves, made when it is first asked for; None: there is none."""
+        hosted = () if device is None else hosted_leaves(leaves)
+        found = traced.exits.get((device, hosted))
+        if found is None:
+            program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
+            if device is None:
+                found = exit_of(program, consts, out_tree, self.donates)
+            else:
+                found = gpu_exit_of(program, consts, out_tree, device, hosted, donated)
+            if found is not None:
+                traced.exits[device, hosted] = found
+        return found
 
     def _entrance(
         self, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any

@@ -24,7 +24,7 @@ def compiled(program: Program, device: GpuDevice) -> Executable:
 def executable_of(program: Program, device: GpuDevice) -> Executable:
     """The compiled form of a Program, made once for each device."""
     with device.current():
-        assert device.stream, "making the stream makes the context that the driver works in"
+        device.begin()
         return program.memoized(device, lambda: compiled(program, device))
 
 

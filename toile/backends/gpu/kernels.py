@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from toile.backends import object_cache
-from toile.backends.gpu.driver import driver, words_of
+from toile.backends.gpu.driver import driver
 
 FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
 MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver takes
@@ -142,10 +142,10 @@ def compile_source(source: str, architecture: str) -> bytes:
     nvrtc = _nvrtc()
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
-        options = (f"-arch={architecture}", "-std=c++17", "--fmad=false", "-default-device",
+        options = (f"-arch={architecture}", "-std=c++17", "--fmad=false",
                    "--device-as-default-execution-space")
         try:
-            nvrtc.compileProgram(program, options[:3] + options[4:])
+            nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise RuntimeError(f"toile: NVRTC refused a kernel: {error}\n{log}\n{source}") from None
@@ -190,11 +190,3 @@ def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
 
 
 _known: dict[tuple[Any, Kernel], int] = {}
-
-
-def launch(
-    function: int, kernel: Kernel, blocks: int, words: Sequence[int], shared: int, stream: int
-) -> None:
-    """Launch a kernel on its argument."""
-    driver().launch(function, blocks, threads_of(kernel.text), shared, stream,
-                    words_of(words, kernel.room))

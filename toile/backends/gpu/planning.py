@@ -89,8 +89,8 @@ class Plan(plans.Plan):
             return False
         readers = [x for x in step.launches if _touches(x, read)]
         writers = [x for x in step.launches if _touches(x, written)]
-        return len(readers) == len(writers) == 1 and readers[0] is writers[0] \
-            and (read, written) in self.in_place
+        one = len(readers) == len(writers) == 1 and readers[0] is writers[0]
+        return one and (read, written) in self.in_place
 
     def place(self, p: Place) -> Ref:
         """Where a memory operand of a loop nest begins."""
