@@ -424,6 +424,7 @@ def _child(queue, f, x):
     queue.put(f(x).tolist())
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of jax, where a test loaded it
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fork():
