@@ -9,44 +9,45 @@ engine's messages only.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 Groups = tuple[tuple[int, ...], ...] | None
 
 
-class Exchange:
+class Exchange(ABC):
     """What one device may ask of those that run the same Program.
 
     `axes` are names of mapped axes, `groups` divides the devices along one axis into sets that
     keep to themselves. Arrays that are given are not read after the call has returned, and what is
     returned belongs to the caller."""
 
+    @abstractmethod
     def index(self, axis: Any) -> int:
         """The position of this device along an axis."""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_reduce(
         self, kind: str, xs: Sequence[Any], axes: tuple[Any, ...], groups: Groups
     ) -> list[Any]:
         """Sums ("sum"), maxima ("max") or minima ("min"), the same bits on all devices."""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_gather(self, x: Any, axis: Any, groups: Groups) -> Any:
         """The arrays of all devices of a group, stacked along a new first axis."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reduce_scatter(self, x: Any, axis: Any, groups: Groups) -> Any:
         """The sum over a group of `x[i]`, where i is this device's place in the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def all_to_all(self, x: Any, axis: Any, groups: Groups) -> Any:
         """`x[i]` of each device, stacked, where i is this device's place in the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
         """The array of the device that sends here; None if none does."""
-        raise NotImplementedError
 
 
 class _Slot(threading.local):

@@ -123,17 +123,24 @@ def cupy() -> Any:
 
 
 @functools.cache
-def _driver_count() -> int:
-    """GPUs that the NVIDIA driver sees."""
-    for name in ("libcuda.so.1", "nvcuda.dll"):
+def driver_library() -> ctypes.CDLL | None:
+    """libcuda, or None where there is no NVIDIA driver."""
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
         try:
-            library = ctypes.CDLL(name)
+            return ctypes.CDLL(name)
         except OSError:
             continue
-        count = ctypes.c_int(0)
-        if library.cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(count)) == 0:
-            return count.value
-    return 0
+    return None
+
+
+@functools.cache
+def driver_count() -> int:
+    """GPUs that the NVIDIA driver sees; 0 without a driver."""
+    library = driver_library()
+    if library is None or library.cuInit(0) != 0:
+        return 0
+    count = ctypes.c_int(0)
+    return count.value if library.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def wanted_platform() -> str | None:
@@ -163,7 +170,7 @@ def is_gpu_data(data: Any) -> bool:
 @functools.cache
 def gpu_devices() -> tuple[GpuDevice, ...]:
     """The GPUs of this process; none where the platform asked for is cpu."""
-    if wanted_platform() == "cpu" or not _driver_count():
+    if wanted_platform() == "cpu" or not driver_count():
         presence.none = True
         return ()
     if importlib.util.find_spec("cupy") is None:
@@ -174,7 +181,7 @@ def gpu_devices() -> tuple[GpuDevice, ...]:
         )
         presence.none = True
         return ()
-    return tuple(GpuDevice(i) for i in range(_driver_count()))
+    return tuple(GpuDevice(i) for i in range(driver_count()))
 
 
 def require() -> tuple[GpuDevice, ...]:

@@ -279,7 +279,7 @@ class Writer(Sums):
         f.label(f"test{n}")
         carry = [self.read(s) for s in slots]
         (again,) = self.program(prepared(op.cond), [*cond_consts, *carry])
-        f.do(f"br i1 {again[0].name}, label %turn{n}, label %end{n}")  # type: ignore
+        f.do(f"br i1 {again[0].name}, label %turn{n}, label %end{n}")
         f.label(f"turn{n}")
         self.write(slots, self.program(prepared(op.body), [*body_consts, *carry]))
         f.do(f"br label %test{n}")

@@ -67,7 +67,7 @@ def arranged(op: DotGeneral, x: Operand, y: Operand) -> Sum | None:
     if far > 4 * MOST_TERMS:
         return None  # offsets are part of the text
     return Sum(size[axis], (steps[0][axis], steps[1][axis]),
-               (tuple(places[0]), tuple(places[1])), tuple(terms))  # type: ignore[arg-type]
+               (tuple(places[0]), tuple(places[1])), tuple(terms))
 
 
 def lower(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
@@ -107,13 +107,13 @@ def _sum_text(x: Sum, dtypes: Sequence[np.dtype], work: np.dtype) -> str:
                 here = f.offset(pointer, f.mul(i, stride))
                 loaded = w.loaded(here, offsets, dtype)
                 elements.append([w.k.convert(v, work) for v in loaded])
-            totals: list[Value] = list(w.read(slots))  # type: ignore[arg-type]
+            totals: list[Value] = list(w.read(slots))
             for n, pairs in enumerate(x.terms):
                 for a, b in pairs:
                     totals[n] = w.plus_product(totals[n], elements[0][a], elements[1][b])
             w.write([slots], [totals])
         place = f.offset(room, f.mul(part, len(x.terms) * work.itemsize))
-        for n, value in enumerate(w.read(slots)):  # type: ignore[arg-type]
+        for n, value in enumerate(w.read(slots)):
             w.k.store(value, place, n)
     return native.STRAIGHT_LINE + ir.module(f)
 
@@ -128,7 +128,7 @@ def _join_text(size: int, work: np.dtype, dtype: np.dtype) -> str:
         here = f.offset(room, f.mul(i, size * work.itemsize))
         more = w.loaded(here, range(size), work)
         w.write([slots], [[w.k.add(a, b) for a, b in zip(w.read(slots), more, strict=True)]])
-    for n, value in enumerate(w.read(slots)):  # type: ignore[arg-type]
+    for n, value in enumerate(w.read(slots)):
         w.k.store(w.k.convert(value, dtype), out, n)
     return native.STRAIGHT_LINE + ir.module(f)
 

@@ -92,9 +92,9 @@ class Sums(Blocks):
     def _reduction(self, e: Equation, x: Elements) -> Elements:
         """Pairs, pairs of pairs and so on: the order of a sum that rounds least."""
         op, aval = e.op, e.ins[0].aval
-        kept = [a for a in range(aval.ndim) if a not in op.axes]  # type: ignore[attr-defined]
+        kept = [a for a in range(aval.ndim) if a not in op.axes]
         order = np.arange(aval.size).reshape(aval.shape)
-        rows = order.transpose(*kept, *op.axes).reshape(e.outs[0].aval.size, -1)  # type: ignore
+        rows = order.transpose(*kept, *op.axes).reshape(e.outs[0].aval.size, -1)
         step = partial(combine, self.k, op.name)
         return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
 

@@ -8,9 +8,11 @@ and memory are CuPy's: its pool grows on demand and is shared with whatever else
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
+
+from toile.engine.gpu import driver_count as device_count
+from toile.engine.gpu import driver_library as library
 
 Word = ctypes.c_int64
 _HANDLE = ctypes.c_void_p
@@ -31,27 +33,6 @@ class CudaError(RuntimeError):
     def __init__(self, call: str, code: int, text: str):
         super().__init__(f"CUDA: {call} failed with {text} ({code})")
         self.code = code
-
-
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """libcuda, or None where there is no NVIDIA driver."""
-    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
-
-
-@functools.cache
-def device_count() -> int:
-    """GPUs that the driver sees; 0 without a driver."""
-    found = library()
-    if found is None or found.cuInit(0) != 0:
-        return 0
-    count = ctypes.c_int(0)
-    return count.value if found.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 class Driver:
@@ -185,3 +166,6 @@ def use(other: Any) -> Any:
     global _driver
     before, _driver = _driver, other
     return before
+
+
+__all__ = ["CudaError", "Driver", "device_count", "driver", "library", "use", "words_of"]

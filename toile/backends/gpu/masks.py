@@ -82,7 +82,7 @@ class _Values:
     def _result(self, e: Equation, a: Atom) -> np.ndarray | None:
         op = e.op
         if isinstance(op, OptimizationBarrier):
-            return self.of(e.ins[e.outs.index(a)])  # type: ignore[arg-type]
+            return self.of(e.ins[e.outs.index(a)])
         if op.multiple or e.effects or not (
                 op.by_element or isinstance(op, (Iota, BroadcastInDim, Reshape, Transpose))):
             return None

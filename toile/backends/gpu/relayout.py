@@ -146,7 +146,7 @@ class Fill:
 
     def run(self, pointer: Pointers, stream: int) -> None:
         """Issue it."""
-        set_bytes = driver.library().cuMemsetD8Async  # type: ignore[union-attr]
+        set_bytes = driver.library().cuMemsetD8Async
         set_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
         status = set_bytes(pointer(self.ref), 0, self.nbytes, stream)
         if status:
