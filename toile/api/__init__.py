@@ -1,6 +1,6 @@
 """What joins the layers: the transformations users call, over trees.
 
-Importing it fills the slot through which operations run the Programs they carry.
+Importing it fills the slots through which operations run the Programs they carry, and run on GPUs.
 """
 
 from toile.api.autodiff import (
@@ -16,10 +16,10 @@ from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
 from toile.api.mapping import hessian, jacfwd, jacobian, jacrev, vmap
 from toile.api.tracing import closure_convert, ensure_compile_time_eval, eval_shape, jit, make_jaxpr
 from toile.backends import running
-from toile.engine import gpu_eager, program
+from toile.engine import gpu_eager, operation, program
 
 program.execution.run = running.run
-assert gpu_eager.run  # loaded: eager operations find the GPU through it
+operation.elsewhere.run = gpu_eager.run
 
 __all__ = [
     "VJPFunction",

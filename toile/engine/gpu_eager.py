@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from toile.engine import gpu, operation
+from toile.engine import gpu
 from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array, wrap_aval
@@ -73,6 +73,3 @@ def _program(op: Operation, arrays: Sequence[Any], fixed: Sequence[bool]) -> Pro
             if len(_programs) > MOST:
                 _programs.popitem(last=False)
     return found
-
-
-operation.elsewhere.run = run

@@ -213,7 +213,7 @@ def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> An
 
 
 class _Elsewhere:
-    """How an operation runs on a GPU; filled by `engine.gpu_eager`.
+    """How an operation runs on a GPU; filled by `toile.api`.
 
     Gives NotImplemented where the operation belongs on the host."""
 
