@@ -8,7 +8,7 @@ import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax, nn
 from toile.backends import reference
-from toile.backends.cpu.execution import Executable
+from toile.backends.cpu.execution import PlannedExecutable
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.pipeline import optimize
 from toile.compiler.plans import EagerStep
@@ -181,7 +181,7 @@ def test_results(name, threads):
     f, *args = PROGRAMS[name]
     program, plan, raws = planned(f, *args, threads=threads)
     want = reference.Executable(program)(raws)
-    executable = Executable(program, plan)
+    executable = PlannedExecutable(program, plan)
     for _ in range(2):
         for g, w in zip(executable(raws), want, strict=True):
             nearly_equal(g, np.asarray(w), name, ulps=64)

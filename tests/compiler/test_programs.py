@@ -481,6 +481,7 @@ def check(steps, case, dtype, mode):
                     assert np.asarray(other).tobytes() == np.asarray(each[0]).tobytes(), what
 
 
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 @pytest.mark.parametrize("mode", MODES)
 def test_programs(mode):
     @hypothesis.settings(max_examples=EXAMPLES // len(MODES), derandomize=True, deadline=None,

@@ -10,7 +10,7 @@ from tests.closeness import nearly_equal
 from tests.compiler.test_fusion import kinds, layer_norm, normal, planned
 from toile import lax
 from toile.backends import reference
-from toile.backends.cpu.execution import Executable
+from toile.backends.cpu.execution import PlannedExecutable
 
 
 def backward(x, scale, bias, ct):
@@ -55,7 +55,7 @@ CASES = [(f, shape) for f in (columns_first, other_kinds, used_after, in_a_whole
 
 def agrees(f, *args, threads=2):
     program, plan, raws = planned(f, *args, threads=threads)
-    got, want = Executable(program, plan)(raws), reference.run(program, raws)
+    got, want = PlannedExecutable(program, plan)(raws), reference.run(program, raws)
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         nearly_equal(a, b, f"result {i}", ulps=64)
     return plan
@@ -72,7 +72,7 @@ def test_dtypes(dtype):
     x = (4 * normal(40, 12)).astype(dtype)
     program, plan, raws = planned(lambda x: (x - x.max(-1, keepdims=True), x.sum(0)), x)
     assert kinds(plan)[0] == ["row"]
-    results = Executable(program, plan)(raws), reference.run(program, raws)
+    results = PlannedExecutable(program, plan)(raws), reference.run(program, raws)
     for got, want in zip(*results, strict=True):
         nearly_equal(got, want)
 

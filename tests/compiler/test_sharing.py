@@ -16,6 +16,9 @@ from tests.compiler.test_programs import close, referred
 from toile import lax
 from toile.backends.cpu.threads import threads
 
+# What is donated is often of another shape than the results here.
+pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+
 pytest.importorskip("llvmlite")
 
 

@@ -65,6 +65,7 @@ STEPS = {
                                 c[jnp.array([0, 2, 1]), jnp.array([1, 5, -1])]),
     "gathers": lambda w, c, x: (c[jnp.stack([index(c), index(x), 0 * index(c)])] * w,
                                 x.at[:, index(c)].get(mode="fill", fill_value=0)),
+    "fills": lambda w, c, x: (x * c, c.at[jnp.stack([index(c), index(x)])].get(mode="fill")),
     "scatters": lambda w, c, x: (c.at[jnp.stack([index(c), index(x)])].add(x[:2]),
                                  c.at[index(c), ::2].add(x[0, :2])),
     "unchanged": lambda w, c, x: (c, w * x),

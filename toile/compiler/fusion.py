@@ -9,7 +9,7 @@ loop nests over one domain (products, gathers, loops ...) are groups of their ow
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,13 +176,19 @@ class Fusion:
             if p is not group and p.id in self.groups:  # not brought into it meanwhile
                 added |= p.before | (1 << p.id)
                 group.direct |= 1 << p.id
-        if added == group.before:
-            return
-        group.before = added
-        mine = 1 << group.id
-        for other in self.groups.values():
-            if other.before & mine:
-                other.before |= added
+                p.readers.add(group.id)
+        if added != group.before:
+            group.before = added
+            self._pass_on(group)
+
+    def _pass_on(self, group: Group) -> None:
+        """Let all who wait for a group wait for those that it waits for."""
+        bits, left = group.before | (1 << group.id), list(group.readers)
+        while left:
+            g = self.groups[left.pop()]
+            if bits & ~g.before:  # else its readers know too
+                g.before |= bits
+                left += g.readers
 
     def _join(self, e: Equation, producers: list[Group]) -> Group:
         home: Group | None = None
@@ -256,7 +262,9 @@ class Fusion:
 
     def _add(self, group: Group, e: Equation) -> bool:
         """Add an equation to a group, if its operands there are at hand where it needs them."""
-        for _ in range(2):  # reshapes may split axes and change the maps found before
+        axes = len(group.order)
+        found = [self._inside(group, a) for a in e.ins]
+        if len(group.order) != axes:  # a reshape has split one: the maps found before it changed
             found = [self._inside(group, a) for a in e.ins]
         inside = [m for m in found if m is not None and m is not OUTSIDE]
         if any(m is None for m in found):
@@ -280,6 +288,8 @@ class Fusion:
 
     def _uses_sums(self, group: Group, e: Equation) -> bool:
         """Whether an operand is a reduced value of the group, or one broadcast."""
+        if group.reduced is None:
+            return False
         bases = [self._chain(a)[0] for a in e.ins]
         return any(
             group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group
@@ -381,16 +391,13 @@ class Fusion:
 
     def _between(self, first: Group, last: Group) -> bool:
         """Whether a third group runs after `first` and before `last`."""
-        mine, left = 1 << first.id, last.direct & ~(1 << first.id)
-        while left:  # such a path ends with one that `last` reads from
-            lowest = left & -left
-            if self.groups[lowest.bit_length() - 1].before & mine:
-                return True
-            left ^= lowest
-        return False
+        mine = 1 << first.id
+        # Such a path ends with one that `last` reads from.
+        return any(self.groups[i].before & mine for i in _bits(last.direct & ~mine))
 
     def _absorb(self, home: Group, other: Group, names: dict[int, int]) -> None:
-        other.rename(lambda t: tuple(names[a] for a in t))
+        if any(a != b for a, b in names.items()):
+            other.rename(lambda t: tuple([names[a] for a in t]))
         # Members keep the order of the Program: operands come before those who use them.
         members = [*home.members, *other.members]
         home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
@@ -398,14 +405,17 @@ class Fusion:
         for v in other.maps:
             self.group_of[v] = home
         del self.groups[other.id]
+        # Bits of groups that are gone may stay in `before`: nobody asks for them.
         gone, mine = 1 << other.id, 1 << home.id
         home.before = (home.before | other.before) & ~gone & ~mine
+        for i in _bits(other.direct):
+            self.groups[i].readers.discard(other.id)
+            self.groups[i].readers.add(home.id)
+        for i in other.readers:
+            self.groups[i].direct = (self.groups[i].direct | mine) & ~gone
         home.direct = (home.direct | other.direct) & ~gone & ~mine
-        for g in self.groups.values():
-            if g.before & (gone | mine) and g is not home:
-                g.before = (g.before | home.before | mine) & ~gone
-                if g.direct & gone:
-                    g.direct = (g.direct | mine) & ~gone
+        home.readers = (home.readers | other.readers) - {other.id, home.id}
+        self._pass_on(home)
 
     # ---- the end
     def _ordered(self) -> list[Group]:
@@ -414,23 +424,19 @@ class Fusion:
         def last(g: Group) -> int:
             return self.position[id(g.members[-1].equation)]
 
-        readers: dict[int, list[Group]] = {i: [] for i in self.groups}
         missing: dict[int, int] = {}
         for g in self.groups.values():
-            needs = [i for i in self.groups if g.before >> i & 1]
-            missing[g.id] = len(needs)
-            for i in needs:
-                readers[i].append(g)
+            missing[g.id] = g.direct.bit_count()
         ready = [(last(g), g.id) for g in self.groups.values() if not missing[g.id]]
         heapq.heapify(ready)
         out = []
         while ready:
             group = self.groups[heapq.heappop(ready)[1]]
             out.append(group)
-            for g in readers[group.id]:
-                missing[g.id] -= 1
-                if not missing[g.id]:
-                    heapq.heappush(ready, (last(g), g.id))
+            for i in group.readers:
+                missing[i] -= 1
+                if not missing[i]:
+                    heapq.heappush(ready, (last(self.groups[i]), i))
         assert len(out) == len(self.groups), "groups wait for each other"
         return out
 
@@ -449,6 +455,14 @@ class Fusion:
             if base.__class__ is Var:
                 stored.add(base)
         return stored
+
+
+def _bits(word: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while word:
+        lowest = word & -word
+        yield lowest.bit_length() - 1
+        word ^= lowest
 
 
 def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:

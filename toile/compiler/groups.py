@@ -46,7 +46,7 @@ class Group:
     """What is known of one group while it grows."""
 
     __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
-                 "direct", "staged", "totals")
+                 "direct", "readers", "staged", "totals")
 
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
@@ -58,6 +58,7 @@ class Group:
         self.staged = False  # some member uses a reduced value
         self.totals: set[Atom] = set()  # sums over the axes that `reduced` leaves
         self.direct = 0  # bits of the groups that it reads from
+        self.readers: set[int] = set()  # the groups that read from it
         self.before = 0  # bits of the groups that must run before this one
 
     # ---- the domain
@@ -121,7 +122,7 @@ class Group:
     def rename(self, each: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
         """Change all maps, axis by axis of the values."""
         def new(m: Map) -> Map:
-            return tuple(each(t) for t in m)
+            return tuple([each(t) for t in m])
 
         for member in self.members:
             member.ins = [new(m) for m in member.ins]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
@@ -26,22 +27,21 @@ def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
 
     The largest are placed first, each at the lowest gap between those that are in use at the same
     time: close to the best there is, and independent of the order of equal programs."""
-    placed: list[tuple[int, int, Interval]] = []  # offset, end, interval
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
     offsets: dict[Hashable, int] = {}
     total = 0
     order = sorted(range(len(intervals)), key=lambda i: (-intervals[i].nbytes, i))
     for i in order:
-        x = intervals[i]
-        size = aligned(max(x.nbytes, 1))
-        taken = sorted(
-            (o, e) for o, e, y in placed if y.first <= x.last and x.first <= y.last
-        )
+        buffer, nbytes, first, last = intervals[i]
+        size = aligned(max(nbytes, 1))
         offset = 0
-        for o, e in taken:
-            if offset + size <= o:
-                break
-            offset = max(offset, e)
-        placed.append((offset, offset + size, x))
-        offsets[x.buffer] = offset
+        for start, end, begins, ends in placed:
+            if begins <= last and first <= ends:
+                if offset + size <= start:
+                    break
+                if end > offset:
+                    offset = end
+        bisect.insort(placed, (offset, offset + size, first, last))
+        offsets[buffer] = offset
         total = max(total, offset + size)
     return offsets, total

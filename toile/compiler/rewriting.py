@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 
@@ -44,17 +45,19 @@ class Rewriter:
 def rewrite(program: Program, rule: Callable[[Rewriter, Equation], Replacement]) -> Program:
     """Apply `rule` to the equations in order; it sees those before with their replacements."""
     new = Rewriter(program)
+    env: dict[Any, Atom] = new.env
     changed = False
     for e in program.equations:
-        ins = [new.atom(a) for a in e.ins]
-        if any(a is not b for a, b in zip(ins, e.ins, strict=True)):
-            e = Equation(e.op, ins, e.outs, e.source, e.scope)
+        if env:
+            ins = [env.get(a, a) for a in e.ins]
+            if ins != e.ins:
+                e = Equation(e.op, ins, e.outs, e.source, e.scope)
         found = rule(new, e)
         if found is None:
             new.keep(e)
-            continue
-        changed = True
-        new.env.update(zip(e.outs, found, strict=True))
+        else:
+            changed = True
+            env.update(zip(e.outs, found, strict=True))
     return new.finish() if changed else program
 
 

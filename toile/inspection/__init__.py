@@ -1,6 +1,6 @@
 """Looking inside compiled functions: `explain` says what a call runs, `profile` what it costs.
 
-May import staging, the CPU backend, the compiler, control, primitives and the engine.
+May import staging, the backends, the compiler, control, primitives and the engine.
 """
 
 from toile.inspection.explain import Explanation, explain

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import html
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu import native
-from toile.backends.cpu.planning import Region
+from toile.compiler.plans import Region
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
-from toile.inspection.subjects import Subject, subject, texts_of
+from toile.inspection.subjects import Subject, gpu_kernels, subject, texts_of
 from toile.inspection.tables import amount, counted, duration, html_table, plural
 
 SHOWN_LINES = 8  # of the user's source for one kernel
@@ -47,15 +48,30 @@ class Explanation:
         self.program = plan.program
         self.kernels: list[Kernel] = kernels_of(plan)
         self.steps = len(plan.steps)
-        self.threads = plan.threads
+        self.device = of.device  # a GPU; None: the CPU
+        self.threads = getattr(plan, "threads", 1)
         every = [s for s in plan.all_steps() if isinstance(s, Region)]
         self.regions = len(every)
         self.launches = sum(len(s.launches) for s in every)
-        self.chunks = sum(-(-x.extent // x.grain) for s in every for x in s.launches)
+        self.chunks = sum(k.chunks for k in all_kernels(self.kernels))
         self.views = len(plan.fused.views)
         self.memory: Memory = memory_of(plan.program, of.executable)
         self.compilation = _compilation(of)
         self.partition = of.partition  # where the kernels are those of one device of many
+        self.graph = ""  # on a GPU: how calls are issued
+        if of.device is not None:
+            self._of_gpu(of)
+
+    def _of_gpu(self, of: Subject) -> None:
+        precision = importlib.import_module("toile.backends.gpu.precision")
+        for k in all_kernels(self.kernels):
+            found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
+            own = None if k.bodies or found else precision.of_equations(k.equations)
+            k.precision = "; ".join(found) or own or ""
+        issuer = of.executable.issuer
+        self.launches = sum(len(same) for same in issuer.launches.values())
+        self.graph = (f"one graph of {plural(issuer.nodes, 'node')}" if issuer.capturable
+                      else "issued step by step: the host is waited for")
 
     # ---- totals
     @property
@@ -91,12 +107,24 @@ class Explanation:
         python = len(self.python_steps)
         inner = len(list(all_kernels(self.kernels)))
         more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
+        if self.device is not None:
+            return self._gpu_head(more, python)
         return (
             f"{self.name}: {plural(len(self.kernels), 'kernel')}{more} in "
             f"{plural(self.steps, 'step')}, {plural(self.launches, 'launch').replace('hs', 'hes')}"
             f" in {plural(self.regions, 'region')}, {plural(self.chunks, 'chunk')} for "
             f"{plural(self.threads, 'thread')}; {plural(python, 'step')} in Python; "
             f"{plural(self.views, 'operation')} cost nothing (views); "
+            f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
+        )
+
+    def _gpu_head(self, more: str, python: int) -> str:
+        calls = sum(len(k.calls) for k in all_kernels(self.kernels))
+        return (
+            f"{self.name} on {self.device}: {plural(len(self.kernels), 'kernel')}{more} in "
+            f"{plural(self.steps, 'step')}, {plural(self.launches, 'launch').replace('hs', 'hes')}"
+            f" and {plural(calls, 'library call')}, {self.graph}; {plural(python, 'step')} on the "
+            f"host; {plural(self.views, 'operation')} cost nothing (views); "
             f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
         )
 
@@ -111,6 +139,8 @@ class Explanation:
             f"{amount(m.inputs, 'B')}, outputs {amount(m.outputs, 'B')}, constants "
             f"{amount(m.constants, 'B')}"
         )
+        if self.device is not None:
+            yield f"    planned peak of a call: {amount(m.total, 'B')}"
         for b in m.buffers[:SHOWN_BUFFERS]:
             yield (f"    {amount(b.nbytes, 'B'):>9}  {b.name}, in use from step {b.first + 1} to "
                    f"{b.last + 1}")
@@ -147,8 +177,15 @@ class Explanation:
 
 
 def _compilation(of: Subject) -> Compilation:
-    texts = texts_of(of.plan)
-    seconds = [native.compile_seconds(t) for t in texts if t in of.fresh]
+    texts: list[Any]
+    if of.device is not None:
+        kernels = importlib.import_module("toile.backends.gpu.kernels")
+        architecture = of.device.architecture
+        texts = gpu_kernels(of.executable)
+        seconds = [kernels.compile_seconds(k, architecture) for k in texts if k in of.fresh]
+    else:
+        texts = texts_of(of.plan)
+        seconds = [native.compile_seconds(t) for t in texts if t in of.fresh]
     took = [s for s in seconds if s is not None]
     return Compilation(
         len(texts), len(took), len(seconds) - len(took), len(texts) - len(seconds), sum(took),
@@ -159,7 +196,8 @@ def _compilation(of: Subject) -> Compilation:
 def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
-    chunks = f", {plural(k.chunks, 'chunk')}" if k.launches else ""
+    pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
+    chunks = f", {plural(k.chunks, pieces)}" if k.launches else ""
     step = "step" if len(k.steps) == 1 else "steps"
     yield f"{indent}[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
     inside = indent + "    "
@@ -167,6 +205,8 @@ def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
         yield f"{inside}{counted(k.operations)}"
         yield (f"{inside}reads {_listed(k.reads)}, writes {_listed(k.writes)}; "
                f"{amount(k.flops, 'FLOP')}, {amount(k.bytes, 'B')}")
+    if k.precision:
+        yield f"{inside}numbers: {k.precision}"
     modules = [m for m in k.modules if m]
     if modules:
         yield f"{inside}in {', '.join(modules)}"

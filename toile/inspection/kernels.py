@@ -1,8 +1,8 @@
 """The kernels of a plan, described: what each computes, where that was written, what it moves.
 
 One `Kernel` stands for one group of the fusion: all its launches (a product has one that packs, a
-long sum one for the parts and one that joins them), a loop with the kernels of its bodies, or a
-step in Python.
+long sum one for the parts and one that joins them) and calls of a GPU's libraries, a loop with the
+kernels of its bodies, or a step in Python.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.backends.cpu.launches import Launch
-from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.fusion import Fused
 from toile.compiler.groups import REDUCTIONS, Group
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep, prepared
-from toile.compiler.plans import EagerStep
+from toile.compiler.plans import EagerStep, Plan, Region
 from toile.control.call import Carrier
 from toile.engine.program import Equation, Var
 from toile.inspection.borders import borders, made_of
@@ -33,7 +31,7 @@ class Kernel:
     kind: str  # map, row, column, partial; or the routine; or "Python"
     equations: list[Equation]
     steps: list[int]  # where in the plan its launches are
-    launches: list[Launch]
+    launches: list[Any]
     flops: int
     reads: list[str]  # operands, by type and shape
     writes: list[str]
@@ -43,6 +41,8 @@ class Kernel:
     bodies: list[list[Kernel]] = field(default_factory=list)  # of a loop
     trips: int | None = None  # of a loop, where known
     python: bool = False
+    calls: list[Any] = field(default_factory=list)  # of libraries, on a GPU
+    precision: str = ""  # of products and convolutions, on a GPU
     scope: tuple[str, ...] = ()  # the module path of the loop that it is in
 
     @property
@@ -73,7 +73,8 @@ class Kernel:
 
     @property
     def chunks(self) -> int:
-        return sum(-(-x.extent // x.grain) for x in self.launches)
+        """The pieces that its work comes in: chunks for threads, or blocks of a GPU's threads."""
+        return sum(-(-x.extent // getattr(x, "grain", 1)) for x in self.launches)
 
     @property
     def label(self) -> str:
@@ -128,6 +129,12 @@ def kernels_of(
             k = found[id(group)] = _begun(plan.fused, group, numbers.next())
             k.python = True
             _note_step(k, i)
+        elif hasattr(step, "call"):
+            key = id(step) if step.origin is None else id(step.origin)
+            if key not in found:
+                found[key] = _begun(plan.fused, step.origin, numbers.next())
+            found[key].calls.append(step.call)
+            _note_step(found[key], i)
         else:
             key = id(step.origin)
             if key not in found:  # before it there may have been copies of what it starts with
@@ -231,7 +238,7 @@ def _name(k: Kernel) -> None:
     if k.python:
         k.kind = "Python"
     elif not k.bodies:
-        notes = dict.fromkeys(x.note or "kernel" for x in k.launches)
+        notes = dict.fromkeys(x.note or "kernel" for x in (*k.launches, *k.calls))
         k.kind = " + ".join(notes)
 
 

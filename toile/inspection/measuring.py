@@ -13,18 +13,16 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import native, runner, threads
-from toile.backends.cpu.execution import Context, Executable, failure
+from toile.backends.cpu import runner, threads
+from toile.backends.cpu.execution import Context, PlannedExecutable, failure
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
 from toile.engine.buffers import Block, allocate
 from toile.engine.floating import ignore_errors, restore_errors
-from toile.inspection.subjects import texts_of
 
 BEST = 3  # of so many rounds the fastest one counts: other work on the machine only slows
 INNER_ROUNDS, LONG = 3, 0.2  # fewer for calls that take longer than this
@@ -55,10 +53,8 @@ class Timed:
 class Bench:
     """One call's buffers, and tables of single steps to run on them."""
 
-    def __init__(self, executable: Executable, raws: Sequence[np.ndarray]):
+    def __init__(self, executable: PlannedExecutable, raws: Sequence[np.ndarray]):
         self.executable = executable
-        texts = texts_of(executable.plan)
-        self.addresses = dict(zip(texts, native.functions(texts), strict=True))
         self.raws = [np.ascontiguousarray(x) for x in raws]
         self.steps = self._prepare(executable.plan)
         self.results = self._results()
@@ -72,8 +68,7 @@ class Bench:
 
     # ---- tables
     def _table(self, steps: Sequence[Any]) -> runner.Table:
-        plan: Any = SimpleNamespace(steps=steps)
-        return self.executable._commands(plan, self.addresses)
+        return self.executable.table_of(steps)
 
     def _results(self) -> runner.Table:
         """Commands that point at the results that share a block with others."""
@@ -160,12 +155,10 @@ class Bench:
         """One turn of a loop; what it changes is put back, since the loop is still to run."""
         changed = [self.arena[0], self.context.pointers, *(x for x, _ in self.outs)]
         saved = [x.copy() for x in changed]
-        starts = runner.Table()
-        self.executable._point(starts, t.step.starts)
+        starts = list(t.step.starts)
         if isinstance(t.step, ScanStep):
-            for moving, ref, _ in t.step.slices:
-                self.executable._point(starts, [(moving, ref)])
-        self.run(starts)
+            starts += [(moving, ref) for moving, ref, _ in t.step.slices]
+        self.run(self.executable.pointing(starts))
         for body in self._bodies_to_run(t):
             for inner in body():
                 if inner.bodies:
@@ -196,7 +189,7 @@ class Bench:
 
 
 def measure(
-    executable: Executable, raws: Sequence[np.ndarray], call: Callable[[], Any],
+    executable: PlannedExecutable, raws: Sequence[np.ndarray], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int,
 ) -> tuple[Bench, float, float]:
     """Time the steps, a whole call and one that runs nothing, in turns, `rounds` times each."""
@@ -244,7 +237,7 @@ def timed(call: Callable[[], Any]) -> float:
     return took
 
 
-def without_steps(executable: Executable) -> Executable:
+def without_steps(executable: PlannedExecutable) -> PlannedExecutable:
     """The same executable with nothing to do: calls of it take what calling takes."""
     hollow = copy.copy(executable)
     hollow.table = runner.Table()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.planning import Plan
 from toile.compiler.operands import Scratch
-from toile.compiler.plans import Constant, whole_buffer
+from toile.compiler.plans import Constant, Plan, whole_buffer
 from toile.engine.program import Program, Var
 
 
@@ -35,17 +33,23 @@ class Memory:
     peak_step: int
     buffers: list[Buffer]  # the largest first
 
+    @property
+    def total(self) -> int:
+        """What a call needs of a GPU: all of it together."""
+        return self.inputs + self.outputs + self.constants + self.arena
 
-def memory_of(program: Program, executable: Executable) -> Memory:
+
+def memory_of(program: Program, executable: Any) -> Memory:
     """The memory plan of a compiled Program."""
     buffers = _buffers(executable.plan)
     steps = len(executable.plan.steps)
     live = [sum(b.nbytes for b in buffers if b.first <= i <= b.last) for i in range(steps)]
     peak = max(live, default=0)
+    slots = getattr(executable, "slots", None) or executable.constants  # of the CPU, of a GPU
     return Memory(
         sum(v.aval.nbytes for v in program.inputs),
         sum(o.aval.nbytes for o in program.outputs),
-        sum(b.array.nbytes for b in executable.slots if isinstance(b, Constant)),
+        sum(b.array.nbytes for b in slots if isinstance(b, Constant)),
         executable.arena_bytes,
         sum(b.nbytes for b in buffers),
         peak,

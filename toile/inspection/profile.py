@@ -1,7 +1,8 @@
 """`profile`: where the time of a call goes, by kernel, by module path and by operation.
 
-The steps of the compiled plan run one by one on the native runner (see measuring.py); getting in
-and out of the call is a row of its own. The time of a kernel that holds operations of several
+The steps of the compiled plan run one by one on the native runner (see measuring.py), or on a GPU
+with events between them (backends/gpu/timing.py); getting in and out of the call is a row of its
+own. The time of a kernel that holds operations of several
 modules is divided among them in proportion to a rough weight of each.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import html
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +20,13 @@ from toile.engine.program import Equation
 from toile.engine.source import here
 from toile.engine.trees import flatten
 from toile.inspection.kernels import Kernel, kernels_of
-from toile.inspection.measuring import Timed, measure, timed, without_steps
+from toile.inspection.measuring import best, measure, timed, without_steps
 from toile.inspection.subjects import Subject, subject
 from toile.inspection.tables import aligned, counted, duration, html_table
 
 BUDGET = 1.5  # seconds to spend on rounds
 FEWEST, MOST = 3, 60
+WARM = 6  # calls before a GPU is measured: graphs are made, and find their places
 WIDTH = 70  # of the names of operations
 CALLING = "(calling)"  # the row of what is not in any kernel
 COPIES = "(copies of results)"
@@ -82,9 +85,9 @@ class Profile:
     """What a call costs. Times are in seconds, means over the fastest third of the rounds."""
 
     def __init__(self, name: str, call: float, calling: float, rounds: int,
-                 times: list[tuple[Kernel, float, Any]], threads: int):
+                 times: list[tuple[Kernel, float, Any]], threads: int, device: Any = None):
         self.name, self.call, self.calling, self.rounds = name, call, calling, rounds
-        self.threads = threads
+        self.threads, self.device = threads, device  # a GPU, or None
         self.times = times  # kernel, seconds, and the same of the bodies of a loop
 
     @property
@@ -129,10 +132,11 @@ class Profile:
         return list(rows.values())
 
     def _head(self) -> str:
+        threads = f"with {self.threads} thread{'' if self.threads == 1 else 's'}"
+        where = threads if self.device is None else f"on {self.device}"
         return (
-            f"{self.name}: {duration(self.call)} a call, with {self.threads} thread"
-            f"{'' if self.threads == 1 else 's'}, best of {self.rounds} rounds; the rows add up to "
-            f"{100 * self.covered:.1f}% of it"
+            f"{self.name}: {duration(self.call)} a call, {where}, best of {self.rounds} rounds; "
+            f"the rows add up to {100 * self.covered:.1f}% of it"
         )
 
     def __str__(self) -> str:
@@ -165,11 +169,12 @@ def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> 
 # ------------------------------------------------------------------------- times to kernels
 
 
-def _assigned(kernels: list[Kernel], steps: list[Timed], scale: float
-              ) -> list[tuple[Kernel, float, Any]]:
+def assigned(kernels: list[Kernel], steps: list[Any], scale: float
+             ) -> list[tuple[Kernel, float, Any]]:
     """The steps' times, added up for the kernels that they are part of."""
     by_launch = {id(x): i for i, k in enumerate(kernels) for x in k.launches}
-    by_step = {s: i for i, k in enumerate(kernels) for s in k.steps if not k.launches or k.bodies}
+    by_step = {s: i for i, k in enumerate(kernels) for s in k.steps
+               if not k.launches or k.bodies or k.calls}
     seconds = [0.0] * len(kernels)
     inner: list[list[Any]] = [[] for _ in kernels]
     for n, t in enumerate(steps):
@@ -192,13 +197,13 @@ def _owners(launches: list[Any], by_launch: dict[int, int]) -> list[tuple[int, A
     return [(by_launch[id(x)], id(x.origin) if x.origin else id(x)) for x in launches]
 
 
-def _of_bodies(k: Kernel, t: Timed, took: float) -> list[Any]:
+def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
     """A loop's time, shared by the kernels of its bodies as in one turn."""
     turn = sum(inner.seconds for body in t.bodies for inner in body)
     if not turn:
         return []
     pairs = zip(k.bodies, t.bodies, strict=True)
-    return [x for body, steps in pairs for x in _assigned(body, steps, took / turn) if x[1]]
+    return [x for body, steps in pairs for x in assigned(body, steps, took / turn) if x[1]]
 
 
 def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -209,20 +214,51 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
     raws = [*of.consts, *(raw_operand(x) for x in flatten((args_in, kwargs_in))[0])]
 
-    again.program.executable = without_steps(again.executable)  # before its first call
-
     def call() -> Any:
         return of.jitted(*args, **kwargs)
 
     def idle_call() -> Any:
         return again.jitted(*args, **kwargs)
 
+    if of.device is not None:
+        return _profiled_on_gpu(of, again, of.device, raws, call, idle_call, rounds)
+    again.program.executable = without_steps(again.executable)  # before its first call
     call(), idle_call()
     if rounds is None:
         rounds = min(max(int(BUDGET / (3 * timed(call))), FEWEST), MOST)
     bench, took, idle = measure(of.executable, raws, call, idle_call, rounds)
-    times = _assigned(kernels_of(of.plan), bench.steps, 1.0)
+    times = assigned(kernels_of(of.plan), bench.steps, 1.0)
     return Profile(of.name, took, idle, rounds, times, bench.threads)
+
+
+def _profiled_on_gpu(
+    of: Subject, again: Subject, device: Any, raws: list[Any], call: Callable[[], Any],
+    idle_call: Callable[[], Any], rounds: int | None,
+) -> Profile:
+    """The same on a GPU: a call ends when its results are there."""
+    timing = importlib.import_module("toile.backends.gpu.timing")
+    with device.lock, device.current():
+        again.program.memo[device] = timing.without_steps(again.executable)
+
+    def waited(call: Callable[[], Any]) -> Any:
+        result = call()
+        device.synchronize()
+        return result
+
+    for _ in range(WARM):
+        waited(call), waited(idle_call)
+    if rounds is None:
+        rounds = min(max(int(BUDGET / (4 * timed(lambda: waited(call)))), FEWEST), MOST)
+    calls = [[timed(lambda f=f: waited(f)) for f in (call, idle_call)] for _ in range(rounds)]
+    exe = of.executable
+    with device.current():
+        held = [exe.given(x) for x in raws]
+        rooms = [exe.room(n) for n in exe.out_bytes]
+    pointers = [*(x.data.ptr for x in held), *(start for _, start in rooms)]
+    steps, _, scale = timing.measure(exe, pointers, rounds)
+    times = assigned(kernels_of(of.plan), steps, scale)
+    took, idle = (best(list(x)) for x in zip(*calls, strict=True))
+    return Profile(of.name, took, idle, rounds, times, 1, device)
 
 
 def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:

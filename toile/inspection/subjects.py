@@ -7,6 +7,7 @@ callers. Arguments are never donated: they are used for many calls.
 from __future__ import annotations
 
 import functools
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import Any
 
 from toile.backends import cpu
 from toile.backends.cpu import native
-from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.planning import Plan, Region
+from toile.backends.running import device_for
+from toile.compiler.plans import Plan, Region
 from toile.engine import errors
+from toile.engine.arrays import ConcreteArray
+from toile.engine.gpu import GpuDevice, presence
 from toile.engine.program import Program
 from toile.engine.source import here
 from toile.engine.tracing import state
@@ -34,12 +37,13 @@ class Subject:
     name: str
     jitted: PjitFunction
     program: Program
-    executable: Executable
+    executable: Any  # of the backend that it runs on
     consts: list[Any] | None  # raw values it closes over; None where some are traced
     trace_seconds: float
     compile_seconds: float
-    fresh: set[str]  # texts of kernels that were not in memory before
+    fresh: set[Any]  # kernels that were not in memory before
     partition: Partition | None = None  # where `program` is that of one device of many
+    device: GpuDevice | None = None  # None: the CPU
 
     @property
     def plan(self) -> Plan:
@@ -80,17 +84,47 @@ def subject(
     traced = jitted.trace(*args, **kwargs).traced
     program = traced.program
     divided = _divided(f, traced, jitted, args, kwargs) if divides else None
+    device = None if divided is not None else _device(traced, args, kwargs)
     middle = time.perf_counter()
+    if device is not None:
+        executable, fresh = compiled_on(device, program)
+        return Subject(name_of(jitted.fun), jitted, program, executable, traced.raw_consts,
+                       middle - started, time.perf_counter() - middle, fresh, None, device)
     before = native.loaded()
     if divided is not None:
         program = divided.op.prepare()
         executable = program.executable
     else:
-        executable = program.executable = cpu.compiled(program)
+        executable = program.executable = cpu.planned(program)
     ended = time.perf_counter()
     fresh = {t for t in texts_of(executable.plan) if native.digest(t) not in before}
     return Subject(name_of(jitted.fun), jitted, program, executable, traced.raw_consts,
                    middle - started, ended - middle, fresh, divided)
+
+
+def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GpuDevice | None:
+    """The GPU that a call with these arguments runs on; None: the CPU."""
+    if presence.none:
+        return None
+    given = [x._data for x in flatten((args, kwargs))[0] if isinstance(x, ConcreteArray)]
+    return device_for([*(traced.raw_consts or ()), *given])
+
+
+def compiled_on(device: GpuDevice, program: Program) -> tuple[Any, set[Any]]:
+    """The executable of a Program on a GPU, and its kernels that were not in memory before."""
+    backend = importlib.import_module("toile.backends.gpu")
+    kernels = importlib.import_module("toile.backends.gpu.kernels")
+    before = kernels.loaded(device)
+    with device.current():
+        device.begin()
+        executable = program.memo[device] = backend.compiled(program, device)
+    return executable, {k for k in gpu_kernels(executable) if k not in before}
+
+
+def gpu_kernels(executable: Any) -> list[Any]:
+    """The different kernels that an executable on a GPU launches, in order."""
+    launches = (x for same in executable.issuer.launches.values() for x in same)
+    return list(dict.fromkeys(x.kernel for x in launches))
 
 
 def _divided(

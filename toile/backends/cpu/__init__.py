@@ -5,11 +5,13 @@ May import the compiler, the reference backend, control, primitives and the engi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from toile.backends import reference
-from toile.backends.cpu.execution import Executable
+from toile.backends.cpu import recalling
+from toile.backends.cpu.execution import Executable, PlannedExecutable
 from toile.backends.cpu.planning import Plan
 from toile.backends.cpu.threads import current
 from toile.compiler.pipeline import optimize
@@ -17,9 +19,22 @@ from toile.engine.program import Program
 
 
 def compiled(program: Program) -> Executable:
-    """A Program as native code."""
+    """A Program as native code, which may be on disk."""
+    place = recalling.place(program)
+    found = place.recalled() if place is not None else None
+    if found is not None:
+        return found
+    started = time.perf_counter()
+    made = planned(program)
+    if place is not None:
+        place.keep(made, time.perf_counter() - started)
+    return made
+
+
+def planned(program: Program) -> PlannedExecutable:
+    """A Program as native code, with the plan it was made of."""
     program = optimize(program)
-    return Executable(program, Plan(program, current()))
+    return PlannedExecutable(program, Plan(program, current()))
 
 
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:

@@ -12,18 +12,19 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from toile.backends.cpu import blas, native, runner, threads
-from toile.backends.cpu.launches import Launch
-from toile.backends.cpu.planning import Plan, Region
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.backends.cpu.planning import Plan
+from toile.backends.cpu.tables import Assembly, Command, Description
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.plans import Constant, EagerStep, Moving, Output
 from toile.control.callbacks import Callback
-from toile.engine.buffers import Block, allocate, release
+from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.program import Program
 
@@ -39,140 +40,44 @@ _CLASSES = (64, 256, SMALL)
 OWN_ARENA = 1 << 16
 
 
-class Executable:
-    """A compiled Program.
+@dataclass
+class Image:
+    """What a compiled Program is made of, without its kernels: plain data.
 
     The first slots are its inputs, then come the blocks of its results; `blocks` has the size of
     each, and `places` the block of each result and its offset there."""
 
-    def __init__(self, program: Program, plan: Plan):
-        self.program, self.plan = program, plan
-        self.slots: dict[Any, int] = {}
-        self.kept: list[Any] = []
-        self.inputs = len(program.inputs)
-        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
-        for v in program.inputs:
-            self._slot(v)
-        assert len(self.slots) == self.inputs, "a Program's inputs are distinct"
-        sizes = [o.aval.nbytes for o in program.outputs]
-        self.blocks, self.places = _shared_blocks(sizes)
-        self.offsets, self.arena_bytes = plan.arena()
-        self.table = self._assemble()
+    inputs: int
+    slots: int
+    blocks: list[int]
+    places: list[tuple[int, int]]
+    arena_bytes: int
+    in_arena: tuple[np.ndarray, np.ndarray]  # slots of temporaries, and where they lie
+    constants: list[tuple[int, np.ndarray]]  # by slot
+    commands: list[Command]
+    words: np.ndarray
+    calls_blas: bool
+
+
+class Executable:
+    """A compiled Program."""
+
+    def __init__(
+        self, program: Program, image: Image, addresses: Sequence[int],
+        callbacks: Sequence[Any] = (),
+    ):
+        self.program, self.image = program, image
+        self.inputs, self.blocks, self.places = image.inputs, image.blocks, image.places
+        self.arena_bytes, self.in_arena = image.arena_bytes, image.in_arena
+        outs = [signature(o.aval.shape, o.aval.dtype, False) for o in program.outputs]
+        self.out_specs = [(s.buffer_shape, s.buffer_dtype) for s in outs]  # of keys: their data
+        self.table = Assembly(addresses, image.words, callbacks).table(image.commands)
         self.address = self.table.address
-        self.fixed = self._fixed_pointers()
-        self.in_arena = _in_arena(self.offsets, self.slots)
+        self.fixed = [(slot, runner.address(x)) for slot, x in image.constants]
         self.free: list[Context] = []
-        self.in_python = any(isinstance(s, EagerStep) for s in plan.all_steps())
-        self.guard = blas.guard() if _calls_blas(plan) else None
+        self.in_python = bool(callbacks)
+        self.guard = blas.guard() if image.calls_blas else None
         self.pack = struct.Struct(f"{self.inputs + len(self.blocks)}Q").pack_into
-
-    def _slot(self, buffer: Any) -> int:
-        return self.slots.setdefault(buffer, len(self.slots))
-
-    def _assemble(self) -> runner.Table:
-        texts = [
-            x.text for s in self.plan.all_steps() if isinstance(s, Region) for x in s.launches
-        ]
-        texts += self.plan.also
-        addresses = dict(zip(texts, native.functions(texts), strict=True))
-        table = runner.Table()
-        for i in range(len(self.blocks)):
-            members = [j for j, (block, _) in enumerate(self.places) if block == i]
-            if len(members) == 1:
-                self._slot(self.plan.outputs[members[0]].buffer)
-            else:
-                self._slot(("block", i))
-        for i, (block, offset) in enumerate(self.places):
-            where = self.plan.outputs[i].buffer
-            if where not in self.slots:
-                table.place(self.inputs + block, [(self._slot(where), offset)])
-        return self._commands(self.plan, addresses, table)
-
-    def _commands(
-        self, plan: Plan, addresses: dict[str, int], table: runner.Table | None = None
-    ) -> runner.Table:
-        table = runner.Table() if table is None else table
-        for step in plan.steps:
-            match step:
-                case Region():
-                    chunks = [c for x in step.launches for c in self._chunks(x, addresses)]
-                    for each in [chunks] if step.parallel else [[c] for c in chunks]:
-                        table.region(each)  # regions of one chunk run in the calling thread
-                case EagerStep():
-                    self._eager(table, step)
-                case ScanStep():
-                    self._point(table, step.starts)
-                    slices = [
-                        (self._slot(m), self._slot(r.buffer), r.offset, stride)
-                        for m, r, stride in step.slices
-                    ]
-                    body = self._commands(step.body, addresses)
-                    table.loop(step.trips, body, slices, self._pairs(step.swaps))
-                case WhileStep():
-                    self._point(table, step.starts)
-                    table.while_(self._commands(step.condition, addresses),
-                                 self._slot(step.predicate.buffer),
-                                 self._commands(step.body, addresses), self._pairs(step.swaps))
-                case SwitchStep():
-                    self._point(table, step.starts)
-                    bodies = [self._commands(b, addresses) for b in step.children]
-                    table.switch(self._slot(step.index), bodies)
-        return table
-
-    def _point(self, table: runner.Table, starts: Sequence[tuple[Moving, Ref]]) -> None:
-        """Commands that make moving pointers point somewhere."""
-        for moving, ref in starts:
-            table.place(self._slot(ref.buffer), [(self._slot(moving), ref.offset)])
-
-    def _pairs(self, swaps: Sequence[tuple[Moving, Moving]]) -> list[tuple[int, int]]:
-        return [(self._slot(a), self._slot(b)) for a, b in swaps]
-
-    def _chunks(self, x: Launch, addresses: dict[str, int]) -> list[Any]:
-        words: list[int] = []
-        for a in x.args:
-            words += [self._slot(a.buffer), a.offset] if isinstance(a, Ref) else [a]
-        args = np.array(words, np.int64)
-        self.kept.append(args)
-        where, function = runner.address(args), addresses[x.text]
-        return [
-            (function, where, lo, min(lo + x.grain, x.extent))
-            for lo in range(0, x.extent, x.grain)
-        ]
-
-    def _eager(self, table: runner.Table, step: EagerStep) -> None:
-        ins = [self._located(x) for x in step.ins]
-        outs = [self._located(x) for x in step.outs]
-        op = step.equation.op
-        keeps = isinstance(op, Callback)  # a user's function may keep what it is given
-
-        def call(_: int, buffers: int) -> int:
-            try:
-                given = [_array(buffers, *x) for x in ins]
-                results = op.eager(np, *[x.copy() for x in given] if keeps else given)
-                for x, r in zip(outs, results if op.multiple else [results], strict=True):
-                    target = _array(buffers, *x)
-                    if target.size:
-                        target[...] = r
-            except BaseException as error:
-                _failure.error = error
-                return 1
-            return 0
-
-        function = runner.CALLBACK_TYPE(call)
-        self.kept.append(function)
-        table.callback(function, 0)
-
-    def _located(self, x: Operand) -> tuple[int, int, Any, Any, Any]:
-        size = x.dtype.itemsize
-        return (self._slot(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
-                tuple(s * size for s in x.strides))
-
-    def _fixed_pointers(self) -> list[tuple[int, int]]:
-        found = []
-        for buffer, slot in self.slots.items():
-            if isinstance(buffer, Constant):
-                found.append((slot, runner.address(buffer.array)))
-        return found
 
     def __call__(self, raws: Sequence[Any]) -> list[Any]:
         """The results for given buffers, each in memory of its own."""
@@ -221,13 +126,95 @@ class Executable:
             raise failure()
 
 
+class PlannedExecutable(Executable):
+    """One that knows the plan it was made of."""
+
+    def __init__(self, program: Program, plan: Plan):
+        self.plan = plan
+        self.slots: dict[Any, int] = {}
+        for v in program.inputs:
+            self._slot(v)
+        assert len(self.slots) == len(program.inputs), "a Program's inputs are distinct"
+        blocks, places = _shared_blocks([o.aval.nbytes for o in program.outputs])
+        self.offsets, arena_bytes = plan.arena()
+        self.described = Description(self._slot)
+        commands = self._places_of_results(len(program.inputs), blocks, places)
+        commands += self.described.commands(plan)
+        callbacks = [self._callback(step) for step in self.described.eager]
+        texts = list(self.described.kernels)
+        addresses = native.functions([*texts, *plan.also])[: len(texts)]
+        constants = [(i, b.array) for b, i in self.slots.items() if isinstance(b, Constant)]
+        image = Image(
+            len(program.inputs), len(self.slots), blocks, places, arena_bytes,
+            _in_arena(self.offsets, self.slots), constants, commands,
+            np.array(self.described.words, np.int64), any(blas.PREFIX in t for t in texts),
+        )
+        super().__init__(program, image, addresses, callbacks)
+
+    def _slot(self, buffer: Any) -> int:
+        return self.slots.setdefault(buffer, len(self.slots))
+
+    def _places_of_results(
+        self, inputs: int, blocks: Sequence[int], places: Sequence[tuple[int, int]]
+    ) -> list[Command]:
+        """Slots for the blocks of results, and commands that point at those who share one."""
+        for i in range(len(blocks)):
+            members = [j for j, (block, _) in enumerate(places) if block == i]
+            alone = len(members) == 1
+            self._slot(self.plan.outputs[members[0]].buffer if alone else ("block", i))
+        found: list[Command] = []
+        for out, (block, offset) in zip(self.plan.outputs, places, strict=True):
+            if out.buffer not in self.slots:
+                found.append(("place", inputs + block, [(self._slot(out.buffer), offset)]))
+        return found
+
+    def table_of(self, steps: Sequence[Any]) -> runner.Table:
+        """The commands of some of the plan's steps alone."""
+        described = Description(self._slot)
+        commands = described.commands(SimpleNamespace(steps=steps))
+        callbacks = [self._callback(step) for step in described.eager]
+        addresses = native.functions(list(described.kernels))
+        return Assembly(addresses, described.words, callbacks).table(commands)
+
+    def pointing(self, starts: Sequence[tuple[Moving, Ref]]) -> runner.Table:
+        """Commands that make moving pointers point somewhere."""
+        return Assembly((), ()).table(Description(self._slot).starts(starts))
+
+    def _callback(self, step: EagerStep) -> Any:
+        """A function of the runner's kind that computes an equation with NumPy."""
+        ins = [self._located(x) for x in step.ins]
+        outs = [self._located(x) for x in step.outs]
+        op = step.equation.op
+        keeps = isinstance(op, Callback)  # a user's function may keep what it is given
+
+        def call(_: int, buffers: int) -> int:
+            try:
+                given = [_array(buffers, *x) for x in ins]
+                results = op.eager(np, *[x.copy() for x in given] if keeps else given)
+                for x, r in zip(outs, results if op.multiple else [results], strict=True):
+                    target = _array(buffers, *x)
+                    if target.size:
+                        target[...] = r
+            except BaseException as error:
+                _failure.error = error
+                return 1
+            return 0
+
+        return runner.CALLBACK_TYPE(call)
+
+    def _located(self, x: Operand) -> tuple[int, int, Any, Any, Any]:
+        size = x.dtype.itemsize
+        return (self._slot(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
+                tuple(s * size for s in x.strides))
+
+
 class Context:
     """The pointers of one call, and its temporaries where they are few."""
 
     __slots__ = ("pointers", "address", "arena", "spare")
 
     def __init__(self, owner: Executable):
-        self.pointers: Any = np.zeros(max(len(owner.slots), 1), np.int64)
+        self.pointers: Any = np.zeros(max(owner.image.slots, 1), np.int64)
         self.address = runner.address(self.pointers)
         for slot, where in owner.fixed:
             self.pointers[slot] = where
@@ -299,11 +286,6 @@ def _in_arena(offsets: dict[Any, int], slots: dict[Any, int]) -> tuple[np.ndarra
     return table[:, 0].copy(), table[:, 1].copy()
 
 
-def _calls_blas(plan: Plan) -> bool:
-    regions = (s for s in plan.all_steps() if isinstance(s, Region))
-    return any(blas.PREFIX in x.text for s in regions for x in s.launches)
-
-
 def _array(buffers: int, slot: int, offset: int, shape: Any, dtype: Any, strides: Any) -> Any:
     """A NumPy array on memory that the table of pointers gives."""
     pointer = ctypes.c_int64.from_address(buffers + 8 * slot).value + offset
@@ -316,4 +298,4 @@ def _array(buffers: int, slot: int, offset: int, shape: Any, dtype: Any, strides
     return np.ndarray(shape, dtype, memory, -low, strides)
 
 
-__all__ = ["Context", "Executable", "Output", "failure"]
+__all__ = ["Context", "Executable", "Image", "Output", "PlannedExecutable", "failure"]

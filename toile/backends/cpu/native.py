@@ -259,14 +259,47 @@ def functions(texts: Sequence[str]) -> list[int]:
     return [_addresses[digest] for digest in digests]
 
 
+def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
+    """For each text the digest by which this process knows it and the key of its object."""
+    return [(digest(text), engine().key(text)) for text in texts]
+
+
+def recalled(kernels: Sequence[tuple[bytes, str]], symbols: Sequence[str]) -> list[int] | None:
+    """The addresses of kernels whose objects are on disk; None if one of them is not there."""
+    if any(s not in _symbols for s in symbols):
+        return None
+    with _lock:
+        new = {d: key for d, key in kernels if d not in _addresses}
+        cache = engine().cache if new else None
+        objects = {}
+        for d, key in new.items():
+            data = cache.get(key) if cache is not None else None
+            if data is None:
+                return None
+            objects[_name(d)] = data
+        if objects:
+            found = engine().link(objects, symbols)
+            _addresses.update((d, found[_name(d)]) for d in new)
+    return [_addresses[d] for d, _ in kernels]
+
+
+def _name(digest: bytes) -> str:
+    """What a kernel's function is called in its object."""
+    return f"kernel_{digest.hex()[:24]}"
+
+
+def symbols_of(texts: Iterable[str]) -> set[str]:
+    """The C functions, of those that were added, that texts call."""
+    return {s for text in texts for s in _DECLARED.findall(text) if s in _symbols}
+
+
 def _load(new: dict[bytes, str]) -> None:
     """Bring texts into memory as code. Held: the lock."""
     made = engine()
-    names = {digest: f"kernel_{digest.hex()[:24]}" for digest in new}
+    names = {digest: _name(digest) for digest in new}
     texts = {names[digest]: text for digest, text in new.items()}
     keys = {name: made.key(text) for name, text in texts.items()}
-    symbols = {s for text in new.values() for s in _DECLARED.findall(text) if s in _symbols}
-    addresses = made.link(made.objects(texts, keys), symbols)
+    addresses = made.link(made.objects(texts, keys), symbols_of(new.values()))
     _addresses.update((digest, addresses[name]) for digest, name in names.items())
 
 

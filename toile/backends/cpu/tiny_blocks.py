@@ -17,6 +17,7 @@ from toile.backends.cpu.scalars import Scalars, memory
 from toile.compiler.scalars import BOOL, INT64, Unsupported, Value, kind
 from toile.compiler.views import row_major
 from toile.engine.program import Equation
+from toile.primitives.arrays.indexing import default_fill
 from toile.primitives.indexing import (
     DynamicSlice,
     DynamicUpdateSlice,
@@ -169,7 +170,9 @@ class Blocks:
         if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
             raise Unsupported("a gather with batch axes")
         fills = op.mode is GatherScatterMode.FILL_OR_DROP
-        fill = self.k.constant(fill_number(op.fill_value, x.dtype), x.dtype) if fills else None
+        outside = fill_number(op.fill_value, x.dtype)
+        outside = default_fill(np.dtype(x.dtype)) if outside is None else outside
+        fill = self.k.constant(outside, x.dtype) if fills else None
         found = []
         for starts in self._starts(e, indices, numbers.start_index_map):
             pointer, inside = self._begin(e, x, starts, sizes, not fills)

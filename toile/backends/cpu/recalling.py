@@ -1,0 +1,126 @@
+"""Plans on disk: a Program that was planned before, in any process, is not planned again.
+
+What is kept is the `Image` of an executable, next to the objects of its kernels, under the
+fingerprint of the Program, the number of threads, the machine, and the state of toile's own source.
+Programs with steps in Python, and those that are planned at once, are not kept; TOILE_PLANS=off
+keeps none.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import marshal
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toile.backends.cpu import blas, native, threads
+from toile.backends.cpu.execution import Executable, Image, PlannedExecutable
+from toile.backends.object_cache import ObjectCache
+from toile.compiler.fingerprint import fingerprint
+from toile.engine.buffers import allocate
+from toile.engine.config import flags
+from toile.engine.program import Program
+
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+_DECIDING = ("compiler", "backends", "primitives", "control", "engine")  # folders of toile
+
+
+@functools.cache
+def _source() -> str:
+    """The state of what makes plans: its files' sizes and times, SciPy's, the interpreter's."""
+    root = Path(__file__).parent.parent.parent
+    parts = [sys.version]
+    for folder in _DECIDING:
+        for place, _, names in sorted(os.walk(root / folder)):
+            for name in sorted(n for n in names if n.endswith(".py")):
+                found = os.stat(os.path.join(place, name))
+                parts.append(f"{place}/{name} {found.st_size} {found.st_mtime_ns}")
+    scipy = importlib.util.find_spec("scipy")
+    if scipy is not None and scipy.origin:
+        parts.append(f"{scipy.origin} {os.stat(scipy.origin).st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@dataclass
+class Place:
+    """Where the image of a Program is, or would be."""
+
+    program: Program
+    cache: ObjectCache
+    key: str
+
+    def recalled(self) -> Executable | None:
+        """The executable, if all that it needs is on disk."""
+        data = self.cache.get(self.key)
+        if data is None:
+            return None
+        try:
+            image, kernels, symbols = _read(data)
+        except (ValueError, EOFError, TypeError):  # of another format
+            self.cache.remove(self.key)
+            return None
+        if symbols:
+            blas.library()  # adds them
+        addresses = native.recalled(kernels, symbols)
+        return None if addresses is None else Executable(self.program, image, addresses)
+
+    def keep(self, made: PlannedExecutable, seconds: float) -> None:
+        """Write the image of an executable whose planning took so long."""
+        if seconds >= WORTH and not made.in_python:
+            texts = list(made.described.kernels)
+            kernels = native.names_on_disk(texts)
+            data = _written(made.image, kernels, sorted(native.symbols_of(texts)))
+            self.cache.put(self.key, data)
+
+
+def place(program: Program) -> Place | None:
+    """Where a Program's image is kept; None where it is not."""
+    off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
+    if off or len(program.equations) < FEWEST:
+        return None
+    engine = native.engine()
+    if engine.cache is None:
+        return None
+    found = fingerprint(program)
+    if found is None:
+        return None
+    parts = ("plan", found, str(threads.current()), engine.key(""), _source(),
+             str(flags.allow_excess_precision))
+    return Place(program, engine.cache, hashlib.sha256("\0".join(parts).encode()).hexdigest())
+
+
+def _written(image: Image, kernels: list[Any], symbols: list[str]) -> bytes:
+    constants = [(slot, x.tobytes()) for slot, x in image.constants]
+    slots, offsets = image.in_arena
+    return marshal.dumps((
+        image.inputs, image.slots, image.blocks, image.places, image.arena_bytes,
+        slots.tobytes(), offsets.tobytes(), constants, image.commands, image.words.tobytes(),
+        image.calls_blas, kernels, symbols,
+    ))
+
+
+def _read(data: bytes) -> tuple[Image, list[Any], list[str]]:
+    (inputs, slots, blocks, places, arena_bytes, arena_slots, offsets, constants, commands, words,
+     calls_blas, kernels, symbols) = marshal.loads(data)
+    image = Image(
+        inputs, slots, blocks, places, arena_bytes,
+        (np.frombuffer(arena_slots, np.int64), np.frombuffer(offsets, np.int64)),
+        [(slot, _aligned(x)) for slot, x in constants], commands,
+        np.frombuffer(words, np.int64), calls_blas,
+    )
+    return image, kernels, symbols
+
+
+def _aligned(data: bytes) -> np.ndarray:
+    """Bytes as an array in memory that kernels may read."""
+    made = allocate(len(data))[0][: len(data)]
+    made[...] = np.frombuffer(data, np.uint8)
+    return made
