@@ -17,6 +17,7 @@ BLOCK = re.compile(
     r"^(<!-- needs: (?P<needs>\w+) -->\n+)?^```python\n(?P<code>.*?)^```", re.S | re.M
 )
 PAGES = sorted(p for p in DOCS.rglob("*.md") if BLOCK.search(p.read_text()))
+OF_THE_CPU = ("compiler.md", "parallel.md", "performance.md", "processes.md")
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
 
 
@@ -35,7 +36,12 @@ def is_there(platform: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
+def listed(page: pathlib.Path):
+    name = str(page.relative_to(DOCS))
+    return pytest.param(page, id=name, marks=[pytest.mark.cpu] if name in OF_THE_CPU else [])
+
+
+@pytest.mark.parametrize("page", [listed(page) for page in PAGES])
 def test_code_of_page_runs(page):
     text = page.read_text()
     scope = {"__name__": "__page__"}

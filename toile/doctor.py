@@ -18,6 +18,7 @@ from typing import NamedTuple
 import toile
 from toile.backends import object_cache
 from toile.backends.gpu import cudnn, driver, libraries
+from toile.engine.gpu import wanted_platform
 
 
 class Finding(NamedTuple):
@@ -36,13 +37,35 @@ def main() -> int:
     show("This machine", processor)
     tested = cpu_test()
     show("CPU", [*packages(), *compiler(), tested])
-    show("GPU", gpu())
-    print()
-    if tested.works:
-        print("Programs run on the CPU.")
-    else:
-        print("Programs do not run on the CPU: see above.")
+    gpus = gpu()
+    show("GPU", gpus)
+    print(f"\n{summary(bool(tested.works), gpus)}")
     return 0 if tested.works else 1
+
+
+def summary(cpu_works: bool, gpus: list[Finding]) -> str:
+    """Where programs run."""
+    on_cpu = "Programs run on the CPU."
+    if not cpu_works:
+        on_cpu = "Programs do not run on the CPU: see above."
+    tests = [f.works for f in gpus if f.name.startswith("test on GPU")]
+    if not tests:  # none is there, or none is to be used
+        unused = any(f.name == "GPUs" and f.works is None for f in gpus)
+        return f"{on_cpu} The GPU is not used: {asked_for_cpu()} is set." if unused else on_cpu
+    if not all(tests):
+        return (f"{on_cpu} The GPU is the default device, and its test failed: see above (or set "
+                "TOILE_PLATFORM=cpu).")
+    if cpu_works:
+        return "Programs run on the GPU, and on the CPU where they are told to."
+    return f"Programs run on the GPU. {on_cpu}"
+
+
+def asked_for_cpu() -> str:
+    """The setting that asks for the CPU, if there is one: TOILE_PLATFORM, else JAX_PLATFORMS."""
+    if wanted_platform() != "cpu":
+        return ""
+    name = "TOILE_PLATFORM" if os.environ.get("TOILE_PLATFORM") else "JAX_PLATFORMS"
+    return f"{name}={os.environ[name]}"
 
 
 def show(title: str, findings: list[Finding]) -> None:
@@ -161,13 +184,18 @@ def gpu() -> list[Finding]:
     found = [Finding("driver", f"for CUDA {version[0]}.{version[1]}", version[0] >= 12,
                      "install a driver for CUDA 12 or newer (525 or newer)")]
     count = driver.device_count()
-    found.append(Finding("GPUs", str(count), count > 0, "look at nvidia-smi and "
-                         "CUDA_VISIBLE_DEVICES"))
+    asked = asked_for_cpu()
+    if asked and count:
+        found.append(Finding("GPUs", f"{count}, not used since {asked}", None,
+                             "set TOILE_PLATFORM=gpu, which comes before JAX_PLATFORMS"))
+    else:
+        found.append(Finding("GPUs", str(count), count > 0, "look at nvidia-smi and "
+                             "CUDA_VISIBLE_DEVICES"))
     found.append(_cupy())
     for name in ("cublas", "cublasLt", "nvrtc", "cudnn", "nccl"):
         found.append(_library(name))
     found.append(_frontend())
-    return found + [f for i in range(count) for f in _device(i)]
+    return found if asked else found + [f for i in range(count) for f in _device(i)]
 
 
 def _cupy() -> Finding:

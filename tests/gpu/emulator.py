@@ -39,6 +39,22 @@ HOST = {
     : e ? __int_as_float((int)((e + 112) << 23 | m << 13)) : (float)m / 16777216.0f;
   return __int_as_float((int)((u32)__float_as_int(x) | s));
 }""",
+    "later": """struct Copy { char* to; const char* from; int size, turn; };
+static Copy copies[THREADS][256];  // that threads have begun, made when they are waited for
+static int begun[THREADS], turns[THREADS];
+template <class T> void later(T* to, const T* from) {
+  int i = threadIdx.x;
+  copies[i][begun[i]++] = Copy{(char*)to, (const char*)from, (int)sizeof(T), turns[i]};
+}
+void sent() { ++turns[threadIdx.x]; }
+template <int N> void arrived() {
+  int i = threadIdx.x, kept = 0;
+  for (int k = 0; k < begun[i]; ++k) {
+    Copy x = copies[i][k];
+    if (x.turn < turns[i] - N) memcpy(x.to, x.from, x.size); else copies[i][kept++] = x;
+  }
+  begun[i] = kept;
+}""",
     "quick_exp2": "float quick_exp2(float x) { return exp2f(x); }",
     "quick_log2": "float quick_log2(float x) { return log2f(x); }",
     "quick_reciprocal": "float quick_reciprocal(float x) { return 1.0f / x; }",
@@ -71,7 +87,8 @@ alignas(16) static unsigned char dynamic[1 << 18];
 def on_host(text):
     """A kernel's text for g++."""
     for name, function in HOST.items():
-        text = text.replace(scalars.HELPERS[name][0], f"static {function}\n")
+        function = function if name == "later" else f"static {function}"
+        text = text.replace(scalars.HELPERS[name][0], f"{function}\n")
     text = re.sub(r"#if __CUDA_ARCH__ >= 800\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.S)
     assert "asm(" not in text
     text = text.replace("extern __shared__ __align__(16) unsigned char dynamic[];", "")

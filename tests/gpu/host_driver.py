@@ -7,6 +7,7 @@ issued while capturing, done again when it is launched.
 import contextlib
 import ctypes
 import threading
+import time
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class HostMemory:
 class HostDevice:
     """What the backend asks of a device."""
 
-    platform, architecture, processors, stream, id = "gpu", "sm_90", 132, 7, 0
+    platform, architecture, processors, id = "gpu", "sm_90", 132, 0
+    stream, capture_stream = 7, 8
 
     def __init__(self):
         self.lock = threading.RLock()
@@ -63,6 +65,7 @@ class HostDriver:
         self.sources = []
         self.recording = None
         self.graphs = {}
+        self.times = []  # of events
         self.launched = 0
 
     def _do(self, work):
@@ -107,6 +110,12 @@ class HostDriver:
     def synchronize(self, stream):
         assert self.recording is None, "a graph cannot wait for the host"
 
+    def clear(self, target, nbytes, stream):
+        self._do(lambda: ctypes.memset(target, 0, nbytes))
+
+    def wait(self, stream, other):
+        pass  # all that was asked for is done
+
     def begin_capture(self, stream):
         self.recording = []
 
@@ -114,6 +123,23 @@ class HostDriver:
         self.graphs[len(self.graphs) + 1] = self.recording
         self.recording = None
         return len(self.graphs)
+
+    def abandon_capture(self, stream):
+        self.recording = None
+
+    def event(self):
+        self.times.append(None)
+        return len(self.times) - 1
+
+    def record(self, event, stream, captured=False):
+        assert captured == (self.recording is not None)
+        self._do(lambda: self.times.__setitem__(event, time.perf_counter()))
+
+    def elapsed(self, first, second):
+        return self.times[second] - self.times[first]
+
+    def forget_event(self, event):
+        self.times[event] = None
 
     def instantiate(self, graph):
         return graph

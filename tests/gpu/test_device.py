@@ -1,5 +1,6 @@
 """On a real GPU: the programs of `test_programs`, eager operations, memory shared with others."""
 
+import concurrent.futures
 import importlib.util
 
 import numpy as np
@@ -72,7 +73,10 @@ def test_dlpack(library):
             pytest.skip("torch has no GPU")
         t = torch.from_dlpack(x)
         assert t.is_cuda and t.data_ptr() == x.unsafe_buffer_pointer()
-        back = toile.dlpack.from_dlpack(t * 2)
+        doubled = t * 2
+        back = toile.dlpack.from_dlpack(doubled)
+        same = jnp.from_dlpack(doubled)
+        assert same.unsafe_buffer_pointer() == back.unsafe_buffer_pointer() == doubled.data_ptr()
     else:
         import jax
 
@@ -86,3 +90,32 @@ def test_dlpack(library):
 def test_asking_for_what_is_not_there():
     with pytest.raises(RuntimeError, match="tpu"):
         toile.devices("tpu")
+
+
+def test_copies_are_not_donated_with_what_they_copy():
+    x = toile.device_put(normal(64, 64), toile.devices("gpu")[0])
+    y = jnp.array(x)
+    assert y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+    toile.jit(lambda a: a + 1, donate_argnums=0)(y)
+    np.testing.assert_array_equal(np.asarray(x), normal(64, 64))
+
+
+def test_gradients_are_as_weak_as_their_arguments():
+    with toile.default_device(toile.devices("gpu")[0]):
+        g = toile.grad(lambda x: toile.lax.cond(x > 1, jnp.sin, jnp.cos, x))(1.0)
+    assert g.weak_type
+
+
+def test_threads_call_while_graphs_are_captured():
+    device = toile.devices("gpu")[0]
+    f = toile.jit(lambda x: jnp.tanh(x @ x) + jnp.sum(x, 0))
+    given = [toile.device_put(normal(64, 64) + i, device) for i in range(4)]
+    want = [np.asarray(f(x)) for x in given]
+
+    def call(x):
+        return [np.asarray(f(x)) for _ in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for found, right in zip(pool.map(call, given), want, strict=True):
+            for each in found:
+                np.testing.assert_array_equal(each, right)

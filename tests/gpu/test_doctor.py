@@ -25,6 +25,38 @@ def test_the_cpu_is_enough(monkeypatch, capsys):
         assert part in text, part
 
 
+@pytest.mark.parametrize("environment, asked", [
+    ({"JAX_PLATFORMS": "cpu"}, "JAX_PLATFORMS=cpu"),
+    ({"TOILE_PLATFORM": "cpu", "JAX_PLATFORMS": "cuda"}, "TOILE_PLATFORM=cpu"),
+    ({"TOILE_PLATFORM": "gpu", "JAX_PLATFORMS": "cpu"}, ""),
+    ({"TOILE_PLATFORM": "auto", "JAX_PLATFORMS": "cpu"}, ""),
+    ({}, ""),
+])  # fmt: skip
+def test_a_gpu_that_is_not_to_be_used(monkeypatch, environment, asked):
+    for name in ("TOILE_PLATFORM", "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(libraries, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(driver, "device_count", lambda: 1)
+    monkeypatch.setattr(libraries, "candidates", lambda library: [])
+    libraries.load.cache_clear()
+    monkeypatch.setattr(doctor, "_device", lambda i: [doctor.Finding(f"test on GPU {i}", "right")])
+    found = doctor.gpu()
+    libraries.load.cache_clear()
+    gpus = next(f for f in found if f.name == "GPUs")
+    last = doctor.summary(True, found)
+    if asked:
+        assert gpus.found == f"1, not used since {asked}" and gpus.works is None
+        assert not any(f.name.startswith("test on") for f in found)
+        assert last == f"Programs run on the CPU. The GPU is not used: {asked} is set."
+    else:
+        assert gpus == doctor.Finding("GPUs", "1", True, gpus.repair)
+        assert last == "Programs run on the GPU, and on the CPU where they are told to."
+        failed = [doctor.Finding("test on GPU 0", "wrong", False)]
+        assert "its test failed" in doctor.summary(True, failed)
+
+
 def test_a_cpu_that_fails(monkeypatch, capsys):
     monkeypatch.setattr(libraries, "driver_version", lambda: None)
 
@@ -55,6 +87,7 @@ def test_packages(monkeypatch):
 
 @pytest.mark.parametrize("cuda", [12, 13])
 def test_a_gpu_without_anything_installed(monkeypatch, capsys, cuda):
+    monkeypatch.setenv("TOILE_PLATFORM", "gpu")
     monkeypatch.setattr(libraries, "driver_version", lambda: (cuda, 2))
     monkeypatch.setattr(libraries, "candidates", lambda library: [])
     monkeypatch.setattr(driver, "device_count", lambda: 1)

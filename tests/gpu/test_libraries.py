@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -121,6 +122,43 @@ def test_without_cudnn_there_is_a_reason(monkeypatch, fresh):
     found, problem = cudnn.frontend()
     assert found is None
     assert problem.startswith("toile: needed cuDNN >= 9.1, found none: pip install")
+
+
+def test_without_cudnn_there_is_one_warning(monkeypatch, fresh):
+    monkeypatch.setattr(libraries, "candidates", lambda library: [])
+    cudnn._warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match="found none: pip install .* slower") as found:
+        assert cudnn.make() is None
+        assert cudnn.make() is None
+    assert len(found) == 1
+    cudnn._warn.cache_clear()
+
+
+def test_a_cudnn_that_is_too_old(monkeypatch, fresh):
+    class Cudnn:
+        class cudnnGetVersion:
+            def __new__(cls):
+                return 90001
+
+    monkeypatch.setattr(libraries, "candidates", lambda library: ["libcudnn.so.9"])
+    monkeypatch.setattr(libraries, "driver_version", lambda: (12, 8))
+    monkeypatch.setattr(libraries.ctypes, "CDLL", lambda name: Cudnn)
+    _, problem = cudnn.frontend()
+    assert problem.startswith("toile: needed cuDNN >= 9.1, found 9.0.1 at libcudnn.so.9: pip")
+    assert 'pip install "toile[cuda12]" (or pip install nvidia-cudnn-cu12)' in problem
+
+
+def test_a_frontend_that_is_missing_or_too_old(monkeypatch):
+    monkeypatch.setattr(libraries, "load", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    _, problem = cudnn.frontend()
+    assert problem.startswith("toile: needed nvidia-cudnn-frontend, found none (")
+    assert 'pip install "toile[cuda' in problem
+    old = types.ModuleType("cudnn")
+    old.__version__ = "1.4.0"
+    monkeypatch.setitem(sys.modules, "cudnn", old)
+    _, problem = cudnn.frontend()
+    assert "found 1.4.0: pip install -U nvidia-cudnn-frontend" in problem
 
 
 def test_nothing_is_loaded_on_import():

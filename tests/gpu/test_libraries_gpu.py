@@ -195,7 +195,7 @@ def test_epilogues(epilogue):
         48, 64, 32, cublas.Matrix(b.ref, "bfloat16", 48), cublas.Matrix(a.ref, "bfloat16", 32),
         cublas.Matrix(out.ref, "bfloat16", 48), "float32")  # fmt: skip
     plan.call(cublaslt.fused(
-        gemm, plan.scratch(cublas.WORKSPACE), epilogue=epilogue,
+        gemm, epilogue=epilogue,
         bias=c.ref if "bias" in epilogue else None,
         c=cublas.Matrix(add.ref, "bfloat16", 48), beta=1.0))  # fmt: skip
     plan.run()

@@ -23,7 +23,7 @@ from tests.compiler.test_golden_kernels import (
     shape,
 )
 from tests.gpu import fibers
-from tests.gpu.emulator import Nests
+from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
 from toile.backends.gpu import nest_forms, nests
 from toile.backends.gpu.kernels import Kernel, compile_source
@@ -256,6 +256,46 @@ def test_integers():
                 u.astype(jnp.float32), x.astype(jnp.int8), lax.clz(x.astype(jnp.int16)))
 
     check(f, *[shape(64, dtype=I32)] * 2, shape(dtype=I32), args=[x, y, np.int32(1)])
+
+
+def scaled(w, x, r):
+    """Rows with a number of their own, and a total that is not a sum."""
+    y = nn.softmax(x) * r.T[..., None]
+    axes = tuple(range(x.ndim - 1))
+    return y, (y * w).sum(axes), y.max(axes)
+
+
+# What it is, arguments, threads of the kernel, and what its text has.
+TOTALS = {
+    "warps": (layer_norm_backward, [shape(90, 96)] * 2 + [shape(96)] * 2, 256, "arrived<2>"),
+    "warps, long": (layer_norm_backward, [shape(40, 1024)] * 2 + [shape(1024)] * 2, 128,
+                    "arrived<0>"),
+    "warps, two axes": (scaled, [shape(7, 11, 130), shape(7, 11, 130), shape(11, 7)], 256, "c1 ="),
+    "warps, not aligned": (layer_norm_backward, [shape(45, 77, dtype=BF16)] * 2
+                           + [shape(77, dtype=BF16)] * 2, 256, "y0"),
+    "blocks": (layer_norm_backward, [shape(9, 2600)] * 2 + [shape(2600)] * 2, 256, "arrived<0>"),
+    "blocks, long": (layer_norm_backward, [shape(9, 8192)] * 2 + [shape(8192)] * 2, 1024, "y0"),
+}
+
+
+@on_host
+@pytest.mark.parametrize("name", TOTALS)
+def test_rows_with_totals(name, monkeypatch):
+    """One processor's blocks take several rows each."""
+    f, shapes, threads, text = TOTALS[name]
+    monkeypatch.setattr(nests, "PROCESSORS", 1)
+    first, *sums = check(f, *shapes, limits=LIMITS).launches
+    assert first.threads == threads and text in first.text and len(sums) >= 2
+    assert first.shared <= nest_forms.SHARED_OF_ROWS
+
+
+def test_narrow_floats_are_rounded_once():
+    """What is a bfloat16 already is not rounded again."""
+    given = shape(64, dtype=BF16)
+    (same,) = Nests(lambda x: x.astype(jnp.float32).astype(BF16) * 2, given).launches
+    assert "round_bf16" not in same.text
+    (other,) = Nests(lambda x: (x * 2).astype(BF16).astype(jnp.float32), shape(64)).launches
+    assert other.text.count("round_bf16(v") == 1
 
 
 # ---- plans

@@ -6,11 +6,11 @@ Arrays of a few elements on the host decide nothing: they go where the others ar
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.backends import cpu
-from toile.engine.gpu import GpuDevice, default_gpu, device_of, is_gpu_data, presence
+from toile.engine.gpu import GpuDevice, default_gpu, device_of, hooks, is_gpu_data, presence
 from toile.engine.gpu_arrays import FEW
 from toile.engine.program import Program
 
@@ -31,6 +31,18 @@ def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     if device is None:
         return cpu.run(program, raws)
     return gpu_backend().run(program, raws, device)
+
+
+def _reserve(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
+    """`make(nbytes)`; where there is no room, again after others gave some up, or a report."""
+    try:
+        return make(nbytes)
+    except MemoryError:
+        memory = importlib.import_module("toile.backends.gpu.memory")
+        return memory.allocated(device, nbytes, make, None)
+
+
+hooks.reserve = _reserve
 
 
 def gpu_backend() -> Any:

@@ -1,9 +1,10 @@
 """GPUs as devices: which there are, their memory and their stream. CuPy is loaded when one is used.
 
-Every GPU has one stream of its own, ordered with CuPy's default stream, so that arrays may go back
-and forth without waiting. Memory comes from CuPy's pool, which grows on demand. `TOILE_PLATFORM`
-(or `JAX_PLATFORMS`) chooses between cpu and gpu; without it the GPU is the default where the driver
-and CuPy both see one. May import engine.devices, engine.config.
+Every device has one stream of its own, ordered with CuPy's default stream, so that arrays may go
+back and forth without waiting. Memory comes from CuPy's pool, which grows on demand. A device is a
+GPU, or one of several on it (`TOILE_GPU_DEVICES`), which copy what others of them have.
+`TOILE_PLATFORM` (or `JAX_PLATFORMS`) chooses between cpu and gpu; without it the GPU is the default
+where the driver and CuPy both see one. May import engine.devices, engine.config.
 """
 
 from __future__ import annotations
@@ -11,29 +12,53 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import math
 import os
+import platform
 import threading
 import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from toile.engine.config import flags
-from toile.engine.devices import Device
-from toile.engine.source import here
+from toile.engine.devices import Device, all_cpu_devices
+from toile.engine.source import Source, here, user_source
+
+SYNC_HINT = "CUDA reports errors late: TOILE_DEBUG=sync names the kernel"
 
 
 class GpuDevice(Device):
-    """An NVIDIA GPU."""
+    """An NVIDIA GPU, or one of several logical devices on it.
 
-    __slots__ = ("lock", "__dict__")
+    `ordinal` is the number of the GPU in this process. The first device of a GPU is its `primary`
+    one: what CuPy allocates there is memory of that device."""
 
-    def __init__(self, id: int):
-        super().__init__("gpu", id, "")
+    __slots__ = ("lock", "ordinal", "__dict__")
+
+    def __init__(self, id: int, ordinal: int | None = None, owner: int | None = None):
+        super().__init__("gpu", id, "", owner)
+        self.ordinal = self._number = id if ordinal is None else ordinal
         self.lock = threading.RLock()  # one program at a time puts its work on the stream
+        self.program = ""  # the name of the one that was issued last
+
+    def __reduce__(self) -> Any:
+        return _device_number, (self.id,)
+
+    @functools.cached_property
+    def primary(self) -> GpuDevice:
+        return fleet.primary(self.ordinal)
+
+    @functools.cached_property
+    def hardware(self) -> str:
+        """The GPU by a name that no other one has, on any machine."""
+        return f"{platform.node()} {cupy().cuda.Device(self.ordinal).pci_bus_id}"
 
     def __repr__(self) -> str:
         return f"CudaDevice(id={self.id})"
-
-    __str__ = __repr__
 
     def __getattribute__(self, name: str) -> Any:
         if name == "device_kind":
@@ -42,7 +67,7 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def properties(self) -> dict[str, Any]:
-        return cupy().cuda.runtime.getDeviceProperties(self.id)
+        return cupy().cuda.runtime.getDeviceProperties(self.ordinal)
 
     @functools.cached_property
     def architecture(self) -> str:
@@ -55,7 +80,7 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def _stream(self) -> Any:
-        with cupy().cuda.Device(self.id):
+        with cupy().cuda.Device(self.ordinal):
             return cupy().cuda.Stream(non_blocking=False)
 
     @functools.cached_property
@@ -63,49 +88,182 @@ class GpuDevice(Device):
         """The stream's handle."""
         return self._stream.ptr
 
+    @functools.cached_property
+    def _captured(self) -> Any:
+        with cupy().cuda.Device(self.ordinal):
+            return cupy().cuda.Stream(non_blocking=True)
+
+    @functools.cached_property
+    def capture_stream(self) -> int:
+        """A stream that graphs are captured on. It is not ordered with CuPy's default stream, on
+        which other threads may go on meanwhile."""
+        return self._captured.ptr
+
+    @functools.cached_property
+    def _beside(self) -> Any:
+        with cupy().cuda.Device(self.ordinal):
+            return cupy().cuda.Stream(non_blocking=True)
+
+    @functools.cached_property
+    def side_stream(self) -> int:
+        """A stream for collectives that run while the device computes."""
+        return self._beside.ptr
+
     @property
     def compute_capability(self) -> str:
         return f"{self.properties['major']}.{self.properties['minor']}"
 
     def current(self) -> Any:
         """A context in which CuPy and the driver speak of this device."""
-        return cupy().cuda.Device(self.id)
+        if self is self.primary:
+            return cupy().cuda.Device(self.ordinal)
+        return _OnLane(self)
 
     def begin(self) -> None:
         """Make the context that the driver's calls need: making the stream does."""
         self.stream  # noqa: B018
 
     def synchronize(self) -> None:
-        """Wait for all work."""
-        self._stream.synchronize()
+        """Wait for all work; an error names the program that was issued last."""
+        try:
+            self._stream.synchronize()
+        except Exception as error:
+            if self.program:
+                error.add_note(f"the last program on {self} was {self.program} ({SYNC_HINT})")
+            raise
 
     def allocate(self, nbytes: int) -> tuple[DeviceMemory, int]:
         """Memory for results, not initialised, and where it begins."""
-        pointer = cupy().cuda.alloc(nbytes or 1)
+        if self is self.primary:
+            pointer = cupy().cuda.alloc(nbytes or 1)
+        else:
+            with self.current():  # the pool gives memory again to those that use the same stream
+                pointer = cupy().cuda.alloc(nbytes or 1)
         return DeviceMemory(pointer, nbytes, self), pointer.ptr
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A CuPy array in memory of this device, not initialised."""
+        with cupy().cuda.Device(self.ordinal):
+            memory, _ = self.allocate(math.prod(shape) * dtype.itemsize)
+            return memory.array(shape, dtype, 0)
+
+    def moved(self, data: Any, home: GpuDevice) -> Any:
+        """The numbers of a CuPy array of `home` in memory of this device, in row-major order.
+
+        On one GPU the copy is on CuPy's stream, which waits for those of all devices there, and
+        they for it. Between GPUs it is waited for."""
+        cuda = cupy().cuda
+        with cuda.Device(home.ordinal), cuda.Stream.null:
+            if not data.flags.c_contiguous:
+                data = cupy().ascontiguousarray(as_bits(data)).view(data.dtype)
+                home = home.primary
+            if home is self:
+                return data
+            if home.ordinal == self.ordinal:
+                made = self.empty(data.shape, data.dtype)
+                made.data.copy_from_device_async(data.data, data.nbytes, cuda.Stream.null)
+                return made
+            cuda.runtime.deviceSynchronize()
+        with cuda.Device(self.ordinal), cuda.Stream.null:
+            made = self.empty(data.shape, data.dtype)
+            made.data.copy_from_device(data.data, data.nbytes)
+            cuda.runtime.deviceSynchronize()
+        return made
 
     def memory_stats(self) -> dict[str, Any]:
         """Bytes in use, as JAX names them."""
         with self.current():
             free, total = cupy().cuda.runtime.memGetInfo()
             pool = cupy().get_default_memory_pool()
+            most = pool.get_limit() or total  # CUPY_GPU_MEMORY_LIMIT, or pool.set_limit
             return {"bytes_in_use": pool.used_bytes(), "pool_bytes": pool.total_bytes(),
-                    "bytes_limit": total, "bytes_free": free}
+                    "bytes_limit": min(total, most), "bytes_free": free}
+
+
+def as_bits(data: Any) -> Any:
+    """The elements of a CuPy array as integers: those it copies whatever they mean."""
+    size = data.dtype.itemsize
+    return data.view(np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
+
+
+class _Lane(threading.local):
+    """Which device the thread works on, if it is not the primary one of its GPU (0 then)."""
+
+    number = 0
+
+
+lane = _Lane()
+
+
+class _OnLane:
+    """A block in which CuPy uses the stream, and so the memory, of a logical device."""
+
+    __slots__ = ("device", "before", "inner")
+
+    def __init__(self, device: GpuDevice):
+        self.device = device
+
+    def __enter__(self) -> None:
+        self.before = lane.number
+        self.inner = cupy().cuda.Device(self.device.ordinal), self.device._stream
+        for context in self.inner:
+            context.__enter__()
+        lane.number = self.device.id
+
+    def __exit__(self, *error: object) -> None:
+        lane.number = self.before
+        for context in reversed(self.inner):
+            context.__exit__(*error)
 
 
 class DeviceMemory:
-    """Bytes of a GPU that one or more arrays lie in; CuPy's arrays on them keep it alive."""
+    """Bytes of a GPU that one or more arrays lie in; CuPy's arrays on them keep it alive.
 
-    __slots__ = ("pointer", "nbytes", "device")
+    `made` says what they were allocated for, where that is known (see backends.gpu.live)."""
+
+    __slots__ = ("pointer", "nbytes", "device", "made")
 
     def __init__(self, pointer: Any, nbytes: int, device: GpuDevice):
         self.pointer, self.nbytes, self.device = pointer, nbytes, device
+        self.made: Any = None
+
+    @property
+    def start(self) -> int:
+        return self.pointer.ptr
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int) -> Any:
         """A CuPy array on these bytes."""
         cuda = cupy().cuda
-        seen = cuda.UnownedMemory(self.pointer.ptr, max(self.nbytes, 1), self, self.device.id)
+        seen = cuda.UnownedMemory(self.pointer.ptr, max(self.nbytes, 1), self, self.device.ordinal)
         return cupy().ndarray(shape, dtype, cuda.MemoryPointer(seen, offset))
+
+
+class _Hooks:
+    """A slot that the backend fills: what is done where `make(nbytes)` finds no room."""
+
+    reserve: Callable[[GpuDevice, int, Callable[[int], Any]], Any] = staticmethod(
+        lambda device, nbytes, make: make(nbytes)
+    )
+
+
+hooks = _Hooks()
+
+# What keeps memory for later calls, and gives it up (`give_up()`) where there is not enough.
+keepers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+# Where large arrays were brought from the host: their size and the user's line, by address.
+LARGE = 1 << 20
+MOST_UPLOADS = 1024
+uploads: OrderedDict[int, tuple[int, Source | None]] = OrderedDict()
+
+
+def note_upload(address: int, nbytes: int) -> None:
+    """Remember the user's line for an array that was brought from the host."""
+    if nbytes >= LARGE:
+        uploads.pop(address, None)
+        uploads[address] = nbytes, user_source(2)
+        if len(uploads) > MOST_UPLOADS:
+            uploads.popitem(last=False)
 
 
 @functools.cache
@@ -168,20 +326,117 @@ def is_gpu_data(data: Any) -> bool:
 
 
 @functools.cache
-def gpu_devices() -> tuple[GpuDevice, ...]:
-    """The GPUs of this process; none where the platform asked for is cpu."""
+def usable() -> int:
+    """How many GPUs there are to use; 0 where the platform asked for is cpu."""
     if wanted_platform() == "cpu" or not driver_count():
-        presence.none = True
-        return ()
+        return 0
     if importlib.util.find_spec("cupy") is None:
         warnings.warn(
             "toile: an NVIDIA GPU may be present, but CuPy is not installed: using the CPU "
             "(python -m pip install 'toile[cuda13]'; TOILE_PLATFORM=cpu silences this)",
-            RuntimeWarning, stacklevel=3,
+            RuntimeWarning, stacklevel=5,
         )
-        presence.none = True
-        return ()
-    return tuple(GpuDevice(i) for i in range(driver_count()))
+        return 0
+    return driver_count()
+
+
+class Fleet:
+    """The GPU devices of this process and, where it has joined others, of all processes.
+
+    Devices lie on the GPUs in turn, so that the first ones are the primary ones."""
+
+    def __init__(self, ordinals: Sequence[int] | None = None,
+                 make: Callable[[int, int], GpuDevice] = GpuDevice):
+        self.ordinals = None if ordinals is None else tuple(ordinals)  # of GPUs; None: all
+        self.make = make
+        self.devices: list[GpuDevice] = []
+        self.known: dict[int | None, tuple[GpuDevice, ...]] = {}  # by how many were asked for
+        self.everyone: tuple[GpuDevice, ...] | None = None
+        self.lock = threading.Lock()
+
+    def local(self, count: int | None = None) -> tuple[GpuDevice, ...]:
+        """The devices of this process, as many as asked for; as many as GPUs if not given."""
+        found = self.known.get(count)
+        if found is None:
+            found = self.known[count] = self._local(count)
+        return found
+
+    def _local(self, count: int | None) -> tuple[GpuDevice, ...]:
+        if self.ordinals is None:
+            self.ordinals = tuple(range(usable()))
+            presence.none = not self.ordinals
+        if not self.ordinals:
+            return ()
+        least = len(self.ordinals)
+        count = least if count is None or count < 1 else count
+        with self.lock:
+            while len(self.devices) < max(count, least):
+                k = len(self.devices)
+                self.devices.append(self.make(k, self.ordinals[k % least]))
+        return tuple(self.devices[:count])
+
+    def primary(self, ordinal: int) -> GpuDevice:
+        """The first device of a GPU."""
+        self.local()
+        if ordinal not in (self.ordinals or ()):
+            raise RuntimeError(
+                f"toile: needed an array on one of the GPUs {list(self.ordinals or ())} of this "
+                f"process, got one on GPU {ordinal} (local_device_ids of "
+                f"toile.distributed.initialize says which they are){here()}"
+            )
+        return self.devices[(self.ordinals or ()).index(ordinal)]
+
+    def use(self, ordinals: Sequence[int]) -> None:
+        """Use these GPUs only; to be called before any is used."""
+        if self.devices and tuple(ordinals) != self.ordinals:
+            raise RuntimeError(
+                f"toile: needed GPUs {list(ordinals)} for this process, got others in use already "
+                f"(call toile.distributed.initialize before anything else){here()}"
+            )
+        self.ordinals = tuple(ordinals)
+        self.known.clear()
+
+    def join(self, index: int, names: Sequence[Sequence[str]]) -> None:
+        """Make this process number `index` of processes whose devices' GPUs have these names."""
+        found: list[GpuDevice] = []
+        for process, given in enumerate(names):
+            for number, name in enumerate(given):
+                device = self.devices[number] if process == index else GpuDevice(
+                    len(found), number, process)
+                device.id, device.hardware = len(found), name
+                found.append(device)
+        self.everyone = tuple(found) if len(names) > 1 else None
+
+    def leave(self) -> None:
+        """Make this process the only one again."""
+        self.everyone = None
+        for number, device in enumerate(self.devices):
+            device.id = number
+
+
+fleet = Fleet()
+
+
+def gpu_devices() -> tuple[GpuDevice, ...]:
+    """The GPU devices of this process; none where the platform asked for is cpu."""
+    return fleet.local(flags.num_gpu_devices)
+
+
+def all_gpu_devices() -> tuple[GpuDevice, ...]:
+    """The GPU devices of all processes."""
+    found = gpu_devices()
+    return found if fleet.everyone is None or not found else fleet.everyone
+
+
+def default_devices() -> list[Device]:
+    """The devices of the default platform, of all processes."""
+    return list(all_gpu_devices()) or all_cpu_devices()
+
+
+def _device_number(id: int) -> Device:
+    """The GPU device of a number; the first device there is where it has no such."""
+    found = all_gpu_devices()
+    return found[id] if id < len(found) else default_devices()[0]
 
 
 def require() -> tuple[GpuDevice, ...]:
@@ -215,9 +470,9 @@ def default_gpu() -> GpuDevice | None:
         return found[0]
     if isinstance(chosen, str):
         return None if chosen == "cpu" else require()[0]
-    return chosen if isinstance(chosen, GpuDevice) else None
+    return chosen.primary if isinstance(chosen, GpuDevice) else None
 
 
 def device_of(x: Any) -> GpuDevice:
-    """The device of a CuPy array."""
-    return gpu_devices()[x.device.id]
+    """The device of a CuPy array: the primary one of its GPU."""
+    return fleet.primary(x.device.id)

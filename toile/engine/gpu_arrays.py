@@ -144,17 +144,19 @@ def placed(x: Any, device: Any) -> Any:
         found = GpuArray.host(x) if isinstance(x, GpuArray) else data.get()
         return _like(x, found, DeviceArray)
     if is_gpu_data(data):
-        if data.device.id == device.id:
+        if data.device.id == device.ordinal:
             return x
-        with device.current():
-            return _like(x, gpu.cupy().asarray(data), GpuArray)
-    return _like(x, upload(data, device), GpuArray)
+        return _like(x, device.primary.moved(data, gpu.device_of(data)), GpuArray)
+    return _like(x, upload(data, device.primary), GpuArray)
 
 
 def upload(data: Any, device: gpu.GpuDevice) -> Any:
     """A NumPy array's numbers in a CuPy array."""
     with device.current():
-        return gpu.cupy().asarray(np.ascontiguousarray(data).reshape(data.shape))
+        given = np.ascontiguousarray(data).reshape(data.shape)
+        made = gpu.hooks.reserve(device, given.nbytes, lambda _: gpu.cupy().asarray(given))
+        gpu.note_upload(made.data.ptr, given.nbytes)
+        return made
 
 
 def _like(x: Any, data: Any, kind: type) -> Any:

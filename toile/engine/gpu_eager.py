@@ -20,6 +20,7 @@ from toile.engine.conversion import as_array, wrap_aval
 from toile.engine.gpu_arrays import FEW, on_gpu, placed
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Equation, Literal, Program, Var, execute
+from toile.engine.sharded import layout
 
 MOST = 4096  # Programs that are kept
 _programs: OrderedDict[Any, Program] = OrderedDict()
@@ -48,7 +49,8 @@ def run(op: Operation, args: Sequence[Any]) -> Any:
     program = _program(op, arrays, fixed)
     raws = [placed(x, device)._data for x, f in zip(arrays, fixed, strict=True) if not f]
     results = execute(program, raws)
-    outs = [wrap_aval(r, o.aval) for r, o in zip(results, program.outputs, strict=True)]
+    wrap = layout(op, arrays) or wrap_aval
+    outs = [wrap(r, o.aval) for r, o in zip(results, program.outputs, strict=True)]
     return outs if op.multiple else outs[0]
 
 

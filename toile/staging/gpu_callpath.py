@@ -9,6 +9,7 @@ May import backends and the engine.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from toile.backends.running import gpu_backend
 from toile.engine import dtypes
 from toile.engine.arrays import KeyArray
 from toile.engine.buffers import Block, Signature, owned, recycled, signature, taken
+from toile.engine.gpu import keepers
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.treedefs import PyTreeDef
 from toile.staging.callpath import MAX_LEAVES, adopted
@@ -29,7 +31,8 @@ def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
 class GpuExit:
     """One Program on one device, for arguments of which some lie on the host."""
 
-    __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave")
+    __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave",
+                 "__weakref__")
 
     def __init__(
         self, executable: Any, consts: Sequence[Any], hosted: Sequence[int],
@@ -41,7 +44,7 @@ class GpuExit:
             self.consts = [executable.given(c) for c in consts]
             first = len(self.consts)
             self.hosted = [
-                (i, executable.sizes[first + i], device.allocate(executable.sizes[first + i]))
+                (i, executable.sizes[first + i], executable.room(executable.sizes[first + i]))
                 for i in hosted
             ]
         self.spare: list[list[Block | None]] = [[None, None] for _ in outs]
@@ -53,6 +56,14 @@ class GpuExit:
         for n in others if donated else ():
             self.pools.setdefault(n, ([], others.count(n)))
         self.leave = self._function(outs, out_tree)
+        keepers.add(self)
+
+    def give_up(self) -> None:
+        """Let go of the memory of earlier results."""
+        for turns in self.spare:
+            turns[:] = None, None
+        for pool, _ in self.pools.values():
+            pool.clear()
 
     def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
         """leave(pointers, memory) -> the tree of results."""
@@ -60,7 +71,7 @@ class GpuExit:
         device = program.device
         scope: dict[str, Any] = {
             "new": object.__new__, "GpuArray": GpuArray, "KeyArray": KeyArray,
-            "recycled": recycled, "taken": taken, "allocate": program.room,
+            "recycled": recycled, "taken": taken,
             "run": program.run, "build": out_tree.unflatten, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
             "owned": owned,
@@ -72,16 +83,17 @@ class GpuExit:
                 lines.append(f"upload({where}, pointers[{i}], {nbytes})")
                 lines.append(f"pointers[{i}] = {where}")
         for i, nbytes in enumerate(program.out_bytes):
+            scope[f"room{i}"] = functools.partial(program.room, index=i)
             if i in self.placed:
                 j = self.placed[i]
                 lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
-                          f"else: m{i} = allocate({nbytes}); p{i} = m{i}[1]"]
+                          f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]"]
                 continue
             if nbytes in self.pools:
                 scope[f"pool{nbytes}"] = self.pools[nbytes][0]
-                found = f"taken(pool{nbytes}, {nbytes}, allocate)"
+                found = f"taken(pool{nbytes}, {nbytes}, room{i})"
             else:
-                found = f"recycled(spare[{i}], {nbytes}, allocate)"
+                found = f"recycled(spare[{i}], {nbytes}, room{i})"
             lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
         consts = "".join(f"{c.data.ptr}, " for c in self.consts)
         results = "".join(f"p{i}, " for i in range(len(outs)))
@@ -92,8 +104,13 @@ class GpuExit:
             lines += [f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{i}",
                       f"o{i}._pointer = p{i}"]
         lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
-        body = "".join(f"        {line}\n" for line in lines)
-        text = f"def leave(pointers, memory):\n    with lock, current():\n{body}"
+        # An error keeps the frame: it is to keep no memory of results that nobody will have.
+        gone = "".join(f"m{i} = " for i in range(len(outs)))
+        body = "".join(f"            {line}\n" for line in lines)
+        text = (
+            "def leave(pointers, memory):\n    try:\n        with lock, current():\n"
+            f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
+        )
         exec(compile(text, "<the way out of a GPU>", "exec"), scope)
         return scope["leave"]
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.backends.gpu.execution import Executable
+from toile.backends.gpu.memory import allocated
 from toile.backends.gpu.planning import Plan
 from toile.compiler.pipeline import optimize
 from toile.engine.gpu import GpuDevice
@@ -17,8 +18,8 @@ from toile.engine.program import Program
 
 def compiled(program: Program, device: GpuDevice) -> Executable:
     """A Program as kernels of a device, which is current."""
-    program = optimize(program, choose=Plan.choose)
-    return Executable(program, Plan(program), device)
+    plan = program.memoized("GPU plan", lambda: Plan(optimize(program, choose=Plan.choose)))
+    return allocated(device, 0, lambda _: Executable(plan.given, plan, device), None)
 
 
 def executable_of(program: Program, device: GpuDevice) -> Executable:

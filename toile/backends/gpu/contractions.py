@@ -4,19 +4,19 @@ One axis of rows, one of columns and one that is summed are a matrix product; wh
 axes is a batch: of even steps where they merge into one axis, else by addresses or a few calls.
 Operands are read as they lie, transposed or in batches; they are copied only where no axis of a
 matrix has unit stride, or its axes do not merge. Integers and what cuBLAS lacks are not for here.
+`single` is for cuBLASLt: one product in one call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
 
-from toile.backends.gpu import cublas, relayout
+from toile.backends.gpu import cublas, cublaslt, relayout
 from toile.backends.gpu.cublas import Gemm, Matrix
-from toile.backends.gpu.cublaslt import LtMatmul
 from toile.backends.gpu.launches import Planner
 from toile.compiler.contraction_axes import (
     Axis,
@@ -72,7 +72,8 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
         op, x = copied(op, "lhs", x, made.order, plan)
     if made.copies[1]:
         op, y = copied(op, "rhs", y, made.order, plan)
-    call = _call(made, x.ref, y.ref, target.ref, x.dtype.name, out.dtype.name, compute)
+    kinds = x.dtype.name, y.dtype.name
+    call = _call(made, x.ref, y.ref, target.ref, kinds, out.dtype.name, compute)
     if call is None:
         return False
     if made.addressed:
@@ -196,7 +197,7 @@ class _Dense:
     """Copies that are only thought of."""
 
     def contiguous(self, x: Operand) -> Operand:
-        return relayout.scratch_like(x.ref._replace(offset=0), x.shape, x.dtype)
+        return x if x.contiguous else relayout.scratch_like(Ref(None), x.shape, x.dtype)
 
 
 def _regrouped(op: DotGeneral, out: Operand) -> tuple[DotGeneral, Operand, Held]:
@@ -272,17 +273,18 @@ def leading(m: int, row: int, n: int, column: int) -> tuple[int, bool] | None:
 
 
 # ---- calls
-def _call(p: Planned, x: Ref, y: Ref, out: Ref, kind: str, result: str, compute: str
+def _call(p: Planned, x: Ref, y: Ref, out: Ref, kinds: tuple[str, str], result: str, compute: str
           ) -> Gemm | None:
     """C stored by rows is its transpose stored by columns: C^T = B^T A^T."""
     rows, columns, summed = p.rows, p.columns, p.summed
+    kind, other = kinds
     c = leading(rows.extent, rows.c, columns.extent, columns.c)
     assert c is not None
     outer = p.outer
     if c[1]:  # C has unit stride along its rows: it is the other way round already
         rows, columns = columns.mirrored, rows.mirrored
         summed, outer = summed.mirrored, tuple(a.mirrored for a in outer)
-        x, y = y, x
+        x, y, kind, other = y, x, other, kind
     a = leading(rows.extent, rows.a, summed.extent, summed.a)
     b = leading(summed.extent, summed.b, columns.extent, columns.b)
     assert a is not None and b is not None
@@ -300,7 +302,7 @@ def _call(p: Planned, x: Ref, y: Ref, out: Ref, kind: str, result: str, compute:
             ]  # fmt: skip
     return Gemm(
         columns.extent, rows.extent, summed.extent,
-        Matrix(y, kind, b[0], b[1], largest.b), Matrix(x, kind, a[0], a[1], largest.a),
+        Matrix(y, other, b[0], b[1], largest.b), Matrix(x, kind, a[0], a[1], largest.a),
         Matrix(out, result, c[0], False, largest.c), compute,
         largest.extent, tuple((j, i, k) for i, j, k in places), note=_note(kind, result, compute),
     )  # fmt: skip
@@ -325,22 +327,72 @@ def _note(kind: str, result: str, compute: str) -> str:
     return f"cuBLAS {kinds}" + (f" ({compute})" if compute in ("tf32", "bf16") else "")
 
 
+# ---- one product in one call
+def single(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner, compute: str,
+           fits: Callable[[Gemm], bool]) -> Gemm | None:
+    """A contraction as one call, with as few copies as `fits` allows; None where it cannot be one.
+    """
+    _, order = cheapest_order(labels_of(op, x, y, out), x, y)
+    kinds = x.dtype.name, y.dtype.name
+    costs = {(copy_x, copy_y): copy_x * x.size + copy_y * y.size
+             for copy_x, copy_y in product((False, True), repeat=2)}
+    for copies in sorted(costs, key=lambda c: costs[c]):
+        call = _one(op, x, y, out, _Dense(), order, copies, kinds, compute)
+        if call is not None and _aligned(call) and fits(call):
+            return _one(op, x, y, out, plan, order, copies, kinds, compute)
+    return None
+
+
+def _one(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Any, order: Sequence[str],
+         copies: tuple[bool, bool], kinds: tuple[str, str], compute: str) -> Gemm | None:
+    """The call after these copies; None where it takes more of them, or several calls."""
+    if copies[0]:
+        op, x = copied(op, "lhs", x, order, plan)
+    if copies[1]:
+        op, y = copied(op, "rhs", y, order, plan)
+    items = x.dtype.itemsize, out.dtype.itemsize
+    found = _fitted(labels_of(op, x, y, out), order, items, (x.ref, y.ref, out.ref))
+    if found is None or found.outer:
+        return None
+    return _call(found, x.ref, y.ref, out.ref, kinds, out.dtype.name, compute)
+
+
+def _aligned(call: Gemm) -> bool:
+    """Whether columns of all matrices begin where units of memory do."""
+    return all(is_aligned(m.ref) and not m.leading * cublas_bytes(m.type) % cublas.ALIGNED
+               for m in (call.a, call.b, call.c))
+
+
+def is_aligned(ref: Ref) -> bool:
+    """Whether a place is a multiple of 16 bytes, in each turn of a loop."""
+    own = getattr(ref.buffer, "alignment", cublas.ALIGNED)
+    return not (own % cublas.ALIGNED or ref.offset % cublas.ALIGNED)
+
+
 # ---- float8
+def float8_fits(op: DotGeneral, *shapes: tuple[int, ...]) -> bool:
+    """Whether float8 operands of these shapes make one product of sizes in sixteens."""
+    size = dict(zip(op.lhs + op.rhs, shapes[0] + shapes[1], strict=True))
+    groups = [[c for c in size if c in op.lhs and c not in op.rhs],
+              [c for c in size if c in op.rhs and c not in op.lhs],
+              [c for c in size if c not in op.out]]
+    batch = [c for c in op.out if c in op.lhs and c in op.rhs and size[c] > 1]
+    return not batch and not any(prod(size[c] for c in g) % 16 for g in groups)
+
+
+def tn(call: Gemm) -> bool:
+    """Whether both operands run along the sum, which is how float8 matrices have to lie."""
+    return call.a.transposed and not call.b.transposed
+
+
 def _float8(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
     """A product of float8 matrices: both along the sum, in sixteens."""
-    found = labels_of(op, x, y, out)
-    _, order = cheapest_order(found, x, y)
-    rows, columns, summed = (prod(a.extent for a in found.of(g)) for g in (
-        found.rows, found.columns, found.summed))
-    if found.batch or rows % 16 or columns % 16 or summed % 16:
+    engine = cublaslt.engine()
+    if engine is None or not out.contiguous or not float8_fits(op, x.shape, y.shape):
         return False
-    dense, _, _ = _regrouped(op, out)
-    if not out.contiguous or dense.out != op.out:
+    call = single(op, x, y, out, plan, "float32",
+                  lambda c: tn(c) and engine.has(cublaslt.fused(c)))
+    if call is None:
         return False
-    _, x = copied(op, "lhs", x, order, plan)
-    _, y = copied(op, "rhs", y, order, plan)
-    plan.call(LtMatmul(
-        columns, rows, summed, Matrix(y.ref, y.dtype.name, summed, True),
-        Matrix(x.ref, x.dtype.name, summed), Matrix(out.ref, out.dtype.name, columns), "float32",
-        workspace=plan.scratch(cublas.WORKSPACE), note="cuBLASLt float8"))  # fmt: skip
+    plan.call(cublaslt.fused(call))
     return True

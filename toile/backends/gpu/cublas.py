@@ -8,6 +8,7 @@ handle and its workspace are our own: nothing is allocated and nothing waits in 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 from toile.backends.gpu import libraries
 from toile.backends.gpu.launches import Pointers
 from toile.compiler.operands import Ref
+from toile.engine.gpu import lane
 
 WORKSPACE = 32 << 20  # bytes that NVIDIA recommends for Hopper; other chips need less
 ALIGNED = 16  # bytes, of matrices that are given by their addresses
@@ -115,13 +117,22 @@ def current_device() -> int:
     return cupy.cuda.runtime.getDevice()
 
 
+@functools.cache
+def present() -> bool:
+    """Whether there is a device to call the library for."""
+    try:
+        return current_device() >= 0
+    except Exception:  # no CuPy, no driver, no device
+        return False
+
+
 _handles: dict[Any, Any] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # one handle may need another
 
 
 def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
     """What `kind()` makes, once for each device; the first use must be outside of a capture."""
-    key = kind, current_device() if device is None else device
+    key = kind, current_device() if device is None else device, lane.number
     found = _handles.get(key)
     if found is None:
         with _lock:

@@ -2,7 +2,8 @@
 
 A `LtMatmul` is described once for each device: descriptors, and the algorithm that the library's
 heuristic puts first for them (no timing: the choice is the same in every run). `run` only fills in
-pointers. Sizes are BLAS's, of matrices stored by columns: a bias is one number per row of D.
+pointers; the workspace is that of the device's cuBLAS handle, which runs on the same stream.
+Sizes are BLAS's, of matrices stored by columns: a bias is one number per row of D.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Heuristic(ctypes.Structure):
 class Lt:
     """A handle of cuBLASLt, and what was described with it."""
 
-    def __init__(self, functions: Any):
+    def __init__(self, functions: Any, workspace: int = 0, nbytes: int = 0):
         self.functions = functions
+        self.workspace, self.nbytes = workspace, nbytes
         made = ctypes.c_void_p()
         functions.cublasLtCreate(ctypes.addressof(made))
         self.handle = made.value
@@ -78,16 +80,52 @@ class Lt:
             found = self.described[call.key] = Described(self, call)
         return found
 
+    def has(self, call: LtMatmul) -> bool:
+        """Whether the library has an algorithm for a call on this device."""
+        try:
+            self.of(call)
+        except libraries.LibraryError:
+            return False
+        return True
+
 
 def make() -> Lt:
     """A handle on the current device."""
     loaded = libraries.load("cublasLt")
-    return Lt(libraries.Functions(loaded, PROTOTYPES, cublas._status))
+    blas = cublas.blas()
+    return Lt(libraries.Functions(loaded, PROTOTYPES, cublas._status), blas.address, blas.nbytes)
+
+
+_used: list[Lt] = []  # handles that tests put in place
 
 
 def lt() -> Lt:
     """The handle of the current device."""
-    return cublas.handle(make)
+    return _used[-1] if _used else cublas.handle(make)
+
+
+def engine() -> Lt | None:
+    """The handle of the current device; None where there is no device, or no cuBLASLt."""
+    if not _used and not cublas.present():
+        return None
+    try:
+        return lt()
+    except libraries.LibraryError:
+        return None
+
+
+class use:
+    """Puts a handle in place of the library's within a `with` block."""
+
+    def __init__(self, other: Lt):
+        self.other = other
+
+    def __enter__(self) -> Lt:
+        _used.append(self.other)
+        return self.other
+
+    def __exit__(self, *_: Any) -> None:
+        _used.remove(self.other)
 
 
 class Described:
@@ -143,7 +181,7 @@ class Described:
     def _chosen(self, call: LtMatmul) -> Heuristic:
         calls = self.lt.functions
         preference = self._made("cublasLtMatmulPreferenceCreate")
-        room = ctypes.c_uint64(cublas.WORKSPACE if call.workspace is not None else 0)
+        room = ctypes.c_uint64(self.lt.nbytes)
         settings: list[tuple[int, Any]] = [(MOST_WORKSPACE, room)]
         settings += [(_ALIGNMENTS[name], ctypes.c_uint32(call.alignment)) for name in "abcd"]
         for attribute, value in settings:
@@ -182,7 +220,6 @@ class LtMatmul:
     aux: Matrix | None = None  # what goes into the activation, kept or read
     scales: tuple[Ref | None, Ref | None, Ref | None, Ref | None] = (None,) * 4  # of A, B, C, D
     fast_accumulation: bool = False
-    workspace: Ref | None = None
     alignment: int = 16  # bytes, of all matrices
     note: str = field(default="matrix product", compare=False)
     origin: Any = field(default=None, compare=False, repr=False)
@@ -196,11 +233,11 @@ class LtMatmul:
         return (self.m, self.n, self.k, plain(self.a), plain(self.b), plain(self.c), plain(self.d),
                 self.compute, self.count, self.epilogue, self.bias is not None, self.bias_type,
                 plain(self.aux), tuple(s is not None for s in self.scales), self.fast_accumulation,
-                self.workspace is not None, self.alignment)  # fmt: skip
+                self.alignment)  # fmt: skip
 
     @property
     def reads(self) -> frozenset[Any]:
-        refs = [self.a.ref, self.b.ref, self.bias, *self.scales, self.workspace]
+        refs = [self.a.ref, self.b.ref, self.bias, *self.scales]
         if self.beta:
             refs.append((self.c or self.d).ref)
         if self.aux is not None and self.epilogue.startswith("d"):
@@ -209,10 +246,10 @@ class LtMatmul:
 
     @property
     def writes(self) -> frozenset[Any]:
-        refs = [self.d.ref, self.workspace]
+        refs = [self.d.ref]
         if self.aux is not None and not self.epilogue.startswith("d"):
             refs.append(self.aux.ref)
-        return frozenset(r.buffer for r in refs if r is not None)
+        return frozenset(r.buffer for r in refs)
 
     @property
     def flops(self) -> int:
@@ -235,7 +272,6 @@ class LtMatmul:
             return replace(self, alignment=min(least, 16)).issue(on, pointer, stream)
         kind = COMPUTE_TYPES[self.compute][1]
         one, beta = cublas.scalar(kind, 1.0), cublas.scalar(kind, self.beta)
-        at = 0 if self.workspace is None else pointer(self.workspace)
         with on.lock:
             made = on.of(self)
             for attribute, ref in self._pointers():
@@ -243,7 +279,7 @@ class LtMatmul:
             on.functions.cublasLtMatmul(
                 on.handle, made.operation, ctypes.addressof(one), a, made.layouts["a"], b,
                 made.layouts["b"], ctypes.addressof(beta), c, made.layouts["c"], d,
-                made.layouts["d"], ctypes.addressof(made.algorithm), at,
+                made.layouts["d"], ctypes.addressof(made.algorithm), on.workspace,
                 made.algorithm.workspace, stream)  # fmt: skip
 
     def _pointers(self) -> list[tuple[int, Ref]]:
@@ -254,9 +290,12 @@ class LtMatmul:
         return [(attribute, ref) for attribute, ref in found if ref is not None]
 
 
-def fused(gemm: cublas.Gemm, workspace: Ref, **more: Any) -> LtMatmul | None:
-    """A product with an epilogue (`epilogue`, `bias`, `c` and `beta`, `aux`); None: not as one."""
-    if len(gemm.loop) > 1 or gemm.arrays is not None or gemm.scale != "float32":
-        return None
+def fused(gemm: cublas.Gemm, **more: Any) -> LtMatmul:
+    """One product with an epilogue (`epilogue`, `bias`, `c` and `beta`, `aux`, `scales`)."""
+    assert len(gemm.loop) == 1 and gemm.arrays is None and gemm.scale == "float32"
+    parts = ["scaled"] if any(more.get("scales", ())) else []
+    parts += ["added"] if more.get("beta") else []
+    parts += filter(None, more.get("epilogue", "").split("_"))
+    note = " + ".join(["cuBLASLt" + gemm.note.removeprefix("cuBLAS"), *parts])
     return LtMatmul(gemm.m, gemm.n, gemm.k, gemm.a, gemm.b, gemm.c, gemm.compute, gemm.count,
-                    workspace=workspace, note=gemm.note, origin=gemm.origin, **more)
+                    note=note, origin=gemm.origin, **more)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -268,8 +269,9 @@ def frontend() -> tuple[Any, str]:
 
 def make() -> Any:
     """The engine of the current device, or None where there is no cuDNN."""
-    found, _ = frontend()
+    found, problem = frontend()
     if found is None:
+        _warn(problem)
         return None
     import cupy
 
@@ -278,8 +280,18 @@ def make() -> Any:
     name = f"{properties['name']!r} {device.compute_capability}"
     try:
         return Frontend(found, name, object_cache.from_environment())
-    except RuntimeError:  # no handle: a driver too old for this cuDNN
+    except RuntimeError as error:  # no handle: a driver too old for this cuDNN
+        _warn(f"toile: needed a driver that serves cuDNN {found.backend_version()}, found one for "
+              f"CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): install a "
+              "newer driver, or an older cuDNN with pip install 'nvidia-cudnn-cu12<=9.10'")
         return None
+
+
+@functools.cache
+def _warn(problem: str) -> None:
+    """Say once that others than cuDNN's kernels are used, and what to install."""
+    warnings.warn(f"{problem}; until then convolutions and attention run on kernels of toile's "
+                  "own, which are slower", RuntimeWarning, stacklevel=2)
 
 
 _used: list[Any] = []  # engines that tests put in place
@@ -289,17 +301,7 @@ def engine() -> Any:
     """The engine of the current device; None where cuDNN or the frontend is not installed."""
     if _used:
         return _used[-1]
-    if not _has_cupy():
-        return None
-    return cublas.handle(make)
-
-
-@functools.cache
-def _has_cupy() -> bool:
-    try:
-        return cublas.current_device() >= 0
-    except Exception:  # no CuPy, no driver, no device
-        return False
+    return cublas.handle(make) if cublas.present() else None
 
 
 class use:

@@ -23,8 +23,14 @@ _NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuLaunchKernel": 11,
           "cuGraphExecDestroy": 1, "cuGraphGetNodes": 3, "cuStreamSynchronize": 1,
           "cuMemcpyDtoDAsync_v2": 4, "cuMemcpyHtoDAsync_v2": 4, "cuMemcpyDtoHAsync_v2": 4,
           "cuGetErrorName": 2, "cuGetErrorString": 2, "cuDeviceGetCount": 1, "cuInit": 1,
-          "cuDriverGetVersion": 1}
+          "cuDriverGetVersion": 1, "cuEventCreate": 2, "cuEventDestroy_v2": 1,
+          "cuEventRecordWithFlags": 3, "cuEventElapsedTime": 3,
+          "cuStreamWaitEvent": 3, "cuMemsetD8Async": 4}
+_EXTERNAL = 1  # of records: a node of the graph, not an order within the capture
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+OUT_OF_MEMORY = 2  # of codes
 
 
 class CudaError(RuntimeError):
@@ -61,6 +67,11 @@ class Driver:
         self.calls["cuGetErrorString"].argtypes = [ctypes.c_int, _HANDLE]
         for name in ("cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
             self.calls[name].argtypes = [_HANDLE, _HANDLE, ctypes.c_size_t, _HANDLE]
+        for name in ("cuEventCreate", "cuEventRecordWithFlags"):
+            self.calls[name].argtypes = [*self.calls[name].argtypes[:-1], ctypes.c_uint]
+        self.calls["cuStreamWaitEvent"].argtypes = [_HANDLE, _HANDLE, ctypes.c_uint]
+        self.calls["cuMemsetD8Async"].argtypes = [
+            _HANDLE, ctypes.c_ubyte, ctypes.c_size_t, _HANDLE]
         self.graph_launch = self.calls["cuGraphLaunch"]
 
     def check(self, call: str, code: int) -> None:
@@ -112,8 +123,40 @@ class Driver:
         self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
         self._do("cuStreamSynchronize", stream)
 
+    def clear(self, target: int, nbytes: int, stream: int) -> None:
+        """Set bytes to 0."""
+        self._do("cuMemsetD8Async", target, 0, nbytes, stream)
+
     def synchronize(self, stream: int) -> None:
         self._do("cuStreamSynchronize", stream)
+
+    def wait(self, stream: int, other: int) -> None:
+        """Let what comes on a stream wait for what is on another one of the GPU now."""
+        event = self.event()
+        self.record(event, other)
+        self._do("cuStreamWaitEvent", stream, event, 0)
+        self.forget_event(event)  # once it has been
+
+    # ---- times
+    def event(self) -> int:
+        """Something that can be recorded on a stream, and then has a time."""
+        made = _HANDLE()
+        self._do("cuEventCreate", ctypes.addressof(made), 0)
+        return made.value or 0
+
+    def record(self, event: int, stream: int, captured: bool = False) -> None:
+        """Record an event after what is on the stream; `captured`: whenever the graph gets there.
+        """
+        self._do("cuEventRecordWithFlags", event, stream, _EXTERNAL if captured else 0)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Seconds between two events that have been."""
+        found = ctypes.c_float()
+        self._do("cuEventElapsedTime", ctypes.addressof(found), first, second)
+        return found.value / 1e3
+
+    def forget_event(self, event: int) -> None:
+        self._do("cuEventDestroy_v2", event)
 
     # ---- graphs
     def begin_capture(self, stream: int) -> None:
@@ -125,11 +168,20 @@ class Driver:
         self._do("cuStreamEndCapture", stream, ctypes.addressof(graph))
         return graph.value or 0
 
+    def abandon_capture(self, stream: int) -> None:
+        """End a capture that failed; errors of ending it say nothing new."""
+        graph = _HANDLE()
+        self.calls["cuStreamEndCapture"](stream, ctypes.addressof(graph))
+        if graph.value:
+            self.calls["cuGraphDestroy"](graph)
+
     def instantiate(self, graph: int) -> int:
         """An executable graph; the description it was made of is destroyed."""
         made = _HANDLE()
-        self._do("cuGraphInstantiateWithFlags", ctypes.addressof(made), graph, 0)
-        self._do("cuGraphDestroy", graph)
+        try:
+            self._do("cuGraphInstantiateWithFlags", ctypes.addressof(made), graph, 0)
+        finally:
+            self.calls["cuGraphDestroy"](graph)
         return made.value or 0
 
     def launch_graph(self, graph: int, stream: int) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.gpu.driver import driver
+from toile.backends.gpu.driver import OUT_OF_MEMORY, CudaError, driver
 from toile.backends.gpu.issuing import Issuer
-from toile.backends.gpu.memory import arena_of, out_of_memory
+from toile.backends.gpu.live import noted, results_of
+from toile.backends.gpu.memory import allocated, arena_of, executables, out_of_memory
 from toile.backends.gpu.planning import Plan
 from toile.compiler.plans import Constant
 from toile.engine import gpu
@@ -34,22 +35,28 @@ class Executable:
 
     def __init__(self, program: Program, plan: Plan, device: gpu.GpuDevice):
         self.program, self.plan, self.device = program, plan, device
+        self.driver = driver()
         self.offsets, self.arena_bytes = plan.arena()
         self.issuer = Issuer(plan, device)
         self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
         self.out_bytes = [o.aval.nbytes for o in program.outputs]
         self.buffers: list[Any] = [*program.inputs, *(r.buffer for r in plan.outputs)]
         self.sizes = [v.aval.nbytes for v in program.inputs] + self.out_bytes
-        self.constants = self._uploaded()
+        self.made = results_of(program)
+        self.constants: dict[Any, int] = {}
+        self.kept: list[Any] = []
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.seen: list[set[int]] = [set() for _ in self.buffers]
         self.own: dict[int, tuple[Any, int]] = {}  # places for what is elsewhere at every call
         self.calls = 0
+        self.steady = True  # whether there is memory for places of its own
         self.checked = "sync" in os.environ.get("TOILE_DEBUG", "").split(",")
+        self.constants = self._uploaded()
+        gpu.keepers.add(self)
+        executables.add(self)
 
     def _uploaded(self) -> dict[Any, int]:
         found = {}
-        self.kept: list[Any] = []
         plans = [self.plan]
         while plans:
             plan = plans.pop()
@@ -60,10 +67,10 @@ class Executable:
         return found
 
     def _upload(self, c: Constant) -> int:
-        memory, where = self.device.allocate(c.array.nbytes)
+        memory, where = self.room(c.array.nbytes)
         self.kept.append((memory, c.array))
         if c.array.nbytes:
-            driver().upload(where, c.array.ctypes.data, c.array.nbytes, self.device.stream)
+            self.driver.upload(where, c.array.ctypes.data, c.array.nbytes, self.device.stream)
         return where
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
@@ -85,51 +92,65 @@ class Executable:
         """The results for given buffers, each in memory of its own."""
         with self.device.current():
             held = [self.given(x) for x in raws]
-            memory = [self.room(n) for n in self.out_bytes]
+            memory = [self.room(n, i) for i, n in enumerate(self.out_bytes)]
             self.run([x.data.ptr for x in held] + [p for _, p in memory], False)
         return [m.array(shape, dtype, 0)
                 for (m, _), (shape, dtype) in zip(memory, self.out_specs, strict=True)]
 
-    def room(self, nbytes: int) -> tuple[Any, int]:
-        """Memory for a result."""
-        try:
-            return self.device.allocate(nbytes)
-        except MemoryError as error:
-            raise out_of_memory(self, nbytes, error) from None
+    def room(self, nbytes: int, index: int | None = None) -> tuple[Any, int]:
+        """Memory, for a result by its number, or for something else."""
+        found = allocated(self.device, nbytes, self.device.allocate, self)
+        if index is not None:
+            found[0].made = noted(self.made[index], nbytes)
+        return found
 
     def given(self, x: Any) -> Any:
         """An operand as a CuPy array in row-major order."""
         if not gpu.is_gpu_data(x):
             return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
+        if x.device.id != self.device.ordinal:
+            return self.device.moved(x, gpu.device_of(x))
         fits = x.flags.c_contiguous and not x.data.ptr % GPU_ALIGNMENT
         return x if fits else x.copy()
 
     def upload(self, target: int, source: int, nbytes: int) -> None:
         """Bring an argument from the host."""
         if nbytes:
-            driver().upload(target, source, nbytes, self.device.stream)
+            self.driver.upload(target, source, nbytes, self.device.stream)
 
     def run(self, pointers: Sequence[int], again: bool = True) -> None:
         """Put the work on the stream: inputs and results lie at the pointers.
 
         `again`: the call is one of many, whose results lie where earlier ones did."""
         with self.device.lock:
-            stream = self.device.stream
+            self.device.program = self.program.name
             arena, generation = self._arena()
-            self.calls += 1
-            graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
-            if not graph or not 1 < self.issuer.nodes <= MOST_NODES:
-                self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
-                return
-            self._launch(pointers, arena, generation, stream)
+            try:
+                self._run(pointers, arena, generation, again)
+            except CudaError as error:
+                raise self._failed(error) from None
+
+    def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
+        stream = self.device.stream
+        self.calls += 1
+        graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
+        if not (graph and self.steady) or not 1 < self.issuer.nodes <= MOST_NODES:
+            self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
+            return
+        self._launch(pointers, arena, generation, stream)
+
+    def _failed(self, error: CudaError) -> BaseException:
+        """What a failure of the driver is reported as: with the program's name."""
+        if error.code == OUT_OF_MEMORY:
+            return out_of_memory(self.device, 0, error, self)
+        if not getattr(error, "__notes__", ()):
+            error.add_note(f"in {self.program.name}, or before it ({gpu.SYNC_HINT})")
+        return error
 
     def _arena(self) -> tuple[int, int]:
         if not self.arena_bytes:
             return 0, 0
-        try:
-            return arena_of(self.device).of(self.arena_bytes)
-        except MemoryError as error:
-            raise out_of_memory(self, self.arena_bytes, error) from None
+        return allocated(self.device, self.arena_bytes, arena_of(self.device).of, self)
 
     def _addresses(self, pointers: Sequence[int], arena: int) -> dict[Any, int]:
         addresses: dict[Any, int] = {b: arena + o for b, o in self.offsets.items()}
@@ -149,19 +170,21 @@ class Executable:
         if graph is None:
             if self._settle(pointers):
                 return self._launch(pointers, arena, generation, stream)
-            graph = self._capture(places, arena, stream)
+            if not self.steady:
+                return self.issuer.issue(self._addresses(pointers, arena), stream)
+            graph = self._capture(places, arena)
             self.graphs[key] = graph
             if len(self.graphs) > MOST_GRAPHS:
-                driver().synchronize(stream)
-                driver().destroy(self.graphs.popitem(last=False)[1])
+                self.driver.synchronize(stream)
+                self.driver.destroy(self.graphs.popitem(last=False)[1])
         inputs = len(self.program.inputs)
         for i, (_, where) in self.own.items():
             if i < inputs and self.sizes[i]:
-                driver().copy(where, pointers[i], self.sizes[i], stream)
-        driver().launch_graph(graph, stream)
+                self.driver.copy(where, pointers[i], self.sizes[i], stream)
+        self.driver.launch_graph(graph, stream)
         for i, (_, where) in self.own.items():
             if i >= inputs and self.sizes[i]:
-                driver().copy(pointers[i], where, self.sizes[i], stream)
+                self.driver.copy(pointers[i], where, self.sizes[i], stream)
 
     def _settle(self, pointers: Sequence[int]) -> bool:
         """Give what never stays a place of its own; whether something was."""
@@ -171,27 +194,42 @@ class Executable:
                 continue
             self.seen[i].add(p)
             if len(self.seen[i]) > RESTLESS:
-                self.own[i] = self.device.allocate(self.sizes[i])
+                try:
+                    self.own[i] = self.device.allocate(self.sizes[i])
+                except MemoryError:  # the copy is not needed, only faster
+                    self.steady = False
+                    self.give_up()
+                    return False
                 self.seen[i].clear()
                 changed = True
         if changed:
             self._forget()
         return changed
 
-    def _capture(self, places: Sequence[int], arena: int, stream: int) -> int:
+    def _capture(self, places: Sequence[int], arena: int) -> int:
         addresses = self._addresses(places, arena)
-        driver().begin_capture(stream)
+        stream = self.device.capture_stream
+        self.driver.begin_capture(stream)
         try:
             self.issuer.issue(addresses, stream)
-        finally:
-            graph = driver().end_capture(stream)
-        return driver().instantiate(graph)
+        except BaseException:
+            self.driver.abandon_capture(stream)
+            raise
+        return self.driver.instantiate(self.driver.end_capture(stream))
 
     def _forget(self) -> None:
         if self.graphs:
-            driver().synchronize(self.device.stream)
+            self.driver.synchronize(self.device.stream)
         while self.graphs:
-            driver().destroy(self.graphs.popitem()[1])
+            self.driver.destroy(self.graphs.popitem()[1])
+
+    def give_up(self) -> None:
+        """Do without memory that only makes calls faster."""
+        if self.own:
+            self._forget()
+            self.own.clear()
+            for places in self.seen:
+                places.clear()
 
     def __del__(self) -> None:
         try:

@@ -17,23 +17,28 @@ import numpy as np
 from toile.backends.gpu import kernels
 from toile.backends.gpu.driver import CudaError, driver, words_of
 from toile.backends.gpu.kernels import Kernel
+from toile.backends.gpu.launches import Launch
 from toile.backends.gpu.planning import CallStep, Plan
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.plans import EagerStep, Region
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.gpu import host
+from toile.engine.program import Equation
 
 Addresses = dict[Any, int]
+MOST_NAMED = 4  # launches, where one that failed is named
 
 
 class _Launch:
-    """One launch: its words, and which of them are pointers."""
+    """One launch: its words, which of them are pointers, and the plan's launches that it is."""
 
-    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "steps")
+    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts")
 
-    def __init__(self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int):
-        self.kernel, self.blocks, self.shared = kernel, blocks, shared
+    def __init__(
+        self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int, parts: list[Launch]
+    ):
+        self.kernel, self.blocks, self.shared, self.parts = kernel, blocks, shared, parts
         self.refs = [(i, w.buffer, w.offset) for i, w in enumerate(words) if isinstance(w, Ref)]
         self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
         self.threads = kernels.threads_of(kernel.text)
@@ -50,9 +55,9 @@ def launches_of(region: Region) -> list[_Launch]:
         width = max(len(x.args) for x in same)
         room = kernels.capacity(width)
         for i in range(0, len(same), room):
-            part = [(x.blocks, x.args) for x in same[i : i + room]]
-            many, words, blocks = kernels.joined(part)
-            made.append(_Launch(Kernel(text, many), words, blocks, shared))
+            parts = same[i : i + room]
+            many, words, blocks = kernels.joined([(x.blocks, x.args) for x in parts])
+            made.append(_Launch(Kernel(text, many), words, blocks, shared, parts))
     return made
 
 
@@ -69,13 +74,15 @@ class Issuer:
         functions = kernels.functions([x.kernel for x in every], device)
         for x in every:
             x.function = functions[x.kernel]
-            if x.shared > 48 << 10:
+            if x.shared > 32 << 10:  # what kernels declare themselves counts too
                 driver().allow_shared(x.function, x.shared)
         for step in plan.all_steps():
             if isinstance(step, CallStep):
                 step.call.prepare()
         waits = (EagerStep, WhileStep, SwitchStep)
-        self.capturable = not any(isinstance(s, waits) for s in plan.all_steps())
+        self.capturable = not any(isinstance(s, waits) or (
+            isinstance(s, CallStep) and not getattr(s.call, "capturable", True)
+        ) for s in plan.all_steps())
         self.nodes = _count(plan, self.launches)
 
     def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
@@ -89,6 +96,7 @@ class Issuer:
 
         launch = driver().launch
         for step in plan.steps:
+            at: Any = step
             try:
                 if isinstance(step, Region):
                     for x in self.launches[id(step)]:
@@ -96,6 +104,9 @@ class Issuer:
                         for i, buffer, offset in x.refs:
                             words[i] = addresses[buffer] + offset
                         launch(x.function, x.blocks, x.threads, x.shared, stream, words)
+                        if checked:
+                            at = x
+                            driver().synchronize(stream)
                 elif isinstance(step, CallStep):
                     step.call.run(pointer, stream)
                 else:
@@ -103,7 +114,8 @@ class Issuer:
                 if checked:
                     driver().synchronize(stream)
             except CudaError as error:
-                error.add_note(f"in {describe(step)} of {self.plan.program.name}")
+                if checked:
+                    error.add_note(f"in {describe(at)} of {self.plan.program.name}")
                 raise
 
     def _other(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
@@ -161,24 +173,33 @@ def _count(plan: Plan, launches: dict[int, list[_Launch]]) -> int:
 
 
 def describe(step: Any) -> str:
-    """A step in words, with the equations it computes."""
-    if isinstance(step, Region):
-        names = [e for x in step.launches[:4] for e in [_names(x.origin)] if e]
-        return "kernels of " + "; ".join(dict.fromkeys(names)) if names else "kernels"
+    """A step, or a launch of one, in words: the kernel, and the equations that it computes."""
+    if isinstance(step, (Region, _Launch)):
+        parts = step.launches if isinstance(step, Region) else step.parts
+        kinds = ", ".join(dict.fromkeys(x.note or "kernel" for x in parts[:MOST_NAMED]))
+        names = dict.fromkeys(e for x in parts[:MOST_NAMED] for e in [_names(x.origin)] if e)
+        more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
+        return f"{kinds} kernel of {'; '.join(names)}{more}" if names else f"{kinds} kernel"
     if isinstance(step, CallStep):
-        return step.call.note
+        names = _names(step.origin)
+        return f"{step.call.note} of {names}" if names else step.call.note
     if isinstance(step, EagerStep):
-        return f"{step.equation.op.name} (on the host)"
-    return type(step).__name__
+        return f"{_of([step.equation])} (on the host)"
+    return f"a loop ({_names(step.origin)})" if getattr(step, "origin", None) else "a loop"
 
 
 def _names(group: Any) -> str:
-    if group is None:
-        return ""
-    equations = [m.equation for m in group.members]
+    return "" if group is None else _of([m.equation for m in group.members])
+
+
+def _of(equations: Sequence[Equation]) -> str:
+    """Equations in words: operations, shapes, the module and the user's line."""
     text = " ".join(e.op.name for e in equations[:8])
+    made = ", ".join(dict.fromkeys(o.aval.str_short() for o in equations[-1].outs[:2]))
+    scope = next(("/".join(e.scope) for e in equations if e.scope), "")
     source = next((e.source for e in equations if e.source is not None), None)
-    return f"{text} at {source}" if source is not None else text
+    where = f" in {scope}" if scope else ""
+    return f"{text} -> {made}{where}" + (f" at {source}" if source is not None else "")
 
 
 # ---- the host

@@ -37,9 +37,16 @@ typedef unsigned int u32;
 template <int N> struct Words { Word v[N]; };
 """
 
+# A text may define BOUNDS: its threads, and how many blocks have to fit a multiprocessor.
+_BOUNDS = """
+#ifndef BOUNDS
+#define BOUNDS THREADS
+#endif
+"""
+
 # One launch: the arguments are the words themselves.
 _ALONE = """
-extern "C" __global__ void __launch_bounds__(THREADS) kernel(
+extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
   body(w.v, blockIdx.x);
 }
@@ -47,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(
 
 # Many: v[0] launches of v[1] words each; then their first blocks, and their arguments.
 _MANY = """
-extern "C" __global__ void __launch_bounds__(THREADS) kernel(
+extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
   int low = 0, high = (int)w.v[0];
   while (high - low > 1) {
@@ -78,7 +85,7 @@ class Kernel(NamedTuple):
     def source(self) -> str:
         """What NVRTC is given."""
         wrapper = _MANY if self.many else _ALONE
-        return PRELUDE + self.text + wrapper % self.room
+        return PRELUDE + self.text + _BOUNDS + wrapper % self.room
 
 
 def threads_of(text: str) -> int:
@@ -187,6 +194,16 @@ def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
         for k, code in found.items():
             _known[device, k] = driver().load(code, "kernel")
         return {k: _known[device, k] for k in wanted}
+
+
+def loaded(device: Any) -> set[Kernel]:
+    """The kernels that a device has in memory."""
+    return {kernel for where, kernel in _known if where is device}
+
+
+def compile_seconds(kernel: Kernel, architecture: str) -> float | None:
+    """What compiling a kernel took in this process; None: it was on disk."""
+    return _seconds.get(key_of(kernel, architecture))
 
 
 _known: dict[tuple[Any, Kernel], int] = {}

@@ -1,15 +1,30 @@
-"""Memory on a GPU: the arena that a device's Programs share, and what to say when it runs out."""
+"""Memory on a GPU: the arena that a device's Programs share, and what to say when it runs out.
+
+Before a Program fails, what calls keep for later ones is given up, and the allocation is tried
+again. The report has the largest buffers with the lines that made them, the Program's planned peak,
+and the batch that would fit.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
-from typing import Any
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from toile.engine.arrays import ConcreteArray
-from toile.engine.gpu import GpuDevice, cupy, is_gpu_data
+from toile.backends.gpu.batch import Fit, batch_that_fits
+from toile.backends.gpu.live import Buffer, Made, constants_of, live_arrays
+from toile.engine import gpu
+from toile.engine.gpu import GpuDevice, cupy
 
-SHOWN = 10  # of the largest arrays
+SHOWN = 10  # of the largest buffers
+T = TypeVar("T")
+
+
+class OutOfMemoryError(MemoryError, RuntimeError):
+    """A GPU has no room for what a program needs."""
 
 
 class Arena:
@@ -23,15 +38,20 @@ class Arena:
     def of(self, nbytes: int) -> tuple[int, int]:
         """Where an arena of at least so many bytes begins, and its generation."""
         if nbytes > self.nbytes:
-            self.memory = None  # in order on the stream: what was issued is done before the reuse
-            self.nbytes = 0
+            self.give_up()  # in order on the stream: what was issued is done before the reuse
             self.memory, self.start = self.device.allocate(nbytes)
             self.nbytes = nbytes
-            self.generation += 1
+            self.generation = next(_generations)
         return self.start, self.generation
 
+    def give_up(self) -> None:
+        """Have no memory until some is asked for."""
+        self.memory, self.nbytes = None, 0
 
+
+_generations = itertools.count(1)  # of all arenas: graphs know theirs by it
 _arenas: dict[GpuDevice, Arena] = {}
+executables: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
 
 
 def arena_of(device: GpuDevice) -> Arena:
@@ -42,6 +62,18 @@ def arena_of(device: GpuDevice) -> Arena:
     return found
 
 
+@contextmanager
+def other_arenas(devices: Sequence[GpuDevice]) -> Iterator[None]:
+    """A block in which Programs run that one on these devices has begun: its temporaries stay."""
+    before = {d: _arenas.pop(d) for d in devices if d in _arenas}
+    try:
+        yield
+    finally:
+        for d in devices:
+            _arenas.pop(d, None)
+        _arenas.update(before)
+
+
 def release() -> None:
     """Give the memory of temporaries back to CuPy's pool, and the pool's to the device."""
     for device in list(_arenas):
@@ -50,49 +82,90 @@ def release() -> None:
     cupy().get_default_memory_pool().free_all_blocks()
 
 
-def live_arrays(objects: Iterable[Any] | None = None) -> list[Any]:
-    """Arrays on GPUs that somebody holds, the largest first."""
-    found = {}
-    for x in gc.get_objects() if objects is None else objects:
-        if isinstance(x, ConcreteArray) and not x.is_deleted() and is_gpu_data(x._data):
-            found[x._data.data.ptr] = x
-    return sorted(found.values(), key=lambda x: -x.nbytes)
+# ---- running out
+
+
+def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executable: Any) -> T:
+    """`make(nbytes)`; where there is no room, again without what is kept for later calls."""
+    try:
+        return make(nbytes)
+    except MemoryError:
+        reclaim(device, executable is not None)
+    try:
+        return make(nbytes)
+    except MemoryError as error:
+        raise out_of_memory(device, nbytes, error, executable) from None
+
+
+def reclaim(device: GpuDevice, with_arena: bool) -> None:
+    """Give up what is not in use: memory of results for later calls, graphs' own places, cycles.
+
+    The arena goes too where a program is about to begin; else one that runs may lie in it."""
+    with device.lock:
+        device.synchronize()
+        for keeper in list(gpu.keepers):
+            keeper.give_up()
+        if with_arena:
+            arena_of(device).give_up()
+    gc.collect()
+
+
+def out_of_memory(
+    device: GpuDevice, needed: int, error: BaseException, executable: Any = None
+) -> BaseException:
+    """The error for an allocation that failed, of a Program or of an array."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    try:
+        stats = device.memory_stats()
+    except Exception:  # a device that cannot even be asked
+        stats = {}
+    arena = _arenas.get(device)
+    held = arena.nbytes if arena is not None else 0
+    buffers = [*live_arrays(), *constants_of(list(executables))]
+    if held:
+        buffers.append(Buffer(held, f"uint8[{held}]", Made("temporaries of all programs")))
+    fit = batch_that_fits(executable, room_for(executable, stats, held)) if executable else None
+    text = report(executable, needed, stats, buffers, fit)
+    return OutOfMemoryError(f"RESOURCE_EXHAUSTED: {text}\n  ({error})")
+
+
+def room_for(executable: Any, stats: dict[str, Any], arena: int) -> int:
+    """What a Program may need at most: all but what is neither its own nor free."""
+    limit = stats.get("bytes_limit", 0)
+    total = min(stats.get("bytes_free", limit) + stats.get("pool_bytes", 0), limit)
+    inputs = sum(v.aval.nbytes for v in executable.program.inputs)
+    constants = sum(array.nbytes for _, array in executable.kept)
+    others = max(stats.get("bytes_in_use", 0) - arena - inputs - constants, 0)
+    return max(total - others, 0)
 
 
 def report(
-    name: str, needed: int, planned: int, stats: dict[str, Any], arrays: list[Any]
+    executable: Any, needed: int, stats: dict[str, Any], buffers: Sequence[Buffer],
+    fit: Fit | None = None,
 ) -> str:
     """What to say when memory runs out."""
-    lines = [
-        f"out of memory on the GPU: {name} needed {_size(needed)} more",
-        f"  planned peak of {name}: {_size(planned)} (inputs, results, constants, temporaries)",
-        f"  in use: {_size(stats.get('bytes_in_use', 0))} of {_size(stats.get('bytes_limit', 0))}",
-    ]
-    if arrays:
-        lines.append("  largest live arrays:")
-        for x in arrays[:SHOWN]:
-            lines.append(f"    {_size(x.nbytes):>10}  {x.aval.str_short()}")
+    name = executable.program.name if executable else "an array" if needed else "a library"
+    wanted = f"{size(needed)} more" if needed else "more than there is"
+    lines = [f"out of memory on the GPU: {name} needed {wanted}"]
+    if executable:
+        lines.append(f"  planned peak of {name}: {size(executable.peak_bytes)} "
+                     "(inputs, results, constants, temporaries)")
+    lines.append(f"  in use: {size(stats.get('bytes_in_use', 0))} of "
+                 f"{size(stats.get('bytes_limit', 0))}")
+    if buffers:
+        lines.append("  largest live buffers:")
+        for b in sorted(buffers, key=lambda b: -b.nbytes)[:SHOWN]:
+            lines.append(f"    {size(b.nbytes):>10}  {b.what}  {b.made}")
+    if fit is not None:
+        lines += [f"  {line}" for line in fit.lines(size)]
     lines.append("  (smaller batches, toile.checkpoint on layers, donate_argnums for the state, or "
                  "bfloat16 take less)")
     return "\n".join(lines)
 
 
-def out_of_memory(executable: Any, needed: int, error: BaseException) -> MemoryError:
-    """The error for an allocation that failed."""
-    device = executable.device
-    try:
-        stats = device.memory_stats()
-    except Exception:
-        stats = {}
-    text = report(executable.program.name, needed, executable.peak_bytes, stats, live_arrays())
-    return OutOfMemoryError(f"RESOURCE_EXHAUSTED: {text}\n  ({error})")
-
-
-class OutOfMemoryError(MemoryError, RuntimeError):
-    """A GPU has no room for what a program needs."""
-
-
-def _size(nbytes: float) -> str:
+def size(nbytes: float) -> str:
+    """Bytes in the unit that suits them."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

@@ -8,13 +8,16 @@ blocks by their length, and stay in registers or shared memory where they fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from toile.backends.gpu.nest_rows import WARP, RowForm, passes, shared_loads
 from toile.backends.gpu.nest_text import UNIT, ZERO, Pattern
-from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place
+from toile.backends.gpu.nest_totals import TotalForm
+from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place, Total
 from toile.compiler.operands import Ref
 from toile.compiler.plans import Moving
+from toile.compiler.totals import accumulator
 
 Refs = Callable[[Place], Ref]
 
@@ -22,6 +25,10 @@ THREADS = 256
 ALIGNMENT = 64  # bytes, of buffers that say nothing else
 BYTES_AT_ONCE = 64  # of loads under way for each thread
 MOST_SHARED = 200 << 10  # bytes of shared memory for one row
+REGISTERS = 1 << 16  # of a multiprocessor
+MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # of them for a part of a row and of totals
+BYTES_UNDER_WAY = 32 << 10  # of the next rows, on a multiprocessor
+SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several, which most GPUs have
 FAR = 2**31 - 2**17  # indices beyond need 64 bits
 
 
@@ -127,3 +134,82 @@ def registers_of(nest: LoopNest, vector: int) -> int:
     loads = {i for p in passes(nest) for i in p.loads}
     sizes = [nest.loads[i].dtype.itemsize for i in loads if nest.loads[i].inner]
     return max(1, sum(max(1, size // 4) for size in sizes)) * vector
+
+
+class _Totals:
+    """A nest with totals: what it takes of registers and of shared memory."""
+
+    def __init__(self, x: Loops):
+        self.x, self.nest = x, x.nest
+        self.row = prod(x.extents[x.nest.outer:])
+        self.loads = sorted({i for p in passes(x.nest) for i in p.loads})
+        self.moving = [i for i in self.loads if any(x.loads[i].strides[: x.nest.outer])]
+        shared = [i for i in self.loads if i not in self.moving and x.nest.loads[i].inner == 1]
+        self.kept = tuple(sorted(shared, key=lambda i: -self.size([i])))  # widest first: aligned
+        self.sums = [accumulator(n.dtype).itemsize for n in x.nest.nodes if isinstance(n, Total)]
+
+    def size(self, loads: Sequence[int]) -> int:
+        """Bytes of an element of some loads."""
+        return sum(self.nest.loads[i].dtype.itemsize for i in loads)
+
+    def copies(self, vector: int) -> bool:
+        """Whether packs can be copied into shared memory while others are worked on."""
+        return bool(self.moving) and all(
+            self.nest.loads[i].inner == 1 and vector * self.size([i]) >= 4 for i in self.moving)
+
+    def registers(self, vector: int, ahead: int, kept: Sequence[int]) -> int:
+        """Of a pack: what is loaded, and what is added up or saved."""
+        held = [i for i in self.loads if i not in kept] + ([] if ahead else self.moving)
+        return (sum(max(1, vector * self.size([i]) // 4) for i in held)
+                + vector * (sum(max(1, s // 4) for s in self.sums) + len(self.nest.scratch)))
+
+    def form(self, vector: int, threads: int, group: int, ahead: int,
+             kept: tuple[int, ...]) -> TotalForm:
+        items = -(-self.row // (vector * group))
+        return TotalForm(
+            vector, items, is_wide(self.x), pattern_of(self.x), threads, group, "registers", False,
+            self.row == items * group * vector, kept, ahead)
+
+    def shared(self, form: TotalForm) -> int:
+        """Bytes of shared memory: rows under way and what rows share; in the end, totals."""
+        held = form.items * form.threads * form.vector
+        rows = (form.ahead + 1) * held * self.size(self.moving) if form.ahead else 0
+        totals = held * max(self.sums) if form.group < form.threads else 0
+        return max(rows + self.row * self.size(form.kept), totals)
+
+    def of_warps(self, vector: int) -> TotalForm | None:
+        """Rows for warps; None where a row takes too many registers."""
+        ahead = int(self.copies(vector))
+        held = -(-self.row // (vector * WARP)) * self.registers(vector, ahead, self.kept)
+        if held > MOST_OF_LANE:
+            return None
+        warps = 4 if held > 64 else 8
+        resident = max(1, REGISTERS // (WARP * (held + 80)) // warps)
+        if ahead:
+            together = resident * warps * self.row * self.size(self.moving)
+            ahead = min(3, -(-BYTES_UNDER_WAY // together))
+        form = self.form(vector, warps * WARP, WARP, ahead, self.kept)
+        return replace(form, resident=resident) if self.shared(form) <= SHARED_OF_ROWS else None
+
+    def of_blocks(self, vector: int) -> TotalForm:
+        """Rows for blocks."""
+        for ahead, kept in ((1, self.kept), (0, self.kept), (0, ())):
+            by = vector
+            while by > 1 and self.registers(by, ahead, kept) > MOST_OF_THREAD:
+                by //= 2
+            for threads in (128, 256, 512, 1024):
+                held = -(-self.row // (by * threads)) * self.registers(by, ahead, kept)
+                if held <= MOST_OF_THREAD:
+                    break
+            form = self.form(by, threads, threads, ahead, kept)
+            if self.shared(form) <= SHARED_OF_ROWS and (self.copies(by) or not ahead):
+                break
+        fit = REGISTERS // (threads * (held + 56)), 2 * SHARED_OF_ROWS // max(1, self.shared(form))
+        return replace(form, resident=max(1, min(fit)))
+
+
+def total_form_of(x: Loops, vector: int) -> tuple[TotalForm, int]:
+    """How rows with totals are given to threads, and the shared memory of a block."""
+    nest = _Totals(x)
+    form = nest.of_warps(vector) or nest.of_blocks(vector)
+    return form, nest.shared(form)

@@ -3,8 +3,8 @@
 A row belongs to `group` neighbouring threads: some lanes of a warp (several rows a block), or a
 whole block. Where a row fits, its packs are loaded once and stay in registers from pass to pass
 (`held` "registers"), or in shared memory ("shared"); else every pass reads them again (""). With
-`split`, a block takes a part of a row and leaves one partial result for each reduction. Where there
-are totals, sums over the rows, a block takes several rows and adds those up in registers.
+`split`, a block takes a part of a row and leaves one partial result for each reduction. Rows whose
+sums over all rows are wanted too are in `nest_totals`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Pass(NamedTuple):
 @functools.lru_cache(4096)
 def row_kernel(nest: LoopNest, form: RowForm) -> Kernel:
     """A block takes threads / group rows; with `split`, a part of one."""
-    return _Rows(nest, form).kernel()
+    return Rows(nest, form).kernel()
 
 
 @functools.lru_cache(4096)
 def passes(nest: LoopNest) -> tuple[Pass, ...]:
     """The passes that a nest needs."""
-    return tuple(_Rows(nest, RowForm(1, 1, False, (), 1, 1, "")).passes())
+    return tuple(Rows(nest, RowForm(1, 1, False, (), 1, 1, "")).passes())
 
 
-class _Rows(Body):
+class Rows(Body):
     form: RowForm
 
     def is_pack(self, i: int) -> bool:
@@ -85,58 +85,18 @@ class _Rows(Body):
     def write(self) -> None:
         code = self.code
         self.fetched: set[int] = set()
+        self.live = ""
         found = self.passes()
         code(f"const int lane = (int)threadIdx.x % {self.form.group};")
         packs = " * ".join(self.extent(a) for a in range(self.nest.outer, self.nest.rank))
         code(f"const {self.index} packs = {packs};")
-        if not self.totals:
-            self._row(found)
-            return
-        self._many_rows(found)
+        self.rows(found)
 
-    def _many_rows(self, found: list[Pass]) -> None:
-        """The rows of a block, one after the other; each is loaded while the one before is worked
-        on, and what all rows share is loaded once."""
-        code, type = self.code, self.index
-        rows, step = self.number("rows", "rows"), self.number("step", "step")
-        for n in self.totals:
-            self.begin(n, self.items * self.vector)
-        code(f"const {type} first = ({type})block * {step};")
-        code(f"const {type} end = first + {step} < {rows} ? first + {step} : {rows};")
-        loads = list(dict.fromkeys(i for p in found for i in p.loads))
-        moving = [i for i in loads if any(self.stride(i, a) for a in range(self.nest.outer))]
-        for i in loads:
-            self.declare(i, self.items)
-        for i in moving:
-            self.declare(i, self.items, "y")
-        self._ahead([i for i in loads if i not in moving], "first", "a")
-        self._ahead(moving, "first", "y")
-        self.fetched.update(loads)
-        with code.block(f"for ({type} row = first; row < end; row++)"):
-            with code.unrolled("u", self.items):
-                for i in moving:
-                    code(f"a{i}[u] = y{i}[u];")
-            self._ahead(moving, code.let(type, "row + 1 < end ? row + 1 : row"), "y")
-            self._row(found)
-            if self.form.group > WARP:
-                code("__syncthreads();")  # what joins the totals of a row is used again
-        self._leave_totals()
+    def rows(self, found: list[Pass]) -> None:
+        """What comes after: the work on the block's rows."""
+        self.row(found)
 
-    def _ahead(self, loads: list[int], row: str, name: str) -> None:
-        """Load packs of some row."""
-        if not loads:
-            return
-        with self.code.block(""):
-            outer = self.split(row, range(self.nest.outer)) if self.nest.outer else {}
-            with self.code.unrolled("u", self.items):
-                place = f"lane + u * {self.form.group}"
-                if not self.form.exact:
-                    place = f"{place} < packs ? {place} : packs - 1"
-                at = {**outer, **self._along(self.code.let(self.index, place))}
-                for i in loads:
-                    self.fetch(i, "u", at, name)
-
-    def _row(self, found: list[Pass]) -> None:
+    def row(self, found: list[Pass]) -> None:
         """All passes over one row."""
         nest, code = self.nest, self.code
         self._place()
@@ -158,21 +118,7 @@ class _Rows(Body):
                 else:
                     self.k.store(Value(value.name, access.dtype, value.imag), self.pointer(i), 0)
 
-    def _leave_totals(self) -> None:
-        """Write the block's totals, a row of them for each block."""
-        code = self.code
-        with code.unrolled("u", self.items):
-            t = code.let(self.index, f"lane + u * {self.form.group}")
-            with code.block(f"if ({t} < packs)"), code.unrolled("j", self.vector):
-                for n, node in self.totals.items():
-                    dtype = accumulator(node.dtype)
-                    type = f"{memory(dtype)}*"
-                    pointer = self._named(f"o{n}", f"{type} const o{n} = ({type})", ("total", n))
-                    x = self.total(n, self._slot())
-                    self.k.store(Value(x.name, dtype, x.imag), pointer,
-                                 f"(({self.index})block * packs + {t}) * {self.vector} + j")
-
-    def _slot(self) -> str:
+    def slot(self) -> str:
         """Which of a thread's totals is element j of pack u."""
         return f"[u * {self.vector} + j]" if self.items * self.vector > 1 else ""
 
@@ -188,18 +134,23 @@ class _Rows(Body):
             code(f"const {type} to = from + {step} < packs ? from + {step} : packs;")
         else:
             code(f"const {type} from = 0, to = packs;")
-            if form.group < form.threads:
-                rows = self.number("rows", "rows")
-                code(f"const {type} place = ({type})block * {form.threads // form.group}"
-                     f" + (int)threadIdx.x / {form.group};")
-                code(f"const {type} row = place < {rows} ? place : {rows} - 1;")
-                code(f"const bool live = place < {rows};")
-            elif not self.totals:
-                code(f"const {type} row = ({type})block;")
+            self.find_row()
         at = self.split("row", range(nest.outer)) if nest.outer else {}
         self.outer = self.coordinates = at
         self.move(at, totals=not form.split)
-        self.live = "live" if not form.split and form.group < form.threads else ""
+
+    def find_row(self) -> None:
+        """The row that the threads are at, and whether it is one."""
+        code, form, type = self.code, self.form, self.index
+        if form.group == form.threads:
+            code(f"const {type} row = ({type})block;")
+            return
+        rows = self.number("rows", "rows")
+        code(f"const {type} place = ({type})block * {form.threads // form.group}"
+             f" + (int)threadIdx.x / {form.group};")
+        code(f"const {type} row = place < {rows} ? place : {rows} - 1;")
+        code(f"const bool live = place < {rows};")
+        self.live = "live"
 
     def _hold(self, found: list[Pass]) -> None:
         """Make room for packs that stay from pass to pass."""
@@ -253,7 +204,7 @@ class _Rows(Body):
             self.begin(n)
         varying = [n for n in nodes if self.varies[n]]
         if self.form.held == "registers":
-            self._load([i for i in p.loads if i not in self.fetched])
+            self._load([i for i in p.loads if i not in self.fetched or i in self.form.kept])
             self._compute(p, varying)
         else:
             step = self.form.group * self.items
@@ -280,7 +231,7 @@ class _Rows(Body):
             if not self.form.exact:
                 place = f"{place} < to ? {place} : to - 1"
             t = self.code.let(self.index, place)
-            at = self._along(t)
+            at = self.along(t)
             for i in loads:
                 if i in self.form.kept and i in self.fetched:
                     self.code(f"a{i}[u] = h{i}[{t}];")
@@ -289,7 +240,7 @@ class _Rows(Body):
                 if i in self.form.kept:
                     self.code(f"h{i}[{t}] = a{i}[u];")
 
-    def _along(self, t: str) -> dict[int, str]:
+    def along(self, t: str) -> dict[int, str]:
         """Coordinates along the axes summed over."""
         return self.split(t, range(self.nest.outer, self.nest.rank))
 
@@ -314,12 +265,12 @@ class _Rows(Body):
         """Those of one pack."""
         conditions = " && ".join(filter(None, [ok, self.live]))
         self.guard = f"if ({conditions}) " if conditions else ""
-        with self.elements(p.stores, {**self.outer, **self._along(t)}):
+        with self.elements(p.stores, {**self.outer, **self.along(t)}):
             self.evaluate(varying, "u")
             for n in p.sums:
                 self.accumulate(n, self.values[self.reductions[n].arg], where=ok)
             for n in p.totals:
-                self.accumulate(n, self.values[self.totals[n].arg], self._slot(), ok)
+                self.accumulate(n, self.values[self.totals[n].arg], self.slot(), ok)
             for s in p.stores:
                 self.put(s, self.values[self.nest.stores[s][0]])
 

@@ -23,13 +23,14 @@ from toile.backends.gpu.nest_forms import (
     items_of,
     operands_of,
     pattern_of,
-    registers_of,
     row_form_of,
+    total_form_of,
     vector_of,
 )
 from toile.backends.gpu.nest_maps import TileForm, map_kernel, tile_kernel
 from toile.backends.gpu.nest_rows import WARP, RowForm, row_kernel
 from toile.backends.gpu.nest_text import Form, Kernel, Word
+from toile.backends.gpu.nest_totals import total_kernel
 from toile.compiler.loops import (
     Access,
     Index,
@@ -48,7 +49,6 @@ from toile.compiler.totals import accumulator
 from toile.compiler.views import row_major
 
 PROCESSORS = 132  # multiprocessors that work is cut for
-MOST_HELD = 48  # registers of a thread for a row's values and sums over rows
 FEW_PACKS = 1 << 16  # of a sum that is not worth a second kernel
 MOST_TILED = 40  # bytes of an element of all loads whose squares go through shared memory
 
@@ -202,26 +202,13 @@ def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
     sums, which are then summed."""
     x = replace(x, nest=with_row_buffers(x.nest, 1))
     nest, outer = x.nest, x.nest.outer
-    rows, vector = prod(x.extents[:outer]), vector_of(x, where)
-    more = len(nest.scratch) + sum(isinstance(n, Total) for n in nest.nodes)
-    while vector > 1 and registers_of(nest, vector) + vector * more > MOST_HELD:
-        vector //= 2
-    held = registers_of(nest, vector) + vector * more
-    packs = prod(x.extents[outer:]) // vector
-    for threads in (32, 64, 128, 256, 512, 1024):
-        items = -(-packs // threads)
-        if items * held <= MOST_HELD or items == 1:
-            break
-    form = RowForm(vector, items, is_wide(x), pattern_of(x), threads, threads, "registers", False,
-                   packs == items * threads)
-    # as many blocks as run at once, with some 100 registers a thread
-    wanted = max(1, min(PROCESSORS * max(1, 640 // threads), -(-rows // 8)))
-    step = -(-rows // wanted)
-    blocks = -(-rows // step)
-    kept = x.extents[outer:]
+    form, shared = total_form_of(x, vector_of(x, where))
+    rows, kept = prod(x.extents[:outer]), x.extents[outer:]
+    at_once = form.threads // form.group
+    blocks = min(PROCESSORS * form.resident, -(-rows // at_once))
     totals = _totals(nest, blocks * prod(kept), plan, Total)
-    plan.stage(_launch(x, where, row_kernel(nest, form), form, blocks, rows=rows, step=step,
-                       totals=totals))
+    plan.stage(_launch(x, where, total_kernel(nest, form), form, blocks, shared, rows=rows,
+                       step=blocks * at_once, totals=totals))
     plan.stage(*(
         _sum_of_parts(x, node, totals[n], access.dtype,
                       place._replace(strides=place.strides[outer:]), blocks, kept, where)
@@ -327,8 +314,7 @@ def _columns(x: Loops, where: Refs, plan: Planner) -> None:
     if count <= 16:  # nothing to share
         form = replace(form, lanes=form.threads)
     elif units * count <= FEW_PACKS:  # narrow tiles, so that one pass has blocks enough
-        while form.lanes > 4 and units < 64 * form.lanes:
-            form = replace(form, lanes=form.lanes // 2)
+        form = _narrower(form, units)
     deep = form.threads // form.lanes
     tiles = -(-units // form.lanes)
     wanted = min(-(-8 * PROCESSORS // tiles), count // (deep * form.items * 2))
@@ -388,5 +374,13 @@ def _sum_of_parts(
     target = out._replace(strides=(0, *strides))
     call = Loops(nest, (parts, *shape), [source], [target], [], x.group)
     form, units, _ = _column_form(call, where)
+    form = _narrower(form, units)
     return _launch(call, where, column_kernel(nest, form), form, -(-units // form.lanes),
                    units=units)
+
+
+def _narrower(form: ColumnForm, units: int) -> ColumnForm:
+    """A form of narrower tiles, so that there are some 64 of them."""
+    while form.lanes > 4 and units < 64 * form.lanes:
+        form = replace(form, lanes=form.lanes // 2)
+    return form

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from toile.backends.gpu import attending, copies, lowerings, nests
+from toile.backends.gpu import attending, copies, epilogues, lowerings, nests
 from toile.backends.gpu.launches import Call
 from toile.compiler import plans
 from toile.compiler.groups import Limits
@@ -42,7 +42,9 @@ class Plan(plans.Plan):
 
     def __init__(self, program: Program, *where: Any):
         self.in_place: set[tuple[Any, Any]] = set()
-        super().__init__(program, *where)
+        self.given = program  # before what the plan itself changes
+        self.begun: dict[Any, Any] = {}  # steps of collectives that end later, by their results
+        super().__init__(epilogues.absorb(program), *where)
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],

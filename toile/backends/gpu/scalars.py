@@ -61,6 +61,30 @@ def _recent(quick: str, other: str) -> str:
     return f"#if __CUDA_ARCH__ >= 800\n{quick}#else\n{other}#endif\n"
 
 
+# Copies of 4, 8 or multiples of 16 bytes into shared memory that go on by themselves: `sent` closes
+# a row of them, and `arrived<N>` waits until no more than the last N rows are under way.
+_LATER = """\
+#if __CUDA_ARCH__ >= 800
+template <class T> __device__ __forceinline__ void later(T* to, const T* from) {
+  const u32 place = (u32)__cvta_generic_to_shared(to);
+  if constexpr (sizeof(T) < 16)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                 :: "r"(place), "l"(from), "n"(sizeof(T)) : "memory");
+  else for (int k = 0; k < sizeof(T); k += 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"(place + k), "l"((const u8*)from + k) : "memory");
+}
+__device__ __forceinline__ void sent() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void arrived() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}
+#else
+template <class T> __device__ __forceinline__ void later(T* to, const T* from) { *to = *from; }
+__device__ __forceinline__ void sent() {}
+template <int N> __device__ __forceinline__ void arrived() {}
+#endif
+"""
+
 # Functions that texts may use; each is written into the texts that do. The last entry of a helper
 # names those it calls itself.
 HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -69,6 +93,7 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Pair": ("template <class T> struct alignas(2 * sizeof(T)) Pair { T re, im; };\n", ()),
     "divide": (_inline("u32 divide(u32 n, Word m)",
                        "return (__umulhi(n, (u32)m) + n) >> (u32)(m >> 32);"), ()),
+    "later": (_LATER, ()),
     "to_bf16": (_recent(_assembly("to_bf16", "u16", "hf", "float", "cvt.rn.bf16.f32 %0, %1"),
                         _inline("u16 to_bf16(float x)",
                                 "const u32 b = (u32)__float_as_int(x);",
@@ -86,6 +111,10 @@ HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
         _assembly("two_half", "u32", "rf", "float", "cvt.rn.f16x2.f32 %0, %1, %2"),
         _inline("u32 two_half(float x, float y)", "return (u32)to_half(x) << 16 | to_half(y);")),
         ("to_half",)),
+    "round_bf16": (_recent(
+        _inline("float round_bf16(float x)", "return __int_as_float((int)two_bf16(x, 0.0f));"),
+        _inline("float round_bf16(float x)", "return from_bf16(to_bf16(x));")),
+        ("two_bf16", "from_bf16")),
     "least": (_recent(
         _assembly("least", "float", "ff", "float", "min.NaN.f32 %0, %1, %2"),
         _inline("float least(float x, float y)",
@@ -136,6 +165,7 @@ class Code:
         self.count = 0
         self.helpers: set[str] = set()
         self.tables: dict[str, str] = {}
+        self.resident = 1  # blocks that have to fit a multiprocessor
 
     def __call__(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
@@ -183,6 +213,8 @@ class Code:
         before = "".join(HELPERS[h][0] for h in HELPERS if h in self.helpers)
         before += "".join(self.tables[t] for t in sorted(self.tables))
         body = "\n".join(self.lines)
+        if self.resident > 1:
+            before = f"#define BOUNDS {threads}, {self.resident}\n{before}"
         return (f"#define THREADS {threads}\n{before}"
                 f"__device__ void body(const Word* w, unsigned block) {{\n{body}\n}}\n")
 
@@ -247,6 +279,7 @@ class Scalars(Builder):
 
     def __init__(self, code: Code):
         self.code = code
+        self.narrow: set[tuple[str, Dtype]] = set()  # registers whose numbers such a dtype has
 
     def _value(self, text: str, dtype: Dtype) -> Value:
         return Value(self.code.let(register(dtype), text), dtype)
@@ -269,7 +302,7 @@ class Scalars(Builder):
             return self._value(f"{raw} & 1", dtype)
         if is_narrow(dtype):
             name = "from_bf16" if dtype == BFLOAT16 else "from_half"
-            return self._value(self._helper(name, raw), dtype)
+            return self._narrow(self._helper(name, raw), dtype)
         return self._value(raw, dtype)
 
     def store(self, value: Value, pointer: str, index: Any) -> None:
@@ -434,10 +467,17 @@ class Scalars(Builder):
         if x.dtype == FLOAT64:
             y = self._value(f"(float){x.name}", FLOAT32)
             x = self.to_odd(x, y) if dtype == FLOAT16 else y
-        if is_narrow(dtype):
-            to, back = ("to_bf16", "from_bf16") if dtype == BFLOAT16 else ("to_half", "from_half")
-            return self._value(self._helper(back, self._helper(to, x.name)), dtype)
-        return Value(x.name, dtype)
+        if not is_narrow(dtype) or (x.name, dtype) in self.narrow:
+            return Value(x.name, dtype)
+        if dtype == BFLOAT16:
+            return self._narrow(self._helper("round_bf16", x.name), dtype)
+        return self._narrow(self._helper("from_half", self._helper("to_half", x.name)), dtype)
+
+    def _narrow(self, text: str, dtype: Dtype) -> Value:
+        """A narrow float that needs no more rounding."""
+        x = self._value(text, dtype)
+        self.narrow.add((x.name, dtype))
+        return x
 
     # ---- functions that CUDA has. log1p and erf_inv are not among them: random numbers pass
     # through those, and must be the same everywhere
