@@ -204,6 +204,9 @@ ROWS = [*cases_elementwise.ROWS, *cases_arrays.ROWS, *cases_linalg.ROWS, *CARRIE
 INTERNAL = {
     "AllReduceTogether": "neighbouring all-reduces of a Program over devices, made before it runs; "
                          "tests/parallel/test_programs.py (psum_tree) and test_buckets.py meet it",
+    "AllReduceBegin": "the first half of such a sum on GPUs, which go on meanwhile; "
+                      "tests/multi_gpu/test_host.py meets it",
+    "AllReduceEnd": "its second half",
     "Captured": "a value a derived Program closes over; every row that stages meets it",
     "Forward": "an identity inside linear Programs; reverse mode of scan and cond meets it",
     "LinearWhile": "the linear part of While, which only refuses to be transposed",

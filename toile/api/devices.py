@@ -18,20 +18,22 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import Device
 from toile.engine.gpu_arrays import placed
+from toile.engine.sharded import Sharded
 from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer
-from toile.engine.trees import broadcast_prefix, flatten, tree_map, unflatten
+from toile.engine.trees import broadcast_prefix, flatten, structure, tree_map, unflatten
 from toile.parallel.placing import put
 
 
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform (the default one if not given), of all processes."""
     if backend is None:
-        return list(gpu.gpu_devices()) or engine_devices.all_cpu_devices()
+        return gpu.default_devices()
     if backend == "cpu":
         return engine_devices.all_cpu_devices()
     if backend in ("gpu", "cuda"):
-        return list(gpu.require())
+        gpu.require()
+        return list(gpu.all_gpu_devices())
     raise RuntimeError(
         f"Unknown backend: '{backend}' requested, but no platforms that are instances of {backend} "
         "are present. Platforms present are: cpu" + here()
@@ -92,8 +94,7 @@ def device_put(
     """The leaves of a tree as arrays on a device (or under a sharding)."""
     del src, may_alias
     if device is not None:
-        for d, leaf in zip(broadcast_prefix(device, x, is_leaf=_is_none), flatten(x)[0],
-                           strict=False):
+        for d, leaf in zip(_places(device, x), flatten(x)[0], strict=False):
             _check_device(d, leaf)
 
     target = _gpu_target(device)
@@ -101,19 +102,31 @@ def device_put(
     def one(v: Any, where: Any = None) -> Any:
         v = v if isinstance(v, Array) else as_array(v)
         if target is not None:
-            return placed(v, target) if isinstance(v, ConcreteArray) else v
+            fixed = device is None and isinstance(v, Sharded)
+            return placed(v, target) if isinstance(v, ConcreteArray) and not fixed else v
         return put(v, where)
 
     if device is None or target is not None:
         return tree_map(one, x)
     leaves, tree = flatten(x)
-    where = broadcast_prefix(device, x, is_leaf=_is_none)
+    where = _places(device, x)
     outs = [one(v, d) for v, d in zip(leaves, where, strict=True)]
     gone = broadcast_prefix(donate, x) if donate else [False] * len(leaves)
     for old, new, give in zip(leaves, outs, gone, strict=True):
         if give and isinstance(old, ConcreteArray) and old is not new:
             old.delete()
     return unflatten(tree, outs)
+
+
+def _places(device: Any, x: Any) -> list[Any]:
+    """A device or sharding for each leaf of `x`, from a prefix of its tree."""
+    try:
+        return broadcast_prefix(device, x, is_leaf=_is_none)
+    except ValueError as e:
+        raise ValueError(
+            "device_put device specification must be a tree prefix of the corresponding value, got "
+            f"specification {device} for value tree {structure(x)}. {message(e)}{here()}"
+        ) from e
 
 
 def _gpu_target(device: Any) -> Any:
@@ -124,7 +137,11 @@ def _gpu_target(device: Any) -> Any:
         return gpu.default_gpu()
     if isinstance(device, SingleDeviceSharding):
         device = next(iter(device.device_set))
-    return device if isinstance(device, Device) else None
+    if not isinstance(device, Device):
+        return None
+    several = (len(gpu.all_gpu_devices()) if device.platform == "gpu"
+               else engine_devices.cpu_count()) > 1
+    return None if several else device  # of several, arrays know which one they are on
 
 
 def _is_none(x: Any) -> bool:
@@ -144,11 +161,23 @@ def _check_device(d: Any, leaf: Any) -> None:
             ) from e
         d.shard_shape(np.shape(leaf))  # raises IndivisibleError
     found = getattr(d, "device_set", None)
+    if found is None and d is not None and not isinstance(d, Device) and _is_plain(d):
+        raise ValueError(
+            "device_put only accepts None, a Sharding, a Device, a Format or a pytree of these "
+            f"values. Received invalid value: {d!r}{here()}"
+        )
     targets = list(found) if found is not None else [d]
     for t in targets:
         there = [*engine_devices.cpu_devices(), *gpu.gpu_devices()]
+        if found is not None:
+            there += [*engine_devices.all_cpu_devices(), *gpu.all_gpu_devices()]
         if isinstance(t, Device) and t not in there:
             raise ValueError(f"device_put: needed one of {there}, got {t}{here()}")
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether it is a value of Python or NumPy, which certainly is no place."""
+    return isinstance(x, (str, bytes, bool, int, float, complex, np.ndarray, Array))
 
 
 def device_get(x: Any) -> Any:

@@ -8,13 +8,14 @@ error that nobody catches in one process ends all of them. May import parallel a
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from toile.distributed import rendezvous
-from toile.engine import devices
+from toile.engine import devices, gpu
 from toile.engine.source import here
 from toile.parallel import processes
 
@@ -46,14 +47,16 @@ def initialize(
     Processes are numbered by the launcher, so addresses are not needed; `num_processes` and
     `process_id` are checked against it. A rendezvous that takes more than `initialization_timeout`
     seconds ends the job and says who is missing; so does a process that gives no sign of life for
-    `heartbeat_timeout_seconds`.
+    `heartbeat_timeout_seconds`. Processes on one machine divide its GPUs, unless
+    `local_device_ids` says which are this process's.
     """
     if _State.initialized:
         raise RuntimeError("distributed.initialize should only be called once." + here())
     launch = rendezvous.detect()
     _check(launch, num_processes, process_id)
     if launch is not None and launch.size > 1:
-        _join(launch, initialization_timeout, heartbeat_timeout_seconds)
+        ids = [local_device_ids] if isinstance(local_device_ids, int) else local_device_ids
+        _join(launch, initialization_timeout, heartbeat_timeout_seconds, ids)
     _State.initialized, _State.limit = True, shutdown_timeout_seconds
 
 
@@ -72,12 +75,57 @@ def _check(launch: rendezvous.Launch | None, count: int | None, index: int | Non
         )
 
 
-def _join(launch: rendezvous.Launch, limit: float, heartbeat: float) -> None:
+def share(gpus: int, index: int, count: int, ids: Sequence[int] | None) -> list[int]:
+    """The GPUs of process `index` of `count` on a machine: those asked for, or an equal share.
+
+    Where there are more processes than GPUs, they use the same ones."""
+    if ids is not None:
+        wrong = [i for i in ids if not 0 <= i < gpus]
+        if wrong:
+            raise ValueError(
+                f"distributed.initialize: needed local_device_ids of the {gpus} GPUs of this "
+                f"machine, got {wrong}{here()}"
+            )
+        return list(ids)
+    if gpus < count:
+        return [index % gpus]
+    each = gpus // count
+    return list(range(index * each, (index + 1) * each))
+
+
+def _own_devices(found: processes.Processes, ids: Sequence[int] | None) -> bytes:
+    """The devices that this process brings: the number of CPUs, and the GPUs by name."""
+    names: list[str] = []
+    if gpu.usable():
+        members = found.members
+        local = [m.rank for m in members if m.host == members[found.rank].host]
+        gpu.fleet.use(share(gpu.usable(), local.index(found.rank), len(local), ids))
+        names = [d.hardware for d in gpu.gpu_devices()]
+    return json.dumps([devices.cpu_count(), names]).encode()
+
+
+def _meet_devices(rank: int, texts: Sequence[bytes]) -> None:
+    """Number the devices of all processes."""
+    given = [json.loads(text) for text in texts]
+    without = [r for r, (_, names) in enumerate(given) if not names]
+    if without and len(without) < len(given):
+        raise RuntimeError(
+            "distributed.initialize: needed GPUs in all processes or in none, got none in ranks "
+            f"{without} (TOILE_PLATFORM=cpu leaves them out everywhere){here()}"
+        )
+    devices.join(rank, [count for count, _ in given])
+    if not without:
+        gpu.fleet.join(rank, [names for _, names in given])
+
+
+def _join(
+    launch: rendezvous.Launch, limit: float, heartbeat: float, ids: Sequence[int] | None
+) -> None:
     meeting = rendezvous.Meeting(launch, limit)
     try:
         mpi = rendezvous.start_mpi(launch)
         found = processes.Processes(mpi, mpi.COMM_WORLD, heartbeat)
-        counts = [int(n) for n in found.all_gather(str(devices.cpu_count()).encode(), "initialize")]
+        given = found.all_gather(_own_devices(found, ids), "initialize")
     except BaseException:
         meeting.end(failed=True)
         meeting.tell("")
@@ -87,7 +135,7 @@ def _join(launch: rendezvous.Launch, limit: float, heartbeat: float) -> None:
     first = local[0].rank == found.rank
     meeting.tell("watch " + " ".join(f"{m.rank}:{m.pid}" for m in local) if first else "joined")
     found.on_failure = lambda: meeting.end(failed=True)  # type: ignore[method-assign]
-    devices.join(found.rank, counts)
+    _meet_devices(found.rank, given)
     processes.slot.joined, _State.meeting = found, meeting
     _State.hook, sys.excepthook = sys.excepthook, _uncaught
     atexit.register(shutdown)
@@ -130,6 +178,7 @@ def shutdown() -> None:
         sys.excepthook = _State.hook
     atexit.unregister(shutdown)
     devices.leave()
+    gpu.fleet.leave()
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,8 @@ class Device:
     def __repr__(self) -> str:
         return f"{self.platform.title()}Device(id={self.id})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return f"{'cuda' if self.platform == 'gpu' else self.platform}:{self.id}"
 
     def __deepcopy__(self, memo: Any) -> Device:
         return self

@@ -1,9 +1,9 @@
 """How a device that runs a Program reaches the others that run it: the interface, and the slot.
 
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
-when they run; `toile.parallel` provides one whose devices are threads, and others may join devices
-of several processes. Every device of a group makes the same calls in the same order. May import the
-engine's messages only.
+when they run, or with spans of a GPU's memory; `toile.parallel` provides one whose devices are
+threads, one for GPUs, and others that join devices of several processes. Every device of a group
+makes the same calls in the same order. May import the engine's messages only.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 Groups = tuple[tuple[int, ...], ...] | None
+
+
+class Span(NamedTuple):
+    """Elements that follow each other in the memory of a GPU."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 class Exchange(ABC):
@@ -48,6 +56,22 @@ class Exchange(ABC):
     @abstractmethod
     def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
         """The array of the device that sends here; None if none does."""
+
+
+    def issue(
+        self, kind: str, sources: Sequence[Span], targets: Sequence[Span], axes: tuple[Any, ...],
+        groups: Groups, perm: Sequence[tuple[int, int]], stream: int,
+    ) -> None:
+        """A collective from spans to spans of a GPU's memory, put on its stream.
+
+        `kind`: sum, max or min (of all sources, one by one), gather, scatter, exchange or permute,
+        which mean what the methods above say; what permute sends nothing is set to 0."""
+        raise NotImplementedError(f"{type(self).__name__}: devices that are not GPUs")
+
+
+    def beside(self, axes: tuple[Any, ...], groups: Groups) -> int | None:
+        """A stream beside the device's own, for collectives of a group that may run meanwhile."""
+        return None
 
 
 class _Slot(threading.local):

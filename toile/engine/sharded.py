@@ -3,22 +3,26 @@
 A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes each
 form from the other when it is first asked for. Programs over devices take and give parts; all else
 sees one array. What an operation gives is laid out over its operands' devices: as an operand of its
-shape, if it works element by element, whole on every device otherwise. May import engine.arrays.
+shape, if it works element by element, whole on every device otherwise. On GPUs a part is a CuPy
+array in its device's memory, and the one buffer for all in that of a primary device (or NumPy's).
+May import engine.arrays, engine.gpu_arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from toile.engine import arrays, dtypes
+from toile.engine import arrays, dtypes, gpu
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, Shard
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
 from toile.engine.config import flags
-from toile.engine.devices import Device, first_device
+from toile.engine.devices import Device, first_device, process_count, process_index
+from toile.engine.gpu import GpuDevice, as_bits, device_of, is_gpu_data, presence
+from toile.engine.gpu_arrays import GpuArray, upload
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.tracing import Array
@@ -81,7 +85,7 @@ class Sharded(ConcreteArray):
     def addressable_shards(self) -> list[Any]:
         found: list[Any] = []
         seen: dict[Any, int] = {}
-        places = self._sharding.devices_indices_map(self._aval.shape)
+        places = own_places(self._sharding, self._aval.shape)
         for (device, index), part in zip(places.items(), self._parts, strict=True):
             number = seen[_key(index)] = seen.get(_key(index), -1) + 1
             found.append(Shard(device, on_device(part, self._aval, device), index, number))
@@ -98,6 +102,9 @@ class Sharded(ConcreteArray):
     def block_until_ready(self) -> Any:
         if self.is_deleted():
             return self._data.shape  # raises, saying why
+        for device in () if presence.none else self._sharding.device_set:
+            if device.platform == "gpu" and device.process_index == process_index():
+                device.synchronize()
         return self
 
     def is_deleted(self) -> bool:
@@ -140,7 +147,7 @@ class ShardedArray(Sharded, DeviceArray):
 
 
 for _name in arrays.FAST_OPERATORS:
-    setattr(ShardedArray, _name, _through_operations(_name))
+    setattr(ShardedArray, _name, _through_operations(_name))  # GpuArray has none of NumPy's
 
 
 class ShardedKeyArray(Sharded, KeyArray):
@@ -155,12 +162,37 @@ class ShardedKeyArray(Sharded, KeyArray):
         self._dtype = aval.dtype
 
 
+class ShardedGpuArray(Sharded, GpuArray):
+    """An array in parts on GPU devices."""
+
+    __slots__ = _SLOTS
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
+    ndim = property(lambda self: len(self._aval.shape))
+    size = property(lambda self: self._aval.size)
+
+    def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
+        self._aval, self._sharding, self._is_committed = aval, sharding, committed
+        self.weak_type = aval.weak_type
+
+    def host(self) -> Any:
+        self.block_until_ready()
+        return gathered(self)
+
+
 LATE.setdefault("_parts", lambda x: [x._data])
 
 
 def _new(aval: Aval, sharding: Sharding, committed: bool) -> Any:
-    kind = ShardedKeyArray if dtypes.is_extended(aval.dtype) else ShardedArray
+    if dtypes.is_extended(aval.dtype):
+        return ShardedKeyArray(aval, sharding, committed)
+    kind = ShardedGpuArray if on_gpus(sharding) else ShardedArray
     return kind(aval, sharding, committed)
+
+
+def on_gpus(sharding: Sharding) -> bool:
+    """Whether the devices of a sharding are GPUs."""
+    return not presence.none and next(iter(sharding.device_set)).platform == "gpu"
 
 
 def from_parts(parts: list[Any], aval: Aval, sharding: Sharding) -> Any:
@@ -173,7 +205,12 @@ def from_parts(parts: list[Any], aval: Aval, sharding: Sharding) -> Any:
 def from_data(data: Any, aval: Aval, sharding: Sharding, committed: bool = True) -> Any:
     """An array of one buffer, laid out over the devices of a sharding."""
     made = _new(aval, sharding, committed)
-    made._data = data if data.__class__ is np.ndarray else np.asarray(data)
+    if data.__class__ is not np.ndarray:
+        if not is_gpu_data(data):
+            data = np.asarray(data)
+        elif not on_gpus(sharding):
+            data = fetched(data)
+    made._data = data
     return made
 
 
@@ -181,7 +218,16 @@ def on_device(part: Any, aval: Aval, device: Any) -> Any:
     """One buffer as an array on one device."""
     rank = len(aval.shape)
     local = Aval(tuple(part.shape[:rank]), aval.dtype, aval.weak_type)
+    if is_gpu_data(part):
+        return from_parts([part], local, SingleDeviceSharding(device))
     return from_data(part, local, SingleDeviceSharding(device))
+
+
+def own_places(sharding: Sharding, shape: tuple[int, ...]) -> Mapping[Any, Any]:
+    """The devices of this process that have a part, and which one."""
+    if process_count() == 1:
+        return sharding.devices_indices_map(shape)
+    return sharding.addressable_devices_indices_map(shape)
 
 
 def _key(index: Sequence[slice]) -> Any:
@@ -189,8 +235,10 @@ def _key(index: Sequence[slice]) -> Any:
 
 
 def split(data: Any, shape: tuple[int, ...], sharding: Sharding) -> list[Any]:
-    """The part of each device; replicas share memory."""
-    places = sharding.devices_indices_map(shape)
+    """The part of each device of this process; replicas share memory, where that is the host's."""
+    places = own_places(sharding, shape)
+    if on_gpus(sharding):
+        return [part_on(device, data[index] if index else data) for device, index in places.items()]
     made: dict[Any, Any] = {}
     found = []
     for index in places.values():
@@ -202,6 +250,20 @@ def split(data: Any, shape: tuple[int, ...], sharding: Sharding) -> list[Any]:
     return found
 
 
+def part_on(device: GpuDevice, data: Any) -> Any:
+    """A buffer of NumPy's, or of a primary device, in the memory of a GPU device."""
+    if is_gpu_data(data):
+        return device.moved(data, device_of(data))
+    return upload(data, device)
+
+
+def replicas(data: Any, devices: Sequence[Any]) -> list[Any]:
+    """A buffer on each of the devices."""
+    if devices[0].platform != "gpu":
+        return [data] * len(devices)
+    return [part_on(d, data) for d in devices]
+
+
 def _contiguous(x: Any) -> Any:
     return x if x.flags.c_contiguous else np.array(x, order="C")
 
@@ -210,12 +272,69 @@ def _joined(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
     """All parts in one buffer."""
     if parts is arrays._DELETED:
         return parts
+    if process_count() > 1 and not (sharding.is_fully_addressable or sharding.is_fully_replicated):
+        raise RuntimeError(
+            "Fetching value for an array that spans non-addressable (non process local) devices is "
+            f"not possible: needed all parts in this process, got {aval.str_short()} under "
+            f"{sharding} (compute with it inside of jit, whose out_shardings can bring all of it "
+            f"everywhere; addressable_shards are this process's parts){here()}"
+        )
+    if is_gpu_data(parts[0]):
+        return _joined_on_gpu(parts, aval, sharding)
     if sharding.is_fully_replicated:
         return parts[0]
+    return _filled(parts, aval, sharding, np.empty)
+
+
+def _joined_on_gpu(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
+    """All parts in one buffer of the primary device of the first one's GPU."""
+    devices = list(own_places(sharding, aval.shape))
+    home = devices[0].primary
+    if sharding.is_fully_replicated:
+        return home.moved(parts[0], devices[0])
+    dtype = parts[0].dtype
+    with home.current():
+        bits = [as_bits(home.moved(p, d)) for p, d in zip(parts, devices, strict=True)]
+        return _filled(bits, aval, sharding, gpu.cupy().empty).view(dtype)
+
+
+def gathered(x: Any) -> Any:
+    """The numbers of an array in parts as one NumPy array."""
+    try:
+        data = object.__getattribute__(x, "_data")
+    except AttributeError:
+        if x._sharding.is_fully_replicated and x._parts is not arrays._DELETED:
+            return fetched(x._parts[0])
+        return _joined([fetched(p) for p in x._parts], x._aval, x._sharding)
+    return fetched(data)
+
+
+def held(x: Any) -> list[Any]:
+    """The buffers that an array in parts has, of whichever form; none is made."""
+    found = []
+    for name in ("_data", "_parts"):
+        try:
+            value = object.__getattribute__(x, name)
+        except AttributeError:
+            continue
+        found += value if value.__class__ is list else [value]
+    return found
+
+
+def fetched(data: Any) -> Any:
+    """A buffer as one of NumPy's, when all that was begun on its GPU is done."""
+    if not is_gpu_data(data):
+        return data
+    with data.device:
+        return data.get()
+
+
+def _filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> Any:
+    """A new array with the parts where the sharding says."""
     extra = parts[0].shape[len(aval.shape):]  # the words of keys
-    out = np.empty((*aval.shape, *extra), parts[0].dtype)
+    out = empty((*aval.shape, *extra), parts[0].dtype)
     seen = set()
-    places = sharding.devices_indices_map(aval.shape)
+    places = own_places(sharding, aval.shape)
     for index, part in zip(places.values(), parts, strict=True):
         if _key(index) not in seen:
             seen.add(_key(index))

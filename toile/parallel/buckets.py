@@ -8,36 +8,12 @@ import primitives and below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.compiler.inlining import inline_calls
-from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program
-from toile.primitives.collectives import AllReduce, Collective, Groups
-
-
-@dataclass(frozen=True)
-class AllReduceTogether(Collective):
-    """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
-
-    kind: str
-    axes: tuple[Any, ...]
-    groups: Groups = None
-
-    name = "psum_together"
-    multiple = True
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return self.axes
-
-    def infer(self, *avals: Aval) -> list[Aval]:
-        return list(avals)
-
-    def eager(self, xp: Any, *xs: Any) -> Any:
-        return self.exchange().all_reduce(self.kind, xs, self.axes, self.groups)
+from toile.primitives.collectives import AllReduce, AllReduceTogether
 
 
 def in_buckets(program: Program) -> Program:

@@ -27,6 +27,14 @@ Path = tuple[Any, ...]
 TOGETHER = 1 << 16
 
 
+def flat_index(at: Sequence[int], sizes: Sequence[int]) -> int:
+    """The number of a place in a grid of such sizes, the last axis fastest."""
+    k = 0
+    for i, size in zip(at, sizes, strict=True):
+        k = k * size + i
+    return k
+
+
 class Stopped(BaseException):
     """Raised in the devices that wait for one that has failed."""
 

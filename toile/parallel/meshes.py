@@ -19,6 +19,7 @@ import numpy as np
 
 from toile.engine import devices as engine_devices
 from toile.engine.contexts import Context
+from toile.engine.gpu import default_devices
 from toile.engine.source import here
 from toile.engine.tracing import state
 
@@ -379,12 +380,14 @@ def make_mesh(
 ) -> Mesh:
     """A mesh of the first devices (or of those given) with axes of these sizes."""
     shape, names = tuple(axis_shapes), tuple(axis_names)
-    available = engine_devices.all_cpu_devices() if devices is None else list(devices)
+    available = default_devices() if devices is None else list(devices)
     needed = math.prod(shape)
     if needed > len(available):
+        gpus = available and available[0].platform == "gpu"
+        variable = "TOILE_GPU_DEVICES" if gpus else "TOILE_CPU_DEVICES"
         raise ValueError(
             f"make_mesh: Number of devices {len(available)} must be >= the product of mesh_shape "
-            f"{shape} (start with TOILE_CPU_DEVICES={needed} for more CPU devices){here()}"
+            f"{shape} (start with {variable}={needed} for more){here()}"
         )
     grid = np.array(available[:needed], dtype=object).reshape(shape)
     types = _types_of(axis_types, names, AxisType.Explicit) if len(names) == grid.ndim else None

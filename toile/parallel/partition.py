@@ -102,6 +102,12 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
     return mesh if fits and all(getattr(x, "owners", None) is None for x in named) else None
 
 
+def _far(mesh: Mesh) -> bool:
+    """Whether a mapped function inside of a Program must run with all of it: as a step of a Program
+    on one device, its results would have to come through the host, or from other processes."""
+    return bool(mesh.devices.flat[0].platform == "gpu" or mesh.is_multi_process)
+
+
 def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:
     """How a Program is divided for these operands and wanted shardings; None: it is not."""
     named = program.memoized("named shardings", lambda: tuple(_named_in(program)))
@@ -109,7 +115,9 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
         return None
     first = common_sharding(program.name, args)
     mesh = _mesh(named, wanted, args)
-    if mesh is None or mesh.size == 1 or mesh.is_multi_process or program.effects:
+    if mesh is None or mesh.size == 1:
+        return None
+    if program.effects:
         return None
     if first is not None and first._is_committed and named and (
         first._sharding.device_set != set(mesh.devices.flat)
@@ -126,9 +134,8 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
         and a._sharding.mesh is mesh else ((),) * v.aval.ndim
         for a, v in zip(args, program.inputs, strict=True)
     ])
-    if not any(any(x) for x in ins) and not any(
-        any(x.spec) for x in named if isinstance(x, NamedSharding)
-    ):
+    divided_inside = [any(x.spec) if isinstance(x, NamedSharding) else _far(mesh) for x in named]
+    if not any(any(x) for x in ins) and not any(divided_inside):
         return None
     outs = tuple(wanted) or (None,) * len(program.outputs)
     return program.memoized(("partition", mesh, ins, outs),

@@ -17,12 +17,13 @@ import numpy as np
 
 from toile.compiler.inlining import inline_calls
 from toile.engine import devices as engine_devices
-from toile.engine import sharded
+from toile.engine import gpu, sharded
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, wrap_aval
 from toile.engine.devices import Device
+from toile.engine.gpu_arrays import placed
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import Equation, Program, Var
 from toile.engine.sharded import Sharded, common_sharding, from_data
@@ -76,12 +77,23 @@ def put(x: Any, target: Any) -> Any:
     made = as_array(x)
     if isinstance(made, Tracer):
         return Constraint(sharding)(made) if isinstance(sharding, NamedSharding) else made
-    if engine_devices.cpu_count() == 1 and not isinstance(made, Sharded):
-        return made  # there is nowhere else to be
     if isinstance(made, Sharded) and made._sharding == sharding and made._is_committed:
         return made
-    data = made._data if made._data.__class__ is np.ndarray else np.asarray(made)
-    return from_data(data, made.aval, sharding)
+    if sharded.on_gpus(sharding):
+        return _put_on_gpus(made, sharding)
+    if engine_devices.process_count() > 1 and not sharding.is_fully_addressable:
+        return sharded.from_parts(sharded.split(made._data, made.shape, sharding), made.aval,
+                                  sharding)
+    if engine_devices.cpu_count() == 1 and not isinstance(made, Sharded):
+        return placed(made, None)  # there is nowhere else to be
+    return from_data(sharded.fetched(made._data), made.aval, sharding)
+
+
+def _put_on_gpus(x: Any, sharding: Sharding) -> Any:
+    """An array under a sharding over GPU devices, brought there now."""
+    if len(gpu.all_gpu_devices()) == 1 and not isinstance(x, Sharded):
+        return placed(x, gpu.gpu_devices()[0])
+    return sharded.from_parts(sharded.split(x._data, x.shape, sharding), x.aval, sharding)
 
 
 @dataclass(frozen=True)
@@ -161,8 +173,8 @@ def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], li
 
     def wrap(results: Sequence[Any]) -> list[Any]:
         return [
-            from_data(r, o.aval, s or rest, committed) if r.__class__ is np.ndarray
-            else wrap_aval(r, o.aval)
+            from_data(r, o.aval, s or rest, committed)
+            if r.__class__ is np.ndarray or gpu.is_gpu_data(r) else wrap_aval(r, o.aval)
             for r, o, s in zip(results, program.outputs, found, strict=True)
         ]
 

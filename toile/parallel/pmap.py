@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import config, dtypes
+from toile.engine import config, dtypes, gpu
 from toile.engine import devices as engine_devices
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import aval_of
@@ -124,7 +124,8 @@ class _Mapping:
         else:
             form = self.forms.find((kind, tuple(avals)), lambda: self._traced(
                 args, fixed, moving, kwargs, leaves, in_tree, devices))
-        self.last = avals, kind, form  # in a loop most of the next avals are the same objects
+        # In a loop most of the next avals are the same objects.
+        self.last = None if config.flags.disable_jit else (avals, kind, form)
         return form(leaves)
 
     def _traced(
@@ -135,9 +136,9 @@ class _Mapping:
         dims = [self._canonical(d, x) for d, x in zip(dims, leaves, strict=True)]
         owners = _owners(devices)
         own = devices if owners is None else [d for d in devices if _is_own(d)]
-        size = self._size(leaves, dims, len(own), owners)
+        size = self._size(leaves, dims, len(own), owners, own[0].platform if own else "cpu")
         mesh = Mesh(np.array(own[:size], object), (self.name,))
-        grid = Grid(((self.name, size),), mesh, owners)
+        grid = Grid(((self.name, size),), mesh, owners, owners and tuple(devices))
         ins: list[Layout] = [_layout(x.ndim, d, self.name)
                              for x, d in zip(leaves, dims, strict=True)]
         found: list[Any] = []
@@ -205,7 +206,7 @@ class _Mapping:
 
     def _size(
         self, leaves: Sequence[Any], dims: Sequence[int | None], available: int,
-        owners: tuple[int, ...] | None = None,
+        owners: tuple[int, ...] | None = None, platform: str = "cpu",
     ) -> int:
         sizes = [x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None]
         if not sizes:
@@ -231,7 +232,8 @@ class _Mapping:
             raise ValueError(
                 f"compiling computation that requires {sizes[0]} logical devices, but only "
                 f"{available} are available (pmap of {name_of(self.fun)} maps an axis of size "
-                f"{sizes[0]}; use vmap, or start with TOILE_CPU_DEVICES={sizes[0]}){here()}"
+                f"{sizes[0]}; use vmap, or start with TOILE_{platform.upper()}_DEVICES={sizes[0]})"
+                f"{here()}"
             )
         return sizes[0]
 
@@ -241,10 +243,16 @@ class _Mapping:
             found = tuple(self.devices)
         elif tracing.devices is not None and state.trace is not None:
             found = tracing.devices
-        elif self.backend not in (None, "cpu"):
-            raise RuntimeError(f"pmap: needed the backend 'cpu', got {self.backend!r}{here()}")
-        else:
+        elif self.backend == "cpu":
             found = tuple(engine_devices.all_cpu_devices())
+        elif self.backend in ("gpu", "cuda"):
+            gpu.require()
+            found = gpu.all_gpu_devices()
+        elif self.backend is not None:
+            raise RuntimeError(
+                f"pmap: needed the backend 'cpu' or 'gpu', got {self.backend!r}{here()}")
+        else:
+            found = tuple(gpu.default_devices())
         if tracing.devices is not None and state.trace is not None:
             found = found[: len(tracing.devices) // tracing.size]
         return found

@@ -19,7 +19,15 @@ from toile.engine import dtypes
 from toile.engine.devices import process_index
 from toile.engine.exchange import Groups
 from toile.engine.source import here
-from toile.parallel.exchange import Group, Place, Stopped, ThreadExchange, World, reduced
+from toile.parallel.exchange import (
+    Group,
+    Place,
+    Stopped,
+    ThreadExchange,
+    World,
+    flat_index,
+    reduced,
+)
 from toile.parallel.processes import Processes, ProcessFailure, joined
 
 # Up to so many bytes every process sends all it has to all others; larger arrays are cut in parts,
@@ -32,11 +40,13 @@ class Team:
 
     __slots__ = ("group", "positions", "ranks", "mine", "local", "tag")
 
-    def __init__(self, group: Group, owners: Sequence[int], processes: Processes):
+    def __init__(
+        self, group: Group, sizes: Sequence[int], owners: Sequence[int], processes: Processes
+    ):
         self.group = group
         self.positions: dict[int, list[int]] = {}
         for i, path in enumerate(group.members):
-            self.positions.setdefault(owners[path[0][1][0]], []).append(i)
+            self.positions.setdefault(owners[flat_index(path[0][1], sizes)], []).append(i)
         self.ranks = sorted(self.positions)
         self.mine = self.positions[process_index()]
         members = tuple(group.members[i] for i in self.mine)
@@ -52,7 +62,7 @@ class Team:
 
 
 class ProcessExchange(ThreadExchange):
-    """The exchange of one device; `owners` has the process of each index of the outermost axis."""
+    """The exchange of one device; `owners` has the process of each place of the outermost axes."""
 
     def __init__(
         self, world: World, levels: tuple[tuple[int, Place], ...], owners: tuple[int, ...]
@@ -69,7 +79,8 @@ class ProcessExchange(ThreadExchange):
         found = self.teams.get((axes, groups))
         if found is None:
             group = self.group(axes, groups)
-            found = self.teams[axes, groups] = Team(group, self.owners, self.processes)
+            sizes = [size for _, size, _ in self.levels[0][1]]
+            found = self.teams[axes, groups] = Team(group, sizes, self.owners, self.processes)
         return found
 
     def _transfer(self, what: Any, team: Team, outgoing: Any, incoming: Any) -> None:

@@ -255,9 +255,9 @@ class NamedSharding(Sharding):
         for i, (size, (_, parts)) in enumerate(zip(shape, tiling, strict=True)):
             if size % parts:
                 raise IndivisibleError(
-                    f"Sharding {self} implies that array axis {i} is partitioned {parts} times, "
+                    f"{self} implies that array axis {i} is partitioned {parts} times, "
                     f"but the dimension size is {size} (full shape: {shape}, per-dimension tiling "
-                    f"factors: {[p for _, p in tiling]} should evenly divide the shape)"
+                    f"factors: {tuple(p for _, p in tiling)} should evenly divide the shape)"
                 )
         return tuple(s // p for s, (_, p) in zip(shape, tiling, strict=True))
 

@@ -8,6 +8,7 @@ compiled once; its collectives run through `parallel.exchange`. May import contr
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import threading
@@ -31,12 +32,14 @@ from toile.control.call import (
     spread,
 )
 from toile.engine.avals import Aval, aval_of
+from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import process_count, process_index
 from toile.engine.exchange import slot
+from toile.engine.gpu import is_gpu_data
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
-from toile.engine.sharded import Sharded, from_parts, split
+from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
 from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import unflatten
@@ -100,12 +103,14 @@ class bound_axes:
 class Grid:
     """The axes that a Program is mapped over, and the mesh that its results are laid out on.
 
-    Both are of this process. If its axis, then the only one, goes on in other processes, `owners`
-    has the process of each of its indices."""
+    Of pmap both are this process's. If its axis, then the only one, goes on in other processes,
+    `owners` has the process of each of its indices, and `everyone` the device. A mesh with devices
+    of other processes is that of all of them; each runs the Program on its own ones."""
 
     axes: tuple[tuple[Any, int], ...]
     mesh: Mesh
     owners: tuple[int, ...] | None = None
+    everyone: tuple[Any, ...] | None = None
 
     @cached_property
     def bound(self) -> tuple[tuple[Any, int], ...]:
@@ -119,6 +124,25 @@ class Grid:
         return tuple(n for n, _ in self.axes)
 
     @cached_property
+    def spans(self) -> bool:
+        """Whether the mesh has devices of other processes."""
+        return process_count() > 1 and self.mesh.is_multi_process
+
+    @cached_property
+    def processes(self) -> tuple[int, ...] | None:
+        """The process of each place of the axes; None if it is this one."""
+        if self.spans:
+            return tuple([d.process_index for d in self.mesh.devices.flat])
+        return self.owners
+
+    @cached_property
+    def runs(self) -> list[int]:
+        """The places that this process runs, by number."""
+        if self.spans:
+            return [k for k, p in enumerate(self.processes or ()) if p == process_index()]
+        return list(range(self.size))
+
+    @cached_property
     def size(self) -> int:
         return math.prod(s for _, s in self.axes)
 
@@ -128,9 +152,9 @@ class Grid:
         if self.owners is not None:
             ((name, size),) = self.bound
             return [((name, size, i),) for i, p in enumerate(self.owners) if p == process_index()]
-        indices = itertools.product(*(range(s) for _, s in self.axes))
-        return [tuple((n, s, i) for (n, s), i in zip(self.axes, at, strict=True))
-                for at in indices]
+        indices = list(itertools.product(*(range(s) for _, s in self.axes)))
+        return [tuple((n, s, i) for (n, s), i in zip(self.axes, indices[k], strict=True))
+                for k in self.runs]
 
     @cached_property
     def is_whole(self) -> bool:
@@ -202,9 +226,9 @@ class Spmd(Carrier):
 
     @cached_property
     def device_numbers(self) -> list[int]:
-        """For each device of the mesh, which run of the Program has its parts."""
+        """For each device of the mesh in this process, which run of the Program has its parts."""
         if self.grid.is_whole:
-            return list(range(self.grid.size))
+            return list(range(len(self.grid.runs)))
         at = [self.grid.mesh.axis_names.index(n) for n in self.grid.names]
         sizes = [s for _, s in self.grid.axes]
         return [int(np.ravel_multi_index([place[i] for i in at], sizes)) if at else 0
@@ -213,7 +237,7 @@ class Spmd(Carrier):
     @cached_property
     def first_of(self) -> list[int]:
         """For each run of the Program, the first device of the mesh that has its parts."""
-        return [self.device_numbers.index(k) for k in range(self.grid.size)]
+        return [self.device_numbers.index(k) for k in range(len(self.grid.runs))]
 
     def _parts(self, x: Any, i: int) -> list[Any]:
         """The buffer of an operand for each run of the Program."""
@@ -227,18 +251,30 @@ class Spmd(Carrier):
                     x.block_until_ready()  # deleted: raises, saying why
                 return parts if self.grid.is_whole else [parts[k] for k in self.first_of]
         data = raw_operand(x)
-        if hasattr(data, "get"):
-            data = data.get()  # from a GPU
         if not any(self.ins[i]):
-            return [data] * self.grid.size
-        parts = split(data, aval_of(x).shape, sharding)
+            if self.gpus is not None and is_gpu_data(data):
+                return replicas(data, self.gpus)
+            return [data] * len(self.grid.runs)
+        parts = split(data if self.gpus else fetched(data), aval_of(x).shape, sharding)
         return parts if self.grid.is_whole else [parts[k] for k in self.first_of]
+
+    @cached_property
+    def gpus(self) -> list[Any] | None:
+        """The GPU device of each run of the Program; None on the CPU."""
+        flat = self.grid.mesh.devices.flat
+        devices = [flat[k] for k in (self.grid.runs if self.grid.spans else self.first_of)]
+        if devices[0].platform != "gpu":
+            return None
+        if any(d.platform != "gpu" for d in devices):
+            raise ValueError(
+                f"{self.label}: needed devices of one platform, got {devices}{here()}")
+        return devices
 
     def prepare(self) -> Program:
         """The Program, compiled for devices of one thread each."""
-        program = self.program.memoized("buckets", lambda: in_buckets(self.program))
+        program = self.bucketed()
         if program.executable is None:
-            if self.grid.owners is not None:
+            if self.grid.processes is not None:
                 agree(program)
             with threads(1 if self.grid.size > 1 else cpu.current()), bound_axes(self.grid.bound):
                 program.executable = cpu.compiled(program)
@@ -246,17 +282,40 @@ class Spmd(Carrier):
 
     def run(self, parts: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """The results of each device, from the operands' buffers for each device."""
-        owners = self.grid.owners
-        if process_count() > 1 and owners is None and slot.exchange is None and (
-            self.grid.mesh.is_multi_process
-        ):
+        owners = self.grid.processes
+        if self.grid.spans and (not self.grid.is_whole or slot.exchange is not None):
             raise NotImplementedError(
-                f"{self.label}: needed a mesh of this process's devices, got one with devices of "
-                f"other processes (pmap and training.replicated run on all processes){here()}"
+                f"{self.label}: needed all axes of a mesh with devices of other processes, outside "
+                f"of other mappings, got {self.grid.names} of {self.grid.mesh}{here()}"
             )
+        if self.gpus is not None and slot.exchange is None:  # inside of another mapping: threads
+            return self._on_gpus(self.gpus, parts)
         program = self.prepare()
         make: Any = ThreadExchange if owners is None else partial(ProcessExchange, owners=owners)
-        return launch(lambda k: cpu.run(program, [p[k] for p in parts]), self.grid.places, make)
+
+        def device(k: int) -> Sequence[Any]:
+            return cpu.run(program, [fetched(p[k]) for p in parts])
+
+        return launch(device, self.grid.places, make)
+
+    def _on_gpus(
+        self, gpus: Sequence[Any], parts: Sequence[Sequence[Any]]
+    ) -> list[Sequence[Any]]:
+        backend = importlib.import_module("toile.parallel.on_gpus")  # loaded where there is one
+        grid = self.grid
+        everyone = tuple(grid.mesh.devices.flat) if grid.spans else grid.everyone or tuple(gpus)
+        program = self.bucketed()
+        if 1 < len(everyone) == len({d.hardware for d in everyone}):
+            program = self.program.memoized("overlapped", lambda: backend.overlapped(self.program))
+        if grid.processes is not None:
+            program.memoized("agreed", lambda: agree(program) or True)
+        with bound_axes(grid.bound):
+            ready = backend.compiled_for(program, gpus)
+        return backend.run_on_gpus(ready, grid.places, gpus, parts, grid.processes, everyone)
+
+    def bucketed(self) -> Program:
+        """The Program as it runs."""
+        return self.program.memoized("buckets", lambda: in_buckets(self.program))
 
     def __call__(self, *args: Any) -> Any:
         if state.trace is not None:
@@ -278,13 +337,13 @@ class Spmd(Carrier):
                 found = split(x, shape, self.in_shardings[i])
                 parts.append([found[k] for k in self.first_of])
             else:
-                parts.append([x] * self.grid.size)
+                parts.append([x] * len(self.grid.runs))  # NumPy's: each device brings it over
         results = self.run(parts)
         outs = []
         for i, (aval, sharding) in enumerate(
                 zip(self.out_avals, self.out_shardings, strict=True)):
             made = from_parts([results[k][i] for k in self.device_numbers], aval, sharding)
-            outs.append(made._data)
+            outs.append(gathered(made))
         return outs
 
     # ---- rules
@@ -448,7 +507,9 @@ class Forms:
         self.lock = threading.RLock()
 
     def find(self, key: Any, make: Callable[[], Form]) -> Form:
-        """The form for a key, made if there is none."""
+        """The form for a key, made if there is none, and each time under `disable_jit`."""
+        if flags.disable_jit:
+            return make()
         found = self.forms.get(key)
         if found is None or found.stale():
             with self.lock:

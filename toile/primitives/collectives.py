@@ -145,6 +145,74 @@ class AllReduce(Collective):
 
 
 @dataclass(frozen=True)
+class AllReduceTogether(Collective):
+    """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+
+    name = "psum_together"
+    multiple = True
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+    def infer(self, *avals: Aval) -> list[Aval]:
+        return list(avals)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return self.exchange().all_reduce(self.kind, xs, self.axes, self.groups)
+
+
+@dataclass(frozen=True)
+class AllReduceBegin(Collective):
+    """The beginning of `AllReduceTogether`: what comes before its end goes on meanwhile.
+
+    The result stands for it and has no value. `number` tells apart those of one Program."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+    number: int = 0
+
+    name = "psum_begin"
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+    def infer(self, *avals: Aval) -> Aval:
+        return Aval((), np.dtype(np.uint8))
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return np.zeros((), np.uint8)  # on the host the end does all of it
+
+
+@dataclass(frozen=True)
+class AllReduceEnd(Collective):
+    """What was begun, and its operands: the sums (or extrema)."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+
+    name = "psum_end"
+    multiple = True
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+    def infer(self, begun: Aval, *avals: Aval) -> list[Aval]:
+        return list(avals)
+
+    def eager(self, xp: Any, begun: Any, *xs: Any) -> Any:
+        return self.exchange().all_reduce(self.kind, xs, self.axes, self.groups)
+
+
+@dataclass(frozen=True)
 class PPermute(Collective, Linear):
     """Sends each example's value to another one; those that receive nothing get zeros."""
 

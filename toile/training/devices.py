@@ -22,6 +22,7 @@ def first_devices(count: int) -> list[Device]:
         found = local_devices()
     if not 1 <= count <= len(found):
         raise ValueError(
-            f"first_devices: needed a number of devices from 1 to {len(found)}, got {count}{here()}"
+            f"first_devices: needed a number of devices from 1 to {len(found)}, got {count} "
+            f"(TOILE_GPU_DEVICES={count} makes logical ones of the GPUs there are){here()}"
         )
     return found[:count]

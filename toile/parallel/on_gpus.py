@@ -1,0 +1,47 @@
+"""One Program on GPU devices: compiled once, issued by a thread for each of them.
+
+Threads put the work on the devices' streams and return; results are buffers that it will fill. One
+run at a time is issued, because its devices wait for each other. May import backends and below.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from toile.backends.gpu.memory import other_arenas
+from toile.backends.running import gpu_backend
+from toile.engine.gpu import GpuDevice, host
+from toile.engine.program import Program
+from toile.parallel.exchange import Place
+from toile.parallel.gpu_exchange import GpuExchange, GpuProcessExchange
+from toile.parallel.launch import launch
+from toile.parallel.overlapping import overlapped
+
+__all__ = ["compiled_for", "overlapped", "run_on_gpus"]
+
+_one = threading.RLock()
+
+
+def compiled_for(program: Program, devices: Sequence[GpuDevice]) -> list[Any]:
+    """The compiled form of a Program on each device; they share the plan and the kernels."""
+    return [gpu_backend().executable_of(program, d) for d in devices]
+
+
+def run_on_gpus(
+    executables: Sequence[Any], places: Sequence[Place], devices: Sequence[GpuDevice],
+    parts: Sequence[Sequence[Any]], owners: tuple[int, ...] | None,
+    everyone: tuple[GpuDevice, ...] | None,
+) -> list[Sequence[Any]]:
+    """The results of each device, from the operands' buffers for each device.
+
+    `owners` and `everyone`: the process and the device of each index, where there are others."""
+    make: Any = partial(GpuExchange, devices=tuple(devices))
+    if owners is not None:
+        make = partial(GpuProcessExchange, owners=owners, devices=everyone)
+    apart = other_arenas(devices) if host.only else nullcontext()  # in a step of another Program
+    with _one, apart:
+        return launch(lambda k: executables[k]([p[k] for p in parts]), places, make)
