@@ -19,15 +19,15 @@ from examples.seq2seq import train as seq2seq
 from examples.seq2seq.configs import default as seq2seq_config
 
 
-def toile_step(example: Any, state: Any, batch: Any) -> Callable[[], None]:
+def toile_step(step: Any, state: Any, batch: Any) -> Callable[[], None]:
     """An example's own step, which keeps its state as a loop does."""
     import toile
 
     batch = toile.device_put(batch)
-    kept = [state, example.Metrics.empty()]
+    kept = [state]
 
     def once() -> None:
-        kept[:] = example.train_step(*kept, batch)
+        kept[0], _ = step(kept[0], batch)
         toile.block_until_ready(kept[0].params)
 
     return once
@@ -88,7 +88,9 @@ def mnist_cases() -> timing.Cases:
     )
     tx = optax.sgd(rate, config.momentum)
     state = mnist.create_state(config, random.key(0), steps)
-    return {"toile": toile_step(mnist, state, batch), "flax": flax_step(CNN(), tx, batch, loss)}
+    empty = mnist.Metrics.empty()
+    ours = toile_step(lambda state, batch: mnist.train_step(state, empty, batch), state, batch)
+    return {"toile": ours, "flax": flax_step(CNN(), tx, batch, loss)}
 
 
 def seq2seq_cases() -> timing.Cases:
@@ -97,7 +99,8 @@ def seq2seq_cases() -> timing.Cases:
     import optax
     from flax import linen as nn
 
-    from toile import random
+    from toile import random, training
+    from toile.training.devices import first_devices
 
     config = seq2seq_config.get_config()
     task, loader, _ = seq2seq_input.loaders(config, random.key(0))
@@ -122,7 +125,8 @@ def seq2seq_cases() -> timing.Cases:
     tx = optax.chain(optax.clip_by_global_norm(config.clip_norm), optax.adam(rate))
     state = seq2seq.create_state(config, task, random.key(0))
     flax = flax_step(Seq2Seq(), tx, batch, loss)
-    return {"toile": toile_step(seq2seq, state, batch), "flax": flax}
+    step = training.replicated(seq2seq.train_step, devices=first_devices(1))
+    return {"toile": toile_step(step, state, batch), "flax": flax}
 
 
 def suites() -> dict[str, timing.Cases]:

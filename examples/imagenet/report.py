@@ -43,7 +43,6 @@ what to try next
                                   --config.dataset=imagenette
   ImageNet itself             python -m {package}.main --workdir=runs/imagenet_full \\
                                   --config=examples/imagenet/configs/default.py
-  beside Flax                 python -m {package}.parity
   watch it learn              tensorboard --logdir={workdir}
   make it yours               cp -r examples/imagenet mine, edit mine/train.py, python -m mine.main
 """

@@ -6,6 +6,7 @@ kill, continues from its last checkpoint and ends with the same parameters, bit 
 """
 
 import time
+from typing import Any
 
 import toile
 import toile.numpy as jnp
@@ -14,10 +15,17 @@ from toile.experimental import multihost_utils
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.interruption import StopRequests
+from toile.training.mixed_precision import Policy, select_finite
 from toile.training.progress import progress
 from toile.training.train_state import TrainState
 
 from . import input_pipeline, models
+
+
+class State(TrainState):
+    """Parameters and optimizer, and the loss scale of half precision."""
+
+    scale: Any
 
 
 @struct.dataclass
@@ -35,13 +43,15 @@ def create_model(config):
 
 def create_state(config, key, steps: int):
     """Fresh parameters and a fresh optimizer, whose rate falls to 0 over `steps`."""
-    model = create_model(config)
+    model, policy = create_model(config), Policy.parse(config.precision)
     params = model.init(key, jnp.zeros((1, 28, 28, 1)))["params"]
     rate = optim.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, config.warmup_steps, max(steps, config.warmup_steps + 1)
     )
     tx = optim.sgd(rate, config.momentum)
-    return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+    return State.create(
+        apply_fn=policy.wrap(model.apply), params=params, tx=tx, scale=policy.loss_scale()
+    )
 
 
 @toile.jit
@@ -53,9 +63,14 @@ def train_step(state, seen, batch):
         loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
         return loss.mean(), (loss, logits)
 
-    (_, (loss, logits)), grads = toile.value_and_grad(loss_fn, has_aux=True)(state.params)
-    new = Metrics.single_from_model_output(logits=logits, labels=batch["label"], loss=loss)
-    return state.apply_gradients(grads=grads), seen.merge(new)
+    scale, finite, (_, (loss, logits)), grads = training.value_and_grad(
+        loss_fn, state, has_aux=True, scale=state.scale
+    )
+    seen = seen.merge(
+        Metrics.single_from_model_output(logits=logits, labels=batch["label"], loss=loss)
+    )
+    new = state.apply_gradients(grads=grads, scale=scale)
+    return select_finite(finite, new, state.replace(scale=scale)), seen
 
 
 def on_devices(count):

@@ -68,6 +68,8 @@ def loaders(config, key) -> tuple[Additions, Loader, Loader]:
     split_key, order_key = random.split(key)
     pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
     held_out, train = np.split(pairs, [config.held_out])
+    if config.both_orders:  # a + b is b + a; of what is held out neither is trained on
+        train = np.concatenate([train, train[train[:, 0] != train[:, 1], ::-1]])
 
     def make(rows, size, **options):
         source = {"a": rows[:, 0], "b": rows[:, 1]}

@@ -14,6 +14,7 @@ from . import report, train
 WORKDIR = flags.DEFINE_string(
     "workdir", "runs/seq2seq", "Where checkpoints and metrics are written, and continued from."
 )
+DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
 CONFIG = config_flags.DEFINE_config_file(
     "config", str(Path(__file__).parent / "configs" / "default.py"), "The hyperparameters."
 )
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
     logging.set_verbosity(logging.WARNING)  # saving is no news
-    state, finished = train.train_and_evaluate(CONFIG.value, WORKDIR.value)
+    state, finished = train.train_and_evaluate(CONFIG.value, WORKDIR.value, DEVICES.value)
     if finished:
         report.show(CONFIG.value, WORKDIR.value, state)
 

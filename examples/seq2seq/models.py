@@ -42,7 +42,8 @@ class Seq2Seq(nn.Module):
         """
         encoder = nn.RNN(nn.OptimizedLSTMCell(self.features), return_carry=True, name="encoder")
         cell = DecoderCell(self.features, answer.shape[-1], teacher_force)
-        state, _ = encoder(question, seq_lengths=lengths(question))
+        zeros = jnp.zeros((len(question), self.features), question.dtype)
+        state, _ = encoder(question, initial_carry=(zeros, zeros), seq_lengths=lengths(question))
         decoder = nn.RNN(cell, name="decoder")
         return decoder(answer[:, :-1], initial_carry=(state, answer[:, 0]))
 

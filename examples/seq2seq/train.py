@@ -6,19 +6,28 @@ kill, continues from its last checkpoint and ends with the same parameters, bit 
 """
 
 import time
+from typing import Any
 
 import numpy as np
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct
+from toile import optim, random, struct, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
+from toile.training.devices import first_devices
 from toile.training.interruption import StopRequests
+from toile.training.mixed_precision import Policy, select_finite
 from toile.training.progress import progress
 from toile.training.train_state import TrainState
 
 from . import input_pipeline, models
+
+
+class State(TrainState):
+    """Parameters and optimizer, and the loss scale of half precision."""
+
+    scale: Any
 
 
 @struct.dataclass
@@ -31,14 +40,16 @@ class Metrics(metrics.Collection):
 
 def create_state(config, task, key):
     """Fresh parameters and a fresh optimizer."""
-    model = models.Seq2Seq(config.features)
+    model, policy = models.Seq2Seq(config.features), Policy.parse(config.precision)
     question = jnp.zeros((1, task.question_length, task.size))
     answer = jnp.zeros((1, task.answer_length, task.size))
     params = model.init(key, question, answer)["params"]
     steps = max(config.num_steps, config.warmup_steps + 1)
     rate = optim.warmup_cosine_decay_schedule(0.0, config.learning_rate, config.warmup_steps, steps)
     tx = optim.chain(optim.clip_by_global_norm(config.clip_norm), optim.adam(rate))
-    return TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+    return State.create(
+        apply_fn=policy.wrap(model.apply), params=params, tx=tx, scale=policy.loss_scale()
+    )
 
 
 def measure(logits, answer, mask):
@@ -52,9 +63,8 @@ def measure(logits, answer, mask):
     return loss.mean(), seen
 
 
-@toile.jit
-def train_step(state, seen, batch):
-    """The state after one batch, and the metrics with this batch added.
+def train_step(state, batch):
+    """The state after one batch, and the metrics of the batch.
 
     The decoder is given the true answer up to each token (teacher forcing).
     """
@@ -63,8 +73,11 @@ def train_step(state, seen, batch):
         logits, _ = state.apply_fn({"params": params}, batch["question"], batch["answer"])
         return measure(logits, batch["answer"], None)
 
-    (_, new), grads = toile.value_and_grad(loss_fn, has_aux=True)(state.params)
-    return state.apply_gradients(grads=grads), seen.merge(new)
+    scale, finite, (_, seen), grads = training.value_and_grad(
+        loss_fn, state, has_aux=True, scale=state.scale
+    )
+    new = state.apply_gradients(grads=grads, scale=scale)
+    return select_finite(finite, new, state.replace(scale=scale)), seen
 
 
 @toile.jit
@@ -112,7 +125,7 @@ def restore(workdir, state, seen, loader):
     return run["state"], run["seen"]
 
 
-def train_and_evaluate(config, workdir):
+def train_and_evaluate(config, workdir, devices: int = 1):
     """Train for `config.num_steps`; the state, and whether it got there.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
@@ -128,12 +141,14 @@ def train_and_evaluate(config, workdir):
     start = step = int(state.step)
     if start:
         print(f"continuing after step {start} from {workdir}")
+    update = training.replicated(train_step, devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
     bar = progress(total=config.num_steps, start=start, label="training")
     with writer, bar, StopRequests() as stop:
         for batch in loader.forever() if start < config.num_steps else ():
-            state, seen = train_step(state, seen, batch)
+            state, new = update(state, batch)
+            seen = seen.merge(new)
             step += 1
             bar.advance()
             if step % config.log_every_steps == 0:

@@ -1,16 +1,39 @@
-"""The seq2seq example: sums as text, its network, a short run, one stopped and resumed."""
+"""The seq2seq example: sums as text, its network, short runs, one stopped and resumed, a copy."""
 
-import signal
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import toile
-from toile import random
+from toile import random, training
 from toile.training import checkpoints
+from toile.training.devices import first_devices
 
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
+
+ROOT = Path(__file__).parents[2]
+
+
+class StopAfter:
+    """StopRequests that asks after so many steps."""
+
+    def __init__(self, steps: int):
+        self.left = steps
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left <= 0
 
 
 def small_config():
@@ -38,6 +61,7 @@ def test_texts_come_back_and_the_longest_sum_fits():
 def test_every_sum_is_there_once_and_held_out_ones_are_not_trained_on(digits, sums):
     config = default.get_config()
     config.max_digits, config.held_out, config.batch_size = digits, 5, 10
+    config.both_orders = False
     task, loader, held_out = input_pipeline.loaders(config, random.key(0))
     pairs = task.all_pairs()
     assert len(pairs) == len(np.unique(pairs, axis=0)) == sums
@@ -51,6 +75,18 @@ def test_every_sum_is_there_once_and_held_out_ones_are_not_trained_on(digits, su
             if real
         }
         assert len(asked) == 5 and len(trained) == 50 and not asked & trained
+
+
+def test_in_both_orders_held_out_sums_are_not_trained_on_in_either():
+    config = default.get_config()
+    config.max_digits, config.held_out, config.batch_size, config.both_orders = 1, 5, 1, True
+    _, loader, held_out = input_pipeline.loaders(config, random.key(0))
+    pairs = lambda x: zip(x["a"].tolist(), x["b"].tolist())
+    trained = [pair for x in loader for pair in pairs(x)]
+    asked = {pair for x in held_out for pair, real in zip(pairs(x), x["mask"]) if real}
+    assert len(asked) == 5 and len(set(trained)) == len(trained) == loader.examples
+    assert not set(trained) & {order for a, b in asked for order in ((a, b), (b, a))}
+    assert {(b, a) for a, b in trained} == set(trained)
 
 
 def test_without_teacher_the_answer_is_not_looked_at():
@@ -112,18 +148,53 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
     config = small_config()
     whole, _ = train.train_and_evaluate(config, tmp_path / "whole")
-    real_step = train.train_step
-
-    def step(state, seen, batch):
-        if int(state.step) == 6:  # in the second epoch
-            signal.raise_signal(signal.SIGINT)
-        return real_step(state, seen, batch)
-
     with monkeypatch.context() as patch:
-        patch.setattr(train, "train_step", step)
+        patch.setattr(train, "StopRequests", lambda: StopAfter(7))  # in the second epoch
         _, finished = train.train_and_evaluate(config, tmp_path / "parts")
     assert not finished and checkpoints.available_steps(tmp_path / "parts") == [5, 7]
     resumed, finished = train.train_and_evaluate(config, tmp_path / "parts")
     assert finished
     for x, y in zip(toile.tree.leaves(whole), toile.tree.leaves(resumed), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_two_devices_in_half_precision_take_about_the_step_of_one():
+    config = small_config()
+    task, loader, _ = input_pipeline.loaders(config, random.key(0))
+    batch = next(iter(loader))
+    before, losses = toile.config.read("jax_num_cpu_devices"), []
+    try:
+        for devices, config.precision in ((1, "float32"), (2, "mixed_bfloat16")):
+            step = training.replicated(train.train_step, devices=first_devices(devices))
+            state, seen = step(train.create_state(config, task, random.key(1)), batch)
+            losses.append(float(seen.compute()["loss"]))
+            assert len(state.step.devices()) == devices
+            assert {x.dtype.name for x in toile.tree.leaves(state.params)} == {"float32"}
+    finally:
+        toile.config.update("jax_num_cpu_devices", before)
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+def test_half_precision_is_that_of_every_product():
+    config = small_config()
+    config.precision = "mixed_bfloat16"
+    task, loader, _ = input_pipeline.loaders(config, random.key(0))
+    batch = next(iter(loader))
+    state = train.create_state(config, task, random.key(1))
+    text = str(toile.make_jaxpr(train.train_step)(state, batch))
+    products = [line for line in text.splitlines() if "DotGeneral" in line or "dot_general" in line]
+    assert products and not [line for line in products if "bf16" not in line]
+
+
+def test_a_copy_of_the_folder_runs_alone(tmp_path):
+    for path in Path(__file__).parent.rglob("*.py"):
+        copy = tmp_path / "mine" / path.relative_to(Path(__file__).parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    command = [sys.executable, "-P", "-m", "mine.main", f"--workdir={tmp_path / 'run'}"]
+    command += ["--config=mine/configs/tiny.py", "--config.num_steps=2", "--config.features=16"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for part in ("sums it was never taught", "python -m mine.main"):
+        assert part in done.stdout

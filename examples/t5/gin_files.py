@@ -1,5 +1,6 @@
 """The recipe and the sizes of a model, as gin files and bindings say."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,5 +18,9 @@ def configured(config, bindings: Sequence[str] = ()):
     gin.clear_config()
     gin.add_config_file_search_path(str(FOLDER))
     steps = [f"Recipe.num_steps = {config.num_steps}"] if config.num_steps else []
-    gin.parse_config_files_and_bindings(list(config.gin_files), [*bindings, *steps])
+    logging.disable(logging.ERROR)  # gin logs each folder where a file is not; it raises as well
+    try:
+        gin.parse_config_files_and_bindings(list(config.gin_files), [*bindings, *steps])
+    finally:
+        logging.disable(logging.NOTSET)
     return Recipe(), T5Config()

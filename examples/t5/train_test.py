@@ -77,7 +77,12 @@ def small(files, *bindings):
     return configured("tiny.gin", [*SMALL, *data, *bindings])
 
 
-@pytest.mark.parametrize("size", list(SIZES))
+# large and xl are as deep as xxl: they take as long, and tell little more.
+LONG = ("large", "xl")
+SHOWN = [pytest.param(s, marks=[pytest.mark.slow] if s in LONG else []) for s in SIZES]
+
+
+@pytest.mark.parametrize("size", SHOWN)
 def test_the_sizes_are_the_published_ones(size):
     _, config = configured(f"{size}.gin")
     row = np.ones((1, 4), int)
@@ -235,7 +240,8 @@ def test_a_copy_of_the_folder_runs_alone(files, tmp_path):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
     command = [sys.executable, "-P", "-m", "mine.main", f"--workdir={tmp_path / 'run'}"]
-    command += ["--config.num_steps=2", "--gin=T5Config.layers=1", "--gin=Recipe.dataset='file'"]
+    command += ["--config.num_steps=2", "--gin=Recipe.dataset='file'"]
+    command += [f"--gin={binding}" for binding in SMALL if "num_steps" not in binding]
     command += [f"--gin=Recipe.train_file={files[0]!r}", f"--gin=Recipe.test_file={files[1]!r}"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)

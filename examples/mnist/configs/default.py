@@ -13,6 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.features = (32, 64)  # channels of the convolutions
     config.hidden = 256
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
 
     config.learning_rate = 0.1  # reached after the warm-up, from where it falls along a cosine
     config.warmup_steps = 30

@@ -13,6 +13,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.features = (4, 8)
     config.hidden = 32
+    config.precision = "float32"
 
     config.learning_rate = 0.1
     config.warmup_steps = 5

@@ -11,8 +11,10 @@ def get_config() -> ml_collections.ConfigDict:
     config.smallest = 10
     config.held_out = 500
     config.reverse = True
+    config.both_orders = True  # else one or two of the sums held out stay wrong
 
     config.features = 128
+    config.precision = "float32"
 
     config.learning_rate = 0.008
     config.warmup_steps = 500
