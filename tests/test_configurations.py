@@ -60,6 +60,7 @@ def test_unknown_flag():
 
 
 def test_new_flags(monkeypatch):
+    monkeypatch.setattr(config, "_values", {})  # they are gone after the test
     monkeypatch.setenv("FLAX_TEST_OF_A_FLAG", "off")
     monkeypatch.setenv("FLAX_TEST_OF_A_NUMBER", "12")
     flag = configurations.bool_flag("FLAX_Test_of_a_flag", default=True, help="A test.")
@@ -67,7 +68,10 @@ def test_new_flags(monkeypatch):
     assert flag.value is config.flax_test_of_a_flag is False
     assert number.value == 12 and "A test." in number.__doc__
     config.update(number, 7)
-    assert config.flax_test_of_a_number == 7
+    assert config.flax_test_of_a_number == config.values["flax_test_of_a_number"] == 7
+    with config.temp_flip_flag("test_of_a_flag", True):
+        assert flag.value is True
+    assert flag.value is False and "flax_test" not in repr(config)
     with pytest.raises(RuntimeError, match="already defined"):
         configurations.bool_flag("flax_test_of_a_flag", default=True, help="")
 

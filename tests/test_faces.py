@@ -205,6 +205,8 @@ def test_absent_parts_of_the_top_level():
         importlib.import_module("toile.export")
     with pytest.raises(ImportError, match="jax.interpreters"):
         from toile.interpreters import ad  # noqa: F401
+    with pytest.raises(ImportError, match="flax.nnx: .*toile.linen"):
+        from toile import nnx  # noqa: F401
     with pytest.raises(ImportError, match="No module named 'toile.nothing'"):
         importlib.import_module("toile.nothing")
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

@@ -82,6 +82,15 @@ def test_pmap_is_traced_once_and_differentiable():
     assert f.lower(X).out_info.shape == (1, 6)
 
 
+def test_pmap_runs_the_function_without_jit():
+    calls = []
+    f = toile.pmap(lambda x: (calls.append(1), x + 1)[1])
+    for _ in range(2):
+        with toile.disable_jit():
+            np.testing.assert_array_equal(f(np.ones((1, 2))), np.full((1, 2), 2.0))
+    assert len(calls) == 2
+
+
 def test_pmap_donates():
     x = jnp.ones((1, 3))
     toile.pmap(lambda x: x + 1, donate_argnums=0)(x)

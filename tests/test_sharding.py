@@ -1,6 +1,7 @@
 """Meshes, partition specs and shardings: bookkeeping as in JAX, on the devices there are."""
 
 import pickle
+import re
 
 import jax
 import jax.sharding as theirs
@@ -81,7 +82,10 @@ def test_errors_are_value_errors_with_jaxs_text(build):
         build(theirs, jax.devices())
     with pytest.raises(ValueError) as mine:
         build(ours, toile.devices())
-    assert message(mine.value) == str(other.value).replace("jax.sharding", "toile.sharding")
+    text = str(other.value).replace("jax.sharding", "toile.sharding")
+    if "implies that array axis" in text:  # before jax 0.11 with a prefix, and factors as a list
+        text = re.sub(r"factors: \[(\d+)\]", r"factors: (\1,)", text.removeprefix("Sharding "))
+    assert message(mine.value) == text
 
 
 def test_a_mesh_larger_than_the_devices_is_an_error():

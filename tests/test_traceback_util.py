@@ -91,6 +91,29 @@ def test_hidden_from_pytest_and_ipython():
     assert "filtering" in hidden
 
 
+@pytest.mark.parametrize("method", ["init", "apply", "init_with_output", "lazy_init"])
+def test_modules_are_boundaries(method):
+    """Only the caller and the module are left, and errors still name the call they came from."""
+    first = {} if method == "apply" else toile.random.key(0)
+    with pytest.raises(ZeroDivisionError) as info:
+        getattr(nn.jit(Bad)(), method)(first, jnp.ones(1))
+    found = [f.name for f in traceback.extract_tb(info.value.__traceback__)]
+    assert found == ["test_modules_are_boundaries", "__call__", "fail"]
+    with pytest.raises(TypeError) as info:
+        nn.Dense(2).init(toile.random.key(0), jnp.ones((2, 3)), jnp.ones(1))
+    assert "api_boundary" not in str(info.value)
+
+
+def test_all_frames_in_the_cause():
+    with _filtering("remove_frames"), pytest.raises(ZeroDivisionError) as info:
+        Bad().apply({}, jnp.ones(1))
+    whole = info.value.__cause__
+    assert isinstance(whole, traceback_util.UnfilteredStackTrace)
+    assert "linen" in {os.path.basename(os.path.dirname(f.filename))
+                       for f in traceback.extract_tb(whole.__traceback__)}
+    assert not getattr(info.value, "__notes__", [])
+
+
 def test_registered_files_are_hidden():
     from toile.engine import source
 

@@ -1,4 +1,4 @@
-"""Parts of JAX that toile has not, and what to use instead.
+"""Parts of JAX and Flax that toile has not, and what to use instead.
 
 A finder that is asked last tells this when one of them is imported, instead of a bare "No module
 named". It knows names under `toile.` only.
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-# What each part of JAX is for, in toile's terms; a name stands for everything below it.
+# What each part is for, in toile's terms; a name stands for everything below it.
 _INSTEAD = {
     "api_util": "it is JAX's own machinery; toile.core has Programs and avals",
     "cloud_tpu_init": "toile runs on CPUs and NVIDIA GPUs; nothing needs to be set up",
@@ -41,18 +41,23 @@ _INSTEAD = {
     "lib": "it is JAX's own machinery; toile has neither jaxlib nor XLA",
     "linear_util": "it is JAX's own machinery; toile.core has Programs and avals",
     "tools": "toile.make_jaxpr(f)(*args) shows the Program",
+    "nnx": "write modules with toile.linen",
+    "testing": "time a step with toile.profiler, or in the test runner you have",
+    "training.orbax_utils": "use toile.training.checkpoints, which saves trees itself",
 }
+_OF_FLAX = {"nnx", "testing", "training.orbax_utils"}
 
 
 def explanation(name: str) -> str | None:
-    """Why `name` (a module under `toile.`) cannot be imported, if it is a part of JAX."""
+    """Why `name` (a module under `toile.`) cannot be imported, if it is a part of JAX or Flax."""
     parts = name.split(".")
     if parts[0] != "toile":
         return None
     for cut in range(2, len(parts) + 1):
         part = ".".join(parts[1:cut])
         if part in _INSTEAD:
-            return f"toile has no counterpart of jax.{part}: {_INSTEAD[part]}"
+            origin = "flax" if part in _OF_FLAX else "jax"
+            return f"toile has no counterpart of {origin}.{part}: {_INSTEAD[part]}"
     return None
 
 

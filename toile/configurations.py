@@ -84,14 +84,14 @@ def static_int_env(varname: str, default: int | None) -> int | None:
 def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
     """Define a boolean flag `name`, whose environment variable is the name in capitals."""
     name = name.lower()
-    define(name, static_bool_env(name.upper(), default), lambda _, value: value)
+    define(name, static_bool_env(name.upper(), default))
     return FlagHolder(name, help)
 
 
 def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
     """Define an integer flag `name`, whose environment variable is the name in capitals."""
     name = name.lower()
-    define(name, static_int_env(name.upper(), default), lambda _, value: value)
+    define(name, static_int_env(name.upper(), default))
     return FlagHolder(name, help)
 
 

@@ -19,7 +19,7 @@ from toile.api.devices import device_get, device_put, local_device_count, local_
 from toile.core.partial_eval import constant_outputs
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array, raw_operand
-from toile.engine.sharded import from_parts
+from toile.engine.sharded import from_parts, replicas
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Array, Tracer
@@ -52,7 +52,7 @@ def replicate(
         if len(chosen) == 1 or isinstance(x, Tracer):
             return device_put(jnp.stack([x] * len(chosen)), sharding)
         aval = x.aval.update(shape=(len(chosen), *x.shape), weak_type=False)
-        return from_parts([raw_operand(x)[None]] * len(chosen), aval, sharding)  # one buffer
+        return from_parts(replicas(raw_operand(x)[None], chosen), aval, sharding)  # one on the host
 
     return tree.map(copies, tree_)
 

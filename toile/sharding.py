@@ -15,8 +15,8 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, raw_operand
-from toile.engine.devices import cpu_count
-from toile.engine.sharded import from_parts
+from toile.engine.devices import cpu_count, process_count
+from toile.engine.sharded import Sharded, fetched, from_parts, on_gpus, own_places, part_on
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trees import broadcast_prefix, flatten, unflatten
@@ -84,9 +84,14 @@ def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> A
     for part in parts:
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
-    if len(parts) == 1 and cpu_count() == 1:
+    if len(parts) == 1 and cpu_count() == 1 and sharding.is_fully_addressable:
         return parts[0]
-    raws = [np.ascontiguousarray(raw_operand(p)) for p in parts]
+    if on_gpus(sharding):
+        places = own_places(sharding, shape)
+        raws = [p._parts[0] if p.devices() == {d} and isinstance(p, Sharded)
+                else part_on(d, raw_operand(p)) for d, p in zip(places, parts, strict=True)]
+    else:
+        raws = [np.ascontiguousarray(fetched(raw_operand(p))) for p in parts]
     return from_parts(raws, Aval(shape, aval.dtype, aval.weak_type), sharding)
 
 
@@ -99,7 +104,7 @@ def make_array_from_callback(
     found = concrete(sharding, "make_array_from_callback")
     made: dict[Any, Any] = {}
     parts = []
-    for index in found.devices_indices_map(shape).values():
+    for index in own_places(found, shape).values():
         key = tuple((i.start, i.stop) for i in index)
         if key not in made:
             made[key] = as_array(data_callback(index))
@@ -119,6 +124,11 @@ def make_array_from_process_local_data(
     """Arrays from what each process has; one process has all."""
     leaves, tree = flatten(local_data)
     shardings = broadcast_prefix(sharding, local_data)
+    if process_count() > 1:
+        return unflatten(tree, [
+            _of_processes(leaf, concrete(one, "make_array_from_process_local_data"), global_shape)
+            for leaf, one in zip(leaves, shardings, strict=True)
+        ])
     if global_shape is not None:
         for leaf in leaves:
             if tuple(global_shape) != np.shape(leaf):
@@ -133,6 +143,37 @@ def make_array_from_process_local_data(
         found.shard_shape(np.shape(leaf))
         outs.append(put(leaf, found))
     return unflatten(tree, outs)
+
+
+def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
+    """An array of which each process gives the block that its devices have."""
+    local = np.asarray(leaf)
+    if shape is None:  # as large along each axis as all processes together are
+        unit = sharding.num_devices  # which any number of parts divides
+        own = _block(sharding, (unit,) * local.ndim)
+        shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
+    shape = tuple(shape)
+    block = _block(sharding, shape)
+    if tuple(hi - lo for lo, hi in block) not in (local.shape, shape):
+        raise ValueError(
+            "make_array_from_process_local_data: needed this process's block "
+            f"{[hi - lo for lo, hi in block]} of {shape}, got {local.shape}{here()}"
+        )
+    start = [lo if n != m else 0 for (lo, _), n, m in zip(block, local.shape, shape, strict=True)]
+
+    def part(index: Any) -> Any:
+        return local[tuple(slice((i.start or 0) - s, (n if i.stop is None else i.stop) - s)
+                           for i, s, n in zip(index, start, shape, strict=True))]
+
+    return make_array_from_callback(shape, sharding, part)
+
+
+def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Along each axis, from where to where the devices of this process have parts."""
+    places = list(own_places(sharding, shape).values())
+    return [(min(i[k].start or 0 for i in places),
+             max(n if i[k].stop is None else i[k].stop for i in places))
+            for k, n in enumerate(shape)]
 
 
 def make_array_from_single_device_arrays(
@@ -167,7 +208,7 @@ def make_array_from_single_device_arrays(
 def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
     """Arrays that are on the devices of a sharding in its order, as they are if they are not."""
     by_device = {next(iter(a.devices())): a for a in arrays}
-    order = list(sharding.devices_indices_map(shape))
+    order = list(own_places(sharding, shape))
     return [by_device[d] for d in order] if set(by_device) == set(order) else arrays
 
 

@@ -18,6 +18,7 @@ from toile.configurations import config
 from toile.engine import source
 
 __all__ = [
+    "UnfilteredStackTrace",
     "api_boundary",
     "hide_flax_in_tracebacks",
     "register_exclusion",
@@ -33,43 +34,46 @@ _NOTE = (
 )
 
 
-class _Hidden:
-    """The files of modules, and whether they are hidden."""
-
-    def __init__(self) -> None:
-        self.paths = {os.path.join(_HERE, "linen") + os.sep, os.path.join(_HERE, "core") + os.sep}
-        self.on: bool = config.flax_filter_frames
-        self.waiting: set[str] = set()  # registered while shown
+_PACKAGE = _HERE + os.sep
+_flax_exclusions = {os.path.join(_HERE, part) + os.sep for part in ("linen", "core")}
+_exclude_paths = [_PACKAGE]  # what is left out, with those of modules while they are hidden
 
 
-_hidden = _Hidden()
+class UnfilteredStackTrace(Exception):
+    """The cause of an error that lost frames, under `remove_frames`: it has all of them."""
 
 
 def register_exclusion(path: str) -> None:
     """Count the files under `path` as code of modules, hidden from tracebacks."""
-    _hidden.paths.add(path)
-    _hidden.waiting.add(path)
-    if _hidden.on:
+    hidden = _modules_hidden()
+    _flax_exclusions.add(path)
+    source.register_exclusion(path)
+    if hidden:
         hide_flax_in_tracebacks()
 
 
 def hide_flax_in_tracebacks() -> None:
     """Leave the code of modules out of tracebacks."""
-    _hidden.on = True
-    while _hidden.waiting:
-        source.register_exclusion(_hidden.waiting.pop())
+    _exclude_paths[:] = [_PACKAGE, *sorted(_flax_exclusions)]
 
 
 def show_flax_in_tracebacks() -> None:
     """Show the code of modules in tracebacks."""
-    _hidden.on = False
+    _exclude_paths[:] = [_PACKAGE]
+
+
+def _modules_hidden() -> bool:
+    return len(_exclude_paths) > 1
 
 
 def _shown(frame: Any) -> bool:
-    name = frame.f_code.co_filename
-    if name.startswith(tuple(_hidden.paths)):
-        return not _hidden.on
+    if frame.f_code.co_filename.startswith(tuple(_flax_exclusions)):
+        return not _modules_hidden()
     return not source.is_internal(frame.f_code)
+
+
+if config.flax_filter_frames:
+    hide_flax_in_tracebacks()
 
 
 def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
@@ -113,7 +117,12 @@ def api_boundary(
                     if not _shown(frame):
                         frame.f_locals["__tracebackhide__"] = True
                 raise
-            if _NOTE not in getattr(e, "__notes__", ()):
+            if mode == "remove_frames":
+                whole = UnfilteredStackTrace(_NOTE).with_traceback(e.__traceback__)
+                whole.__cause__, whole.__context__ = e.__cause__, e.__context__
+                whole.__suppress_context__ = e.__suppress_context__
+                e.__cause__ = whole
+            elif _NOTE not in getattr(e, "__notes__", ()):
                 e.add_note(_NOTE)
             e.with_traceback(filter_traceback(e.__traceback__))
             raise
@@ -121,6 +130,5 @@ def api_boundary(
     return filtering  # type: ignore[return-value]
 
 
-_boundary_code = next(
-    code for code in api_boundary.__code__.co_consts if getattr(code, "co_name", "") == "filtering"
-)
+_boundary_code: Any = api_boundary(api_boundary).__code__
+source.name_call(api_boundary(api_boundary), "")  # errors speak of what is inside

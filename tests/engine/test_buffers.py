@@ -85,3 +85,25 @@ def test_clear_caches_gives_it_back():
     assert kept()
     toile.clear_caches()
     assert not kept()
+
+
+def test_numpy_keeps_what_it_sees_of_an_array_that_is_not_row_major():
+    x = jnp.arange(12.0).reshape(3, 4).T + jnp.zeros((3, 4)).T
+    seen = np.asarray(x)
+    kept, owner = seen.copy(), seen
+    assert not seen.flags.c_contiguous
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    assert not isinstance(owner, toile.Array)  # it may be deleted, or its memory replaced
+    toile.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted() and (seen == kept).all()
+
+
+def test_arrays_that_outlive_the_module_go_quietly(monkeypatch):
+    """When the interpreter ends the names of modules are None."""
+    errors = []
+    monkeypatch.setattr("sys.unraisablehook", errors.append)
+    memory, _ = buffers.allocate(SIZE)
+    monkeypatch.setattr(buffers, "MOST_KEPT", None)
+    del memory
+    assert not errors and not kept()

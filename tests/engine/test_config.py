@@ -1,5 +1,6 @@
 """Flags: names, validation, scoping by thread, hooks and the trace context."""
 
+import sys
 import threading
 from enum import Enum
 
@@ -38,6 +39,25 @@ def test_names_with_and_without_prefix():
         config.jax_enable_x64 = True
     config.parse_flags_with_absl()
     config.config_with_absl()
+
+
+def test_options_on_the_command_line(monkeypatch):
+    """absl reads them: at once, or when its app starts."""
+    FLAGS = pytest.importorskip("absl.flags").FLAGS
+    words = ["main", "--jax_debug_nans", "--jax_numpy_rank_promotion=raise", "--mine=1", "--"]
+    monkeypatch.setattr(module.absl_flags, "_parsed", False)
+    monkeypatch.setattr(sys, "argv", [*words, "--jax_debug_infs"])
+    try:
+        config.parse_flags_with_absl()
+        assert config.jax_debug_nans is True and config.jax_numpy_rank_promotion == "raise"
+        assert config.jax_debug_infs is False and FLAGS.is_parsed()
+        config.update("jax_debug_nans", False)
+        config.parse_flags_with_absl()
+        assert config.jax_debug_nans is False  # read once
+        assert {"jax_enable_x64", "flax_profile", "jax_num_cpu_devices"} <= set(FLAGS)
+    finally:
+        for name in ("jax_debug_nans", "jax_numpy_rank_promotion"):
+            FLAGS[name].unparse()
 
 
 def test_defaults_are_those_of_jax():
@@ -225,6 +245,7 @@ def test_environment():
     assert read("enable_x64", {"JAX_ENABLE_X64": "1", "TOILE_ENABLE_X64": "false"}) is False
     assert read("enable_x64", {}) is False
     assert read("num_cpu_devices", {"TOILE_CPU_DEVICES": "8"}) == 8
+    assert read("num_gpu_devices", {"TOILE_GPU_DEVICES": "2"}) == 2
     assert (
         read(
             "persistent_cache_min_compile_time_secs",

@@ -100,6 +100,7 @@ LIFTED = {
         nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True}
     )(5),
     "jit": lambda nn: nn.jit(nn.remat(nn.Dense))(5),
+    "activation": lambda nn: nn.Sequential([nn.Dense(4), nn.relu]),
     "sequence": lambda nn: nn.Sequential([nn.Dense(4), nn.LayerNorm(), nn.Dense(2)]),
 }
 

@@ -19,15 +19,26 @@ from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
 from toile.engine.source import describe, here
-from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
 from toile.parallel.varying import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import scalar
-from toile.staging.flattening import FlatFunction, argnums_of, name_of
+from toile.staging.flattening import FlatFunction, argnums_of, is_index, name_of
 from toile.transforms.jvp import jvp_flat
 from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program
 from toile.transforms.transpose import backward
+
+
+def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
+    """A decorator: a function with the name and signature of `fun` and a docstring of its own."""
+
+    def wrap(wrapper: Any) -> Any:
+        functools.update_wrapper(wrapper, fun, updated=())
+        wrapper.__doc__ = text
+        return wrapper
+
+    return wrap
+
 
 # ------------------------------------------------------------------------------ gradients
 
@@ -48,7 +59,8 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
-    @functools.wraps(fun, updated=())
+    @documented(fun, f"Gradient of {name_of(fun)} with respect to positional argument(s) {argnums}."
+                     " It takes the same arguments and returns the gradient, shaped like them.")
     def grad_f(*args: Any, **kwargs: Any) -> Any:
         value, g = both(*args, **kwargs)
         return (g, value[1]) if has_aux else g
@@ -67,7 +79,8 @@ def value_and_grad(
     """A function's value and its gradient, computed together."""
     _check_callable("grad", fun)
 
-    @functools.wraps(fun, updated=())
+    @documented(fun, f"Value and gradient of {name_of(fun)} with respect to positional argument(s) "
+                     f"{argnums}. It takes the same arguments and returns both as a pair.")
     def value_and_grad_f(*args: Any, **kwargs: Any) -> Any:
         nums = argnums_of(argnums, len(args), "grad")
         chosen = tuple(args[n] for n in nums)
@@ -101,7 +114,7 @@ def value_and_grad(
         ]
         grads = [_as_weak_as(g, x) for g, x in zip(grads, leaves, strict=True)]
         tree = unflatten(in_tree, grads)
-        g = tree[0] if isinstance(argnums, int) else tree
+        g = tree[0] if is_index(argnums) else tree
         if has_aux:
             return (value, unflatten(aux_tree[0], results[1:])), g
         return value, g
@@ -116,7 +129,7 @@ def _as_weak_as(g: Any, x: Any) -> Any:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)
         return g
-    if isinstance(g, Tracer) and g.aval.weak_type != weak:
+    if isinstance(g, Array) and aval_of(g).weak_type != weak:
         return convert(g, g.dtype, weak)
     return g
 
@@ -146,7 +159,8 @@ def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
 def _check_callable(what: str, fun: Any) -> None:
     if not callable(fun):
         raise TypeError(
-            f"{what}: needed a callable, got {fun!r} of type {type(fun).__name__}{here()}"
+            f"Expected a callable value, got {fun!r}: {what} needed a function, got one of type "
+            f"{type(fun).__name__}{here()}"
         )
 
 
@@ -161,8 +175,8 @@ def _check_inputs(
         name = _leaf_name(tree, i)
         if holomorphic and kind != "c":
             raise TypeError(
-                f"{what} with holomorphic=True requires inputs with complex dtype: needed a "
-                f"complex argument, got {name} of {dtypes.name_of(dtype)}{here()}"
+                f"{what} with holomorphic=True requires inputs with complex dtype, but got "
+                f"{dtypes.name_of(dtype)} for {name}{here()}"
             )
         if kind in "biu" and not allow_int:
             raise TypeError(
@@ -178,8 +192,8 @@ def _leaf_dtype(what: str, fun: Any, x: Any) -> Any:
         return aval_of(x).dtype
     except TypeError as e:
         raise TypeError(
-            f"{what}: needed arrays or numbers to differentiate {name_of(fun)} by, got {x!r} of "
-            f"type {type(x).__name__} (choose other argnums){here()}"
+            f"Argument {x!r} of type {type(x)} is not a valid JAX type: {what} needed arrays or "
+            f"numbers to differentiate {name_of(fun)} by (choose other argnums){here()}"
         ) from e
 
 
@@ -224,7 +238,6 @@ def jvp(
             f"{type(primals).__name__} and {type(tangents).__name__} (pass (x,) for one "
             f"argument){here()}"
         )
-    primals, tangents = tuple(primals), tuple(tangents)
     xs, in_tree = flatten(primals)
     ts, t_tree = flatten(tangents)
     if in_tree != t_tree:
@@ -270,7 +283,7 @@ def _tangent_of(x: Any, t: Any) -> Any:
     wanted = aval.to_tangent_aval()
     if got.dtype == dtypes.float0 and wanted.dtype == dtypes.float0:
         return Zero(x)
-    if got.dtype != wanted.dtype and not got.weak_type:
+    if got.dtype != wanted.dtype:
         raise TypeError(
             "primal and tangent arguments to toile.jvp do not match; dtypes must be equal, or in "
             "case of int/bool primal dtype the tangent dtype must be float0. Got primal dtype "
@@ -311,8 +324,9 @@ class VJPFunction:
         cts, tree = flatten(cotangents)
         if tree != self.out_tree:
             raise ValueError(
-                f"unexpected tree structure of argument to vjp function: got {tree}, but expected "
-                f"to match {self.out_tree}{here()}"
+                "unexpected tree structure. Tree structure of cotangent input to vjp function: got "
+                f"{tree}, does not match that of the result of {self.label}, {self.out_tree}"
+                f"{here()}"
             )
         cts = [_cotangent_of(c, a) for c, a in zip(cts, self.out_avals, strict=True)]
         if self.tape is not None:
@@ -363,15 +377,17 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
         return Zero(aval)
     if got.shape != aval.shape:
         raise ValueError(
-            f"Shape of cotangent input to vjp pullback function ({got.shape}) must be the same as "
-            f"the shape of corresponding primal input ({aval.shape}): needed {wanted.str_short()}, "
-            f"got {got.str_short()} (start from jnp.ones_like(output)){here()}"
+            "unexpected JAX type (e.g. shape/dtype) for argument to VJP function. Shape of "
+            f"cotangent input to vjp pullback function ({got.shape}) must be the same as the shape "
+            f"of corresponding primal input ({aval.shape}): needed {wanted.str_short()}, got "
+            f"{got.str_short()} (start from jnp.ones_like(output)){here()}"
         )
-    if got.dtype != wanted.dtype and not got.weak_type:
+    if got.dtype != wanted.dtype:
         raise ValueError(
-            f"Type of cotangent input to vjp pullback function ({got.str_short()}) is not the "
-            f"expected tangent type ({wanted.str_short()}) of corresponding primal output with "
-            f"type {aval.str_short()}{here()}"
+            "unexpected JAX type (e.g. shape/dtype) for argument to VJP function. Type of "
+            f"cotangent input to vjp pullback function ({got.str_short()}) is not the expected "
+            f"tangent type ({wanted.str_short()}) of corresponding primal output with type "
+            f"{aval.str_short()} (convert it with .astype){here()}"
         )
     return convert(_leaf(ct), wanted.dtype)
 
@@ -430,7 +446,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
             )
         for t, a in zip(ts, in_avals, strict=True):
             got, want = aval_of(t), a.to_tangent_aval()
-            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+            if got.shape != want.shape or got.dtype != want.dtype:
                 raise ValueError(
                     "linearized function called on tangent values inconsistent with the original "
                     f"primal values: got tangent {got.str_short()} for primal "
@@ -455,15 +471,16 @@ def linear_transpose(
     """The transpose of a function that is promised to be linear; `primals` give shapes only."""
     leaves, in_tree = flatten(primals)
     avals = [aval_of(x) for x in leaves]
-    for a in avals:
-        if not dtypes.is_inexact(a.dtype):
-            raise TypeError(
-                "linear_transpose only supports [float or complex] inputs, got "
-                f"{a.str_short()} for {name_of(fun)}{here()}"
-            )
     flat = FlatFunction(lambda *args: fun(*args), structure((primals, {})))
     out_avals = trace_program(flat, avals)[0].out_avals
     out_tree = flat.out_tree
+    kinds = {dtypes.is_inexact(a.dtype) for a in (*avals, *out_avals)}
+    if len(kinds) > 1:
+        raise TypeError(
+            "linear_transpose only supports [float or complex] -> [float or complex], and integer "
+            f"-> integer functions, but got {[a.str_short() for a in avals]} -> "
+            f"{[a.str_short() for a in out_avals]} for {name_of(fun)}{here()}"
+        )
 
     def transposed(cotangents: Any) -> Any:
         cts, tree = flatten(cotangents)
@@ -474,7 +491,7 @@ def linear_transpose(
             )
         for c, a in zip(cts, out_avals, strict=True):
             got = aval_of(c)
-            if got.shape != a.shape or (got.dtype != a.dtype and not got.weak_type):
+            if got.shape != a.shape or got.dtype != a.dtype:
                 raise TypeError(
                     "cotangent type does not match function output, expected "
                     f"{a.str_short()} but got {got.str_short()}{here()}"

@@ -24,6 +24,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
+from toile.engine.errors import JaxRuntimeError
 from toile.engine.source import describe, here
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import name_of
@@ -35,23 +36,36 @@ def _prepared(
     """A flat callback, the avals of its results, its operands and the results' structure."""
     leaves, in_tree = flatten((args, kwargs))
     shapes, out_tree = flatten(result)
-    avals = [
-        Aval(tuple(s.shape), dtypes.canonicalize_dtype(s.dtype, allow_extended_dtype=True))
-        for s in shapes
-    ]
+    avals = [_result_aval(s) for s in shapes]
+    returns = bool(shapes)  # `flat` must not hold the leaves, which may be arrays
 
     def flat(*xs: Any) -> list[Any]:
         given, named = unflatten(in_tree, xs)
         outs, tree = flatten(callback(*given, **named))
-        if shapes and tree != out_tree:
-            raise RuntimeError(
+        if returns and tree != out_tree:
+            raise JaxRuntimeError(
                 f"callback {name_of(callback)}: needed results of structure {out_tree}, got "
                 f"{tree}{here()}"
             )
-        return outs if shapes else []
+        return outs if returns else []
 
     operands = [x if isinstance(x, Array) else as_array(x) for x in leaves]
     return flat, avals, operands, out_tree
+
+
+def _result_aval(like: Any) -> Aval:
+    dtype = dtypes.canonicalize_dtype(like.dtype, allow_extended_dtype=True)
+    if dtype != like.dtype:
+        raise ValueError(
+            "result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled: "
+            f"got {like.dtype}, needed {dtype}{here()}"
+        )
+    return Aval(tuple(like.shape), dtype)
+
+
+_VMAP_METHODS = (
+    "sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized", None,
+)
 
 
 def pure_callback(
@@ -64,6 +78,11 @@ def pure_callback(
         raise TypeError(f"pure_callback: needed a callable, got {describe(callback)}{here()}")
     if vectorized is not None and vmap_method is None:
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
+    if vmap_method not in _VMAP_METHODS:
+        raise ValueError(
+            f"vmap_method must be on of the allowed methods {list(_VMAP_METHODS)}, but got: "
+            f"{vmap_method}{here()}"
+        )
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
     op = PureCallback(flat, avals, vmap_method, name_of(callback))
     return unflatten(tree, op(*operands))

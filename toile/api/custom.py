@@ -20,12 +20,15 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
+from toile.engine.errors import UnexpectedTracerError
 from toile.engine.operation import instantiate
 from toile.engine.source import describe, here, message
 from toile.engine.tracing import state
+from toile.engine.treedefs import node_type
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import name_of
+from toile.transforms.jvp import JVPTracer
 
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # in the place of a residual that is an array
@@ -93,7 +96,13 @@ def _bound(
         return tuple(args)
     if not kwargs and len(args) == len(signature.parameters):
         return tuple(args)
-    bound = signature.bind(*args, **kwargs)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as e:
+        raise TypeError(
+            f"The input arguments to the custom function {name_of(fun)} could not be resolved to "
+            f"positional-only arguments. Binding failed with the error:\n{e}{here()}"
+        ) from e
     bound.apply_defaults()
     if bound.kwargs:
         raise TypeError(
@@ -199,6 +208,7 @@ class custom_jvp(_Custom):
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
         args = _bound(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
+        fixed = tree_map(_unmoved, fixed)
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]
         out_tree: list[Any] = [None]
@@ -248,15 +258,23 @@ class custom_jvp(_Custom):
             if want.dtype == dtypes.float0:
                 found.append(Zero(o))
                 continue
-            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+            fits = got.weak_type and dtypes.kind(got.dtype) in "biuf"  # a number takes any dtype
+            if got.shape != want.shape or (got.dtype != want.dtype and not fits):
                 raise TypeError(
-                    f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce primal "
-                    "and tangent outputs with corresponding shapes and dtypes. Expected "
-                    f"{want.str_short()} (tangent type of {aval_of(o).str_short()}) but got "
-                    f"{got.str_short()}.{here()}"
+                    "Custom JVP rule must produce primal and tangent outputs with corresponding "
+                    f"shapes and dtypes. Expected {want.str_short()} (tangent type of "
+                    f"{aval_of(o).str_short()}) but got {got.str_short()} from the rule "
+                    f"{name_of(self.jvp)} for function {name}.{here()}"
                 )
             found.append(convert(_leaf(d), want.dtype))
         return outs, found
+
+
+def _unmoved(x: Any) -> Any:
+    """An argument that is not differentiated, without the tangents it may have."""
+    while isinstance(x, JVPTracer):
+        x = x.primal
+    return x
 
 
 def unflatten_lazily(out_tree: list[Any], outs: Sequence[Any]) -> Any:
@@ -296,6 +314,13 @@ class custom_vjp(_Custom):
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
         args = _bound(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
+        if any(isinstance(x, JVPTracer) for x in flatten(fixed)[0]):
+            raise UnexpectedTracerError(
+                "Found a JAX Tracer object passed as an argument to a custom_vjp function in a "
+                "position indicated by nondiff_argnums as non-differentiable: needed values that "
+                f"are not differentiated for {name_of(self.fun)} (make it an argument with a "
+                f"cotangent, which may be None){here()}"
+            )
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]
         avals = [aval_of(x) for x in leaves]
@@ -351,49 +376,54 @@ class custom_vjp(_Custom):
         name = name_of(self.fun)
         if isinstance(cts, list):
             cts = tuple(cts)
-        if not isinstance(cts, tuple):
-            raise TypeError(
-                f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length equal to the primal args tuple, but got {describe(cts)}.{here()}"
-            )
         dummy = unflatten(tree, list(range(len(avals))))
-        if len(cts) != len(dummy):
-            raise TypeError(
-                f"Custom VJP bwd rule {name_of(self.bwd)} for function {name} must produce a tuple "
-                f"of length {len(dummy)}, one cotangent per argument, but got length "
-                f"{len(cts)}.{here()}"
-            )
+        if not isinstance(cts, tuple) or len(cts) != len(dummy):
+            raise _other_structure(name_of(self.bwd), name, flatten(cts)[1], tree)
         found: list[Any] = [Zero(a) for a in avals]
         for given, places in zip(cts, dummy, strict=True):
-            _assign(found, given, places, avals, name)
+            _assign(found, given, places, avals, (name_of(self.bwd), name, cts, tree))
         return found
 
 
-def _assign(found: list[Any], given: Any, places: Any, avals: Sequence[Aval], name: str) -> None:
+def _other_structure(rule: str, name: str, got: Any, needed: Any, more: str = "") -> TypeError:
+    return TypeError(
+        "Custom VJP bwd rule must produce an output with the same container (pytree) structure as "
+        "the args tuple of the primal function, and in particular must produce a tuple of length "
+        "equal to the number of arguments to the primal function, but got bwd output structure "
+        f"{got} for primal input structure {needed} from the rule {rule} for function "
+        f"{name}.{more}{here()}"
+    )
+
+
+def _assign(
+    found: list[Any], given: Any, places: Any, avals: Sequence[Aval],
+    call: tuple[str, str, Any, Any],
+) -> None:
     """Store the cotangents of one argument; None anywhere above leaves is zero."""
     if given is None:
         return
+    rule, name, cts, whole = call
     place_leaves, tree = flatten(places)
     try:
         parts = tree.flatten_up_to(given)
     except ValueError as e:
-        raise TypeError(
-            f"Custom VJP bwd rule for function {name} must produce an output with the same "
-            "container (pytree) structure as the args tuple of the primal function: needed "
-            f"{tree}, got {flatten(given)[1]}: {message(e)}{here()}"
-        ) from e
+        raise _other_structure(rule, name, flatten(cts)[1], whole, f" {message(e)}") from e
     for i, ct in zip(place_leaves, parts, strict=True):
         ct = _from_symbolic(ct)
         if ct is None or ct.__class__ is Zero:
             continue
+        if node_type(type(ct)) is not None:
+            raise _other_structure(rule, name, flatten(cts)[1], whole)
         want, got = avals[i].to_tangent_aval(), aval_of(ct)
         if want.dtype == dtypes.float0 or got.dtype == dtypes.float0:
             continue
         if got.shape != want.shape:
             raise ValueError(
-                f"Custom VJP bwd rule for function {name} must produce cotangents of the "
-                f"arguments' shapes: expected {want.str_short()} but got {got.str_short()} "
-                f"(custom_vjp: return one cotangent per argument, shaped like it).{here()}"
+                "Custom VJP bwd rule must produce an output with the same type as the args tuple "
+                f"of the primal function, but the rule {rule} for function {name} produced an "
+                f"output of type {got.str_short()} corresponding to an input of type "
+                f"{want.str_short()}, so the shapes do not match (custom_vjp: return one cotangent "
+                f"per argument, shaped like it){here()}"
             )
         found[i] = convert(_leaf(ct), want.dtype)
 

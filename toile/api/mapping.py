@@ -6,24 +6,21 @@ below the faces.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from toile.api.autodiff import _check_callable, jvp, vjp
+from toile.api.autodiff import _check_callable, documented, jvp, vjp
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
-from toile.engine.errors import call_error
-from toile.engine.keypaths import keystr
+from toile.engine.errors import axis_error, call_error
 from toile.engine.source import describe, here, message
 from toile.engine.trees import (
     broadcast_prefix,
     flatten,
-    flatten_with_path,
     structure,
     tree_map,
     unflatten,
@@ -32,7 +29,7 @@ from toile.primitives.bits import eq
 from toile.primitives.elementwise import convert
 from toile.primitives.families import bdim_at, broadcast_in_dim, reshape, scalar, sub
 from toile.primitives.shapes import iota, slice_axis
-from toile.staging.flattening import argnums_of, name_of
+from toile.staging.flattening import argnums_of, argument_labels, is_index, name_of
 from toile.transforms.vmap import vmap_flat
 
 
@@ -66,7 +63,17 @@ def vmap(
                 f"leaves, but got {in_axes!r}{here()}"
             )
 
-    @functools.wraps(fun, updated=())
+    for leaf in flatten(out_axes)[0]:
+        if not isinstance(leaf, int) or isinstance(leaf, bool):
+            raise TypeError(
+                "vmap out_axes must be an int, None, or (nested) container with those types as "
+                f"leaves, but got {out_axes!r}{here()}"
+            )
+    text = f"Vectorized version of {name_of(fun)}: its arguments have an additional array axis."
+    if getattr(fun, "__doc__", None):
+        text += f"\n\nOriginal documentation:\n\n{fun.__doc__}"
+
+    @documented(fun, text)
     def vmap_f(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(
@@ -76,6 +83,11 @@ def vmap(
                 f"len(args)={len(args)}{here()}"
             )
         leaves, in_tree = flatten((args, kwargs))
+        if not leaves and axis_size is None:
+            raise ValueError(
+                "vmap wrapped function must be passed at least one argument containing an array, "
+                f"got empty *args={args} and **kwargs={kwargs} (or specify axis_size){here()}"
+            )
         dims = _input_axes(in_axes, args, kwargs)
         # What is not mapped arrives as it was given: a number may be a shape, or it is a function.
         leaves = [x if d is None else _leaf(x) for x, d in zip(leaves, dims, strict=True)]
@@ -96,7 +108,8 @@ def vmap(
         outs, found = vmap_flat(flat, (axis_name, size), leaves, dims)
         wanted = _output_axes(out_axes, out_tree[0], outs, fun)
         placed = [
-            _place(o, d, w, size, fun) for o, d, w in zip(outs, found, wanted, strict=True)
+            _place(o, d, w, (axis_name, size), fun)
+            for o, d, w in zip(outs, found, wanted, strict=True)
         ]
         return unflatten(out_tree[0], placed)
 
@@ -117,8 +130,8 @@ def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
         found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
     except ValueError as e:
         raise ValueError(
-            "vmap in_axes specification must be a tree prefix of the corresponding value: needed "
-            f"a prefix of {structure(args)}, got {in_axes!r}: {message(e)}{here()}"
+            "vmap in_axes specification must be a tree prefix of the corresponding value, got "
+            f"specification {in_axes!r} for value tree {structure(args)}. {message(e)}{here()}"
         ) from e
     return found + [0] * len(flatten(kwargs)[0])
 
@@ -131,8 +144,8 @@ def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
         raise ValueError(
             f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
             f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
-            f"{x.shape}; in {name_of(fun)}; use in_axes=None for what is not mapped), "
-            f"got {describe(aval_of(x))}{here()}"
+            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for what "
+            f"is not mapped){here()}"
         )
     return dim % ndim
 
@@ -152,17 +165,21 @@ def _mapped_size(
             "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
             f"axis_size, for {name_of(fun)}{here()}"
         )
-    paths = ["args" + keystr(p) for p, _ in flatten_with_path(args)[0]]
-    paths += ["kwargs" + keystr(p) for p, _ in flatten_with_path(kwargs)[0]]
-    lines = [
-        f"  {p} of type {describe(x)} has axis {d} of size {x.shape[d]}"
-        for p, x, d in zip(paths, leaves, dims, strict=True)
-        if d is not None
-    ]
-    given = f" (axis_size={axis_size})" if axis_size is not None else ""
+    labels = argument_labels(fun, args, kwargs)
+    groups: dict[int, list[str]] = {}
+    for label, x, d in zip(labels, leaves, dims, strict=True):
+        if d is not None:
+            text = f"axis {d} of argument {label} of type {describe(x)}"
+            groups.setdefault(x.shape[d], []).append(text)
+    lines = [f"  * the `axis_size` argument was {axis_size}"] if axis_size is not None else []
+    for most, (n, found) in enumerate(sorted(groups.items(), key=lambda g: -len(g[1]))[:7]):
+        if len(found) == 1:
+            lines.append(f"  * one axis had size {n}: {found[0]}")
+        else:
+            count = f"{'some' if most else 'most'} axes ({len(found)} of them)"
+            lines.append(f"  * {count} had size {n}, e.g. {found[0]}")
     raise ValueError(
-        "vmap got inconsistent sizes for array axes to be mapped:" + given + "\n"
-        + "\n".join(lines[:7])
+        "vmap got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(lines)
         + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for what is shared)"
         + here()
     )
@@ -176,25 +193,26 @@ def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any], fun: Any) ->
         return broadcast_prefix(out_axes, dummy, is_leaf=_is_none)
     except ValueError as e:
         raise ValueError(
-            f"vmap out_axes specification must be a tree prefix of the result of {name_of(fun)}: "
-            f"needed a prefix of {out_tree}, got {out_axes!r}{here()}"
+            "vmap out_axes specification must be a tree prefix of the corresponding value, got "
+            f"specification {out_axes!r} for value tree {out_tree}, the result of "
+            f"{name_of(fun)}{here()}"
         ) from e
 
 
-def _place(out: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
+def _place(out: Any, dim: int | None, wanted: Any, axis: tuple[Any, int], fun: Any) -> Any:
+    name, size = axis
     if wanted is None:
         if dim is not None:
+            named = "" if name is None else f" (axis_name={name!r})"
             raise ValueError(
-                f"vmap has mapped output (axis_size={size}) but out_axes is None: needed an "
+                f"vmap has mapped output{named} but out_axes is None: needed an "
                 f"integer in out_axes for a result of {name_of(fun)} that depends on mapped "
                 f"arguments{here()}"
             )
         return out
     rank = out.ndim + (dim is None)
     if not -rank <= wanted < rank:
-        raise ValueError(
-            f"vmap: needed out_axes within the {rank} axes of the result, got {wanted}{here()}"
-        )
+        raise axis_error(wanted, rank, "vmap out_axes: axis")
     return bdim_at(out, dim, size, wanted % rank)
 
 
@@ -210,7 +228,8 @@ def jacfwd(
     """The Jacobian of `fun`, column by column: good for more results than arguments."""
     _check_callable("jacfwd", fun)
 
-    @functools.wraps(fun, updated=())
+    @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
+                     f"{argnums}. It takes the same arguments and returns the derivatives.")
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacfwd")
         _check_kinds("jacfwd", chosen, holomorphic, "inputs")
@@ -221,7 +240,7 @@ def jacfwd(
         else:
             y, jac = vmap(pushed, out_axes=(None, -1))(basis)
         _check_kinds("jacfwd", y, holomorphic, "outputs")
-        tree = chosen if not isinstance(argnums, int) else chosen[0]
+        tree = chosen if not is_index(argnums) else chosen[0]
         result = tree_map(lambda j, like: _unravel(tree, _typed(j, like), -1), jac, y)
         return (result, aux) if has_aux else result
 
@@ -238,7 +257,8 @@ def jacrev(
     """The Jacobian of `fun`, row by row: good for more arguments than results."""
     _check_callable("jacrev", fun)
 
-    @functools.wraps(fun, updated=())
+    @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
+                     f"{argnums}. It takes the same arguments and returns the derivatives.")
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacrev")
         _check_kinds("jacrev", chosen, holomorphic, "inputs", allow_int)
@@ -248,8 +268,8 @@ def jacrev(
             y, pullback = vjp(partial, *chosen)
         _check_kinds("jacrev", y, holomorphic, "outputs")
         jac = vmap(pullback)(_standard_basis(y))
-        found = jac[0] if isinstance(argnums, int) else jac
-        inputs = chosen[0] if isinstance(argnums, int) else chosen
+        found = jac[0] if is_index(argnums) else jac
+        inputs = chosen[0] if is_index(argnums) else chosen
         by_input = tree_map(lambda j, like: _unravel(y, _typed(j, like), 0), found, inputs)
         result = _transposed(structure(inputs), structure(y), by_input)
         return (result, aux) if has_aux else result
@@ -294,8 +314,11 @@ def _check_kinds(
             raise TypeError(f"{what} with holomorphic=True requires {side} with complex dtype, but "
                             f"got {name}{here()}")
         if not holomorphic and kind == "c":
-            raise TypeError(f"{what} requires real-valued {side}, but got {name}. For holomorphic "
-                            "differentiation, pass holomorphic=True" + here())
+            raise TypeError(
+                f"{what} requires real-valued {side} ({side[:-1]} dtype that is a sub-dtype of "
+                f"np.floating), but got {name}. For holomorphic differentiation, pass "
+                f"holomorphic=True{here()}"
+            )
         if kind in "biu" and side == "inputs" and not allow_int:
             raise TypeError(f"{what} requires real- or complex-valued {side} (a sub-dtype of "
                             f"np.inexact), but got {name}{here()}")

@@ -97,7 +97,9 @@ def make_jaxpr(
 
         flat = FlatFunction(called, in_tree)
         with _axes(axis_env):
-            program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(fun))
+            program, consts = trace_program(
+                flat, [aval_of(x) for x in leaves], name_of(fun), kind="make_jaxpr"
+            )
         made = ClosedProgram(program, consts)
         if not return_shape:
             return made
@@ -167,8 +169,8 @@ class _Replay:
         return unflatten(self.out_tree, evaluate(self.program, [*consts, *xs]))
 
 
-def _out_avals(flat: Callable[..., Any], avals: Sequence[Aval]) -> list[Aval]:
-    return trace_program(flat, avals)[0].out_avals
+def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
+    return trace_program(flat, avals, name_of(flat.fun), kind="eval_shape")[0].out_avals
 
 
 class _EvaluatingTrace(Trace):

@@ -55,6 +55,9 @@ class Carrier(Operation):
     def physical(self, *avals: Aval) -> Operation:
         return self  # Programs run on raw buffers
 
+    def flops(self, *avals: Aval) -> int:
+        return sum(program_flops(p) for p in self.programs())  # once each
+
 
 class LoopCarrier(Carrier):
     """A loop: at once it runs as a Program of one equation, so that the backend has all of it."""
@@ -155,9 +158,6 @@ class Call(Carrier):
     def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
         program, kept = pruned(self.program, used)
         return self.with_program(program), kept, list(used)
-
-    def flops(self, *avals: Aval) -> int:
-        return program_flops(self.program)
 
 
 def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
+from toile.engine.errors import JaxRuntimeError
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
 from toile.primitives.families import bdim_at, reshape
@@ -41,9 +42,12 @@ class Callback(Operation):
         return list(self.avals)
 
     def eager(self, xp: Any, *xs: Any) -> Any:
-        outs = self.function(*[DeviceArray(x) for x in xs])
+        try:
+            outs = self.function(*[DeviceArray(x) for x in xs])
+        except Exception as error:
+            raise _as_runtime_error(error) from error
         if len(outs) != len(self.avals):
-            raise RuntimeError(
+            raise JaxRuntimeError(
                 f"{self.name}: needed {len(self.avals)} results from {self.label}, got "
                 f"{len(outs)}{here()}"
             )
@@ -52,7 +56,7 @@ class Callback(Operation):
     def _checked(self, out: Any, aval: Aval) -> Any:
         value = np.asarray(out)
         if value.shape != aval.shape:
-            raise RuntimeError(
+            raise JaxRuntimeError(
                 f"{self.name}: Incorrect output shape: needed {aval.str_short()} from "
                 f"{self.label}, got shape {value.shape}{here()}"
             )
@@ -64,6 +68,29 @@ class Callback(Operation):
 
     def physical(self, *avals: Aval) -> Operation:
         return self
+
+
+_kinds: dict[type[Exception], type[Exception]] = {}
+
+
+def _as_runtime_error(error: Exception) -> Exception:
+    """A user's error as one of its own class that is a JaxRuntimeError as well."""
+    kind = type(error)
+    if isinstance(error, JaxRuntimeError):
+        return error
+    if kind not in _kinds:
+        bases = (JaxRuntimeError,) if kind is RuntimeError else (JaxRuntimeError, kind)
+        try:
+            _kinds[kind] = type(kind.__name__, bases, {"__module__": kind.__module__})
+        except TypeError:  # a class that nothing may be derived from
+            _kinds[kind] = kind
+    made = _kinds[kind]
+    if made is kind:
+        return error
+    same = made.__new__(made)
+    same.args = error.args
+    same.__dict__.update(error.__dict__)
+    return same.with_traceback(error.__traceback__)
 
 
 class PureCallback(Callback):
@@ -82,8 +109,9 @@ class PureCallback(Callback):
         method = self.vmap_method
         if method is None:
             raise NotImplementedError(
-                "vmap is only supported for pure_callback when vmap_method is specified: one of "
-                "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all'" + here()
+                "vmap is only supported for the pure_callback primitive when vmap_method is one of "
+                "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all', or "
+                f"'legacy_vectorized'. Got vmap_method=None.{here()}"
             )
         if method in ("sequential", "sequential_unrolled"):
             return self._one_by_one(size, xs, dims)
@@ -163,8 +191,6 @@ class DebugCallback(Callback):
         return (None,) * len(xs)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        if "ordered" in self.effects:
-            raise ValueError("Cannot `vmap` ordered debug callback." + here())
         for i in range(axis[1]):
             self(*[x if d is None else _row(bdim_at(x, d, axis[1]), i)
                    for x, d in zip(xs, dims, strict=True)])

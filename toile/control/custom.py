@@ -332,7 +332,7 @@ class CustomLinear(Operation):
 
     def forward_error(self) -> Exception:
         return TypeError(
-            f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: {self.label}"
+            f"can't apply forward-mode autodiff (jvp) to a custom_vjp function: {self.label}"
             " has a reverse rule only (use grad or vjp, or give it a custom_jvp instead)"
             + here()
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.control.call import Call, Carrier, nonzero_mask, pick, program_flops, pruned
+from toile.control.call import Call, Carrier, nonzero_mask, pick, pruned
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import (
@@ -169,6 +169,3 @@ class RematLinear(Carrier):
             ("remat_call", id(self.replay)), lambda: derive(run, avals, "checkpoint")
         )
         return Remat(program, "checkpoint", None, self.prevent_cse)
-
-    def flops(self, *avals: Aval) -> int:
-        return program_flops(self.replay) + program_flops(self.linear)

@@ -33,6 +33,7 @@ from toile.core.rng import is_valid_rngs as _is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
 from toile.engine.source import here
+from toile.engine.tracing import Array  # noqa: F401
 
 __all__ = [
     "CollectionFilter",

@@ -152,12 +152,7 @@ class ConcreteArray(Array):
     def on_device_size_in_bytes(self) -> int:
         return self.nbytes
 
-    def __hash__(self) -> int:
-        raise TypeError(
-            f"unhashable type: needed a hashable value, got an array {self.aval.str_short()} "
-            "(arrays are compared elementwise; key by id(x), x.item() or x.tobytes() instead)"
-            + here()
-        )
+    __hash__ = None  # type: ignore[assignment]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -216,11 +211,13 @@ class DeviceArray(ConcreteArray):
     @property
     def __array_interface__(self) -> dict[str, Any]:
         view = self.__array__()
-        if view.dtype.isbuiltin != 1:  # bfloat16 would arrive as bytes without a meaning
+        # bfloat16 would arrive as bytes without a meaning; what is not row-major as a pointer that
+        # nothing keeps alive when this array is deleted or donated. NumPy then asks __array__.
+        if view.dtype.isbuiltin != 1 or not view.flags.c_contiguous:
             raise AttributeError("__array_interface__")
         interface = view.__array_interface__
-        if view.flags.c_contiguous and view.size:
-            interface["data"] = view  # who reads it holds the view: this array may be deleted
+        if view.size:
+            interface["data"] = view  # who reads it holds the view
         return interface
 
     def __buffer__(self, flags: int) -> memoryview:

@@ -174,6 +174,8 @@ def aval_of(x: Any) -> Aval:
     if isinstance(x, (np.ndarray, np.generic)):
         if x.dtype == dtypes.float0:
             return Aval(x.shape, dtypes.float0)
+        if kind is not np.ndarray or x.dtype.kind in "OUSMm":
+            check_numeric(x)
         return Aval(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if hasattr(x, "__jax_array__"):
         return aval_of(x.__jax_array__())
@@ -184,6 +186,20 @@ def aval_of(x: Any) -> Aval:
         return Aval(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True),
                     bool(getattr(x, "weak_type", False)))
     raise TypeError(
-        f"Value {x!r} with type {type(x)} is not a valid toile type: needed an array, a NumPy "
+        f"Argument {x!r} of type {type(x)} is not a valid JAX type: needed an array, a NumPy "
         "array or a number (wrap it in a pytree, or mark it static)" + here()
     )
+
+
+def check_numeric(x: Any) -> None:
+    """Refuse NumPy arrays that no operation takes: masked ones, and those without numbers."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "numpy masked arrays are not supported as direct inputs to JAX functions: needed a "
+            f"plain array, got {type(x)} (use arr.filled()){here()}"
+        )
+    if x.dtype.kind in "OUSMm":
+        raise TypeError(
+            f"Argument {x!r} of type {type(x)} is not a valid JAX type. Value with dtype "
+            f"{x.dtype} is not a valid JAX array type: needed numbers or booleans{here()}"
+        )

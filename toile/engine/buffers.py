@@ -57,7 +57,8 @@ class _Memory(np.ndarray):
 
     def __del__(self, kept: dict[int, list[Any]] = _kept, storage: type = _Storage) -> None:
         bytes_, size = self.base, self.nbytes
-        if bytes_.__class__ is storage:
+        # When the interpreter ends, arrays may outlive the names of this module, which are None.
+        if MOST_KEPT and bytes_.__class__ is storage:
             if size + sum(n * len(x) for n, x in list(kept.items())) <= MOST_KEPT:
                 kept.setdefault(size, []).append(bytes_)
 

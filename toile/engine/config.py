@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
+from toile.engine import absl_flags
 from toile.engine.source import here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +44,7 @@ class _Flags(threading.local):
     disable_jit: bool
     log_compiles: bool
     check_tracer_leaks: bool
+    explain_cache_misses: bool
     enable_checks: bool
     explicit_x64_dtypes: str
     context: tuple[object, tuple[Any, ...]] = (None, ())  # what trace_context last found
@@ -160,6 +162,7 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "platforms": (None, _text),
     "platform_name": ("", _text),
     "num_cpu_devices": (-1, _integer),
+    "num_gpu_devices": (-1, _integer),  # more than there are GPUs: logical devices on them
     "cuda_visible_devices": ("all", _text),
     "cpu_enable_async_dispatch": (True, _boolean),
     "cpu_collectives_implementation": ("gloo", _one_of(None, "gloo", "mpi", "megascale")),
@@ -235,7 +238,7 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "flax_fix_rng_separator": (False, _boolean),
 }
 
-# These are spelt without the prefix `jax_`: two of JAX's, Flax's, and those that programs define.
+# These are spelt without the prefix `jax_`: two of JAX's, and Flax's.
 _UNPREFIXED = {"check_vma", "eager_constant_folding", *(n for n in _TABLE if n[:5] == "flax_")}
 _ALIASES = {"x64_enabled": "enable_x64", "checking_leaks": "check_tracer_leaks"}
 _GUARD_DIRECTIONS = ("host_to_device", "device_to_device", "device_to_host")
@@ -322,8 +325,8 @@ def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
     upper = short.upper()
     variables = [f"TOILE_{upper.removeprefix('FLAX_')}"]
     variables.append(upper if short.startswith("flax_") else f"JAX_{upper}")
-    if short == "num_cpu_devices":
-        variables.insert(0, "TOILE_CPU_DEVICES")
+    if short in ("num_cpu_devices", "num_gpu_devices"):
+        variables.insert(0, f"TOILE_{upper.removeprefix('NUM_')}")
     for variable in variables:
         text = environment.get(variable)
         if text is None:
@@ -348,21 +351,28 @@ for _name in _TABLE:
     setattr(_Flags, _name, _environment_value(_name, os.environ))
 
 
-def define(name: str, default: Any, parser: Parser) -> None:
+def define(name: str, default: Any) -> None:
     """Add a flag under the name it has everywhere; RuntimeError if there is one."""
-    if name in _TABLE:
+    if name in _TABLE or name in config._values:
         raise RuntimeError(f"Config option {name} already defined{here()}")
-    _TABLE[name] = (default, parser)
-    _UNPREFIXED.add(name)
-    setattr(_Flags, name, default)
+    config._values[name] = default
 
 
 class Config:
     """The public configuration object: JAX's flag names, with or without the `jax_` prefix."""
 
+    _values: dict[str, Any]  # of the flags that programs define
+
+    def __init__(self) -> None:
+        self._values = {}
+
     def update(self, name: Any, value: Any) -> None:
         """Set the process-wide value of the flag `name`, or of one given as its holder."""
-        short = _short_name(name if isinstance(name, str) else name.name)
+        name = name if isinstance(name, str) else name.name
+        if name in self._values:
+            self._values[name] = value
+            return _changed(name)
+        short = _short_name(name)
         value = _TABLE[short][1](short, value)
         for each in _covered(short):
             setattr(_Flags, each, value)
@@ -370,6 +380,8 @@ class Config:
 
     def read(self, name: str) -> Any:
         """The value of flag `name` in force on this thread."""
+        if name in self._values:
+            return self._values[name]
         return getattr(flags, _short_name(name))
 
     @contextlib.contextmanager
@@ -385,28 +397,39 @@ class Config:
     @property
     def values(self) -> dict[str, Any]:
         """All flags under JAX's and Flax's names with their values on this thread."""
-        return {_public_name(n): getattr(flags, n) for n in _TABLE}
+        return {_public_name(n): getattr(flags, n) for n in _TABLE} | self._values
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(flags, _short_name(name))
+        return self.read(name)
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_values":
+            return object.__setattr__(self, name, value)
         raise AttributeError(f"config: cannot assign {name} (use config.update({name!r}, value))")
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.values]
 
     def __repr__(self) -> str:
-        changed = {k: v for k, v in self.values.items() if v != _TABLE[_short_name(k)][0]}
+        now = ((n, default, getattr(flags, n)) for n, (default, _) in _TABLE.items())
+        changed = {_public_name(n): value for n, default, value in now if value != default}
         return f"Config({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def parse_flags_with_absl(self) -> None:
-        """Kept for programs that call it: flags come from `update` and the environment."""
+        """Take over the `--jax_...` arguments of the command line, if absl is installed."""
+        absl_flags.parse(_kinds(), self)
 
     def config_with_absl(self) -> None:
-        """Kept for programs that call it: flags come from `update` and the environment."""
+        """Define every option as a flag of absl, which its app then reads; for main programs."""
+        absl_flags.register(_kinds(), self)
+
+
+def _kinds() -> dict[str, str]:
+    """What absl calls the type of each option."""
+    known: dict[Parser, str] = {_boolean: "bool", _integer: "integer", _real: "float"}
+    return {_public_name(n): known.get(parser, "string") for n, (_, parser) in _TABLE.items()}
 
 
 config = Config()

@@ -11,7 +11,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
-from toile.engine.avals import Aval
+from toile.engine.avals import Aval, check_numeric
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray, is_gpu_data, placed_by_default
 from toile.engine.source import here
@@ -68,6 +68,8 @@ def as_array(x: Any) -> Any:
     if isinstance(x, ndarray):
         if x.dtype == dtypes.float0:
             return DeviceArray(x)
+        if kind is not ndarray or x.dtype.kind in "OUSMm":
+            check_numeric(x)
         return from_numpy(x)
     if isinstance(x, (bool, np.generic)):
         return from_numpy(np.asarray(x), copy=False)
@@ -78,8 +80,8 @@ def as_array(x: Any) -> Any:
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())
     raise TypeError(
-        f"needed an array, a NumPy array or a number, got {x!r} of type {kind.__name__} (pass and "
-        f"return arrays and numbers only){here()}"
+        f"Argument {x!r} of type {kind} is not a valid JAX type: needed an array, a NumPy array or "
+        f"a number (pass and return arrays and numbers only){here()}"
     )
 
 

@@ -229,7 +229,9 @@ def is_inexact(dtype: Any) -> bool:
 
 def name_of(dtype: Any) -> str:
     """The printed name of a dtype: `float32`, `bfloat16`, `float0`, `key<fry>`."""
-    return "float0" if dtype == float0 else dtype.name
+    if dtype == float0:
+        return "float0"
+    return np.dtype(dtype).name if isinstance(dtype, type) else dtype.name
 
 
 def itemsize_bits(dtype: Any) -> int:

@@ -254,57 +254,79 @@ class JaxRuntimeError(RuntimeError):
     """
 
 
-_FIXES = {
+_CONVERSIONS = {
     "bool": (
         TracerBoolConversionError,
-        "a concrete bool",
+        "Attempted boolean conversion of",
         "use `toile.numpy.where` or `toile.lax.cond`, or mark the argument with static_argnums",
     ),
     "array": (
         TracerArrayConversionError,
-        "a NumPy array",
-        "call the function of `toile.numpy` with the same name, or `toile.pure_callback`",
+        "The numpy.ndarray conversion method __array__() was called on",
+        "needed a NumPy array: call the function of `toile.numpy` with the same name, or "
+        "`toile.pure_callback`",
     ),
     "index": (
         TracerIntegerConversionError,
-        "a Python integer index",
-        "index a toile array instead of a list, loop with `toile.lax.fori_loop` instead of range, "
-        "or mark the argument with static_argnums",
+        "The __index__() method was called on",
+        "needed a Python integer: index a toile array instead of a list, loop with "
+        "`toile.lax.fori_loop` instead of range, or mark the argument with static_argnums",
     ),
 }
+_CASTS = ("int", "float", "complex")
 
 
 def conversion_error(tracer: Any, wanted: str) -> Exception:
     """The error for a tracer that was asked for its value as `wanted`."""
-    kind, needed, fix = _FIXES.get(
+    fix = "compute it outside of the traced function, or mark the argument with static_argnums"
+    if wanted in _CASTS:
+        fix = f"to convert its dtype, try using `x.astype({wanted})`; else {fix}"
+    kind, text, fix = _CONVERSIONS.get(
         wanted,
         (
             ConcretizationTypeError,
-            f"a concrete value for `{wanted}`",
-            "compute it outside of the traced function, or mark the argument with static_argnums",
+            "Abstract tracer value encountered where concrete value is expected: needed one for "
+            f"`{wanted}`, got",
+            fix,
         ),
     )
     return kind(
-        f"needed {needed}, got a traced array {tracer.aval.str_short()}, which has no value while "
-        f"its function is traced ({fix}){tracer.describe()}{here()}"
+        f"{text} traced array with shape {tracer.aval.str_short()}, which has no value while its "
+        f"function is traced ({fix}){tracer.describe()}{here()}"
     )
 
 
 def leaked_tracer(tracer: Any) -> UnexpectedTracerError:
     """The error for a tracer that is used after its trace has ended."""
     return UnexpectedTracerError(
-        f"a traced array {tracer.aval.str_short()} was used after the function that was being "
-        "traced has returned. Needed: an array that is a result of that function; got: a tracer "
-        "that leaked through a side effect (a global, a list, an attribute or a generator). "
-        f"Return the value from the function instead.{tracer.describe()}{here()}"
+        f"Encountered an unexpected tracer: a traced array {tracer.aval.str_short()} was used "
+        f"after the function that was being traced{tracer.traced_for()} has returned. Needed: an "
+        "array that is a result of that function; got: a tracer that leaked through a side effect "
+        "(a global, a list, an attribute or a generator). Return the value from the function "
+        f"instead.{tracer.created()}{here()}"
     )
 
 
-def shape_error(op: str, needed: str, avals: Any, hint: str = "") -> ShapeError:
-    """The error for operands that do not fit: names the operation, every operand and the line."""
+def leaked_trace(what: str, tracers: Any) -> Exception:
+    """The error of `checking_leaks`: tracers that are still held when their trace has ended."""
+    shown = "".join(f"\n  {t!r}{t.created()}" for t in tracers[:4])
+    more = f"\n  and {len(tracers) - 4} more" if len(tracers) > 4 else ""
+    return Exception(
+        f"Leaked trace {what}. Leaked tracer(s): needed none that outlives the function, got "
+        f"{len(tracers)} (kept in a global, a list or an attribute; return the value "
+        f"instead){shown}{more}{here()}"
+    )
+
+
+def shape_error(
+    op: str, needed: str, avals: Any, hint: str = "", said: str = ""
+) -> ShapeError:
+    """The error for operands that do not fit: names the operation, every operand and the line.
+
+    `said` is a sentence to begin with, for what JAX's users search for."""
     got = ", ".join(a.str_short() for a in avals)
     tail = f" ({hint})" if hint else ""
-    return ShapeError(f"{op}: needed {needed}, got {got}{tail}{here()}")
+    return ShapeError(f"{said or op}: needed {needed}, got {got}{tail}{here()}")
 
 
 def call_error(error: TypeError, fun: Any) -> TypeError:

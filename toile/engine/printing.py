@@ -34,15 +34,24 @@ def _letters(n: int) -> str:
     return text
 
 
+_WIDTH = 100
+
+
 def show(program: Program, indent: str = "") -> str:
-    """A Program as text."""
-    return "\n".join(_lines(program, indent))
+    """A Program as text, on one line where it fits."""
+    lines = list(_lines(program, indent))
+    joined = " ".join(line.strip() for line in lines)
+    if len(lines) <= 3 and len(indent + joined) <= _WIDTH:
+        return indent + joined if program.equations else indent + joined.replace("let ", "let  ")
+    return "\n".join(lines)
 
 
 def _lines(program: Program, indent: str) -> Iterator[str]:
     name = _Names()
-    head = " ".join(f"{name(v)}:{v.aval.short()}" for v in program.inputs)
-    yield f"{indent}{{ lambda {head} . let"
+    typed = [f"{name(v)}:{v.aval.short()}" for v in program.inputs]
+    hidden, given = " ".join(typed[: program.hidden]), " ".join(typed[program.hidden :])
+    head = f"{hidden}; {given}"
+    yield f"{indent}{{ lambda {head.rstrip()}. let"
     for e in program.equations:
         outs = " ".join(f"{name(o)}:{o.aval.short()}" for o in e.outs)
         fields, carried = _parameters(e)

@@ -13,10 +13,19 @@ from typing import Any
 
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
+from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
-from toile.engine.source import Source
-from toile.engine.tracing import Trace, Tracer, check_alive, current_source, opened, state
+from toile.engine.source import Source, describe, here
+from toile.engine.tracing import (
+    Trace,
+    Tracer,
+    check_alive,
+    check_leaks,
+    current_source,
+    opened,
+    state,
+)
 
 
 class Var:
@@ -94,7 +103,9 @@ class Equation:
 class Program:
     """Inputs, equations in order, outputs. Immutable once made; compared by identity."""
 
-    __slots__ = ("inputs", "equations", "outputs", "name", "executable", "memo", "__weakref__")
+    __slots__ = (
+        "inputs", "equations", "outputs", "name", "executable", "memo", "hidden", "__weakref__",
+    )
 
     def __init__(
         self,
@@ -107,6 +118,7 @@ class Program:
         self.outputs, self.name = list(outputs), name
         self.executable: Any = None  # made by the backend at the first run
         self.memo: dict[Any, Any] = {}  # derived Programs: its jvp, transpose, vmap ...
+        self.hidden = 0  # how many leading inputs are values that the function closed over
 
     @property
     def in_avals(self) -> list[Aval]:
@@ -134,7 +146,7 @@ class Program:
 
     @property
     def invars(self) -> list[Var]:
-        return self.inputs
+        return self.inputs[self.hidden :]
 
     @property
     def outvars(self) -> list[Atom]:
@@ -142,7 +154,7 @@ class Program:
 
     @property
     def constvars(self) -> list[Var]:
-        return []
+        return self.inputs[: self.hidden]
 
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
         """A derived Program, made once per key."""
@@ -234,22 +246,66 @@ class ProgramTracer(Tracer):
     def describe(self) -> str:
         trace = self._trace
         assert isinstance(trace, ProgramTrace)
-        for label, var in trace.labels:
-            if var is self._var:
-                return f"\n  it is the argument {label} of {trace.name}"
+        labels = {var: label for label, var in trace.labels}
+        if self._var in labels:
+            label = labels[self._var]
+            return f"\n  it depends on the value of the argument {label} of {trace.name}"
+        made = {o: e for e in trace.equations for o in e.outs}
+        found, lines = _origins(self._var, made, labels)
+        if found:
+            s = "s" if len(found) > 1 else ""
+            names = " and ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+            return f"\n  it depends on the value{s} of the argument{s} {names} of {trace.name}" + (
+                self.created(f"it is a result of {made[self._var].op.name} at")
+            )
+        if not lines:
+            return ""
+        more = "\n    Additional originating lines are not shown." if len(lines) > 3 else ""
+        shown = "".join(f"\n    {line}" for line in lines[:3])
+        return f"\n  it became a tracer by the operations on these lines:{shown}{more}"
+
+    def traced_for(self) -> str:
+        trace = self._trace
+        assert isinstance(trace, ProgramTrace)
+        return f" ({trace.name}, traced for {trace.kind})" if trace.kind else ""
+
+    def created(self, text: str = "it was created on line") -> str:
+        trace = self._trace
+        assert isinstance(trace, ProgramTrace)
         for e in trace.equations:
             if any(o is self._var for o in e.outs):
-                return f"\n  it is a result of {e.op.name} at {e.source}" if e.source else ""
-        return ""
+                return f"\n  {text} {e.source}" if e.source else ""
+        return self.describe()
+
+
+def _origins(
+    start: Var, made: dict[Var, Equation], labels: dict[Var, str]
+) -> tuple[list[str], list[str]]:
+    """The arguments that a variable was computed from, and the lines that made it from none."""
+    pending, seen, found, lines = [start], {start}, set(), []
+    while pending:
+        var = pending.pop(0)
+        if var in labels:
+            found.add(labels[var])
+        e = made.get(var)
+        if e is None:
+            continue
+        new = [a for a in e.ins if isinstance(a, Var) and a not in seen]
+        seen.update(new)
+        pending += new
+        if e.source:
+            lines.append(f"{e.op.name} at {e.source}")
+    return [label for label in labels.values() if label in found], lines
 
 
 class ProgramTrace(Trace):
     """Records operations as equations."""
 
-    __slots__ = ("inputs", "equations", "consts", "by_id", "held", "name", "labels")
+    __slots__ = ("inputs", "equations", "consts", "by_id", "held", "name", "labels", "kind")
 
-    def __init__(self, name: str = "program"):
+    def __init__(self, name: str = "program", kind: str = ""):
         super().__init__(None)
+        self.kind = kind
         self.staging = True
         self.inputs: list[Var] = []
         self.equations: list[Equation] = []
@@ -310,21 +366,48 @@ def trace_program(
     avals: Sequence[Aval],
     name: str = "program",
     labels: Sequence[str] = (),
+    kind: str = "",
 ) -> tuple[Program, list[Any]]:
-    """Stage `fun` on tracers of `avals`; it returns a flat list.
+    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` is what asked, for errors.
 
     Returns a Program whose leading inputs are the values that `fun` closed over, and those."""
-    trace = ProgramTrace(name)
+    trace = ProgramTrace(name, kind)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
     previous_scope, state.scope = state.scope, ()  # scopes are relative to whoever runs the Program
     try:
         with opened(trace):
             outs = fun(*tracers)
-            outputs = [trace.atom(o) for o in outs]
+            outputs = _output_atoms(trace, outs)
     finally:
         state.scope = previous_scope
+    if flags.check_tracer_leaks:
+        del tracers, outs
+        check_leaks(trace)
     return finish(trace, outputs)
+
+
+def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
+    try:
+        return [trace.atom(o) for o in outs]
+    except TypeError as error:
+        wrong = [o for o in outs if not is_array_like(o)]
+        if not wrong:
+            raise
+        told = f" traced for {trace.kind}" if trace.kind else ""
+        raise TypeError(
+            f"function {trace.name}{told} returned a value of type {type(wrong[0])}, which is not "
+            f"a valid JAX type: needed arrays or numbers, got {describe(wrong[0])}{here()}"
+        ) from error
+
+
+def is_array_like(x: Any) -> bool:
+    """Whether an operation takes `x` as an operand."""
+    try:
+        aval_of(x)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[Any]]:
@@ -335,6 +418,7 @@ def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[
     used = used_vars(program)
     kept = [(var, value) for var, value in trace.consts if var in used]
     program.inputs = [*(var for var, _ in kept), *trace.inputs]
+    program.hidden = len(kept)
     return program, [value for _, value in kept]
 
 

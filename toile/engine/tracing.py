@@ -8,6 +8,7 @@ not alive, and its tracers are refused everywhere. May import engine.avals, engi
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -196,6 +197,14 @@ class Tracer(Array):
         """Where the tracer comes from, for error messages."""
         return ""
 
+    def traced_for(self) -> str:
+        """The function that made it and what traced that, for error messages."""
+        return ""
+
+    def created(self) -> str:
+        """The line that made the tracer, for error messages."""
+        return ""
+
     def _value(self, wanted: str) -> Any:
         value = self.concrete()
         if value is None:
@@ -226,11 +235,7 @@ class Tracer(Array):
     def tolist(self) -> Any:
         return self._value("tolist").tolist()
 
-    def __hash__(self) -> int:
-        raise TypeError(
-            f"unhashable type: needed a hashable value, got a traced array {self.aval.str_short()} "
-            "(traced values cannot be keys of dicts or static arguments)" + here()
-        )
+    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         shape = self.shape
@@ -257,7 +262,38 @@ class Tracer(Array):
         return f"{type(self).__name__}<{self.aval.str_short()}>"
 
     def __format__(self, spec: str) -> str:
-        return format(repr(self), spec) if spec else repr(self)
+        if spec:
+            raise TypeError(
+                f"unsupported format string passed to {type(self).__name__}.__format__: got "
+                f"{spec!r} for a traced array (use toile.debug.print){here()}"
+            )
+        return repr(self)
+
+    # What only an array in memory has.
+    def devices(self) -> Any:
+        return self._value("devices").devices()
+
+    def delete(self) -> None:
+        self._value("delete").delete()
+
+    def is_deleted(self) -> bool:
+        return self._value("is_deleted").is_deleted()
+
+    def unsafe_buffer_pointer(self) -> int:
+        return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
+
+
+def check_leaks(trace: Trace) -> None:
+    """Raise if somebody holds a tracer of `trace`, which has ended (`checking_leaks`)."""
+    for _ in range(2):
+        held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
+        if not held:
+            return
+        del held
+        gc.collect()  # tracers in cycles are nobody's
+    held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
+    if held:
+        raise errors.leaked_trace(type(trace).__name__, held)
 
 
 def check_alive(x: Tracer) -> None:

@@ -34,6 +34,7 @@ from toile.experimental._checks import (
     OOBError,
     Site,
 )
+from toile.parallel.spmd import Spmd, bound_axes
 from toile.primitives.addressing import GatherScatterMode
 from toile.primitives.elementwise import Div, Rem
 from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
@@ -194,6 +195,27 @@ def _call(op: Call, ins: list[Any], ledger: Ledger, enabled: frozenset[Any]) -> 
     return outs[:n]
 
 
+def _spmd(op: Spmd, ins: list[Any], ledger: Ledger, enabled: frozenset[Any]) -> list[Any]:
+    """Every device has a ledger; the failure at the first site counts, for each kind."""
+    n = len(op.program.outputs)
+
+    def stacking(*xs: Any) -> list[Any]:
+        outs = evaluate(program, xs)
+        return [*outs[:n], *(x[None] for x in outs[n:])]
+
+    with bound_axes(op.grid.bound):
+        program, found = checked_program(op.program, enabled)
+        made = derive(stacking, program.in_avals, program.name)
+    stacked = [(op.grid.names, *((),) * a.ndim) for a in program.out_avals[n:]]
+    outs = op.with_program(made, op.ins, [*op.outs, *stacked])(*ins)
+    flat: list[Any] = []
+    for group in found.groups(outs[n:]).values():
+        first = jnp.where(group.code >= 0, group.code, np.int32(len(found.sites))).argmin()
+        flat += [x[first] for x in group.flat()]
+    ledger.merge(found, flat)
+    return outs[:n]
+
+
 def _custom(op: CustomCall, ins: list[Any], ledger: Ledger, enabled: frozenset[Any]) -> list[Any]:
     """A call with a derivative rule: it runs a second time for its checks.
 
@@ -299,6 +321,7 @@ def _without_ledger(program: Program, n: int) -> Program:
 
 _CARRIERS: tuple[tuple[type, Any], ...] = (
     (Call, _call), (Cond, _cond), (Scan, _scan), (While, _while), (CustomCall, _custom),
+    (Spmd, _spmd),
 )
 
 

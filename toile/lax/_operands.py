@@ -38,8 +38,9 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
         return as_array(x)
     except TypeError:
         raise TypeError(
-            f"{name}: needed an array or a number at position {position}, got {x!r} of type "
-            f"{type(x).__name__}{here()}"
+            f"Error interpreting argument to {name} as a JAX value. The problematic value is of "
+            f"type {type(x)} and was passed to {name} at position {position}: needed an array or a "
+            f"number, got {x!r}{here()}"
         ) from None
 
 
@@ -108,7 +109,9 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
             shape = tuple(map(operator.index, shape))
             break
     if shape and min(shape) < 0:
-        raise TypeError(f"{name}: needed a shape of sizes >= 0, got {shape}{here()}")
+        told = "reshape new_sizes must all be positive" if name == "reshape" else (
+            f"{name} shape must have every element be nonnegative")
+        raise TypeError(f"{told}, got {shape}: {name} needed a shape of sizes >= 0{here()}")
     return shape
 
 

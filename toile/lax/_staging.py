@@ -6,6 +6,7 @@ values of an outer trace. Mismatched structures and types are reported with all 
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from toile.engine.keypaths import keystr
 from toile.engine.program import Program, derive, evaluate, trace_program
 from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
+from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
 from toile.parallel.varying import beginning_as
 from toile.primitives.elementwise import convert
@@ -38,7 +40,8 @@ def flat_arrays(tree: Any) -> tuple[list[Any], Any]:
 
 
 def stage(
-    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: Sequence[Any] = ()
+    fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: Sequence[Any] = (),
+    kind: str = "",
 ) -> tuple[Program, list[Any], Any]:
     """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
 
@@ -46,7 +49,7 @@ def stage(
     if state.inlines:
         flat = FlatFunction(fun, _call_tree(in_tree))
         with beginning_as(values):
-            program, consts = trace_program(flat, avals, name_of(fun))
+            program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
         return program, consts, flat.out_tree
     key = (in_tree, tuple(avals), config.trace_context(), state.axes)
     try:
@@ -56,7 +59,7 @@ def stage(
     found = known.get(key)
     if found is None:
         flat = FlatFunction(fun, _call_tree(in_tree))
-        program, consts = trace_program(flat, avals, name_of(fun))
+        program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
         found = program, consts, flat.out_tree
         if not any(isinstance(c, Tracer) for c in consts):
             known[key] = found
@@ -74,15 +77,35 @@ def check_same_structure(
 ) -> None:
     """Raise unless two structures are equal, telling both; `both` is what they are together."""
     if first != second:
-        subject = f"{what} {both}" if both else f"{what}: {names[0]} and {names[1]}"
+        subject = f"{what} {both or f'{names[0]} and {names[1]}'}"
+        found = list(equality_errors(_dummy(first), _dummy(second)))
+        lines = [
+            f"\n  {names[0]}{keystr(p)} is a {_leaf_text(one)} but {names[1]}{keystr(p)} is a "
+            f"{_leaf_text(other)}, so {why}."
+            for p, one, other, why in found[:4]
+        ]
         raise TreeStructureError(
-            f"{subject} must have the same pytree structure, got {names[0]} {first} and {names[1]} "
-            f"{second} (return the same tuples, lists and dicts from both).{here()}"
+            f"{subject} must have the same pytree structure, but they differ: got {names[0]} "
+            f"{first} and {names[1]} {second} (return the same tuples, lists and dicts from both)."
+            f"{''.join(lines)}{here()}"
         )
 
 
+class _Leaf:
+    """What stands for an array when structures are compared."""
+
+
+def _dummy(tree: Any) -> Any:
+    return unflatten(tree, [_Leaf()] * tree.num_leaves)
+
+
+def _leaf_text(text: str) -> str:
+    return "pytree leaf" if "_Leaf" in text else text
+
+
 def check_same_types(
-    what: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval], names: tuple[str, str]
+    what: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval], names: tuple[str, str],
+    both: str | None = None,
 ) -> None:
     """Raise unless shapes and dtypes agree leaf by leaf, listing all that differ."""
     bad = [
@@ -93,14 +116,45 @@ def check_same_types(
         return
     paths = [keystr(p) for p, _ in flatten_with_path(unflatten(tree, [0] * len(needed)))[0]]
     lines = [
-        f"  {names[0]}{paths[i]} is {a.str_short()}, but {names[1]}{paths[i]} is {b.str_short()}"
-        for i, a, b in bad[:8]
+        f"  {names[0].format(path=paths[i], at=paths[i] and f' at path {paths[i]}')} has type "
+        f"{a.str_short()} but {names[1]} has type {b.str_short()}, so {_why(a, b)} do not match."
+        for i, a, b in bad[:6]
     ]
     hint = "convert with .astype, or start with an array of the dtype and shape that comes out"
     raise TreeStructureError(
-        f"{what}: {names[0]} and {names[1]} must have equal types (shapes and dtypes), got\n"
-        + "\n".join(lines) + f"\n({hint}){here()}"
+        f"{what} {both or f'{names[0]} and {names[1]} must have equal types,'} but they differ:\n"
+        + "\n".join(lines) + f"\n(the shapes and dtypes must agree: {hint}){here()}"
     )
+
+
+def _why(a: Aval, b: Aval) -> str:
+    if a.shape != b.shape:
+        return "the shapes" if a.dtype == b.dtype else "the dtypes and shapes"
+    return "the dtypes"
+
+
+CARRY = "body function carry input and carry output"
+
+
+def check_carry(
+    what: str, fun: Any, tree: Any, avals: Sequence[Aval], out_tree: Any, outs: Sequence[Aval]
+) -> None:
+    """Raise unless a loop's carry comes out as it went in."""
+    check_same_structure(what, tree, out_tree, (f"the input carry {_first(fun)}",
+                                                "the corresponding output carry"), CARRY)
+    component = "component " if tree.children() else ""
+    name = f"The input carry {component}{_first(fun)}{{path}}"
+    check_same_types(what, tree, avals, outs,
+                     (name, "the corresponding output carry component"),
+                     f"{CARRY} must have equal types,")
+
+
+def _first(fun: Any) -> str:
+    """The name of a function's first parameter."""
+    try:
+        return next(iter(inspect.signature(fun).parameters), "")
+    except (TypeError, ValueError):
+        return ""
 
 
 def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | None:

@@ -14,6 +14,7 @@ import numpy as np
 from toile.control.cond import Cond
 from toile.engine import config, dtypes
 from toile.engine.avals import aval_of
+from toile.engine.devices import first_device
 from toile.engine.program import Program, Var
 from toile.engine.source import describe, here
 from toile.engine.trees import structure, unflatten
@@ -64,8 +65,11 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
     try:
         aval = aval_of(pred)
     except TypeError as e:
-        raise TypeError("Pred type must be either boolean or number, got "
-                        f"{describe(pred)}.{here()}") from e
+        if callable(pred):
+            raise TypeError("Pred type must be either boolean or number, got "
+                            f"{describe(pred)}.{here()}") from e
+        raise TypeError(f"Pred must be a scalar, got {describe(pred)} of type {type(pred)} (Pred "
+                        f"type must be either boolean or number){here()}") from e
     if aval.shape:
         raise TypeError(
             f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} (reduce it with "
@@ -96,13 +100,16 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
         operands = (operand,)
     if not all(callable(b) for b in branches):
         raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
-    aval = aval_of(index)
+    try:
+        aval = aval_of(index)
+    except TypeError as e:
+        raise TypeError(f"Index type must be an integer, got {describe(index)}.{here()}") from e
     if aval.shape:
         raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
         raise TypeError(
-            f"Index type must be an integer, got {dtypes.name_of(aval.dtype)} (needed "
-            f"int32){here()}"
+            f"Index type must be an integer, got {describe(index)} as "
+            f"{dtypes.name_of(aval.dtype)} (needed int32){here()}"
         )
     branches = tuple(branches)
     if not branches:
@@ -125,14 +132,18 @@ def _branched(
     in_tree = structure(tuple(operands))
     avals = [aval_of(x) for x in xs]
     order = (1, 0) if what == "cond" else tuple(range(len(branches)))  # of cond: the one for True
-    found = {i: stage(branches[i], in_tree, avals, xs) for i in order}
+    found = {i: stage(branches[i], in_tree, avals, xs, what) for i in order}
     staged = [found[i] for i in range(len(branches))]
     first = staged[0]
     lead = staged[order[0]]
     for i in order[1:]:
         pair = (f"{names[order[0]]} output", f"{names[i]} output")
         check_same_structure(what, lead[2], staged[i][2], pair, "branch outputs")
-        check_same_types(what, lead[2], lead[0].out_avals, staged[i][0].out_avals, pair)
+        check_same_types(
+            what, lead[2], lead[0].out_avals, staged[i][0].out_avals,
+            (f"The output of {names[order[0]]}{{at}}", f"the corresponding output of {names[i]}"),
+            "branches must have equal output types",
+        )
     outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(
         _with_all_consts(strengthened(p, outs), [len(c) for _, c, _ in staged], i, staged)
@@ -154,9 +165,12 @@ def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged:
 
 def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> Any:
     """The function for the platform that runs this: `cpu=f, cuda=g, default=h`."""
-    chosen = per_platform.get("cpu", default)
+    platform = first_device().platform
+    names = ("cuda", "gpu") if platform == "gpu" else (platform,)
+    chosen = next((per_platform[n] for n in names if n in per_platform), default)
     if chosen is None:
         raise NotImplementedError(
-            f"platform_dependent: needed cpu= or default=, got {sorted(per_platform)}{here()}"
+            f"platform_dependent: needed {platform}= or default=, got "
+            f"{sorted(per_platform)}{here()}"
         )
     return chosen(*args)

@@ -83,11 +83,15 @@ def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
 
 
 def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:
+    if any(a.dtype == dtypes.float0 for a in args):
+        raise TypeError(f"Called {op.name} with a float0 array. float0s do not support any "
+                        f"operations by design: needed numbers{here()}")
     if any(a.dtype != args[0].dtype for a in args):
         op.infer(*[a.aval for a in args])  # unequal dtypes are the likelier mistake
     raise shape_error(
         op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args],
         "convert them with .astype",
+        f"{op.name} does not accept dtype {dtypes.name_of(args[0].dtype)}",
     )
 
 

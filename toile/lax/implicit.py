@@ -15,9 +15,11 @@ from toile.api import custom_jvp, jvp, linear_transpose
 from toile.control.linear_solve import LinearSolve
 from toile.engine import dtypes
 from toile.engine.avals import aval_of
+from toile.engine.errors import TreeStructureError
 from toile.engine.program import Program, Var, evaluate
+from toile.engine.source import here
 from toile.engine.trees import flatten, structure, tree_map, unflatten
-from toile.lax._staging import check_same_structure, check_same_types, flat_arrays, leaf, stage
+from toile.lax._staging import flat_arrays, leaf, stage
 from toile.primitives.families import neg, zeros
 
 
@@ -35,8 +37,10 @@ def custom_root(
     avals = [aval_of(g) for g in guess]
     in_tree = structure((initial_guess,))
     f_program, f_consts, f_tree = stage(f, in_tree, avals)
-    check_same_structure("custom_root", tree, f_tree, ("initial_guess", "f output"))
+    _check_tree("f", f_tree, "initial_guess", tree)
     s_program, s_consts, s_tree = stage(lambda x: solve(f, x), in_tree, avals)
+    solution = s_tree.children()[0] if has_aux and s_tree.children() else s_tree
+    _check_tree("solve", solution, "initial_guess", tree)
 
     def g(consts: Any, x: Any) -> Any:
         return unflatten(f_tree, evaluate(f_program, [*consts, *flatten(x)[0]]))
@@ -57,6 +61,14 @@ def custom_root(
         return result, (dx, tree_map(_zero_tangent, aux)) if has_aux else dx
 
     return root(f_consts, s_consts, unflatten(tree, guess))
+
+
+def _check_tree(name: str, found: Any, like: str, needed: Any) -> None:
+    if found != needed:
+        raise TreeStructureError(
+            f"{name}() output pytree structure must match {like}, got {found} and "
+            f"{needed}.{here()}"
+        )
 
 
 def _zero_tangent(x: Any) -> Any:
@@ -88,12 +100,17 @@ def custom_linear_solve(
     first, solver = staged[0], staged[2]
     assert first is not None and solver is not None
     out_tree = solver[2]
-    x_tree = out_tree.children()[0] if has_aux else out_tree
-    check_same_structure("custom_linear_solve", tree, first[2], ("b", "matvec output"))
-    check_same_structure("custom_linear_solve", tree, x_tree, ("b", "solve output"))
+    x_tree = out_tree.children()[0] if has_aux and out_tree.children() else out_tree
     n = len(leaves)
-    check_same_types("custom_linear_solve", tree, avals, first[0].out_avals[:n],
-                     ("b", "matvec output"))
+    for name, found, outs in (("matvec", first[2], first[0].out_avals),
+                              ("solve", x_tree, solver[0].out_avals[: x_tree.num_leaves])):
+        shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
+        if shapes != needed:
+            raise ValueError(
+                f"{name}() output shapes must match b, got {shapes} and {needed} (needed the "
+                f"structure and shapes of b from {name}){here()}"
+            )
+        _check_tree(name, found, "b", tree)
     consts = [c for s in staged if s is not None for c in s[1]]
     programs = _with_shared_consts(staged, consts)
     op = LinearSolve(programs[0], programs[1], programs[2], programs[3], len(consts), n)  # type: ignore[arg-type]

@@ -18,15 +18,14 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.errors import call_error
+from toile.engine.errors import call_error, conversion_error
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.lax._operands import axis_of
 from toile.lax._staging import (
     agree_on_weak,
-    check_same_structure,
-    check_same_types,
+    check_carry,
     flat_arrays,
     leaf,
     stage,
@@ -69,18 +68,15 @@ def scan(
     x_avals = [_row_aval(x) for x in rows]
     in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
     avals = [aval_of(c) for c in carry]
-    program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows)
+    program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows, "scan")
     _check_pair(out_tree, f)
     k = init_tree.num_leaves
     promoted = agree_on_weak(avals, program.out_avals[:k]) if _fits(out_tree, init_tree) else None
     if promoted is not None:
         avals = promoted
-        program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows)
+        program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows, "scan")
     carry_tree, ys_tree = out_tree.children()
-    names = ("scan body function carry input", "carry output")
-    check_same_structure("scan", init_tree, carry_tree, names)
-    check_same_types("scan", init_tree, avals, program.out_avals[:k],
-                     ("the input carry", "the corresponding output carry"))
+    check_carry("scan", f, init_tree, avals, carry_tree, program.out_avals[:carry_tree.num_leaves])
     op = Scan(program, len(consts), k, n, reverse, steps)
     outs = op(*consts, *with_avals(carry, avals), *rows)
     return unflatten(init_tree, outs[:k]), unflatten(ys_tree, outs[k:])
@@ -109,6 +105,9 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
                 f"xs, got {aval_of(x).str_short()}{here()}"
             )
     sizes = {x.shape[0] for x in rows}
+    if isinstance(length, Tracer) and length.concrete() is None:
+        raise conversion_error(length, "the `length` argument to scan (use while_loop or fori_loop "
+                                       "for a dynamic number of steps)")
     if length is not None:
         try:
             length = int(length)
@@ -140,8 +139,10 @@ def _unroll_count(unroll: Any, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
     count = operator.index(unroll)
-    if count < 1 and not (count == 0 and length == 0):
-        raise ValueError(f"`unroll` must be a `bool` or a positive `int`, got {unroll}.{here()}")
+    if count < 0:
+        raise ValueError(
+            f"`unroll` must be a `bool` or a non-negative `int`, got {unroll}.{here()}"
+        )
     return max(count, 1)
 
 
@@ -164,7 +165,7 @@ def map(f: Callable[..., Any], xs: Any, *, batch_size: int | None = None) -> Any
     """`f` applied to each slice of the leading axis of `xs`, one after another.
 
     With `batch_size`, slices are taken that many at a time through vmap."""
-    if batch_size is None:
+    if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     rows, tree = flat_arrays(xs)
     n = rows[0].shape[0]
@@ -201,19 +202,16 @@ def while_loop(
     carry, tree = flat_arrays(init_val)
     in_tree = structure((init_val,))
     avals = [aval_of(c) for c in carry]
-    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry)
-    body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry)
+    cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry, "while_cond")
+    body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry, "while_body")
     if out_tree == tree:
         promoted = agree_on_weak(avals, body.out_avals)
         if promoted is not None:
             avals = promoted
-            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry)
-            body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry)
+            cond, cond_consts, cond_tree = stage(cond_fun, in_tree, avals, carry, "while_cond")
+            body, body_consts, out_tree = stage(body_fun, in_tree, avals, carry, "while_body")
     _check_condition(cond, cond_tree, cond_fun)
-    check_same_structure("while_loop", tree, out_tree,
-                         ("body_fun input", "body_fun output"))
-    check_same_types("while_loop", tree, avals, body.out_avals,
-                     ("the input carry", "the corresponding output carry"))
+    check_carry("while_loop", body_fun, tree, avals, out_tree, body.out_avals)
     op = While(cond, body, len(cond_consts), len(body_consts))
     outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
     return unflatten(tree, outs)
@@ -247,10 +245,9 @@ def fori_loop(
         raise TypeError("lax.fori_loop: body_fun argument should be callable." + here())
     dtype = dtypes.result_type(lower, upper)
     if dtypes.kind(dtype) not in "iu":
-        raise TypeError(
-            f"fori_loop: needed integer bounds, got {aval_of(lower).str_short()} and "
-            f"{aval_of(upper).str_short()} (convert them with int){here()}"
-        )
+        raise _other_bounds(lower, upper)
+    if any(not a.weak_type and a.dtype != dtype for a in (aval_of(lower), aval_of(upper))):
+        raise _other_bounds(lower, upper)
     low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
     known = all(_is_concrete(v) for v in (low, high))
     if config.flags.disable_jit and known:
@@ -281,8 +278,15 @@ def fori_loop(
         i, stop, value = carry
         return add(i, full_like(i, 1)), stop, body_fun(i, value)
 
-    low, high = (convert(v, dtype, False) for v in (low, high))
     return while_loop(continues, body, (low, high, init_val))[2]
+
+
+def _other_bounds(lower: Any, upper: Any) -> TypeError:
+    a, b = (dtypes.name_of(aval_of(v).dtype) for v in (lower, upper))
+    return TypeError(
+        f"lower and upper arguments to fori_loop must have equal types, got {a} and {b}: needed "
+        f"integers of one dtype (convert them with int){here()}"
+    )
 
 
 def _is_concrete(x: Any) -> bool:

@@ -17,6 +17,7 @@ from toile.engine.source import here
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.context import context, unspecified_parent
 from toile.linen.methods import unbound_function
+from toile.traceback_util import api_boundary
 
 M = TypeVar("M", bound="Functional")
 NOT_INTERMEDIATES = DenyList("intermediates")
@@ -68,6 +69,7 @@ class Functional:
                 return lambda m, *args, **kwargs: getattr(m, attribute)(*args, **kwargs)
         return unbound_function(method, Functional)
 
+    @api_boundary
     def apply(
         self,
         variables: Any,
@@ -87,6 +89,7 @@ class Functional:
         run = apply(self._method(method, True), self, mutable, capture_intermediates)
         return run(variables, *args, **kwargs, rngs=rngs)
 
+    @api_boundary
     def init_with_output(
         self,
         rngs: Any,
@@ -102,6 +105,7 @@ class Functional:
         run = init_with_output(self._method(method, False), self, mutable, capture_intermediates)
         return run(rngs, *args, **kwargs)
 
+    @api_boundary
     def init(
         self,
         rngs: Any,
@@ -124,6 +128,7 @@ class Functional:
         }  # fmt: skip
         return self.init_with_output(rngs, *args, **options, **kwargs)[1]
 
+    @api_boundary
     def lazy_init(
         self,
         rngs: Any,

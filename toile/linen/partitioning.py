@@ -29,6 +29,7 @@ from toile.linen.spmd import (
     logical_to_mesh,
     logical_to_mesh_axes,
 )
+from toile.linen.spmd import _with_sharding_constraint as _with_sharding_constraint
 from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
 from toile.linen.transforms import lift_transform, map_variables
 from toile.sharding import PartitionSpec

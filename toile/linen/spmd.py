@@ -134,7 +134,9 @@ class RulesFallback(enum.Enum):
     NO_CONSTRAINT = "no_constraint"
 
 
-def _constrain(x: Any, spec: PartitionSpec | None, mesh: Mesh | None) -> Any:
+def _with_sharding_constraint(
+    x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None
+) -> Any:
     """Lay out a value where there is a mesh; elsewhere it stays as it is."""
     if mesh is None and not meta.global_mesh_defined():
         return x
@@ -148,13 +150,13 @@ def _constrain_by_names(
 ) -> Any:
     found = _assign(names, rules)
     if found is None:
-        return _constrain(x, None, mesh)
+        return _with_sharding_constraint(x, None, mesh=mesh)
     if fallback != RulesFallback.AXIS_IS_UNSHARDED and any(a is _unassigned for a in found):
         if fallback == RulesFallback.RAISE_ERROR:
             raise ValueError(f"Axis names {names} did not match a rule{here()}")
         return x
     spec = PartitionSpec(*(None if a is _unassigned else a for a in found))
-    return _constrain(x, spec, mesh)
+    return _with_sharding_constraint(x, spec, mesh=mesh)
 
 
 def is_logical_spec(x: Any) -> bool:

@@ -121,7 +121,14 @@ def pair_of(x: Any) -> tuple[Any, bool]:
     kind = type(x)
     if kind in _NUMBER_SET:
         return dtypes.scalar_dtype(x), kind is not bool
-    return x.dtype, x.weak_type
+    try:
+        return x.dtype, x.weak_type
+    except AttributeError:  # the one NumPy array that is no operand
+        raise TypeError(
+            "Called with a float0 array. float0s do not support any operations by design, because "
+            "they are not compatible with non-trivial vector spaces: needed numbers (the gradient "
+            f"of an integer is float0; compare its dtype with toile.float0){here()}"
+        ) from None
 
 
 # Rank-0 operands made from numbers, by (type, value, dtype, weak). They are never results, so

@@ -42,9 +42,16 @@ def contract(a, b, contracting, batch, precision, preferred):
     return _finish(out, preferred, a.weak_type and b.weak_type)
 
 
+def _sizes(got):
+    """The two lengths as shapes, where they are all that is said."""
+    first, _, second = got.partition(" and ")
+    return f", got ({first},) and ({second},)." if first.isdigit() else ""
+
+
 def _mismatch(name, a, b, got):
     return ShapeError(
-        f"{name}: needed equal lengths along the contracted axes, got {got} of "
+        f"dot_general requires contracting dimensions to have the same shape{_sizes(got)}: {name} "
+        f"needed equal lengths along the contracted axes, got {got} of "
         f"{describe(a)} and {describe(b)} (transpose an operand, or name the axes with "
         f"einsum){here()}"
     )

@@ -17,11 +17,11 @@ import numpy as np
 from toile import lax
 from toile.api.devices import device_put
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray
+from toile.engine.arrays import Array, DeviceArray, KeyArray
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.gpu import default_gpu, is_gpu_data, presence
-from toile.engine.gpu_arrays import placed_by_default
+from toile.engine.gpu_arrays import GpuArray, placed_by_default
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
@@ -94,6 +94,8 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
             return convert(a, dtype)
         if copied and type(a) is DeviceArray and state.trace is None:
             return wrap(a._data.copy(), a.weak_type)
+        if copied and isinstance(a, GpuArray) and state.trace is None:
+            return lax.copy_p(a)
         return a
     if isinstance(a, (np.ndarray, np.generic)):
         return _from_host(a, a, dtype)
@@ -295,6 +297,11 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
         return DeviceArray(made, a.weak_type)
     if type(a) is not DeviceArray and not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
+    if dtype is None and dtypes.is_extended(a.dtype):
+        if value != 0:
+            raise ValueError(f"Cannot convert_element_type from a number to {a.dtype}{here()}")
+        kept = a.shape if shape is None else canonicalize_shape(shape, name)
+        return KeyArray(np.zeros((*kept, *a.dtype.physical_shape), np.uint32), a.dtype)
     weak = dtype is None and getattr(a, "weak_type", False)
     dtype = dtypes.canonicalize_dtype(a.dtype) if dtype is None else user_dtype(dtype, name)
     result = lax.full(a.shape if shape is None else canonicalize_shape(shape, name), value, dtype)

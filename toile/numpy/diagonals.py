@@ -13,6 +13,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, index_update, manipulation, reductions, selection
 from toile.numpy._helpers import arr, canonical_axis, check, one
+from toile.primitives.elementwise import convert
 
 __all__ = [
     "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "fill_diagonal", "ix_",
@@ -53,12 +54,14 @@ def diag(v, k=0):
     row = lax.pad(v, zero, [(max(k, 0), max(-k, 0), 0)])
     rows = lax.broadcast_in_dim(row, (n, n), (1,))
     on = creation.eye(n, k=k, dtype=np.bool_)
-    return lax.select(on, rows, lax.full_like(rows, 0))
+    out = lax.select(on, rows, lax.full_like(rows, 0))
+    return convert(out, out.dtype, True) if v.weak_type and not out.weak_type else out
 
 
 def diagflat(v, k=0):
     """A matrix with the flattened `v` on its k-th diagonal."""
-    return diag(manipulation.ravel(one("diagflat", v)), k)
+    v = manipulation.ravel(one("diagflat", v))
+    return diag(lax.convert_element_type(v, v.dtype), k)
 
 
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):

@@ -350,6 +350,9 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     n = a.shape[axis]
     if isinstance(obj, slice):
         obj = np.arange(n)[obj]
+    elif type(obj) is int and not -n <= obj < n:
+        raise ValueError(f"delete: index {obj} is out of bounds for axis {axis} with size {n} "
+                         f"(needed {-n} ... {n - 1}){here()}")
     elif not h.is_concrete(obj) and obj.dtype != np.bool_:
         if obj.ndim == 0:
             obj, assume_unique_indices = lax.reshape(obj, (1,)), True

@@ -11,6 +11,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, joining, quantiles, reductions, ufuncs
 from toile.numpy._helpers import arr, check
+from toile.primitives.elementwise import convert
 
 __all__ = ["pad"]
 
@@ -203,6 +204,11 @@ def pad(array, pad_width, mode="constant", **kwargs):
     unknown = set(kwargs) - _OPTIONS[mode]
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': {unknown}{here()}")
+    out = _padded(x, widths, mode, kwargs)
+    return convert(out, out.dtype, True) if x.weak_type and not out.weak_type else out
+
+
+def _padded(x, widths, mode, kwargs):
     if mode in ("constant", "empty"):
         return _constant(x, widths, kwargs.get("constant_values", 0))
     if mode == "edge":

@@ -147,8 +147,8 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     axis = canonical_axis(axis, a.ndim)
     n, wrap = a.shape[axis], True
     if not h.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"take requires integer indices, got {indices.dtype} (convert them with "
-                        f".astype(int)){here()}")
+        raise ValueError("indices must have an integer type: take needed integers, got "
+                         f"{indices.dtype} (convert them with .astype(int)){here()}")
     if mode is None or mode == "fill":
         mode = lax.GatherScatterMode.FILL_OR_DROP
     elif mode == "raise":

@@ -23,7 +23,7 @@ __all__ = [
 
 def _refuse(name, kind, order):
     if kind is not None:
-        raise ValueError(f"'kind' argument to {name} is not supported. Use stable=True or "
+        raise TypeError(f"'kind' argument to {name} is not supported. Use stable=True or "
                          "stable=False to specify sort stability." + here())
     if order is not None:
         raise ValueError(f"'order' argument to {name} is not supported.{here()}")

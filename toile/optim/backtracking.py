@@ -60,8 +60,8 @@ def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dic
     unknown = sorted(name for name in extra_args if name not in known)
     if unknown:
         raise TypeError(
-            f"{who}: needed keywords that value_fn takes ({', '.join(known)}), got "
-            f"{', '.join(unknown)}"
+            f"{who}: Unexpected keyword arguments: needed those that value_fn takes "
+            f"({', '.join(known)}), got {', '.join(unknown)}"
         )
     return extra_args
 

@@ -48,16 +48,16 @@ class MultiNormalDiagFromLogScale:
     def __init__(self, loc: ArrayLike, log_scale: ArrayLike):
         self._mean, self._log_scale = jnp.asarray(loc), jnp.asarray(log_scale)
         self._scale = jnp.exp(log_scale)
-        self._shape = lax.broadcast_shapes(self._mean.shape, self._scale.shape)
+        self._param_shape = lax.broadcast_shapes(self._mean.shape, self._scale.shape)
 
     def sample(self, shape: base.Shape, key: base.PRNGKey) -> Array:
         """Samples with this leading shape."""
-        noise = random.normal(key, shape=(*shape, *self._shape))
+        noise = random.normal(key, shape=(*shape, *self._param_shape))
         return noise * self._scale + self._mean
 
     def log_prob(self, x: ArrayLike) -> Array:
         """The log density of all variables together."""
-        axes = tuple(-(i + 1) for i in range(len(self._shape)))
+        axes = tuple(-(i + 1) for i in range(len(self._param_shape)))
         return jnp.sum(norm.logpdf(x, loc=self._mean, scale=self._scale), axis=axes)
 
     @property

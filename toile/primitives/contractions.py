@@ -38,7 +38,8 @@ class DotGeneral(Bilinear):
     def infer(self, x: Aval, y: Aval) -> Aval:
         if x.dtype != y.dtype and self.dtype is None:
             raise shape_error(self.name, "operands of equal dtypes", [x, y],
-                              "convert one with .astype, or use jnp.matmul")
+                              "convert one with .astype, or use jnp.matmul",
+                              "lax.dot_general requires arguments to have the same dtypes")
         if len(self.lhs) != x.ndim or len(self.rhs) != y.ndim:
             raise shape_error(self.name, f"operands with axes {self.lhs} and {self.rhs}", [x, y],
                               "give as many axes as there are letters")
@@ -85,9 +86,14 @@ def _mismatch(op: DotGeneral, x: Aval, y: Aval) -> Exception:
         for c in op.lhs
         if c in op.rhs and x.shape[op.lhs.index(c)] != y.shape[op.rhs.index(c)]
     ]
+    pairs = [(x.shape[op.lhs.index(c)], y.shape[op.rhs.index(c)]) for c in op.lhs
+             if c in op.rhs and c not in op.out]
+    ours, theirs = tuple(n for n, _ in pairs), tuple(m for _, m in pairs)
+    said = f"{op.name} requires contracting dimensions to have the same shape, got {ours} and " \
+        f"{theirs}." if ours != theirs else f"{op.name} requires batch dimensions of equal sizes"
     return shape_error(
         op.name, "equal sizes where operands are contracted or batched: " + "; ".join(bad), [x, y],
-        "transpose or reshape an operand",
+        "transpose or reshape an operand", said,
     )
 
 

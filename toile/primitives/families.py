@@ -61,17 +61,21 @@ class Elementwise(Operation):
                     raise shape_error(
                         self.name, "operands of equal shapes (or scalars)", avals,
                         "broadcast them first, or use the function of toile.numpy",
+                        f"{self.name} got incompatible shapes for broadcasting: "
+                        f"{', '.join(str(v.shape) for v in avals)}",
                     )
             if a.dtype != dtype:
                 raise shape_error(
                     self.name, "operands of equal dtypes", avals,
                     "convert one with .astype, or use the function of toile.numpy",
+                    f"lax.{self.name} requires arguments to have the same dtypes",
                 )
             weak = weak and a.weak_type
         if dtypes.kind(dtype) not in self.accepts:
             raise shape_error(
                 self.name, f"{accepts_text(self.accepts)} operands", avals,
                 "convert them with .astype",
+                f"{self.name} does not accept dtype {dtypes.name_of(dtype)}",
             )
         return self.result_aval(shape, dtype, weak)
 
@@ -314,8 +318,28 @@ class BroadcastInDim(Linear):
                 f"an operand whose axes fit axes {self.dims} of shape {self.shape}",
                 [x],
                 "operand sizes must be 1 or equal to the sizes they are broadcast to",
+                self._problem(x),
             )
         return x.with_shape(self.shape)
+
+    def _problem(self, x: Aval) -> str:
+        """What does not fit, in JAX's words."""
+        what = "broadcast_in_dim broadcast_dimensions must"
+        if len(self.dims) != x.ndim:
+            return (f"{what} have length equal to operand ndim; got broadcast_dimensions "
+                    f"{self.dims} for operand ndim {x.ndim}")
+        if any(not 0 <= d < len(self.shape) for d in self.dims):
+            return (f"{what} be a subset of output dimensions, got {self.dims} for operand ndim "
+                    f"{x.ndim} and shape {self.shape}")
+        if len(set(self.dims)) != len(self.dims):
+            return f"{what} not contain duplicates, got broadcast_dimensions {self.dims}"
+        if list(self.dims) != sorted(self.dims):
+            return f"{what} be strictly increasing; got broadcast_dimensions {self.dims}"
+        return (
+            "broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
+            "corresponding dimensions in the target broadcast shape; got operand of shape "
+            f"{x.shape}, target broadcast shape {self.shape}, broadcast_dimensions {self.dims}"
+        )
 
     def eager(self, xp: Any, x: Any) -> Any:
         shape = self.shape
@@ -395,6 +419,8 @@ class Transpose(Linear):
             raise shape_error(
                 self.name, f"an operand with {len(self.perm)} axes for the order {self.perm}", [x],
                 "name each axis of the operand once",
+                "transpose permutation isn't a permutation of operand dimensions, got permutation "
+                f"{self.perm} for operand shape {x.shape}",
             )
         return x.with_shape(tuple(x.shape[p] for p in self.perm))
 

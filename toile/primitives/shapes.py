@@ -50,6 +50,7 @@ class Slice(Linear):
                 f"0 <= start <= limit <= size and positive strides for each axis, here starts "
                 f"{self.starts}, limits {self.limits}, strides {self.strides}", [x],
                 "x[start:limit] clips to the axis",
+                f"slice slice_sizes must be within the operand shape {x.shape}",
             )
         return x.with_shape(tuple(-(-(b - a) // s) for a, b, s, _ in parts))
 
@@ -173,6 +174,21 @@ def pad(x: Any, value: Any, config: tuple[tuple[int, int, int], ...]) -> Any:
     return Pad(config)(x, value)
 
 
+def _mismatch(axis: int, xs: Sequence[Aval]) -> str:
+    """What keeps operands from being joined, in JAX's words."""
+    shapes = ", ".join(str(x.shape) for x in xs)
+    if len({x.ndim for x in xs}) > 1:
+        return f"Cannot concatenate arrays with different numbers of dimensions: got {shapes}"
+    if not 0 <= axis < xs[0].ndim:
+        return f"concatenate dimension out of bounds: dimension {axis} for shapes {shapes}"
+    if len({(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}) > 1:
+        return (
+            "Cannot concatenate arrays with shapes that differ in dimensions other than the one "
+            f"being concatenated: concatenating along dimension {axis} for shapes {shapes}"
+        )
+    return "lax.concatenate requires arguments to have the same dtypes"
+
+
 @dataclass(frozen=True)
 class Concatenate(Linear):
     """Operands one after another along an axis."""
@@ -188,7 +204,7 @@ class Concatenate(Linear):
         ):
             raise shape_error(
                 self.name, f"operands that differ in axis {a} only, of equal dtypes", xs,
-                "reshape, pad or convert them, or join along another axis",
+                "reshape, pad or convert them, or join along another axis", _mismatch(a, xs),
             )
         size = sum(x.shape[a] for x in xs)
         shape = (*first.shape[:a], size, *first.shape[a + 1 :])

@@ -50,7 +50,10 @@ class Sort(Operation):
 
     def infer(self, *xs: Aval) -> list[Aval]:
         if not xs or any(x.shape != xs[0].shape for x in xs):
-            raise shape_error(self.name, "operands of equal shapes", xs)
+            raise shape_error(
+                self.name, "operands of equal shapes", xs,
+                said="Arguments to sort must have equal shapes",
+            )
         if not 0 <= self.dimension < xs[0].ndim:
             raise shape_error(self.name, f"operands with a dimension {self.dimension}", xs)
         if not 1 <= self.num_keys <= len(xs):

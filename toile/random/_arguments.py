@@ -73,6 +73,8 @@ def canonical_shape(shape):
             return shape
     if isinstance(shape, Array) and shape.ndim == 1:
         shape = np.asarray(shape)
+    elif hasattr(shape, "__index__") and not isinstance(shape, Array):
+        shape = (shape,)
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:

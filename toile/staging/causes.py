@@ -5,12 +5,15 @@ May import the engine.
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import config, errors
-from toile.engine.source import here
+from toile.engine.avals import Aval
+from toile.engine.source import here, user_source
 
 
 def differences(
@@ -75,3 +78,45 @@ def warn_of_retraces(name: str, cause: str) -> None:
         errors.RetraceWarning,
         stacklevel=5,
     )
+
+
+_logger = logging.getLogger("toile")
+FIRST = "first call"
+
+
+def log_compile(name: str, seconds: float, cause: str, avals: Sequence[Aval]) -> None:
+    """What `log_compiles` asks for: a function was traced and is compiled when it runs."""
+    _logger.warning(f"Finished tracing {name} for jit in {seconds:.6f} sec ({cause})")
+    _logger.warning(f"Compiling jit({name}) with global shapes and types {tuple(avals)}.")
+
+
+def explain_miss(fun: Any, cause: str) -> None:
+    """What `explain_cache_misses` asks for: why a call of a jitted function is traced."""
+    place, code = user_source(2), getattr(fun, "__code__", None)
+    name = getattr(fun, "__name__", type(fun).__name__)
+    defined = f"{name} defined at {code.co_filename}:{code.co_firstlineno}" if code else name
+    if cause == FIRST:
+        text = f"never seen function:\n    {defined}"
+    else:
+        kind = "input pytree" if cause.startswith(STRUCTURE) else "input types"
+        text = (
+            f"for {defined}\n  all previously seen cache keys differ. For the closest previous "
+            f"key:\n  different {kind}:\n  * " + cause.replace("; ", "\n  * ")
+        )
+    _logger.warning(f"TRACING CACHE MISS at {place}:\n  {text}")
+
+
+def warn_of_unused(donated: Sequence[Aval], outs: Sequence[Aval]) -> None:
+    """Say which donated buffers no result can take over."""
+    free = Counter((a.shape, a.dtype) for a in outs)
+    unused = []
+    for a in donated:
+        free[a.shape, a.dtype] -= 1
+        if free[a.shape, a.dtype] < 0:
+            unused.append(a.str_short())
+    if unused:
+        warnings.warn(
+            f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"
+            " same shape and dtype for each: donate what the results replace)",
+            stacklevel=6,
+        )

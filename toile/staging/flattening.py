@@ -7,6 +7,7 @@ May import the engine only.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,19 +36,41 @@ class FlatFunction:
         return flat
 
 
+def is_index(x: Any) -> bool:
+    """Whether `x` is one number, rather than several."""
+    try:
+        operator.index(x)
+    except TypeError:
+        return False
+    return True
+
+
+def index_tuple(x: Any) -> tuple[int, ...]:
+    """One integer or several as a tuple."""
+    return (operator.index(x),) if is_index(x) else tuple([operator.index(n) for n in x])
+
+
 def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int, ...]:
     """Canonical argument numbers."""
-    nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    try:
+        nums = index_tuple(argnums)
+    except TypeError as e:
+        raise TypeError(
+            f"{e}: {what} needed argnums as int or tuple of int, got {argnums!r}{here()}"
+        ) from e
     found = []
     for n in nums:
-        if not isinstance(n, int):
+        if what == "grad" and n >= count:
             raise TypeError(
-                f"{what}: needed argnums as int or tuple of int, got {argnums!r}{here()}"
+                f"differentiating with respect to argnums={argnums} requires at least {n + 1} "
+                f"positional arguments to be passed by the caller, but got only {count} positional "
+                f"arguments.{here()}"
             )
         if not -count <= n < count:
             raise ValueError(
-                f"{what}: needed argnums within the {count} positional arguments, got {argnums}"
-                " (argnums count positional arguments only)" + here()
+                "Positional argument indices must have value greater than or equal to -len(args) "
+                f"and less than len(args), but got value {n} for len(args) == {count}: {what} "
+                f"needed argnums within the {count} positional arguments{here()}"
             )
         found.append(n % count)
     return tuple(found)
@@ -63,14 +86,22 @@ def argument_labels(
 ) -> list[str]:
     """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`."""
     names: list[str] = []
+    rest, known = "args", None
     try:
-        names = list(inspect.signature(fun).parameters)
+        for p in inspect.signature(fun).parameters.values():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                rest = p.name
+            elif p.kind is p.VAR_KEYWORD:
+                known = p.name
     except (TypeError, ValueError):
         pass
     labels = []
     for i, arg in enumerate(args):
-        base = names[i] if i < len(names) else f"args[{i}]"
+        base = names[i] if i < len(names) else f"{rest}[{i - len(names)}]"
         labels += [base + keystr(path) for path, _ in flatten_with_path(arg)[0]]
     for key in sorted(kwargs):
-        labels += [key + keystr(path) for path, _ in flatten_with_path(kwargs[key])[0]]
+        base = key if known is None or key in names else f"{known}[{key!r}]"
+        labels += [base + keystr(path) for path, _ in flatten_with_path(kwargs[key])[0]]
     return labels

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import threading
 import time
 import weakref
@@ -32,10 +31,20 @@ from toile.engine.source import describe, here
 from toile.engine.tracing import state
 from toile.engine.trees import flatten, unflatten
 from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, exit_of, worth_writing
-from toile.staging.causes import HABIT, STRUCTURE, differences, reason_of, warn_of_retraces
+from toile.staging.causes import (
+    FIRST,
+    HABIT,
+    STRUCTURE,
+    differences,
+    explain_miss,
+    log_compile,
+    reason_of,
+    warn_of_retraces,
+    warn_of_unused,
+)
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
 from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
-from toile.staging.options import named_arguments
+from toile.staging.options import check_disjoint, check_jittable, named_arguments
 from toile.staging.stages import Lowered, Traced, TracedStage, operand
 
 # What is kept for one function; the traces not used for longest go. An equation with its kernels'
@@ -125,20 +134,26 @@ class Static:
             self.hash = hash(value)
         except TypeError as e:
             raise errors.NonHashableStaticArgumentError(
-                f"jit: needed a hashable static argument, got {where} = {describe(value)} of type "
-                f"{type(value).__name__} for {fun} (pass a tuple instead of a list, or give the "
-                f"class __hash__ and __eq__; or do not mark it static){here()}"
+                "Non-hashable static arguments are not supported. An error occurred while trying "
+                f"to hash an object of type {type(value)}, {str(value)[:80]}. The error was:\n"
+                f"TypeError: {e}\njit: needed a hashable static argument, got {where} of {fun} "
+                "(pass a tuple instead of a list, or give the class __hash__ and __eq__; or do "
+                f"not mark it static){here()}"
             ) from e
 
     def __hash__(self) -> int:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Static)
-            and type(self.value) is type(other.value)
-            and bool(self.value == other.value)
-        )
+        if not isinstance(other, Static) or type(self.value) is not type(other.value):
+            return False
+        try:
+            return bool(self.value == other.value)
+        except Exception as e:
+            raise ValueError(
+                f"static arguments should be comparable using __eq__. Comparing two objects of "
+                f"type {type(self.value)} raised {type(e).__name__}: {e}{here()}"
+            ) from e
 
 
 class _Signature:
@@ -156,15 +171,13 @@ class PjitFunction:
     __signature__ = _Signature()
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
-        if not callable(fun):
-            raise TypeError(
-                f"jit: needed a callable, got {fun!r} of type {type(fun).__name__}{here()}"
-            )
+        check_jittable(fun)
         functools.update_wrapper(self, fun, updated=())
         self.fun = fun
         nums, names = named_arguments(fun, options, "static")
         self.static_argnums, self.static_argnames = nums, names
         self.donate_argnums, self.donate_argnames = named_arguments(fun, options, "donate")
+        check_disjoint((nums, names), (self.donate_argnums, self.donate_argnames))
         self.max_traces: int | None = options.get("max_traces")
         key = (nums, names, self.donate_argnums, self.donate_argnames)
         self.cache = _cache_of(fun, key)
@@ -347,6 +360,7 @@ class PjitFunction:
     def _trace(
         self, key: Any, statics: Any, args: Any, kwargs: Any, leaves: Sequence[Any], in_tree: Any
     ) -> Traced:
+        donated = self._donated_leaves(args, kwargs, statics) if self.donates else ()
         with self.cache.lock:
             found = self.cache.entries.get(key)
             if found is not None and not found.stale():
@@ -362,16 +376,19 @@ class PjitFunction:
             avals = [aval_of(x) for x in leaves]
             started = time.perf_counter()
             named = labels if len(labels) == len(avals) else ()
-            program, consts = trace_program(flat, avals, name_of(self.fun), named)
+            program, consts = trace_program(flat, avals, name_of(self.fun), named, "jit")
             if config.flags.log_compiles:
-                took = time.perf_counter() - started
-                _log_compile(f"traced {name_of(self.fun)} in {took:.3f} s ({cause})")
+                log_compile(name_of(self.fun), time.perf_counter() - started, cause, avals)
+            if config.flags.explain_cache_misses:
+                explain_miss(self.fun, cause)
             traced = Traced(program, consts, flat.out_tree, avals)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)
             self.cache.traces += 1
             warn = self.max_traces is None and self._is_habit(cause)
+        if self.donates and state.trace is None:
+            warn_of_unused([avals[i] for i in donated], program.out_avals)
         if warn:
             warn_of_retraces(name_of(self.fun), cause)
         return traced
@@ -393,7 +410,7 @@ class PjitFunction:
     def _cause(self, key: Any, labels: Sequence[str]) -> str:
         """Why this call is traced: what differs from the nearest earlier trace."""
         if not self.cache.history:
-            return "first call"
+            return FIRST
         best: tuple[tuple[bool, int], list[str]] | None = None
         for old, old_labels in self.cache.history:
             found = differences(old, key, old_labels, labels)
@@ -417,9 +434,11 @@ class PjitFunction:
                 aval_of(leaf)
             except TypeError:
                 return TypeError(
-                    f"jit: needed arrays or numbers, got {label} = {describe(leaf)} of type "
-                    f"{type(leaf).__name__} for {name_of(self.fun)} (mark it with static_argnums "
-                    f"or static_argnames, or register its type as a pytree){here()}"
+                    f"Error interpreting argument to {self.fun} as an abstract array. The "
+                    f"problematic value is of type {type(leaf)} and was passed to the function at "
+                    f"path {label}.\njit: needed arrays or numbers, got {label} = {describe(leaf)} "
+                    f"of type {type(leaf).__name__} (mark it with static_argnums or "
+                    f"static_argnames, or register its type as a pytree){here()}"
                 )
         return TypeError(f"jit: an argument of {name_of(self.fun)} is not an array{here()}")
 
@@ -441,7 +460,10 @@ class PjitFunction:
         signatures = tuple([(a.shape, a.dtype, a.weak_type) for a in map(aval_of, leaves)])
         key = (in_tree, signatures, statics, config.trace_context(), state.axes)
         traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
-        return TracedStage(self, traced, in_tree)
+        fixed = [where for where, _ in statics or () if isinstance(where, int)]
+        labels = argument_labels(self.fun, args_in, kwargs_in)
+        donated = self._donated_leaves(args, kwargs, statics)
+        return TracedStage(self, traced, in_tree, fixed, labels, donated)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The Program for arguments (or ShapeDtypeStructs), to print, cost or compile."""
@@ -456,8 +478,7 @@ class PjitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"<jitted {self.fun!r}>"
-
-
-def _log_compile(text: str) -> None:
-    logging.getLogger("toile").warning(text)
+        try:
+            return f"<PjitFunction of {self.__wrapped__!r}>"
+        except Exception:  # the function cannot say what it is
+            return "<PjitFunction>"

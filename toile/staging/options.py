@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine.source import here
-from toile.staging.flattening import name_of
+from toile.staging.flattening import index_tuple, name_of
 
 
 def named_arguments(
@@ -19,7 +19,7 @@ def named_arguments(
     nums, names = options.get(f"{what}_argnums"), options.get(f"{what}_argnames")
     if nums is None and names is None:
         return (), ()
-    numbers = (nums,) if isinstance(nums, int) else tuple(nums or ())
+    numbers = () if nums is None else index_tuple(nums)
     given = (names,) if isinstance(names, str) else tuple(names or ())
     try:
         parameters = list(inspect.signature(fun).parameters.values())
@@ -29,19 +29,20 @@ def named_arguments(
                   if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    known = {p.name for p in parameters}
-    for n in numbers:
-        if not variadic and not -len(positional) <= n < len(positional):
-            raise ValueError(
-                f"jit: needed {what}_argnums within the {len(positional)} positional parameters of "
-                f"{name_of(fun)}, got {n}{here()}"
-            )
-    for k in given:
-        if k not in known and not anything:
-            raise ValueError(
-                f"jit: needed {what}_argnames among the parameters of {name_of(fun)} "
-                f"({', '.join(sorted(known))}), got {k!r}{here()}"
-            )
+    if not variadic and any(not -len(positional) <= n < len(positional) for n in numbers):
+        raise ValueError(
+            f"Jitted function has {what}_argnums={numbers}, but only accepts {len(positional)} "
+            f"positional arguments: needed numbers of {name_of(fun)}'s parameters{here()}"
+        )
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    unnamed = {p.name for p in parameters} - named
+    wrong = {k for k in given if k not in named and (k in unnamed or not anything)}
+    if wrong:
+        raise ValueError(
+            f"Jitted function has invalid argnames {wrong} in {what}_argnames: needed names of "
+            f"{name_of(fun)}'s parameters ({', '.join(sorted(named))}) that may be passed by "
+            f"keyword{here()}"
+        )
     if nums is None:
         numbers = tuple(positional.index(k) for k in given if k in positional)
     if names is None:
@@ -49,3 +50,34 @@ def named_arguments(
         given = tuple(positional[n] for n in numbers
                       if -len(positional) <= n < len(positional) and positional[n] in keyword)
     return numbers, given
+
+
+def check_jittable(fun: Any) -> None:
+    """Refuse what jit cannot trace, saying what it was given."""
+    if isinstance(fun, staticmethod):
+        raise TypeError(
+            f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside of "
+            f"@jit){here()}"
+        )
+    if not callable(fun):
+        raise TypeError(
+            f"Expected a callable value, got {fun!r}: jit needed a callable, got one of type "
+            f"{type(fun).__name__}{here()}"
+        )
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(
+            f"Expected a function, got a generator function: {fun!r} (return a list of what it "
+            f"yields){here()}"
+        )
+
+
+def check_disjoint(static: Any, donated: Any) -> None:
+    """Refuse arguments that are both static and donated."""
+    kinds = zip(("argnums", "argnames"), static, donated, strict=True)
+    for kind, a, b in reversed(list(kinds)):
+        both = set(a) & set(b)
+        if both:
+            raise ValueError(
+                f"static_{kind} and donate_{kind} cannot intersect, got {sorted(both)} in both "
+                f"(a static argument has no buffer to give up){here()}"
+            )

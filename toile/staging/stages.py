@@ -12,11 +12,17 @@ from toile.control.call import Call, Carrier, program_flops
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
+from toile.engine.devices import first_device
+from toile.engine.errors import JaxRuntimeError
+from toile.engine.keypaths import keystr
 from toile.engine.program import Program
 from toile.engine.sharded import placing
+from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
+from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, state
-from toile.engine.trees import flatten, unflatten
+from toile.engine.treeerrors import equality_errors
+from toile.engine.trees import flatten, structure, unflatten
 from toile.staging.callpath import Exit
 from toile.staging.flattening import name_of
 from toile.staging.gpu_callpath import GpuExit
@@ -26,10 +32,6 @@ class Owner(Protocol):
     """What a stage needs of the jitted function that it came from."""
 
     fun: Any
-
-    def _take_statics(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]: ...
 
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]: ...
 
@@ -73,23 +75,38 @@ def operand(x: Any) -> Any:
 
 
 class ArgInfo:
-    """Shape and dtype of one argument or result."""
+    """Shape and dtype of one argument, and whether its buffer is given up."""
 
-    __slots__ = ("shape", "dtype", "weak_type", "donated")
+    __slots__ = ("_aval", "donated")
 
     def __init__(self, aval: Aval, donated: bool = False):
-        self.shape, self.dtype, self.weak_type = aval.shape, aval.dtype, aval.weak_type
-        self.donated = donated
+        self._aval, self.donated = aval, donated
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self._aval.weak_type
 
     def __repr__(self) -> str:
-        return f"ArgInfo(shape={self.shape}, dtype={self.dtype})"
+        return f"ArgInfo(_aval={self._aval!r}, donated={self.donated})"
 
 
 class TracedStage:
-    """A function traced for certain arguments."""
+    """A function traced for certain arguments; `fixed` are the positions of its static ones."""
 
-    def __init__(self, owner: Owner, traced: Traced, in_tree: Any):
-        self.owner, self.traced, self.in_tree = owner, traced, in_tree
+    def __init__(
+        self, owner: Owner, traced: Traced, in_tree: Any, fixed: Sequence[int] = (),
+        labels: Sequence[str] = (), donated: Sequence[int] = (),
+    ):
+        self.owner, self.traced, self.full_tree = owner, traced, in_tree
+        self.fixed, self.labels, self.donated = sorted(fixed), labels, donated
 
     @property
     def jaxpr(self) -> Program:
@@ -99,36 +116,63 @@ class TracedStage:
     def fun_name(self) -> str:
         return name_of(self.owner.fun)
 
+    def of_arguments(self, leaves: Sequence[Any]) -> Any:
+        """Something about each argument, as (args, kwargs) without the static ones."""
+        args, kwargs = unflatten(self.full_tree, leaves)
+        return tuple([a for i, a in enumerate(args) if i not in self.fixed]), kwargs
+
+    @property
+    def in_tree(self) -> Any:
+        return structure(self.of_arguments(self.traced.in_avals))
+
+    @property
+    def out_tree(self) -> Any:
+        return self.traced.out_tree
+
+    @property
+    def in_avals(self) -> Any:
+        return self.of_arguments(self.traced.in_avals)
+
+    @property
+    def args_info(self) -> Any:
+        infos = [ArgInfo(a, i in self.donated) for i, a in enumerate(self.traced.in_avals)]
+        return self.of_arguments(infos)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        return tuple(self.donated)
+
     @property
     def out_info(self) -> Any:
-        infos = [ArgInfo(a) for a in self.traced.program.out_avals]
+        infos = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                 for a in self.traced.program.out_avals]
         return unflatten(self.traced.out_tree, infos)
 
     def lower(self, **_: Any) -> Lowered:
         return Lowered(self)
 
 
-class Lowered:
+class _FromTrace:
+    """What later stages know from the first."""
+
+    stage: TracedStage
+
+    in_tree = property(lambda self: self.stage.in_tree)
+    out_tree = property(lambda self: self.stage.out_tree)
+    in_avals = property(lambda self: self.stage.in_avals)
+    args_info = property(lambda self: self.stage.args_info)
+    out_info = property(lambda self: self.stage.out_info)
+    donate_argnums = property(lambda self: self.stage.donate_argnums)
+
+    def cost_analysis(self) -> dict[str, float]:
+        return cost_analysis(self.stage.traced.program)
+
+
+class Lowered(_FromTrace):
     """A traced Program, ready to be compiled."""
 
     def __init__(self, stage: TracedStage):
         self.stage = stage
-
-    @property
-    def in_tree(self) -> Any:
-        return self.stage.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.stage.traced.out_tree
-
-    @property
-    def out_info(self) -> Any:
-        return self.stage.out_info
-
-    @property
-    def args_info(self) -> Any:
-        return unflatten(self.in_tree, [ArgInfo(a) for a in self.stage.traced.in_avals])
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         return str(self.stage.traced.program)
@@ -136,64 +180,48 @@ class Lowered:
     def compiler_ir(self, dialect: str | None = None) -> Program:
         return self.stage.traced.program
 
-    def cost_analysis(self) -> dict[str, float]:
-        return cost_analysis(self.stage.traced.program)
-
-    def compile(self, compiler_options: Any = None) -> Compiled:
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        for name in compiler_options or {}:
+            if not name.startswith("xla_"):  # options of XLA mean nothing here, and do no harm
+                raise JaxRuntimeError(f"No such compile option: {name!r}{here()}")
         return Compiled(self)
 
 
-class Compiled:
+class Compiled(_FromTrace):
     """A Program ready to run on arguments of the shapes it was lowered for."""
 
     def __init__(self, lowered: Lowered):
-        self.lowered = lowered
+        self.lowered, self.stage = lowered, lowered.stage
 
     @property
-    def in_tree(self) -> Any:
-        return self.lowered.in_tree
+    def input_shardings(self) -> Any:
+        avals = self.stage.traced.in_avals
+        return self.stage.of_arguments([SingleDeviceSharding(first_device()) for _ in avals])
 
     @property
-    def out_tree(self) -> Any:
-        return self.lowered.out_tree
-
-    @property
-    def args_info(self) -> Any:
-        return self.lowered.args_info
-
-    @property
-    def out_info(self) -> Any:
-        return self.lowered.out_info
+    def output_shardings(self) -> Any:
+        avals = self.stage.traced.program.out_avals
+        return unflatten(self.out_tree, [SingleDeviceSharding(first_device()) for _ in avals])
 
     def as_text(self) -> str:
         return self.lowered.as_text()
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.lowered.cost_analysis()
 
     def memory_analysis(self) -> Any:
         return None
 
     def runtime_executable(self) -> Any:
-        return self.lowered.stage.traced.program
+        return self.stage.traced.program
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        stage = self.lowered.stage
+        stage = self.stage
         owner, traced = stage.owner, stage.traced
-        _, args, kwargs = owner._take_statics(owner._laid_out(args), kwargs)
-        leaves, tree = flatten((args, kwargs))
-        if tree != stage.in_tree:
-            raise TypeError(
-                f"compiled {stage.fun_name}: needed arguments of structure {stage.in_tree}, got "
-                f"{tree}{here()}"
-            )
-        for i, (x, aval) in enumerate(zip(leaves, stage.traced.in_avals, strict=True)):
-            got = aval_of(x)
-            if got.shape != aval.shape or got.dtype != aval.dtype:
-                raise TypeError(
-                    f"compiled {stage.fun_name}: needed {aval.str_short()} for argument leaf {i}, "
-                    f"got {got.str_short()} (lower and compile again for other shapes){here()}"
-                )
+        full = list(args)
+        for n in stage.fixed:  # static arguments are not passed again: None in their places
+            full.insert(n, None)
+        leaves, tree = flatten((owner._laid_out(tuple(full)), kwargs))
+        if tree != stage.full_tree:
+            raise self._other_structure(args, kwargs)
+        self._check_types(leaves)
         operands = [*traced.consts, *map(operand, leaves)]
         outs = None
         if state.trace is None:
@@ -201,6 +229,44 @@ class Compiled:
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)
         return owner._placed(unflatten(traced.out_tree, outs))
+
+    def _other_structure(self, args: Any, kwargs: Any) -> TypeError:
+        expected = self.stage.of_arguments([0] * len(self.stage.traced.in_avals))
+        found = list(equality_errors(expected, (args, kwargs)))
+        names = [("args" if p[0].idx == 0 else "kwargs") + keystr(p[1:]) for p, *_ in found]
+        lines = [
+            f"\n    * at {name}, seen {one} but now given {other}, so {why}"
+            for name, (_, one, other, why) in zip(names, found[:5], strict=False)
+        ]
+        return TypeError(
+            "Function compiled with input pytree does not match the input pytree it was called "
+            f"with: needed {self.in_tree} for {self.stage.fun_name}, got "
+            f"{structure((args, kwargs))}. There are {len(found)} mismatches, including:"
+            f"{''.join(lines)}{here()}"
+        )
+
+    def _check_types(self, leaves: Sequence[Any]) -> None:
+        """Refuse tracers, and arguments of other shapes or dtypes."""
+        stage = self.stage
+        labels = stage.labels or [f"leaf {i}" for i in range(len(leaves))]
+        wrong = []
+        for label, x, aval in zip(labels, leaves, stage.traced.in_avals, strict=True):
+            if isinstance(x, Tracer):
+                raise TypeError(
+                    "Cannot apply JAX transformations to a function lowered and compiled for a "
+                    f"particular signature. Detected argument {label} of type {type(x).__name__} "
+                    f"(call the jitted function instead){here()}"
+                )
+            got = aval_of(x)
+            if got.shape != aval.shape or got.dtype != aval.dtype:
+                wrong.append(f"\nArgument '{label}' compiled with {aval.str_short()} and called "
+                             f"with {got.str_short()}")
+        if wrong:
+            raise TypeError(
+                "Argument types differ from the types for which this computation was compiled "
+                f"(needed those of {stage.fun_name}; lower and compile again for other shapes). "
+                f"The mismatches are:{''.join(wrong[:6])}{here()}"
+            )
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

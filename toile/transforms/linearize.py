@@ -297,7 +297,8 @@ def _split_program(
         linear_program, residuals = tape_to_program(
             tape, [o for o, t in zip(outs, on_tape, strict=True) if t]
         )
-        made.update(linear=linear_program, on_tape=on_tape, residuals=residuals)
+        shapes = [aval_of(r) for r in residuals]
+        made.update(linear=linear_program, on_tape=on_tape, residuals=shapes)
         kept = [not p for p, z in zip(passing, linear, strict=True) if not z]
         position = {id(k): i for i, k in enumerate(known) if kept[i]}
         made["forwarded"] = [position.get(id(r)) for r in residuals]
@@ -306,8 +307,7 @@ def _split_program(
 
     avals = [a for a, z in zip(program.in_avals, linear, strict=True) if not z]
     known = derive(run, avals, f"known_{program.name}")
-    residual_avals = [aval_of(r) for r in made["residuals"]]
-    return Split(known, made["linear"], made["on_tape"], residual_avals, made["forwarded"])
+    return Split(known, made["linear"], made["on_tape"], made["residuals"], made["forwarded"])
 
 
 def _constant_on(tape: Tape, x: Any) -> LinearTracer:

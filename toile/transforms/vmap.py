@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.avals import Aval, aval_of
+from toile.engine.config import flags
 from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
-from toile.engine.tracing import Trace, Tracer, bound_axis, opened, state
+from toile.engine.tracing import Trace, Tracer, bound_axis, check_leaks, opened, state
 from toile.primitives.families import bdim_at
 
 
@@ -119,6 +120,9 @@ def vmap_flat(
     with opened(trace), bound_axis(*axis):
         outs = fun(*tracers)
     values, out_dims, _ = trace.split(outs)
+    if flags.check_tracer_leaks:
+        del tracers, outs
+        check_leaks(trace)
     return values, out_dims
 
 

@@ -28,6 +28,15 @@ __device__ __forceinline__ u32 two_bf16(float x, float y) {
 }
 #endif
 #if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float round_bf16(float x) {
+  return __int_as_float((int)two_bf16(x, 0.0f));
+}
+#else
+__device__ __forceinline__ float round_bf16(float x) {
+  return from_bf16(to_bf16(x));
+}
+#endif
+#if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ float most(float x, float y) {
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
@@ -128,7 +137,7 @@ __device__ void body(const Word* w, unsigned block) {
     const float v19 = t7 + v18;
     t7 = v19;
   }
-  const float v20 = from_bf16(to_bf16(t7));
+  const float v20 = round_bf16(t7);
   #pragma unroll
   for (int u = 0; u < 4; u++) {
     const int v21 = start + u * 128;

@@ -21,6 +21,7 @@ from toile.linen.transforms.functions import (
     vmap,
     while_loop,
 )
+from toile.linen.transforms.keys import ModuleKey as _HashableProxy  # noqa: F401
 from toile.linen.transforms.lifting import (
     Target,
     TransformTarget,

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from toile.linen.fingerprints import changes, fingerprint
-from toile.linen.transforms.crossing import Crossing
 
 
 class ModuleKey:
     """A module as a static argument: equal to that of every module with equal fields and state.
 
-    It holds the call only weakly, because keys stay in the cache of traces."""
+    What it stands for, the module or a call, is held only weakly: keys stay in the cache of traces.
+    """
 
-    __slots__ = ("items", "hash", "crossing")
+    __slots__ = ("items", "hash", "held")
 
-    def __init__(self, crossing: Crossing):
-        self.items = fingerprint(crossing.module)
-        self.hash = hash((self.items, crossing.cls))
-        self.crossing = weakref.ref(crossing)
+    def __init__(self, module: Any, held: Any, cls: type | None = None):
+        self.items = fingerprint(module)
+        self.hash = hash((self.items, cls))
+        self.held = weakref.ref(held)
+
+    @classmethod
+    def from_module(cls, module: Any) -> ModuleKey:
+        """The key of a module."""
+        return cls(module, module)
 
     def __hash__(self) -> int:
         return self.hash

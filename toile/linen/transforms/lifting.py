@@ -169,7 +169,7 @@ def _lift_cached(
 
     @functools.wraps(fn)
     def of_scopes(scopes: Any, key: ModuleKey, *args: Any, **kwargs: Any) -> Any:
-        crossing = key.crossing()
+        crossing = key.held()
         assert crossing is not None, "a trace outlives the call that it belongs to"
         out = crossing.run(fn, name, scopes, args, kwargs)
         return out, _After.of(crossing.module._state)
@@ -181,8 +181,9 @@ def _lift_cached(
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         with fork_rngs(self):
             crossing = Crossing(self, args, kwargs, cls)
+            key = ModuleKey(crossing.module, crossing, crossing.cls)
             out, after = lifted(
-                crossing.scopes, ModuleKey(crossing), *crossing.args, **crossing.kwargs
+                crossing.scopes, key, *crossing.args, **crossing.kwargs
             )
         after.restore(self._state)
         return out

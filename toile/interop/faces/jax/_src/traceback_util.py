@@ -3,9 +3,9 @@
 from types import FrameType
 
 from toile.engine.source import is_internal
-from toile.traceback_util import api_boundary, register_exclusion
+from toile.traceback_util import UnfilteredStackTrace, api_boundary, register_exclusion
 
-__all__ = ["api_boundary", "include_frame", "register_exclusion"]
+__all__ = ["UnfilteredStackTrace", "api_boundary", "include_frame", "register_exclusion"]
 
 
 def include_frame(frame: FrameType) -> bool:
