@@ -215,6 +215,8 @@ INTERNAL = {
     "FusedAttention": "cuDNN's attention, made by the compiler; its tests are in "
                       "tests/gpu/test_attention_program.py",
     "FusedAttentionGradient": "its derivative, likewise",
+    "FusedProduct": "a product with what follows it, made by the GPU's compiler; "
+                    "tests/gpu/test_epilogues.py",
     "RematLinear": "the linear part of Remat, made by its reverse mode",
     "CustomLinear": "the linear part of CustomVJPCall, made by its reverse mode",
     "Check": "checkify's; tests/test_experimental.py holds it to jax",
