@@ -58,6 +58,11 @@ def keys(x):
     return toile.random.split(key, 3), toile.random.normal(key, x.shape) + x
 
 
+def in_python(x):
+    q, r = jnp.linalg.qr(x.T)
+    return q * jnp.sign(jnp.diagonal(r)) + 1
+
+
 def many(*xs):
     return [(jnp.sin(x) + i).reshape(-1)[:3] for i, x in enumerate(xs)] + [xs[0]]
 
@@ -71,6 +76,7 @@ CASES = {
     "products": (mlp, arrays((48, 64), (64,), (96, 48))),
     "loops": (loops, arrays((9, 7))),
     "constants": (constants, arrays((37,))),
+    "steps in Python": (in_python, arrays((4, 6))),
     "keys": (keys, arrays((4, 5))),
     "shared blocks": (many, arrays((3, 4), (5,), (300, 2))),
 }

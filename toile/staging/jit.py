@@ -22,6 +22,7 @@ from toile.control.call import Call
 from toile.engine import config, errors
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import aval_of
+from toile.engine.collecting import paused
 from toile.engine.conversion import raw_operand
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray
@@ -376,7 +377,8 @@ class PjitFunction:
             avals = [aval_of(x) for x in leaves]
             started = time.perf_counter()
             named = labels if len(labels) == len(avals) else ()
-            program, consts = trace_program(flat, avals, name_of(self.fun), named, "jit")
+            with paused():
+                program, consts = trace_program(flat, avals, name_of(self.fun), named, "jit")
             if config.flags.log_compiles:
                 log_compile(name_of(self.fun), time.perf_counter() - started, cause, avals)
             if config.flags.explain_cache_misses:

@@ -15,6 +15,7 @@ from toile.backends.cpu.execution import Executable, PlannedExecutable
 from toile.backends.cpu.planning import Plan
 from toile.backends.cpu.threads import current
 from toile.compiler.pipeline import optimize
+from toile.engine.collecting import paused
 from toile.engine.program import Program
 
 
@@ -25,7 +26,8 @@ def compiled(program: Program) -> Executable:
     if found is not None:
         return found
     started = time.perf_counter()
-    made = planned(program)
+    with paused():
+        made = planned(program)
     if place is not None:
         place.keep(made, time.perf_counter() - started)
     return made

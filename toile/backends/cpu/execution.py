@@ -26,9 +26,13 @@ from toile.compiler.plans import Constant, EagerStep, Moving, Output
 from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.operation import Operation
 from toile.engine.program import Program
 
 _failure = threading.local()
+
+Located = tuple[int, int, Any, Any, Any]  # slot, offset, shape, dtype, strides in bytes
+PythonStep = tuple[Operation, tuple[Located, ...], tuple[Located, ...]]
 
 
 # Results of at most SMALL bytes share blocks with others of about their size: one that is kept
@@ -140,7 +144,8 @@ class PlannedExecutable(Executable):
         self.described = Description(self._slot)
         commands = self._places_of_results(len(program.inputs), blocks, places)
         commands += self.described.commands(plan)
-        callbacks = [self._callback(step) for step in self.described.eager]
+        self.in_steps = [self._eager(step) for step in self.described.eager]
+        callbacks = [callback(*step) for step in self.in_steps]
         texts = list(self.described.kernels)
         addresses = native.functions([*texts, *plan.also])[: len(texts)]
         constants = [(i, b.array) for b, i in self.slots.items() if isinstance(b, Constant)]
@@ -172,7 +177,7 @@ class PlannedExecutable(Executable):
         """The commands of some of the plan's steps alone."""
         described = Description(self._slot)
         commands = described.commands(SimpleNamespace(steps=steps))
-        callbacks = [self._callback(step) for step in described.eager]
+        callbacks = [callback(*self._eager(step)) for step in described.eager]
         addresses = native.functions(list(described.kernels))
         return Assembly(addresses, described.words, callbacks).table(commands)
 
@@ -180,29 +185,11 @@ class PlannedExecutable(Executable):
         """Commands that make moving pointers point somewhere."""
         return Assembly((), ()).table(Description(self._slot).starts(starts))
 
-    def _callback(self, step: EagerStep) -> Any:
-        """A function of the runner's kind that computes an equation with NumPy."""
-        ins = [self._located(x) for x in step.ins]
-        outs = [self._located(x) for x in step.outs]
-        op = step.equation.op
-        keeps = isinstance(op, Callback)  # a user's function may keep what it is given
+    def _eager(self, step: EagerStep) -> PythonStep:
+        ins = tuple([self._located(x) for x in step.ins])
+        return step.equation.op, ins, tuple([self._located(x) for x in step.outs])
 
-        def call(_: int, buffers: int) -> int:
-            try:
-                given = [_array(buffers, *x) for x in ins]
-                results = op.eager(np, *[x.copy() for x in given] if keeps else given)
-                for x, r in zip(outs, results if op.multiple else [results], strict=True):
-                    target = _array(buffers, *x)
-                    if target.size:
-                        target[...] = r
-            except BaseException as error:
-                _failure.error = error
-                return 1
-            return 0
-
-        return runner.CALLBACK_TYPE(call)
-
-    def _located(self, x: Operand) -> tuple[int, int, Any, Any, Any]:
+    def _located(self, x: Operand) -> Located:
         size = x.dtype.itemsize
         return (self._slot(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
                 tuple(s * size for s in x.strides))
@@ -284,6 +271,26 @@ def _in_arena(offsets: dict[Any, int], slots: dict[Any, int]) -> tuple[np.ndarra
     pairs = [(slots[b], offset) for b, offset in offsets.items() if b in slots]
     table = np.array(pairs, np.int64).reshape(-1, 2)
     return table[:, 0].copy(), table[:, 1].copy()
+
+
+def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:
+    """A function of the runner's kind that computes an operation with NumPy."""
+    keeps = isinstance(op, Callback)  # a user's function may keep what it is given
+
+    def call(_: int, buffers: int) -> int:
+        try:
+            given = [_array(buffers, *x) for x in ins]
+            results = op.eager(np, *[x.copy() for x in given] if keeps else given)
+            for x, r in zip(outs, results if op.multiple else [results], strict=True):
+                target = _array(buffers, *x)
+                if target.size:
+                    target[...] = r
+        except BaseException as error:
+            _failure.error = error
+            return 1
+        return 0
+
+    return runner.CALLBACK_TYPE(call)
 
 
 def _array(buffers: int, slot: int, offset: int, shape: Any, dtype: Any, strides: Any) -> Any:

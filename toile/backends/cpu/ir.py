@@ -13,9 +13,20 @@ from contextlib import contextmanager
 
 Operand = str | int
 
-# What the vectoriser is told about a loop: it would not interleave long bodies by itself.
-INTERLEAVE = 4
+# What the vectoriser is told about a loop, which would not interleave long bodies by itself: how
+# many iterations go side by side. Polynomials keep so many values that more than two spill; random
+# bits, chains of additions and rotations that wait for each other, gain by four, but very long
+# bodies (bits that become normal numbers) then take twice as long to compile.
+INTERLEAVE, OF_LONG = 4, 2
+LONG, VERY_LONG = 64, 300  # lines
 _NOTE = re.compile(r"!@(\d+)")
+
+
+def _interleaved(body: Sequence[str]) -> int:
+    """How many iterations of a loop go side by side."""
+    bits = sum(" = xor i" in line for line in body)
+    long = LONG if 8 * bits < len(body) else VERY_LONG
+    return OF_LONG if len(body) > long else INTERLEAVE
 
 
 def typed(llvm: str, lanes: int = 1) -> str:
@@ -164,18 +175,21 @@ class Function:
         self.lines.insert(
             place, f"  {index} = phi i64 [ {lo}, %{before} ], [ {following}, %{self.block} ]"
         )
-        note = "" if vectorize is None else f", !llvm.loop !@{self._loop_note(vectorize)}"
+        note = ""
+        if vectorize is not None:
+            times = _interleaved(self.lines[place:])
+            note = f", !llvm.loop !@{self._loop_note(vectorize, times)}"
         self.do(f"br i1 {again}, label %{body}, label %{done}{note}")
         self.label(done)
 
-    def _loop_note(self, vectorize: bool) -> int:
+    def _loop_note(self, vectorize: bool, times: int) -> int:
         """Metadata for one loop."""
         n = 3 * len(self.metadata)
         if vectorize:
             self.metadata.append(
                 f"!@{n} = distinct !{{!@{n}, !@{n + 1}, !@{n + 2}}}\n"
                 f'!@{n + 1} = !{{!"llvm.loop.vectorize.enable", i1 true}}\n'
-                f'!@{n + 2} = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVE}}}\n'
+                f'!@{n + 2} = !{{!"llvm.loop.interleave.count", i32 {times}}}\n'
             )
         else:
             self.metadata.append(

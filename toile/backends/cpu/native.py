@@ -290,7 +290,13 @@ def _name(digest: bytes) -> str:
 
 def symbols_of(texts: Iterable[str]) -> set[str]:
     """The C functions, of those that were added, that texts call."""
-    return {s for text in texts for s in _DECLARED.findall(text) if s in _symbols}
+    declaring = [text for text in texts if "\ndeclare " in text or text.startswith("declare ")]
+    return {s for text in declaring for s in _DECLARED.findall(text) if s in _symbols}
+
+
+def compiled() -> int:
+    """How many kernels this process has compiled."""
+    return len(_seconds)
 
 
 def _load(new: dict[bytes, str]) -> None:

@@ -2,8 +2,8 @@
 
 What is kept is the `Image` of an executable, next to the objects of its kernels, under the
 fingerprint of the Program, the number of threads, the machine, and the state of toile's own source.
-Programs with steps in Python, and those that are planned at once, are not kept; TOILE_PLANS=off
-keeps none.
+Programs that call users' functions, and those that are planned at once, are not kept;
+TOILE_PLANS=off keeps none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import marshal
 import os
+import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,13 @@ from typing import Any
 import numpy as np
 
 from toile.backends.cpu import blas, native, threads
-from toile.backends.cpu.execution import Executable, Image, PlannedExecutable
+from toile.backends.cpu.execution import (
+    Executable,
+    Image,
+    PlannedExecutable,
+    PythonStep,
+    callback,
+)
 from toile.backends.object_cache import ObjectCache
 from toile.compiler.fingerprint import fingerprint
 from toile.engine.buffers import allocate
@@ -63,22 +70,29 @@ class Place:
         if data is None:
             return None
         try:
-            image, kernels, symbols = _read(data)
-        except (ValueError, EOFError, TypeError):  # of another format
+            image, kernels, symbols, steps = _read(data)
+        except (ValueError, EOFError, TypeError, pickle.UnpicklingError):  # of another format
             self.cache.remove(self.key)
             return None
         if symbols:
             blas.library()  # adds them
         addresses = native.recalled(kernels, symbols)
-        return None if addresses is None else Executable(self.program, image, addresses)
+        if addresses is None:
+            return None
+        return Executable(self.program, image, addresses, [callback(*step) for step in steps])
 
     def keep(self, made: PlannedExecutable, seconds: float) -> None:
         """Write the image of an executable whose planning took so long."""
-        if seconds >= WORTH and not made.in_python:
-            texts = list(made.described.kernels)
-            kernels = native.names_on_disk(texts)
-            data = _written(made.image, kernels, sorted(native.symbols_of(texts)))
-            self.cache.put(self.key, data)
+        if seconds < WORTH:
+            return
+        try:
+            steps = pickle.dumps(made.in_steps) if made.in_steps else b""
+        except (pickle.PicklingError, TypeError, AttributeError):  # operations that hold Programs
+            return
+        texts = [*made.described.kernels, *sorted(made.plan.also)]
+        kernels = native.names_on_disk(texts)
+        symbols = sorted(native.symbols_of(texts))
+        self.cache.put(self.key, _written(made.image, kernels, symbols, steps))
 
 
 def place(program: Program) -> Place | None:
@@ -97,26 +111,26 @@ def place(program: Program) -> Place | None:
     return Place(program, engine.cache, hashlib.sha256("\0".join(parts).encode()).hexdigest())
 
 
-def _written(image: Image, kernels: list[Any], symbols: list[str]) -> bytes:
+def _written(image: Image, kernels: list[Any], symbols: list[str], steps: bytes) -> bytes:
     constants = [(slot, x.tobytes()) for slot, x in image.constants]
     slots, offsets = image.in_arena
     return marshal.dumps((
         image.inputs, image.slots, image.blocks, image.places, image.arena_bytes,
         slots.tobytes(), offsets.tobytes(), constants, image.commands, image.words.tobytes(),
-        image.calls_blas, kernels, symbols,
+        image.calls_blas, kernels, symbols, steps,
     ))
 
 
-def _read(data: bytes) -> tuple[Image, list[Any], list[str]]:
+def _read(data: bytes) -> tuple[Image, list[Any], list[str], list[PythonStep]]:
     (inputs, slots, blocks, places, arena_bytes, arena_slots, offsets, constants, commands, words,
-     calls_blas, kernels, symbols) = marshal.loads(data)
+     calls_blas, kernels, symbols, steps) = marshal.loads(data)
     image = Image(
         inputs, slots, blocks, places, arena_bytes,
         (np.frombuffer(arena_slots, np.int64), np.frombuffer(offsets, np.int64)),
         [(slot, _aligned(x)) for slot, x in constants], commands,
         np.frombuffer(words, np.int64), calls_blas,
     )
-    return image, kernels, symbols
+    return image, kernels, symbols, pickle.loads(steps) if steps else []
 
 
 def _aligned(data: bytes) -> np.ndarray:
