@@ -9,13 +9,12 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.conversion import from_numpy, wrap
-from toile.engine.gpu import cupy, gpu_devices
+from toile.engine.gpu import shared
 from toile.engine.source import here
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
 _KINDS = frozenset("biufc")
-_CUDA = 2  # kDLCUDA
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
@@ -27,8 +26,9 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
             "(a capsule has lost its device; pass the array itself)" + here()
         )
-    if gpu_devices() and external_array.__dlpack_device__()[0] == _CUDA:
-        return wrap(cupy().from_dlpack(external_array))
+    on_gpu = shared(external_array)
+    if on_gpu is not None:
+        return wrap(on_gpu)
     return from_numpy(np.from_dlpack(external_array))
 
 

@@ -473,6 +473,15 @@ def default_gpu() -> GpuDevice | None:
     return chosen.primary if isinstance(chosen, GpuDevice) else None
 
 
+_CUDA = 2  # DLPack's number for such devices
+
+
+def shared(x: Any) -> Any:
+    """A CuPy array on the memory of a DLPack object that lies on a GPU; None for others."""
+    there = gpu_devices() and x.__dlpack_device__()[0] == _CUDA
+    return cupy().from_dlpack(x) if there else None
+
+
 def device_of(x: Any) -> GpuDevice:
     """The device of a CuPy array: the primary one of its GPU."""
     return fleet.primary(x.device.id)

@@ -12,7 +12,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
-from toile.engine.gpu import cupy, gpu_devices
+from toile.engine.gpu import shared
 from toile.engine.promotion import narrowed
 from toile.engine.source import here
 from toile.numpy.creation import asarray
@@ -21,7 +21,6 @@ __all__ = [
     "from_dlpack", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez",
 ]
 
-_CUDA = 2  # DLPack's number for such devices
 save = np.save
 savez = np.savez
 
@@ -57,8 +56,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """An array over the data of any object that supports DLPack."""
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
-    if x.__dlpack_device__()[0] == _CUDA and gpu_devices():
-        return asarray(wrap(cupy().from_dlpack(x)), copy=copy, device=device)
+    on_gpu = shared(x)
+    if on_gpu is not None:
+        return asarray(wrap(on_gpu), copy=copy, device=device)
     values = np.from_dlpack(x)
     if values.dtype != narrowed(values.dtype):
         raise ValueError(f"from_dlpack: needed x64 enabled for dtype {values.dtype}{here()}")
