@@ -26,6 +26,7 @@ from toile.primitives.families import scalar
 from toile.staging.flattening import FlatFunction, argnums_of, is_index, name_of
 from toile.transforms.jvp import jvp_flat
 from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program
+from toile.transforms.remembering import grad_tape
 from toile.transforms.transpose import backward
 
 
@@ -102,7 +103,7 @@ def value_and_grad(
 
         leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
         moving = [dtypes.is_inexact(x.dtype) for x in leaves]
-        results, tape = linearize_flat(shared(flat, leaves), leaves, moving)
+        results, tape = grad_tape(shared(flat, leaves), leaves, moving)
         value = results[0] if isinstance(results[0], Array) else as_array(results[0])
         _check_output("grad", fun, value, holomorphic)
         seed = scalar(1, aval_of(value).dtype)

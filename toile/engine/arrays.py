@@ -18,6 +18,7 @@ import numpy as np
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
+from toile.engine.floating import quiet_runner
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.tracing import Array, state
@@ -378,6 +379,8 @@ def _host(data: Any, weak: bool) -> DeviceArray:
 
 _FAST_FLOAT = frozenset("fd")  # NumPy arithmetic on these agrees with ours, Python scalars included
 _FAST_REAL = frozenset("fdeihlqbBHILQ?")
+_FLOAT32 = np.dtype(np.float32)
+_quiet = quiet_runner()  # of all threads: who finds it taken uses its own, `state.quiet`
 
 
 def _binary(
@@ -389,20 +392,25 @@ def _binary(
         self: DeviceArray,
         other: Any,
         state: Any = state,
+        quiet: Any = _quiet,
         new: Any = object.__new__,
         array: Any = DeviceArray,
         ndarray: Any = ndarray,
         ufunc: Any = ufunc,
+        usual: Any = _FLOAT32,
     ) -> Any:
-        if state.trace is None and other.__class__ is array:
+        # `type(x)` is quicker than `x.__class__` for a class that has __getattr__.
+        if type(other) is array and state.trace is None:
             a, b = self._data, other._data
             dtype = a.dtype
-            if dtype is b.dtype and dtype.char in chars:
+            if dtype is b.dtype and (dtype is usual or dtype.char in chars):
                 try:
+                    out = quiet(ufunc, a, b)
+                except RuntimeError:  # another thread is in it
                     out = state.quiet(ufunc, a, b)
                 except ValueError:
                     return slow(self, other)
-                if out.__class__ is not ndarray:
+                if type(out) is not ndarray:
                     out = np.asarray(out)
                 result = new(array)
                 result._data = out

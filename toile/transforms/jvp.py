@@ -39,6 +39,10 @@ class JVPTracer(Tracer):
         return self.primal.dtype
 
     @property
+    def weak_type(self) -> bool:
+        return self.primal.weak_type
+
+    @property
     def ndim(self) -> int:
         return self.primal.ndim
 

@@ -70,7 +70,7 @@ class LinearTrace(Trace):
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
-        self.entries: list[Entry] = []
+        self.entries: list[Any] = []  # of Entry, and what `remembering` puts there
         self.slots = 0
 
     def new_tracer(self, aval: Aval) -> LinearTracer:

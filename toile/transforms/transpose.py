@@ -14,7 +14,7 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.tracing import state
 from toile.primitives.families import add
-from toile.transforms.linearize import LinearTracer, Tape, record_linear
+from toile.transforms.linearize import Entry, LinearTracer, Tape, record_linear
 
 
 def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
@@ -28,30 +28,33 @@ def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
     previous_source, previous_scope = state.source, state.scope
     try:
         for e in reversed(tape.entries):
-            op, outs = e.op, e.outs
-            if op.multiple:
-                ct: Any = [env[o.slot] for o in outs]
-                if all(c is None for c in ct):
-                    continue
-                ct = [Zero(o.aval) if c is None else c for c, o in zip(ct, outs, strict=True)]
-                for o in outs:
-                    env[o.slot] = None
+            if e.__class__ is Entry:
+                _send(e, env, trace)
             else:
-                slot = outs[0].slot
-                ct = env[slot]
-                if ct is None:
-                    continue
-                env[slot] = None
-            if e.source is not None:
-                state.source, state.scope = e.source, e.scope
-            _send(op, ct, e.args, env, trace)
+                e.send(env)
     finally:
         state.source, state.scope = previous_source, previous_scope
     return [Zero(x.aval) if env[x.slot] is None else env[x.slot] for x in tape.inputs]
 
 
-def _send(op: Any, ct: Any, args: Sequence[Any], env: list[Any], trace: Any) -> None:
+def _send(e: Entry, env: list[Any], trace: Any) -> None:
     """Transpose one operation and add the results to its linear operands' cotangents."""
+    op, outs, args = e.op, e.outs, e.args
+    if op.multiple:
+        ct: Any = [env[o.slot] for o in outs]
+        if all(c is None for c in ct):
+            return
+        ct = [Zero(o.aval) if c is None else c for c, o in zip(ct, outs, strict=True)]
+        for o in outs:
+            env[o.slot] = None
+    else:
+        slot = outs[0].slot
+        ct = env[slot]
+        if ct is None:
+            return
+        env[slot] = None
+    if e.source is not None:
+        state.source, state.scope = e.source, e.scope
     operands = []
     linear = []
     for a in args:
