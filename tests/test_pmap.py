@@ -57,6 +57,21 @@ def test_pmap_refuses_what_jax_refuses(options, args):
             lib.pmap(lambda *xs: xs, **options)(*args)
 
 
+@pytest.mark.parametrize("options", [
+    {"in_axes": "a"}, {"out_axes": {"b": 1.0}}, {"in_axes": (0, "b")},
+], ids=str)
+def test_wrong_axes_are_refused_when_the_function_is_made(options):
+    with pytest.raises(TypeError, match=f"pmap {next(iter(options))} must be an int, None, or"):
+        toile.pmap(lambda x, y: x, **options)
+
+
+def test_static_arguments_are_positional():
+    for lib in (jax, toile):
+        f = lib.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)
+        with pytest.raises(ValueError, match=r"=\(1,\) but was called with only 1 positional arg"):
+            f(X, n=3)
+
+
 def test_more_examples_than_devices_is_an_error():
     text = rf"requires {N + 1} logical devices, but only {N}"
     with pytest.raises(ValueError, match=text):

@@ -56,6 +56,8 @@ def pmap(
             f"{sorted(set(static) & set(donated))}{here()}"
         )
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    _check_axes("in_axes", axes)
+    _check_axes("out_axes", out_axes)
     mapping = _Mapping(fun, axis_name, axes, out_axes, static, devices, backend, axis_size)
     options = {"static_argnums": static or None, "donate_argnums": donated or None}
     return PmapFunction(mapping, options)
@@ -63,6 +65,15 @@ def pmap(
 
 def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
     return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def _check_axes(name: str, axes: Any) -> None:
+    for leaf in flatten(axes)[0]:
+        if not isinstance(leaf, int) or isinstance(leaf, bool):
+            raise TypeError(
+                f"pmap {name} must be an int, None, or (nested) container with those types as "
+                f"leaves, but got {axes!r}{here()}"
+            )
 
 
 class PmapFunction(PjitFunction):
@@ -109,6 +120,12 @@ class _Mapping:
         return mapped
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.static and max(self.static) >= len(args):
+            raise ValueError(
+                f"pmapped function has static_broadcasted_argnums={self.static} but was called "
+                f"with only {len(args)} positional argument{'s' * (len(args) != 1)}. All static "
+                f"broadcasted arguments must be passed positionally.{here()}"
+            )
         fixed = {n % len(args) for n in self.static if -len(args) <= n < len(args)}
         moving = tuple([None if i in fixed else a for i, a in enumerate(args)])
         leaves, in_tree = flatten((moving, kwargs))
@@ -185,12 +202,6 @@ class _Mapping:
                 f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: "
                 f"{message(e)}{here()}"
             ) from e
-        for d in found:
-            if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
-                raise TypeError(
-                    "pmap in_axes must be an int, None, or a (nested) container with those types "
-                    f"as leaves, but got {self.in_axes!r}{here()}"
-                )
         return found + [0] * len(flatten(kwargs)[0])
 
     def _canonical(self, dim: int | None, x: Any) -> int | None:
