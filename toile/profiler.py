@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from toile.engine.arrays import ConcreteArray
+from toile.engine.locks import shared_lock
 from toile.engine.source import here
 
 __all__ = [
@@ -54,7 +55,7 @@ class _Session:
         self.folder, self.perfetto = folder, perfetto
         self.started = time.perf_counter_ns()
         self.events: list[dict[str, Any]] = []
-        self.lock = threading.Lock()
+        self.lock = shared_lock()
 
     def add(self, name: str, start: int, end: int, details: dict[str, Any]) -> None:
         event = {
@@ -81,7 +82,7 @@ class _Session:
 
 class _State:
     session: _Session | None = None
-    lock = threading.Lock()
+    lock = shared_lock()
 
 
 def start_trace(

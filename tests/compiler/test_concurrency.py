@@ -231,6 +231,38 @@ def test_fork(when):
 
 
 @FORK
+def test_fork_while_another_thread_has_a_lock():
+    """Nobody in the child would release it: the child finds it free."""
+    python("""
+        from toile.backends.cpu import blas
+        from toile.engine import devices
+        from toile.parallel import meshes
+        f = toile.jit(work)
+        right(f(x))
+        locks = [f.cache.lock, blas._lock, devices._lock, meshes._lock]
+        held, done = threading.Event(), threading.Event()
+        def hold():
+            for lock in locks: lock.acquire()
+            held.set()
+            done.wait()
+            for lock in locks: lock.release()
+        other = threading.Thread(target=hold)
+        other.start()
+        held.wait()
+        pid = os.fork()
+        if pid == 0:
+            right(f(x))
+            f(x[:20])
+            for lock in locks: assert lock.acquire(blocking=False)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        done.set()
+        other.join()
+        right(f(x))
+    """, TOILE_NUM_THREADS="2")
+
+
+@FORK
 def test_grandchildren():
     python("""
         f = toile.jit(work)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from toile.engine.config import flags
+from toile.engine.locks import shared_lock
 from toile.engine.source import here
 
 
@@ -62,7 +62,7 @@ class Device:
 
 # All that were ever asked for: another number of devices does not make other objects of the first.
 _CPU = [Device("cpu", 0, "cpu")]
-_lock = threading.Lock()
+_lock = shared_lock()
 _XLA_FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from toile.engine import devices as engine_devices
 from toile.engine.contexts import Context
 from toile.engine.gpu import default_devices
+from toile.engine.locks import shared_lock
 from toile.engine.source import here
 from toile.engine.tracing import state
 
@@ -127,7 +128,7 @@ class _Named:
 
 
 _meshes: dict[Any, Mesh] = {}
-_lock = threading.Lock()
+_lock = shared_lock()
 
 
 class Mesh(_Named):

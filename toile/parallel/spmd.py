@@ -37,6 +37,7 @@ from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import process_count, process_index
 from toile.engine.exchange import slot
 from toile.engine.gpu import is_gpu_data
+from toile.engine.locks import shared_lock
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
@@ -504,7 +505,7 @@ class Forms:
 
     def __init__(self) -> None:
         self.forms: OrderedDict[Any, Form] = OrderedDict()
-        self.lock = threading.RLock()
+        self.lock = shared_lock()
 
     def find(self, key: Any, make: Callable[[], Form]) -> Form:
         """The form for a key, made if there is none, and each time under `disable_jit`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 import time
 import weakref
 from collections import Counter, OrderedDict, deque
@@ -26,6 +25,7 @@ from toile.engine.collecting import paused
 from toile.engine.conversion import raw_operand
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray
+from toile.engine.locks import shared_lock
 from toile.engine.program import execute, trace_program, wrap_outputs
 from toile.engine.sharded import placing
 from toile.engine.source import describe, here
@@ -67,7 +67,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Any, Traced] = OrderedDict()
-        self.lock = threading.RLock()
+        self.lock = shared_lock()
         self.history: deque[tuple[Any, Sequence[str]]] = deque(maxlen=_MAX_HISTORY)
         self.causes: deque[str] = deque(maxlen=1000)
         self.traces = self.equations = 0

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from toile.backends.cpu import gemm, ir, native
 from toile.backends.cpu.product_types import Element
+from toile.engine.locks import shared_lock
 from toile.primitives.arrays.scipy_extensions import linalg_extension
 
 ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
@@ -34,7 +34,7 @@ _SETTERS = (
 )
 _NAMES = ("openblas", "mkl_rt", "libmkl", "blis", "libblas", "libcblas", "flexiblas")
 
-_lock = threading.RLock()
+_lock = shared_lock()
 _library: _Library | None = None
 
 
