@@ -3,7 +3,7 @@
 `python -m examples.beside_flax mnist seq2seq` trains each example and its counterpart in Flax, and
 writes both loss curves into `parity.png` of a folder per example in `--workdir`, with the numbers
 in `parity.json`. Training amplifies round-off; `--moved` shows how much by a third run, Flax's own
-from weights that are moved by one unit in the last place.
+from weights that are each moved by one unit in the last place, up or down by chance.
 """
 
 import argparse
@@ -61,9 +61,21 @@ def side_by_side(chosen: Example, steps: int, moved: bool = False) -> dict[str, 
         "flax": losses(chosen.theirs(variables, rngs), batches),
     }
     if moved:
-        next_ones = toile.tree.map(lambda x: np.nextafter(x, np.float32(np.inf)), variables)
-        found["flax, moved"] = losses(chosen.theirs(next_ones, rngs), batches)
+        found["flax, moved"] = losses(chosen.theirs(neighbours(variables), rngs), batches)
     return found
+
+
+def neighbours(variables: dict, seed: int = 0) -> dict:
+    """Each number moved by one unit in the last place, up or down by chance.
+
+    All moved the same way would be a change of scale, which norms take out again."""
+    generator = np.random.default_rng(seed)
+
+    def moved(x: np.ndarray) -> np.ndarray:
+        ends = np.where(generator.random(x.shape) < 0.5, np.float32(np.inf), np.float32(-np.inf))
+        return np.nextafter(x, ends)
+
+    return toile.tree.map(moved, variables)
 
 
 def smooth(values: list[float]) -> dict[int, float]:

@@ -6,6 +6,7 @@ in the way there.
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -30,13 +31,17 @@ def start(code, **environment):
     flags = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     return subprocess.Popen([sys.executable, *flags, "-c", PRELUDE + code], text=True,
                             env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE)
+                            stderr=subprocess.PIPE, start_new_session=True)
 
 
 def python(code, **environment):
     """What the code prints."""
     process = start(code, **environment)
-    out, error = process.communicate(timeout=300)
+    try:
+        out, error = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # what it forked, too
+        raise
     assert process.returncode == 0, error
     return out
 
@@ -209,7 +214,8 @@ def test_fork(when):
         def keep_busy():
             while not stop.is_set():
                 f(x)
-        others = [threading.Thread(target=keep_busy) for _ in range(2 * ({when!r} == "busy"))]
+        count = 2 * ({when!r} == "busy")
+        others = [threading.Thread(target=keep_busy, daemon=True) for _ in range(count)]
         for t in others: t.start()
         for i in range(6):
             pid = os.fork()
