@@ -73,15 +73,17 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
         if not row.arguments:
             measure(row, children, 0, args.window)  # finds how many calls fill a window
         for number in range(len(row.arguments) or 10_000):
-            yield measure(row, children, number, args.window)
+            found = measure(row, children, number, args.window)
             for name, child in children.items():
                 facts[name].update(child.ask(memory=1))
+            yield found
 
 
 def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
     """A new process, from its first import to its first step."""
-    with closing(Child(framework, args.threads, folder, row.cache, args.platform)) as child:
-        child.ask(memory=1)  # the interpreter is up
+    cache = "warm" if folder else row.cache
+    with closing(Child(framework, args.threads, folder, cache, args.platform)) as child:
+        child.ask(ready=1)  # the interpreter is up
         with Load(child) as load:
             answer = child.build(row.kind, row.spec)
         if "error" not in answer:
@@ -92,18 +94,21 @@ def start(row: Row, framework: str, args: Any, folder: str | None, found: Round)
 
 
 def fresh(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
-    """Rounds of new processes; a warm cache was filled by a run that is not counted."""
+    """Rounds of new processes; a warm cache was filled by a run that is not counted, or with
+    `--fill` by the first round of the row before."""
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as top:
-        folders = {f: os.path.join(top, f) if row.cache == "warm" else None for f in frameworks}
+        warm, shared = row.cache == "warm", os.path.join(args.filled, row.spec)
+        folders = {f: os.path.join(shared if args.fill else top, f) for f in frameworks}
         nowhere: Round = {"seconds": {}, "others": {}, "answers": {}}
-        if row.cache == "warm":
-            for name in frameworks:
+        for name in frameworks if warm else ():
+            if not os.path.exists(folders[name]):
                 start(row, name, args, folders[name], nowhere)
         for number in range(10_000):
             found: Round = {"seconds": {}, "others": {}, "answers": {}}
             for i in range(len(frameworks)):
                 name = frameworks[(i + number) % len(frameworks)]
-                facts[name] = start(row, name, args, folders[name], found)
+                keeps = warm or args.fill and not number
+                facts[name] = start(row, name, args, folders[name] if keeps else None, found)
             if not found["seconds"]:
                 return
             yield found
@@ -169,6 +174,8 @@ def arguments(description: str | None = __doc__, platform: str = "cpu") -> argpa
     parser.add_argument("--any-load", action="store_true", help="count rounds of a busy machine")
     parser.add_argument("--json", help="write all rounds to this file")
     parser.add_argument("--keep", action="store_true", help="other rows of that file stay in it")
+    parser.add_argument("--fill", action="store_true",
+                        help="cold starts fill the caches of warm ones (jax's costs it some)")
     parser.add_argument("--list", action="store_true", help="show the titles of the rows")
     args = parser.parse_args()
     packages = {"jax": ("jax", "flax"), "torch": ("torch",), "toile": ("toile",)}
@@ -200,6 +207,13 @@ def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) ->
         with open(args.json) as file:
             about["rows"] = json.load(file)["rows"]
     print(f"{about['machine']}, {args.threads} threads, medians in ms, ratios toile / peer")
+    with tempfile.TemporaryDirectory(prefix="toile-bench-") as args.filled:
+        _measure_each(wanted, args, about)
+    print("\n".join(f"{key}: {value}" for key, value in about["summary"].items()))
+
+
+def _measure_each(wanted: Iterable[Row], args: Any, about: dict[str, Any]) -> None:
+    """Measure rows one by one, keeping the file up to date."""
     for row in wanted:
         result = {"when": time.strftime("%Y-%m-%d %H:%M"), **run(row, args)}
         about["rows"][row.title] = result
@@ -208,7 +222,6 @@ def measure_rows(all_rows: Iterable[Row], args: Any, name: str, command: str) ->
         if args.json:
             with open(args.json, "w") as file:
                 json.dump(about, file, indent=1)
-    print("\n".join(f"{key}: {value}" for key, value in about["summary"].items()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A process that holds one case of one framework and runs windows of timing when asked.
 
 Commands and answers are lines of JSON: `{"build": kind, "spec": ...}`, then `{"window": name,
-"argument": ...}` as often as wanted, `{"memory": 1}`. Nothing but the standard library is loaded
-before `build`: the time from there to the first step is what a user waits for.
+"argument": ...}` as often as wanted, `{"memory": 1}`; `{"ready": 1}` waits for the interpreter.
+Nothing but the standard library is loaded before `build`: the time from there to the first step is
+what a user waits for.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def answer(
         return {**case.facts, "total": total}
     if "more" in command:
         return held[0].more()
+    if "ready" in command:
+        return {}
     if "memory" in command:
         return {"megabytes": peak_megabytes(framework)}
     return held[0].windows[command["window"]](command["argument"])
@@ -95,9 +98,9 @@ def peak_megabytes(framework: str) -> float:
         import jax
 
         return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
-    import cupy  # its pool keeps what was in use at one time
+    from benchmarks.gpu_memory import peak_bytes
 
-    return cupy.get_default_memory_pool().total_bytes() / 2**20
+    return peak_bytes() / 2**20
 
 
 def main(framework: str, threads: int) -> None:

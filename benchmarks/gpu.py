@@ -1,7 +1,8 @@
 """Compiled speed on an NVIDIA GPU: toile, jax with flax, and torch, in turns on the same device.
 
-Training steps, the bandwidth of memory-bound operations against that of a copy in the same run, the
-wait for the first step, peak memory. `python -m benchmarks.gpu`; flags as for `benchmarks.cpu`.
+Training steps, the bandwidth of memory-bound operations against that of a copy in the same run,
+operations outside of jit against CuPy's, the wait for the first step, peak memory.
+`python -m benchmarks.gpu`; flags as for `benchmarks.cpu`.
 torch runs eagerly with TF32; what torch.compile reached (it takes minutes to compile) is a constant
 here, measured once on the machine named beside it.
 """
@@ -27,6 +28,7 @@ TRAINING = (
 )
 OPERATIONS = ("softmax", "layer norm", "gelu tanh", "gelu erf", "cross-entropy")
 ELEMENTS = {"64MiB": 1 << 24, "1GiB": 1 << 28}
+EAGER = ("add", "add 1.5", "exp", "sum", "matmul")
 BANDWIDTH, ADAM_BANDWIDTH = 0.80, 0.85  # of a copy's
 FIRST_STEPS = {"cold": 0.33, "warm": 0.25}
 
@@ -46,6 +48,9 @@ def rows() -> Iterator[Row]:
                       ("", "copy"))
     yield Row("adam 100M", "bandwidth", f"adam,{100 << 20}",
               (Goal("toile copy", 1 / ADAM_BANDWIDTH),), ("toile",), ("", "copy"))
+    for name in EAGER:
+        yield Row(f"eager {name}", "eager", name, (Goal("toile cupy + 3 us", 1.0),), ("toile",),
+                  ("", "cupy + 3 us"))
     for cache, limit in FIRST_STEPS.items():
         for spec in (TRAINING[0][0], "cnn"):
             yield Row(f"start {spec} {cache}", "train", spec, (Goal("jax", limit),),

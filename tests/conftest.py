@@ -96,25 +96,28 @@ hypothesis.settings.load_profile("toile")
 OF_THE_CPU = ("tests/compiler/", "tests/parallel/", "tests/distributed/", "tests/gpu/")
 
 if ON_GPU:
+    # Products as exact as the oracle's, here and in processes that tests start; what DEFAULT means
+    # is tested in tests/gpu.
+    os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 
     @pytest.fixture(autouse=True)
     def where_tests_run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-        """On the GPU, with products as exact as the oracle's (what DEFAULT means there is tested in
-        tests/gpu); tests of the CPU as if there were none."""
+        """On the GPU; tests of the CPU as if there were none."""
         import toile
         from toile.engine import gpu
 
         path = request.path.as_posix()
-        if request.node.get_closest_marker("gpu"):
-            yield
-        elif any(folder in path for folder in OF_THE_CPU) or request.node.get_closest_marker("cpu"):
+        of_gpu = request.node.get_closest_marker("gpu")
+        of_cpu = not of_gpu and (request.node.get_closest_marker("cpu")
+                                 or any(folder in path for folder in OF_THE_CPU))
+        if of_cpu:
             monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
-            yield
-        else:
-            before = toile.config.read("jax_default_matmul_precision")
-            toile.config.update("jax_default_matmul_precision", "highest")
-            yield
-            toile.config.update("jax_default_matmul_precision", before)
+            monkeypatch.setenv("TOILE_PLATFORM", "cpu")  # of processes that the test starts
+        before = toile.config.read("jax_default_matmul_precision")
+        if of_cpu or of_gpu:
+            toile.config.update("jax_default_matmul_precision", None)
+        yield
+        toile.config.update("jax_default_matmul_precision", before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

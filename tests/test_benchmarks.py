@@ -27,6 +27,7 @@ def test_a_child_runs_cases(framework):
                 answer = child.ask(window="", argument=argument)
             assert answer["seconds"] > 0
             assert (load.share is not None) == KNOWN
+        assert child.ask(ready=1) == {}
         assert child.ask(memory=1)["megabytes"] > 10
         assert "KeyError" in child.build("none", "")["error"]
 

@@ -18,15 +18,18 @@ BLOCK = re.compile(
 )
 PAGES = sorted(p for p in DOCS.rglob("*.md") if BLOCK.search(p.read_text()))
 OF_THE_CPU = ("compiler.md", "parallel.md", "performance.md", "processes.md")
+PACKAGES = {"forking.md": ("ml_collections",)}
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.py"))
 
 
 @pytest.fixture(autouse=True)
 def devices():
     """A page may ask for more CPU devices; the next one begins with as many as there were."""
-    before = toile.config.read("jax_num_cpu_devices")
+    names = "jax_num_cpu_devices", "jax_default_matmul_precision"
+    before = [toile.config.read(name) for name in names]
     yield
-    toile.config.update("jax_num_cpu_devices", before)
+    for name, value in zip(names, before, strict=True):
+        toile.config.update(name, value)
 
 
 def is_there(platform: str) -> bool:
@@ -43,6 +46,10 @@ def listed(page: pathlib.Path):
 
 @pytest.mark.parametrize("page", [listed(page) for page in PAGES])
 def test_code_of_page_runs(page):
+    for package in PACKAGES.get(page.name, ()):
+        pytest.importorskip(package)
+    if page.name == "gpu.md":  # it says what products are by default
+        toile.config.update("jax_default_matmul_precision", None)
     text = page.read_text()
     scope = {"__name__": "__page__"}
     for match in BLOCK.finditer(text):

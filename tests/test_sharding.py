@@ -51,6 +51,7 @@ def test_partition_spec_is_a_leaf_and_pickles():
     assert repr(P("x", unreduced={"y"})) == "P('x', unreduced={'y'})"
 
 
+@pytest.mark.cpu  # it prints what kind of device there is
 def test_mesh_bookkeeping():
     for names in (("x",), ("a", "b")):
         mine, other = both(lambda lib, d, names=names: mesh_of(lib, d, names))

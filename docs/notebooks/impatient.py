@@ -139,7 +139,8 @@ def parallel_step(params, x, y):
     return toile.tree.map(lambda p, g: p - 0.3 * g, params, slopes)
 
 
-mapped = toile.pmap(parallel_step, axis_name="devices", in_axes=(None, 0, 0), out_axes=None)
+mapped = toile.pmap(parallel_step, axis_name="devices", in_axes=(None, 0, 0), out_axes=None,
+                    devices=toile.devices("cpu"))
 after = mapped(params, x.reshape(4, 16, 3), y.reshape(4, 16))
 np.testing.assert_allclose(after["w"], step(params, x, y, 0.3)["w"], rtol=1e-5)
 after["w"]

@@ -89,8 +89,10 @@ def run_toile(chosen, batch) -> dict:
     """The example's own step."""
     print("ready", flush=True)
     sys.stdin.readline()
+    if toile.default_backend() == "gpu":
+        memory = watched()
     side = chosen.ours()
-    state = side.state
+    state, side = side.state, side._replace(state=None)  # it is donated, or let go
     variables = filled({"params": state.params, **getattr(state, "collections", {})},
                        toile.tree_util.tree_map_with_path)  # fmt: skip
     new = toile.device_put(variables)
@@ -103,11 +105,28 @@ def run_toile(chosen, batch) -> dict:
     if hasattr(state, "average"):
         state = state.replace(average=toile.tree.map(toile.numpy.copy, state.params))
     found = timed(side.step, state, toile.device_put(batch), toile.block_until_ready)
-    if toile.default_backend() == "gpu":
-        import cupy  # its pool keeps what was in use at one time
+    used = memory.peak if toile.default_backend() == "gpu" else host_bytes()
+    return {**found, "bytes": used}
 
-        return {**found, "bytes": cupy.get_default_memory_pool().total_bytes()}
-    return {**found, "bytes": host_bytes()}
+
+def watched():
+    """Something whose `peak` is the most bytes of the GPU that were in use from now on."""
+    import cupy
+
+    class Watch(cupy.cuda.MemoryHook):
+        name = "peak"
+        used = peak = 0
+
+        def malloc_postprocess(self, **kwargs):
+            self.used += kwargs["mem_size"]
+            self.peak = max(self.peak, self.used)
+
+        def free_postprocess(self, **kwargs):
+            self.used -= kwargs["mem_size"]
+
+    made = Watch()
+    made.__enter__()
+    return made
 
 
 def run_flax(chosen, batch) -> dict:

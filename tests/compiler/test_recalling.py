@@ -162,7 +162,7 @@ def test_keys_differ_by_threads_precision_and_source(monkeypatch):
     toile.config.update("jax_allow_excess_precision", not before)
     keys.add(recalling.place(program).key)
     toile.config.update("jax_allow_excess_precision", before)
-    monkeypatch.setattr(recalling, "_source", lambda: "another")
+    monkeypatch.setattr(recalling, "source_state", lambda: "another")
     keys.add(recalling.place(program).key)
     assert len(keys) == 4
 

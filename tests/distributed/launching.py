@@ -20,6 +20,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).parents[2]
 LIMIT = 120  # seconds; a test that takes this long has failed
 MARK = "TOILE_TEST_JOB"
+# Open MPI in a container: as root, and where there is no ssh to reach other machines by.
+ALONE = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+         "OMPI_MCA_plm_rsh_agent": "true"}
 
 
 def mpirun() -> str | None:
@@ -52,7 +55,7 @@ def start(ranks, program, *arguments, **environment):
     """Run a program of `programs`, or a module, on so many processes, and wait for it."""
     job = uuid.uuid4().hex
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "MPI_"))}
-    variables |= {"PYTHONPATH": str(ROOT), MARK: job, "TOILE_PLATFORM": "cpu"} | environment
+    variables |= {"PYTHONPATH": str(ROOT), MARK: job, "TOILE_PLATFORM": "cpu"} | ALONE | environment
     what = [str(PROGRAMS / program)] if program.endswith(".py") else ["-m", program]
     command = [mpirun(), "-n", str(ranks), sys.executable, *what, *map(str, arguments)]
     began = time.monotonic()

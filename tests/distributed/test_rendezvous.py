@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.distributed.launching import NEEDED, ROOT
+from tests.distributed.launching import ALONE, NEEDED, ROOT
 from toile.distributed import rendezvous, watcher
 from toile.distributed.rendezvous import Launch
 from toile.engine import devices
@@ -41,7 +41,7 @@ def run(code, **environment):
     """A process of its own that no launcher started."""
     variables = {k: v for k, v in os.environ.items()
                  if not k.startswith(("PMI_", "MPI_", "SLURM_", "OMPI_"))}
-    variables |= {"PYTHONPATH": str(ROOT), "TOILE_PLATFORM": "cpu"} | environment
+    variables |= {"PYTHONPATH": str(ROOT), "TOILE_PLATFORM": "cpu"} | ALONE | environment
     return subprocess.run([sys.executable, "-c", code], env=variables, text=True,
                           capture_output=True, timeout=60)
 

@@ -64,6 +64,7 @@ def test_no_more_than_the_limit_is_kept(monkeypatch):
     assert kept() == {SIZE: 2}
 
 
+@pytest.mark.cpu
 def test_results_of_calls_use_it_again_and_held_ones_stay():
     x = jnp.zeros(SIZE // 4, jnp.float32)
     f = toile.jit(lambda x, i: x + i)

@@ -5,6 +5,7 @@ steps, transposes, offsets) is taken at its word.
 """
 
 import ctypes
+import re
 
 import ml_dtypes
 import numpy as np
@@ -116,7 +117,13 @@ def launched(launch, pointer):
         return
     out, x, size = args[:3]
     axes = [tuple(args[i : i + 5]) for i in range(3, len(args), 5)]
-    word = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}[launch.text.split("*")[1].split()[-1]]
+    found = re.search(r"^  u(\d+)\* out", launch.text, re.M)
+    word = int(found[1]) // 8
+    pack = re.search(r"Pack { u\d+ v\[(\d+)\]", launch.text)
+    if pack:  # the last extent is in packs
+        n, *rest = axes[-1]
+        axes[-1] = n * int(pack[1]), *rest
+        size *= int(pack[1])
     dtype = np.dtype(f"V{word * (2 if 'out[to * 2' in launch.text else 1)}")
     to = array_at(out, [a[0] for a in axes], [a[3] for a in axes], dtype)
     source = array_at(x, [a[1] for a in axes], [a[4] for a in axes], dtype)

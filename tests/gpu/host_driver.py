@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.gpu import emulator, fibers
 from tests.gpu.fake_libraries import FakeCublas
-from toile.backends.gpu import cublas, kernels
+from toile.backends.gpu import cublas, cudnn, kernels
 from toile.backends.gpu import driver as driver_module
 from toile.backends.gpu.execution import Executable
 from toile.backends.gpu.planning import Plan
@@ -37,17 +37,21 @@ class HostDevice:
     """What the backend asks of a device."""
 
     platform, architecture, processors, id = "gpu", "sm_90", 132, 0
+    device_kind = "the host"
     stream, capture_stream = 7, 8
 
     def __init__(self):
         self.lock = threading.RLock()
-        self.allocated = 0
+        self.allocated = self.trimmed = 0
 
     def current(self):
         return contextlib.nullcontext()
 
     def synchronize(self):
         pass
+
+    def trim(self):
+        self.trimmed += 1
 
     def allocate(self, nbytes):
         self.allocated += nbytes
@@ -97,6 +101,9 @@ class HostDriver:
             part, many = given[first : first + width], starts[i + 1] - starts[i]
             code = emulator.on_host(text)
             self._do(lambda part=part, many=many, code=code: fibers.execute(code, part, many))
+
+    def launcher(self, *given):
+        return lambda: self.launch(*given)
 
     def copy(self, target, source, nbytes, stream):
         self._do(lambda: ctypes.memmove(target, source, nbytes))
@@ -187,6 +194,8 @@ def host_gpu(monkeypatch):
     monkeypatch.setattr(kernels, "_known", {})
     blas = cublas.Blas(RecordedCublas(made), None, 4096)
     monkeypatch.setattr(cublas, "blas", lambda: blas)
+    if not cudnn._used:  # that of a GPU that may be there
+        monkeypatch.setattr(cudnn, "_used", [None])
     try:
         yield made, device
     finally:

@@ -209,15 +209,18 @@ def test_epilogues(epilogue):
     np.testing.assert_allclose(plan.result(out).astype("f4"), expected, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float32 highest", "bfloat16", "float16"])
 @pytest.mark.parametrize("case", CASES)
 def test_convolutions(case, dtype):
     if cudnn.engine() is None:
         pytest.skip(cudnn.frontend()[1])
+    dtype, _, precision = dtype.partition(" ")
     kind = bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     x, w, function = arrays(case, "float32")
     declined = []
-    for i, (op, a, b) in enumerate(operations(function, x, w)):
+    with toile.default_matmul_precision(precision or None):
+        found = operations(function, x, w)
+    for i, (op, a, b) in enumerate(found):
         a, b = (np.clip(v, -3, 3).astype(kind) for v in (a, b))
         b = reversed_as_a_view(op, a, b) if i == 2 else b
         expected = op.eager(np, a.astype("f8"), b.astype("f8")).astype(kind).astype("f4")

@@ -18,7 +18,48 @@ def test_the_arena_grows_and_counts():
     start, first = arena.of(100)
     assert arena.of(50) == (start, first)
     assert arena.of(1000)[1] == first + 1
-    assert arena.nbytes == 1000
+    assert arena.nbytes == 1000 and not device.trimmed
+
+
+def test_what_a_large_arena_grew_out_of_is_given_back(monkeypatch):
+    monkeypatch.setattr(memory, "LARGE", 1000)
+    device = host_driver.HostDevice()
+    arena = Arena(device)
+    for nbytes in (100, 1000, 900, 5000):
+        arena.of(nbytes)
+    assert device.trimmed == 1
+
+
+DIRECT = {
+    "a kernel": (lambda x, y: x * 2 + y, [normal(9, 7), normal(9, 7)]),
+    "a product": (lambda x, y: x @ y, [normal(9, 7), normal(7, 5)]),
+    "transposed": (lambda x, y: jnp.einsum("ji,kj->ik", x, y), [normal(9, 7), normal(5, 9)]),
+    "products": (lambda x, y: x @ y, [normal(4, 9, 7), normal(4, 7, 5)]),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_one_launch_or_call_by_itself(name, machine):
+    driver, device = machine
+    fun, args = DIRECT[name]
+    program, leaves = program_of(fun, args)
+    executable = host_driver.compiled(program, device)
+    direct = executable.direct()
+    assert direct is not None
+    for shift in (0.0, 1.0):
+        held = [np.ascontiguousarray(np.array(x._data) + np.float32(shift)) for x in leaves]
+        (memory, out), = [device.allocate(n) for n in executable.out_bytes]
+        direct([*(x.ctypes.data for x in held), out])
+        (wanted,) = host_driver.run(executable, held, device)
+        found = memory.array(*executable.out_specs[0], 0)
+        np.testing.assert_array_equal(found, wanted)
+    assert device.program == program.name
+
+
+def test_what_takes_more_than_one_is_not_direct(machine):
+    _, device = machine
+    program, _ = program_of(sums, [normal(6, 5)])
+    assert host_driver.compiled(program, device).direct() is None
 
 
 @pytest.fixture

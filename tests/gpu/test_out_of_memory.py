@@ -219,7 +219,7 @@ def test_what_is_kept_for_later_calls_is_given_up(device, monkeypatch):
     executable = host_driver.compiled(program, device)
     outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
     tree = flatten([0, 0])[1]
-    exit = GpuExit(executable, [], [], outs, tree, [])
+    exit = GpuExit(executable, [], [], outs, tree.unflatten, [])
     held = [np.ascontiguousarray(x._data) for x in leaves]
     pointers = [x.ctypes.data for x in held]
     for _ in range(4):
@@ -238,7 +238,7 @@ def test_nothing_leaks(device, monkeypatch):
     program, leaves = program_of(momentum, [normal(32, 32)] * 3)
     executable = host_driver.compiled(program, device)
     outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
-    exit = GpuExit(executable, [], [], outs, flatten([0, 0])[1], [0, 1])
+    exit = GpuExit(executable, [], [], outs, flatten([0, 0])[1].unflatten, [0, 1])
     held = [np.ascontiguousarray(x._data) for x in leaves]
     pointers = [x.ctypes.data for x in held]
     before, limit = device.used, device.limit

@@ -69,6 +69,7 @@ def rnn(w, xs):
 PROGRAMS = {
     "add": (lambda x, y: x + y * 2, [normal(33, 7), normal(33, 7, seed=1)]),
     "transposed sum": (lambda x: (x.T * 3).sum(0), [normal(40, 9)]),
+    "columns less their sums": (lambda x: x.T - x.T.sum(1, keepdims=True), [normal(7, 5)]),
     "softmax": (lambda x: nn.softmax(x), [normal(17, 130)]),
     "gradient of softmax loss": (toile.value_and_grad(softmax_loss, (0, 1)),
                                  [normal(6, 12), normal(12, 10)]),

@@ -60,6 +60,14 @@ def identifier(case):
     return f"{case[0]}{sum(np.size(a) for a in case[1])}"
 
 
+def by_cuda():
+    """Whether erf and log are CUDA's, which differ from XLA's of the CPU in the last bit.
+
+    What is close to 0 as a difference of such numbers is then off by units of 1, and a percent of
+    what comes of them by more, where the slope is steep."""
+    return toile.default_backend() == "gpu"
+
+
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0,), (N,)])
 def test_plain(name, shape):
@@ -92,7 +100,10 @@ def test_plain_x64(name):
 
 @pytest.mark.parametrize("case", TRANSFORMED, ids=identifier)
 def test_transformed(case):
-    check_close(case[0], *case[1], seed=4, terms=CANCELLING.get(case[0]))
+    if by_cuda() and case[0] == "truncated_normal":  # between erf of the bounds
+        check_close(case[0], *case[1], seed=4, terms=1.0, share=0.99)
+    else:
+        check_close(case[0], *case[1], seed=4, terms=CANCELLING.get(case[0]))
 
 
 @pytest.mark.parametrize("case", TRANSFORMED, ids=identifier)
@@ -104,9 +115,15 @@ def test_transformed_x64(case):
 
 @pytest.mark.parametrize("case", REJECTION, ids=identifier)
 def test_rejection(case):
-    check_close(case[0], *case[1], seed=4, share=0.999)
+    if by_cuda():
+        terms = 1.0 if case[0] == "loggamma" else None
+        check_close(case[0], *case[1], seed=4, share=JOINED, terms=terms)
+    else:
+        check_close(case[0], *case[1], seed=4, share=0.999)
 
 
+# The logarithm of float32 in large dirichlets had other coefficients before jax 0.12.
+JOINED = 0.995 if jax.__version_info__ < (0, 12) else 0.999
 IN_DOUBLE = ["gamma", "chisquare", "t", "poisson", "binomial"]  # jax compiles each for seconds
 
 
@@ -134,13 +151,9 @@ LARGE = [
 ]
 
 
-# The logarithm of float32 in these had other coefficients before jax 0.12.
-JOINED = 0.995 if jax.__version_info__ < (0, 12) else 0.999
-
-
 @pytest.mark.parametrize("alpha, rows", LARGE, ids=lambda x: str(np.size(x) if np.ndim(x) else x))
 def test_large_batches_of_dirichlet(alpha, rows):
-    joined = np.size(alpha) * rows >= 4096
+    joined = by_cuda() or np.size(alpha) * rows >= 4096
     check_close("dirichlet", alpha, (rows,), seed=4, share=JOINED if joined else 0.999)
 
 

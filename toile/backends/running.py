@@ -42,7 +42,13 @@ def _reserve(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
         return memory.allocated(device, nbytes, make, None)
 
 
-hooks.reserve = _reserve
+def _warm(device: GpuDevice) -> None:
+    """Make what nearly every program needs: the backend's modules, and a handle of cuBLAS."""
+    gpu_backend()
+    importlib.import_module("toile.backends.gpu.cublas").blas()
+
+
+hooks.reserve, hooks.warm = _reserve, _warm
 
 
 def gpu_backend() -> Any:

@@ -31,6 +31,7 @@ class Limits:
     long_row: int = 1 << 16  # elements: rows this long are worth more than one thread
     few_rows: int = 8
     total_row: int = 0  # the longest row whose totals are kept while rows are worked on; 0: none
+    more_moved: float = 0.0  # part of a value's bytes, so that it need not be kept
 
 
 class Member:

@@ -41,6 +41,11 @@ class Region:
     def __init__(self, launches: list[Any], reads: set[Any], writes: set[Any]):
         self.launches, self.reads, self.writes = launches, reads, writes
 
+    @property
+    def kernels(self) -> list[Any]:
+        """The launches one by one, also those that a backend runs as one."""
+        return self.launches
+
 
 class Part(NamedTuple):
     """The part of a buffer that one variable takes; other parts are apart from it."""
@@ -147,7 +152,7 @@ class Plan(ABC):
         self.outputs = list(outputs)
         self.outside |= {r.buffer for r in self.outputs}
         self.fused: Fused = fuse(program, self.can_fuse, self.limits)
-        found = recompute(self.fused)
+        found = recompute(self.fused, self.limits.more_moved)
         if found is not None:
             self.program, homes = found
             self.fused = fuse(self.program, self.can_fuse, self.limits, homes)
@@ -158,6 +163,7 @@ class Plan(ABC):
         for group in self.fused.groups:
             self._group(group)
         self._copy_outputs()
+        self.chain()
         self._join_regions()
 
     # ---- what a backend says
@@ -188,6 +194,10 @@ class Plan(ABC):
     @abstractmethod
     def loops(self, x: Loops) -> None:
         """Stage the launches of a loop nest."""
+
+    def chain(self) -> None:
+        """Make one step of those that a backend runs block by block, one after the other."""
+        return
 
     # ---- buffers
     def _bind_outputs(self) -> None:

@@ -6,6 +6,7 @@ What fusion would store is looked at in the order of the Program. A value is giv
 read it are loop nests, and if what they read instead (the nearest values that are in memory anyway)
 moves fewer bytes than storing it and reading it back. Each reader's group then gets a copy of the
 few cheap equations. The normalizations of a deep network keep one array a layer instead of four.
+Where a backend asks for it (`more`), small values such as the means of rows are kept for this.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class _Recipe:
 
     equations: int = 0
     sources: set[Atom] = field(default_factory=set)
+    small: set[Atom] = field(default_factory=set)  # sources that nobody keeps yet
+    most: float = 0.0  # bytes of one of those
 
 
 class _Recomputing:
-    def __init__(self, fused: Fused):
-        self.fused, self.program = fused, fused.program
+    def __init__(self, fused: Fused, more: float):
+        self.fused, self.program, self.more = fused, fused.program, more
         self.made: dict[Atom, Equation] = {
             o: e for e in self.program.equations for o in e.outs}
         self.readers: dict[Atom, list[Equation]] = {}
@@ -48,6 +51,7 @@ class _Recomputing:
                     self.readers.setdefault(a, []).append(e)
         self.returned = {o for o in self.program.outputs if o.__class__ is Var}
         self.gone: set[Atom] = set()
+        self.kept: set[Atom] = set()  # what is kept instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
 
     # ---- what to give up
@@ -65,16 +69,18 @@ class _Recomputing:
         users = self._users(v)
         if home is None or users is None:
             return
-        recipe = _Recipe()
+        recipe = _Recipe(most=self.more * v.aval.nbytes)
         if not self._cook(v, recipe, first=True):
             return
         others = {id(g): g for g in users if g is not home}
         moved = -v.aval.nbytes  # it is not stored
+        moved += sum(s.aval.nbytes for s in recipe.small)
         for g in others.values():
             new = {s for s in recipe.sources if s not in self._loads(g)}
             moved += sum(s.aval.nbytes for s in new) - v.aval.nbytes
-        if others and moved < 0:
+        if others and (moved < 0 or moved < self.more * v.aval.nbytes):
             self.gone.add(v)
+            self.kept |= recipe.small
             for g in others.values():
                 self._loads(g).discard(v)
                 self._loads(g).update(recipe.sources)
@@ -93,12 +99,30 @@ class _Recomputing:
         """Add what an atom takes to a recipe; False if it is too much."""
         if a.__class__ is Literal:
             return True
-        kept = a in self.fused.stored and a not in self.gone
+        kept = a in self.fused.stored and a not in self.gone or a in self.kept
         e = self.made.get(a)
         if not first and (kept or e is None):
             recipe.sources.add(a)
             return True
         assert e is not None
+        if first or not self._is_small(a, recipe):
+            return self._cook_inputs(a, e, recipe)
+        tried = _Recipe(recipe.equations, set(recipe.sources), set(recipe.small), recipe.most)
+        if self._cook_inputs(a, e, tried):
+            recipe.equations, recipe.sources, recipe.small = (
+                tried.equations, tried.sources, tried.small)
+        else:
+            recipe.sources.add(a)
+            recipe.small.add(a)
+        return True
+
+    def _is_small(self, a: Atom, recipe: _Recipe) -> bool:
+        """Whether a value, made inside of a loop nest, is small enough to be kept as well."""
+        group = self.fused.group_of.get(a)
+        return a.aval.nbytes <= recipe.most and group is not None and group.fusible
+
+    def _cook_inputs(self, a: Atom, e: Equation, recipe: _Recipe) -> bool:
+        """Add what the equation of an atom takes."""
         if isinstance(e.op, VIEWS):
             base = self.fused.bases.get(a, a)
             if base.__class__ is Literal:
@@ -169,7 +193,7 @@ class _Recomputing:
         if a in self.gone:
             return True
         e = self.made.get(a)
-        if e is None or a in self.fused.stored:
+        if e is None or a in self.fused.stored or a in self.kept:
             return False
         if isinstance(e.op, VIEWS) and len(e.ins) == 1:
             return self._needs_copy(e.ins[0], group)
@@ -182,9 +206,12 @@ def _is_cheap(e: Equation) -> bool:
     return by_element(e) and not getattr(e.op, "costly", False)
 
 
-def recompute(fused: Fused) -> tuple[Program, dict[Atom, int]] | None:
+def recompute(fused: Fused, more: float = 0.0) -> tuple[Program, dict[Atom, int]] | None:
     """The Program in which cheap values are computed where they are read, and the groups of its
-    results (see `fuse`); None if there is nothing to gain."""
-    work = _Recomputing(fused)
+    results (see `fuse`); None if there is nothing to gain.
+
+    `more`: the part of a value's bytes that may be moved in addition, for the memory's sake, and
+    that each of the small values may take which are kept for it."""
+    work = _Recomputing(fused, more)
     work.choose()
     return work.rewritten() if work.gone else None

@@ -60,10 +60,14 @@ class GpuDevice(Device):
     def __repr__(self) -> str:
         return f"CudaDevice(id={self.id})"
 
-    def __getattribute__(self, name: str) -> Any:
-        if name == "device_kind":
-            return self.properties["name"].decode()
-        return super().__getattribute__(name)
+    @property
+    def device_kind(self) -> str:
+        """The name of the GPU; what the base class would note is not known before it is used."""
+        return self.properties["name"].decode()
+
+    @device_kind.setter
+    def device_kind(self, text: str) -> None:
+        pass
 
     @functools.cached_property
     def properties(self) -> dict[str, Any]:
@@ -170,6 +174,11 @@ class GpuDevice(Device):
             cuda.runtime.deviceSynchronize()
         return made
 
+    def trim(self) -> None:
+        """Give what the pool holds and nobody uses back to the driver."""
+        self.synchronize()
+        cupy().get_default_memory_pool().free_all_blocks()
+
     def memory_stats(self) -> dict[str, Any]:
         """Bytes in use, as JAX names them."""
         with self.current():
@@ -239,7 +248,10 @@ class DeviceMemory:
 
 
 class _Hooks:
-    """A slot that the backend fills: what is done where `make(nbytes)` finds no room."""
+    """Slots that the backend fills: what is done where `make(nbytes)` finds no room, and what is
+    done early, beside the rest, on a device that is about to be used."""
+
+    warm: Callable[[GpuDevice], None] = staticmethod(lambda device: None)
 
     reserve: Callable[[GpuDevice, int, Callable[[int], Any]], Any] = staticmethod(
         lambda device, nbytes, make: make(nbytes)
@@ -325,12 +337,20 @@ def is_gpu_data(data: Any) -> bool:
     return not presence.none and data.__class__.__module__.startswith("cupy")
 
 
+def has_cupy() -> bool:
+    """Whether CuPy is installed."""
+    try:
+        return importlib.util.find_spec("cupy") is not None
+    except ImportError:  # something refuses to look for it
+        return False
+
+
 @functools.cache
 def usable() -> int:
     """How many GPUs there are to use; 0 where the platform asked for is cpu."""
     if wanted_platform() == "cpu" or not driver_count():
         return 0
-    if importlib.util.find_spec("cupy") is None:
+    if not has_cupy():
         warnings.warn(
             "toile: an NVIDIA GPU may be present, but CuPy is not installed: using the CPU "
             "(python -m pip install 'toile[cuda13]'; TOILE_PLATFORM=cpu silences this)",

@@ -7,14 +7,19 @@ same memory through `__cuda_array_interface__` and DLPack. May import engine.arr
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from toile.engine import gpu
+from toile.engine import config, gpu
 from toile.engine.arrays import FAST_OPERATORS, ConcreteArray, DeviceArray, KeyArray
+from toile.engine.buffers import signature
+from toile.engine.config import flags
 from toile.engine.gpu import is_gpu_data
+from toile.engine.gpu_start import soon
 from toile.engine.source import here
 from toile.engine.tracing import Array, state
 
@@ -23,6 +28,16 @@ class GpuArray(DeviceArray):
     """One immutable buffer on a GPU, with the weak bit."""
 
     __slots__ = ()
+
+    def __init__(self, data: Any, weak_type: bool = False):
+        self._data, self.weak_type = data, weak_type
+        self._signature = signature(data.shape, data.dtype, weak_type, gpu.device_of(data))
+
+    # Not of `_data`: most results of compiled code never need CuPy's array.
+    shape = property(operator.attrgetter("_signature.shape"))
+    dtype = property(operator.attrgetter("_signature.dtype"))
+    ndim = property(lambda self: len(self._signature.shape))
+    size = property(lambda self: math.prod(self._signature.shape))
 
     @property
     def device(self) -> Any:
@@ -111,18 +126,85 @@ class GpuArray(DeviceArray):
         return value in self.host()
 
 
-def _plain(name: str) -> Any:
-    """The operator as all arrays have it: the quick ones of DeviceArray are NumPy's."""
+class _Operators:
+    """Quick ways of operators, by operands: learned from calls that were one operation on them.
+
+    While an operator is watched, `first` takes the first operation that went a quick way: operands,
+    result, and that way."""
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self.watched = False
+        self.first: tuple[Any, Any, Any] | None = None
+        self.known: tuple[Any, dict[Any, Any]] = (None, {})
+
+    def table(self) -> dict[Any, Any]:
+        """The table for the configuration of this thread."""
+        context, table = self.known
+        if flags.context is not context or context[0] is not config._generation:
+            config.trace_context()
+            table = {}
+            self.known = flags.context, table
+        return table
+
+    def learn(self, key: Any, arrays: tuple[Any, ...], out: Any) -> None:
+        """Note the quick way, if the operation was on these arrays and gave this result."""
+        if self.first is None:
+            return
+        args, result, way = self.first
+        on = [a for a in args if a.__class__ is GpuArray]
+        if result is not out or len(on) != len(arrays):
+            return
+        if all(a is b for a, b in zip(on, arrays, strict=True)):
+            table = self.table()
+            if len(table) >= self.MOST:
+                table.clear()
+            table[key] = way
+
+
+operators = _Operators()
+
+
+def _quick(name: str) -> Any:
+    """The operator as all arrays have it (the quick ones of DeviceArray are NumPy's), or by what
+    was learned of operands like these."""
+    swaps = name.startswith("__r") and name != "__rshift__"
 
     def method(self: Any, other: Any) -> Any:
-        return getattr(Array, name)(self, other)
+        kind = other.__class__
+        key: Any
+        arrays: tuple[Any, ...]
+        if state.trace is not None or self.__class__ is not GpuArray:
+            return getattr(Array, name)(self, other)
+        if kind is GpuArray:
+            key = name, self._signature, other._signature
+            arrays = (other, self) if swaps else (self, other)
+        elif kind is int or kind is float and other and other == other:  # -0.0 equals 0.0
+            key = name, self._signature, kind, other
+            arrays = (self,)
+        else:
+            return getattr(Array, name)(self, other)
+        way = operators.table().get(key)
+        if way is not None and flags.default_device is None:
+            memory = tuple([a._memory for a in arrays])
+            pointers = tuple([a._pointer for a in arrays])
+            if None not in pointers:
+                return way(pointers, memory)
+        operators.watched = True
+        try:
+            out = getattr(Array, name)(self, other)
+            operators.learn(key, arrays, out)
+        finally:  # nothing is kept alive
+            operators.watched, operators.first = False, None
+        return out
 
     method.__name__ = method.__qualname__ = name
     return method
 
 
-for _name in FAST_OPERATORS:
-    setattr(GpuArray, _name, _plain(_name))
+for _name in (*FAST_OPERATORS, "__matmul__", "__rmatmul__"):
+    setattr(GpuArray, _name, _quick(_name))
 
 
 def _restored(data: Any, weak: bool) -> Any:
@@ -172,5 +254,7 @@ FEW = 1024
 
 def placed_by_default(x: Any) -> Any:
     """A new array where it belongs: large ones on the default device."""
+    if x.size > FEW:
+        soon()
     device = gpu.default_gpu()
     return x if device is None or x.size <= FEW else placed(x, device)

@@ -21,6 +21,8 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error
+from toile.engine.gpu import presence
+from toile.engine.gpu_eager import quickly
 from toile.engine.promotion import KIND_LETTERS, NARROWED
 from toile.engine.source import here
 from toile.engine.tracing import state
@@ -80,6 +82,10 @@ def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Any]:
 def checked(op: Any, args: Sequence[Any]) -> Any:
     """Call an operation whose operands have not been looked at yet."""
     if state.trace is None:
+        if not presence.none:
+            found = quickly(op, args)
+            if found is not NotImplemented:
+                return found
         op.infer(*[aval_of(a) for a in args])
     return op(*args)
 

@@ -18,6 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
+from toile.engine.gpu_arrays import GpuArray
 from toile.engine.source import here
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
 from toile.primitives import bits, complexes, families, special
@@ -108,7 +109,10 @@ def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
     allowed = dtypes_of(kinds)
 
     def fun(x: Any) -> Any:
-        if x.__class__ is DeviceArray and x._data.dtype in allowed:
+        kind = x.__class__
+        if kind is DeviceArray and x._data.dtype in allowed:
+            return op(x)
+        if kind is GpuArray and x._signature.dtype in allowed:
             return op(x)
         return _apply(op, kinds, (x,))
 
@@ -124,7 +128,10 @@ def _accurate(name: str, op: Any) -> Any:
         if accuracy is not None and not isinstance(accuracy, (Tolerance, AccuracyMode)):
             raise NotImplementedError(f"{name}: needed a Tolerance or AccuracyMode as accuracy, "
                                       f"got {accuracy!r}{here()}")
-        if x.__class__ is DeviceArray and x._data.dtype in allowed:
+        kind = x.__class__
+        if kind is DeviceArray and x._data.dtype in allowed:
+            return op(x)
+        if kind is GpuArray and x._signature.dtype in allowed:
             return op(x)
         return _apply(op, kinds, (x,))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from toile.backends.running import gpu_backend
@@ -19,6 +20,7 @@ from toile.engine.arrays import KeyArray
 from toile.engine.buffers import Block, Signature, owned, recycled, signature, taken
 from toile.engine.gpu import keepers
 from toile.engine.gpu_arrays import GpuArray
+from toile.engine.gpu_eager import quick
 from toile.engine.treedefs import PyTreeDef
 from toile.staging.callpath import MAX_LEAVES, adopted
 
@@ -29,16 +31,19 @@ def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
 
 
 class GpuExit:
-    """One Program on one device, for arguments of which some lie on the host."""
+    """One Program on one device, for arguments of which some lie on the host.
 
-    __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave",
+    `keeps`: memory of results is used again by later calls."""
+
+    __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave", "keeps",
                  "__weakref__")
 
     def __init__(
         self, executable: Any, consts: Sequence[Any], hosted: Sequence[int],
-        outs: Sequence[Signature], out_tree: PyTreeDef, donated: Sequence[int],
+        outs: Sequence[Signature], build: Callable[[list[Any]], Any], donated: Sequence[int],
+        keeps: bool = True,
     ):
-        self.executable = executable
+        self.executable, self.keeps = executable, keeps
         device = executable.device
         with device.current():
             self.consts = [executable.given(c) for c in consts]
@@ -55,8 +60,9 @@ class GpuExit:
         others = [n for i, n in enumerate(executable.out_bytes) if i not in self.placed]
         for n in others if donated else ():
             self.pools.setdefault(n, ([], others.count(n)))
-        self.leave = self._function(outs, out_tree)
-        keepers.add(self)
+        self.leave = self._function(outs, build)
+        if keeps:
+            keepers.add(self)
 
     def give_up(self) -> None:
         """Let go of the memory of earlier results."""
@@ -65,14 +71,16 @@ class GpuExit:
         for pool, _ in self.pools.values():
             pool.clear()
 
-    def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
+    def _function(
+        self, outs: Sequence[Signature], build: Callable[[list[Any]], Any]
+    ) -> Callable[[Any, Any], Any]:
         """leave(pointers, memory) -> the tree of results."""
         program = self.executable
         device = program.device
         scope: dict[str, Any] = {
             "new": object.__new__, "GpuArray": GpuArray, "KeyArray": KeyArray,
             "recycled": recycled, "taken": taken,
-            "run": program.run, "build": out_tree.unflatten, "spare": self.spare,
+            "run": program.direct() or program.run, "build": build, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
             "owned": owned,
         }
@@ -89,7 +97,9 @@ class GpuExit:
                 lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
                           f"else: m{i} = room{i}({nbytes}); p{i} = m{i}[1]"]
                 continue
-            if nbytes in self.pools:
+            if not self.keeps:
+                found = f"room{i}({nbytes})"
+            elif nbytes in self.pools:
                 scope[f"pool{nbytes}"] = self.pools[nbytes][0]
                 found = f"taken(pool{nbytes}, {nbytes}, room{i})"
             else:
@@ -121,10 +131,28 @@ def gpu_exit_of(
 ) -> GpuExit | None:
     """The way out of a Program that has run on a device; None where it is not for it."""
     executable = gpu_backend().executable_of(program, device)
-    if len(program.outputs) > MAX_LEAVES:
+    outs = _results(program, executable)
+    if len(program.outputs) > MAX_LEAVES or outs is None:
         return None
-    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, device)
+    return GpuExit(executable, consts, hosted, outs, out_tree.unflatten, donated)
+
+
+def _results(program: Any, executable: Any) -> list[Signature] | None:
+    """The signatures of results; None where buffers are not what they say."""
+    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, executable.device)
             for o in program.outputs]
-    if [(s.buffer_shape, s.buffer_dtype) for s in outs] != executable.out_specs:
+    same = [(s.buffer_shape, s.buffer_dtype) for s in outs] == executable.out_specs
+    return outs if same else None
+
+
+def _way_of(program: Any, device: Any, multiple: bool) -> Callable[[Any, Any], Any] | None:
+    """The quick way of an operation outside of `jit`, whose results lie in memory of their own."""
+    executable = gpu_backend().executable_of(program, device)
+    outs = _results(program, executable)
+    if outs is None:
         return None
-    return GpuExit(executable, consts, hosted, outs, out_tree, donated)
+    build = (lambda results: results) if multiple else itemgetter(0)
+    return GpuExit(executable, (), (), outs, build, (), keeps=False).leave
+
+
+quick.way_of = _way_of

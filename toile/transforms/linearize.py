@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import (
@@ -201,8 +202,7 @@ def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[A
         if _on(tape, x):
             return env[x.slot]
         aval = aval_of(x)
-        concrete = not isinstance(x, Tracer) and not aval.shape and hasattr(x, "_data")
-        if concrete and x._data.ndim == 0:
+        if x.__class__ is DeviceArray and not aval.shape:
             return Literal(x._data, aval)
         var = found.get(id(x))
         if var is None:

@@ -11,7 +11,8 @@ import toile
 from toile import lax
 
 way = sys.argv[1]
-if way == "never" and os.environ["PMI_RANK"] == "1":
+names = "PMI_RANK", "OMPI_COMM_WORLD_RANK"  # by MPICH, by Open MPI
+if way == "never" and any(os.environ.get(name) == "1" for name in names):
     time.sleep(300)
 toile.distributed.initialize(
     initialization_timeout=3 if way == "never" else 60,

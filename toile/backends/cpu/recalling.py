@@ -8,15 +8,11 @@ TOILE_PLANS=off keeps none.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.util
 import marshal
 import os
 import pickle
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +26,7 @@ from toile.backends.cpu.execution import (
     callback,
 )
 from toile.backends.object_cache import ObjectCache
+from toile.backends.source_state import source_state
 from toile.compiler.fingerprint import fingerprint
 from toile.engine.buffers import allocate
 from toile.engine.config import flags
@@ -37,23 +34,6 @@ from toile.engine.program import Program
 
 FEWEST = 12  # equations of a Program that is worth looking up
 WORTH = 0.02  # seconds of planning that are worth a file
-_DECIDING = ("compiler", "backends", "primitives", "control", "engine")  # folders of toile
-
-
-@functools.cache
-def _source() -> str:
-    """The state of what makes plans: its files' sizes and times, SciPy's, the interpreter's."""
-    root = Path(__file__).parent.parent.parent
-    parts = [sys.version]
-    for folder in _DECIDING:
-        for place, _, names in sorted(os.walk(root / folder)):
-            for name in sorted(n for n in names if n.endswith(".py")):
-                found = os.stat(os.path.join(place, name))
-                parts.append(f"{place}/{name} {found.st_size} {found.st_mtime_ns}")
-    scipy = importlib.util.find_spec("scipy")
-    if scipy is not None and scipy.origin:
-        parts.append(f"{scipy.origin} {os.stat(scipy.origin).st_mtime_ns}")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @dataclass
@@ -106,7 +86,7 @@ def place(program: Program) -> Place | None:
     found = fingerprint(program)
     if found is None:
         return None
-    parts = ("plan", found, str(threads.current()), engine.key(""), _source(),
+    parts = ("plan", found, str(threads.current()), engine.key(""), source_state(),
              str(flags.allow_excess_precision))
     return Place(program, engine.cache, hashlib.sha256("\0".join(parts).encode()).hexdigest())
 

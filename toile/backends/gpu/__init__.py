@@ -10,23 +10,32 @@ from typing import Any
 
 from toile.backends.gpu.execution import Executable
 from toile.backends.gpu.memory import allocated
-from toile.backends.gpu.planning import Plan
-from toile.compiler.pipeline import optimize
+from toile.backends.gpu.recalling import plan_of, planned
 from toile.engine.gpu import GpuDevice
 from toile.engine.program import Program
 
 
 def compiled(program: Program, device: GpuDevice) -> Executable:
-    """A Program as kernels of a device, which is current."""
-    plan = program.memoized("GPU plan", lambda: Plan(optimize(program, choose=Plan.choose)))
+    """A Program as kernels of a device, which is current, planned in this process."""
+    plan = program.memo.get("GPU plan")
+    if plan is None or plan.recalled:
+        plan = program.memo["GPU plan"] = planned(program)
     return allocated(device, 0, lambda _: Executable(plan.given, plan, device), None)
+
+
+def _recalled(program: Program, device: GpuDevice) -> Executable:
+    """The same with a plan that may be on disk."""
+    plan = program.memoized("GPU plan", lambda: plan_of(program, device))
+    if not plan.recalled:
+        return compiled(program, device)
+    return allocated(device, 0, lambda _: Executable(plan.given, plan, device, program), None)
 
 
 def executable_of(program: Program, device: GpuDevice) -> Executable:
     """The compiled form of a Program, made once for each device."""
     with device.current():
         device.begin()
-        return program.memoized(device, lambda: compiled(program, device))
+        return program.memoized(device, lambda: _recalled(program, device))
 
 
 def run(program: Program, raws: Sequence[Any], device: GpuDevice) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -227,14 +227,45 @@ class Gemm:
         """Issue the product."""
         self.issue(blas(), pointer, stream)
 
+    def bound(
+        self, on: Blas, places: Mapping[Any, int], stream: int
+    ) -> Callable[[Sequence[int]], None] | None:
+        """A function that issues the product for given pointers, whose numbers are those of
+        `places`; None where it takes more than one call."""
+        refs = self.a.ref, self.b.ref, self.c.ref
+        if self.arrays is not None or len(self.loop) > 1 or self.count > 1 or self.is_wide or any(
+                r.buffer not in places for r in refs):
+            return None
+        (i, oa), (j, ob), (l, oc) = (
+            (places[r.buffer], r.offset + o) for r, o in zip(refs, self.loop[0], strict=True))
+        a, b, c = self.a, self.b, self.c
+        ta, tb, tc = (DATA_TYPES[x.type] for x in (a, b, c))
+        one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
+        head = (on.handle, T if a.transposed else N, T if b.transposed else N,
+                self.m, self.n, self.k, ctypes.addressof(one))  # fmt: skip
+        beta_at, compute = ctypes.addressof(beta), COMPUTE_TYPES[self.compute][0]
+        call = on.functions.cublasGemmEx
+
+        def run(pointers: Sequence[int], kept: Any = (one, beta)) -> None:
+            on.on(stream)
+            call(*head, pointers[i] + oa, ta, a.leading, pointers[j] + ob, tb, b.leading, beta_at,
+                 pointers[l] + oc, tc, c.leading, compute, _DEFAULT_ALGORITHM)
+
+        return run
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether extents need 64 bits."""
+        leading = self.a.leading, self.b.leading, self.c.leading
+        return max(self.m, self.n, self.k, *leading, self.count) >= 1 << 31
+
     def issue(self, on: Blas, pointer: Pointers, stream: int) -> None:
         """Issue the product by a handle."""
         calls = on.on(stream)
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
         alpha_at, beta_at = ctypes.addressof(one), ctypes.addressof(beta)
         a, b, c = self.a, self.b, self.c
-        wide = max(self.m, self.n, self.k, a.leading, b.leading, c.leading, self.count) >= 1 << 31
-        suffix = "_64" if wide else ""
+        suffix = "_64" if self.is_wide else ""
         head = (on.handle, T if a.transposed else N, T if b.transposed else N,
                 self.m, self.n, self.k, alpha_at)  # fmt: skip
         tail = (COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM)

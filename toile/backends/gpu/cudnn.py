@@ -150,17 +150,20 @@ class FrontendPlan:
 
     def execute(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
         """Issue it."""
-        owner = self.owner
-        with owner.lock:
-            if stream != owner.stream:
-                owner.cudnn.set_stream(handle=owner.handle, stream=stream)
-                owner.stream = stream
+        with self.owner.lock:
             try:
-                self.graph.execute(dict(pointers), workspace, handle=owner.handle)
+                self._issue(pointers, workspace, stream)
             except Exception:
                 if self.kept is None or not self._rebuilt():
                     raise
-                self.graph.execute(dict(pointers), workspace, handle=owner.handle)
+                self._issue(pointers, workspace, stream)
+
+    def _issue(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
+        owner = self.owner
+        if stream != owner.stream:
+            owner.cudnn.set_stream(handle=owner.handle, stream=stream)
+            owner.stream = stream
+        self.graph.execute(dict(pointers), workspace, handle=owner.handle)
 
     def _rebuilt(self) -> bool:
         """Build anew what could not run as it was kept on disk."""
@@ -203,12 +206,20 @@ class Frontend:
         if data is None:
             return None
         try:
+            self._leave_stream()
             graph = self.cudnn.pygraph(handle=self.handle)
             graph.deserialize(self.handle, data)
             return FrontendPlan(self, graph, description)
         except Exception:  # of another driver or library: as if it were not there
             self.forget(description)
             return None
+
+    def _leave_stream(self) -> None:
+        """Let the handle be on the default stream: making a plan asks about the handle's stream,
+        and whoever ran the last one may have destroyed his."""
+        if self.stream:
+            self.cudnn.set_stream(handle=self.handle, stream=0)
+            self.stream = 0
 
     def forget(self, description: Any) -> None:
         """Remove a plan from disk."""
@@ -218,6 +229,7 @@ class Frontend:
     def built(self, description: Any) -> FrontendPlan | None:
         """A plan made now, and kept on disk; None where no engine serves it."""
         cudnn = self.cudnn
+        self._leave_stream()
         float_type = cudnn.data_type.FLOAT
         graph = cudnn.pygraph(
             name=description.name, intermediate_data_type=float_type,

@@ -8,7 +8,7 @@ and memory are CuPy's: its pool grows on demand and is shared with whatever else
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.gpu import driver_count as device_count
@@ -109,6 +109,23 @@ class Driver:
         )
         if code:
             self.check("cuLaunchKernel", code)
+
+    def launcher(
+        self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
+    ) -> Callable[[], None]:
+        """`launch` with these arguments, made ready: the words are read at each call."""
+        argument = ctypes.c_void_p(ctypes.addressof(words))
+        where, start = ctypes.c_void_p(ctypes.addressof(argument)), self.launch_kernel
+        sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, shared)]
+        given = (_HANDLE(function), *sizes, _HANDLE(stream), where, None)
+
+        def launch() -> None:
+            code = start(*given)
+            if code:
+                self.check("cuLaunchKernel", code)
+
+        launch.kept = argument, words  # type: ignore[attr-defined]
+        return launch
 
     # ---- memory
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:

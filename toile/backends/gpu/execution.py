@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from toile.backends.gpu import cublas
 from toile.backends.gpu.driver import OUT_OF_MEMORY, CudaError, driver
 from toile.backends.gpu.issuing import Issuer
 from toile.backends.gpu.live import noted, results_of
 from toile.backends.gpu.memory import allocated, arena_of, executables, out_of_memory
-from toile.backends.gpu.planning import Plan
+from toile.backends.gpu.planning import CallStep, Plan
+from toile.backends.gpu.recalling import planned
 from toile.compiler.plans import Constant
 from toile.engine import gpu
 from toile.engine.buffers import GPU_ALIGNMENT
@@ -31,10 +34,12 @@ RESTLESS = 3  # places that an input or result had before it is given one of its
 
 
 class Executable:
-    """A compiled Program on a device."""
+    """A compiled Program on a device; `original`: the Program, where its plan came from disk."""
 
-    def __init__(self, program: Program, plan: Plan, device: gpu.GpuDevice):
-        self.program, self.plan, self.device = program, plan, device
+    def __init__(
+        self, program: Program, plan: Plan, device: gpu.GpuDevice, original: Program | None = None
+    ):
+        self.program, self.plan, self.device, self.original = program, plan, device, original
         self.driver = driver()
         self.offsets, self.arena_bytes = plan.arena()
         self.issuer = Issuer(plan, device)
@@ -42,7 +47,7 @@ class Executable:
         self.out_bytes = [o.aval.nbytes for o in program.outputs]
         self.buffers: list[Any] = [*program.inputs, *(r.buffer for r in plan.outputs)]
         self.sizes = [v.aval.nbytes for v in program.inputs] + self.out_bytes
-        self.made = results_of(program)
+        self.made = results_of(original or program)
         self.constants: dict[Any, int] = {}
         self.kept: list[Any] = []
         self.graphs: OrderedDict[Any, int] = OrderedDict()
@@ -138,6 +143,62 @@ class Executable:
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
             return
         self._launch(pointers, arena, generation, stream)
+
+    def direct(self) -> Callable[[Sequence[int]], None] | None:
+        """A function that does what `run` does, where that is one launch of one kernel."""
+        launches = [x for same in self.issuer.launches.values() for x in same]
+        if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or self.checked:
+            return None
+        if isinstance(self.plan.steps[0], CallStep):
+            return self._direct_call(self.plan.steps[0].call)
+        if len(launches) != 1:
+            return None
+        (x,) = launches
+        where = {b: i for i, b in enumerate(self.buffers)}
+        if any(b not in where and b not in self.constants for _, b, _ in x.refs):
+            return None
+        for i, b, offset in x.refs:
+            if b not in where:
+                x.words[i] = self.constants[b] + offset
+        moving = [(i, where[b], offset) for i, b, offset in x.refs if b in where]
+        launch = self.driver.launcher(x.function, x.blocks, x.threads, x.shared,
+                                      self.device.stream, x.words)
+        device, words, name = self.device, x.words, self.program.name
+
+        def run(pointers: Sequence[int]) -> None:
+            device.program = name
+            for i, j, offset in moving:
+                words[i] = pointers[j] + offset
+            try:
+                launch()
+            except CudaError as error:
+                raise self._failed(error) from None
+
+        return run
+
+    def _direct_call(self, call: Any) -> Callable[[Sequence[int]], None]:
+        """`direct` for one library call."""
+        device, buffers, fixed = self.device, self.buffers, self.constants
+        places = {b: i for i, b in enumerate(buffers)}
+        product = None
+        if isinstance(call, cublas.Gemm):
+            with device.current():
+                product = call.bound(cublas.blas(), places, device.stream)
+
+        def issue(pointers: Sequence[int]) -> None:
+            addresses = dict(zip(buffers, pointers, strict=True)) | fixed
+            call.run(lambda ref: addresses[ref.buffer] + ref.offset, device.stream)
+
+        given = product or issue
+
+        def run(pointers: Sequence[int]) -> None:
+            device.program = self.program.name
+            try:
+                given(pointers)
+            except CudaError as error:
+                raise self._failed(error) from None
+
+        return run
 
     def _failed(self, error: CudaError) -> BaseException:
         """What a failure of the driver is reported as: with the program's name."""
@@ -236,6 +297,14 @@ class Executable:
             self._forget()
         except Exception:  # the driver may be gone with the interpreter
             pass
+
+    def described(self) -> Any:
+        """What reports need: this, or the same with a plan that knows its equations."""
+        if self.original is None:
+            return self
+        plan = planned(self.original)
+        return SimpleNamespace(program=plan.given, plan=plan, arena_bytes=self.arena_bytes,
+                               kept=self.kept, peak_bytes=self.peak_bytes)
 
     @property
     def peak_bytes(self) -> int:

@@ -89,6 +89,16 @@ def candidates(library: Library, places: Iterable[Path] | None = None) -> list[s
     return list(dict.fromkeys(found))
 
 
+@functools.cache
+def identity(name: str) -> str:
+    """What tells installations of a library apart; it is loaded only where the loader finds it."""
+    path = next(iter(candidates(CATALOGUE[name])), "")
+    if os.path.isabs(path):
+        found = os.stat(path)
+        return f"{path} {found.st_size} {found.st_mtime_ns}"
+    return str(version(name))
+
+
 def cuda_major() -> int:
     """The newest major version of CUDA that the driver serves; 13 where there is no driver."""
     version = driver_version()

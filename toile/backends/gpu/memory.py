@@ -20,6 +20,7 @@ from toile.engine import gpu
 from toile.engine.gpu import GpuDevice, cupy
 
 SHOWN = 10  # of the largest buffers
+LARGE = 64 << 20  # bytes of an arena that the pool is not to keep
 T = TypeVar("T")
 
 
@@ -38,7 +39,10 @@ class Arena:
     def of(self, nbytes: int) -> tuple[int, int]:
         """Where an arena of at least so many bytes begins, and its generation."""
         if nbytes > self.nbytes:
+            before = self.nbytes
             self.give_up()  # in order on the stream: what was issued is done before the reuse
+            if before >= LARGE:
+                self.device.trim()  # or the pool would hold both
             self.memory, self.start = self.device.allocate(nbytes)
             self.nbytes = nbytes
             self.generation = next(_generations)
@@ -116,6 +120,7 @@ def out_of_memory(
     """The error for an allocation that failed, of a Program or of an array."""
     if isinstance(error, OutOfMemoryError):
         return error
+    executable = executable.described() if executable is not None else None
     try:
         stats = device.memory_stats()
     except Exception:  # a device that cannot even be asked

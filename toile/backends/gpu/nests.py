@@ -219,13 +219,15 @@ def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
 
 def _is_few_and_long(x: Loops) -> bool:
     """Whether rows are too few for all multiprocessors, and nothing but their totals is wanted."""
-    nest = x.nest
-    rows, row = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:])
+    rows, row = prod(x.extents[: x.nest.outer]), prod(x.extents[x.nest.outer:])
+    return _in_one_pass(x.nest) and rows < PROCESSORS and row > 1 << 14
+
+
+def _in_one_pass(nest: LoopNest) -> bool:
+    """Whether only totals are wanted, and numbers that need none of them."""
     level, _ = levels(nest)
-    single = all(
-        isinstance(nest.nodes[n], Reduce) or level[n] == 0 and a.varies for n, a in nest.stores
-    ) and max(level) <= 1
-    return single and rows < PROCESSORS and row > 1 << 14
+    return max(level) <= 1 and all(
+        isinstance(nest.nodes[n], Reduce) or level[n] == 0 and a.varies for n, a in nest.stores)
 
 
 def _parts(x: Loops, where: Refs, plan: Planner) -> None:
@@ -278,9 +280,7 @@ def _totals(
 def _as_columns(x: Loops) -> Loops:
     """Rows that lie across memory, summed in one pass, as columns; others as they are."""
     nest = x.nest
-    if nest.kind == "column" or not nest.outer or max(levels(nest)[0]) > 1:
-        return x
-    if not all(isinstance(nest.nodes[n], Reduce) or a.varies for n, a in nest.stores):
+    if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
     width = lambda axis: sum(p.dtype.itemsize for p in x.loads if p.strides[axis] == 1)
     if width(nest.outer - 1) <= width(nest.rank - 1):

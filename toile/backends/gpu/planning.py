@@ -38,7 +38,9 @@ class Plan(plans.Plan):
     choose = staticmethod(attending.choose)
 
     # A row is one block's work unless there are too few of them to fill the device.
-    limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13)
+    limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
+
+    recalled = False  # whether it came from disk, without its equations
 
     def __init__(self, program: Program, *where: Any):
         self.in_place: set[tuple[Any, Any]] = set()

@@ -9,15 +9,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any
 
 from toile.backends.gpu import driver, libraries
 from toile.backends.gpu.launches import Launch, Pointers
+from toile.backends.gpu.nest_forms import ALIGNMENT
 from toile.compiler.operands import Operand, Ref
+from toile.compiler.plans import Moving
 from toile.compiler.views import row_major
 
 THREADS = 256
 PER_THREAD = 4
+VECTOR = 16  # bytes that a thread writes at once
+FAR = 2**31 - 2**20  # packs that need indices of 64 bits
 _WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
@@ -29,15 +34,38 @@ def window(out: Operand, x: Operand, low: Sequence[int] | None = None, note: str
     parts = 2 if size == 16 else 1
     axes = sorted(range(len(out.shape)), key=lambda d: -abs(out.strides[d]))
     axes = [d for d in axes if out.shape[d] > 1 or x.shape[d] != 1 or low[d]]
-    rows = [(out.shape[d], x.shape[d], low[d], out.strides[d], x.strides[d]) for d in axes]
-    blocks = -(-out.size // (THREADS * PER_THREAD))
-    args: list[int | Ref] = [out.ref, x.ref, out.size]
-    for row in _merged(rows):
+    rows = _merged([(out.shape[d], x.shape[d], low[d], out.strides[d], x.strides[d])
+                    for d in axes])
+    vector, whole = _packs(rows, out.ref, x.ref, size)
+    packs = out.size // vector
+    args: list[int | Ref] = [out.ref, x.ref, packs]
+    for row in rows:
         args += row
-    rank = (len(args) - 3) // 5
-    return Launch(_window_text(_WORDS[size // parts], rank, parts), tuple(args), max(blocks, 1),
-                  THREADS, note=note, reads=frozenset((x.ref.buffer,)),
+    if vector > 1:
+        args[-5] = rows[-1][0] // vector
+    text = _window_text(_WORDS[size // parts], len(rows), parts, vector, whole, packs >= FAR)
+    return Launch(text, tuple(args), max(-(-packs // (THREADS * PER_THREAD)), 1), THREADS,
+                  note=note, reads=frozenset((x.ref.buffer,)),
                   nbytes=(out.size + min(x.size, out.size)) * size)
+
+
+def _packs(rows: Sequence[Sequence[int]], out: Ref, x: Ref, size: int) -> tuple[int, bool]:
+    """How many elements of the last axis a thread writes at once, and whether it reads them so."""
+    if not rows or rows[-1][3] != 1 or size == 16:
+        return 1, False
+    n, m, low, _, source = rows[-1]
+    vector = VECTOR // size
+    while vector > 1 and (n % vector or not _aligned(out, [r[3] for r in rows[:-1]], vector, size)):
+        vector //= 2
+    whole = source == 1 and not m % vector and not low % vector and _aligned(
+        x, [r[4] for r in rows[:-1]], vector, size)
+    return vector, whole and vector > 1
+
+
+def _aligned(ref: Ref, strides: Sequence[int], vector: int, size: int) -> bool:
+    """Whether packs begin at multiples of their size, whatever the other axes are at."""
+    given = getattr(ref.buffer, "alignment", 1 if isinstance(ref.buffer, Moving) else ALIGNMENT)
+    return gcd(given, ref.offset, *(s * size for s in strides)) % (vector * size) == 0
 
 
 def _merged(rows: list[tuple[int, int, int, int, int]]) -> list[tuple[int, int, int, int, int]]:
@@ -53,33 +81,51 @@ def _merged(rows: list[tuple[int, int, int, int, int]]) -> list[tuple[int, int, 
     return merged
 
 
-def _window_text(word: str, rank: int, parts: int) -> str:
-    """For each element of out in the order of its memory: the source's, or zero.
+def _window_text(
+    word: str, rank: int, parts: int, vector: int, whole: bool, far: bool
+) -> str:
+    """For each pack of out in the order of its memory: the source's elements, or zeros.
 
-    Extents, source extents, margins and both strides of each axis follow the size."""
+    Extents (the last one in packs), source extents, margins and both strides of each axis follow
+    the number of packs."""
+    index = "i64" if far else "u32"
     lines = []
     for d in reversed(range(rank)):
         n, m, low, to, source = (f"w[{3 + 5 * d + j}]" for j in range(5))
-        last = d == 0
+        at = "r" if d == 0 else f"r % ({index}){n}"
+        rest = "" if d == 0 else f" r /= ({index}){n};"
+        if d == rank - 1 and vector > 1:
+            lines.append(f"    first = (i64)({at}) * {vector}; to += first; first -= {low};{rest}")
+            continue
         lines.append(
-            f"    {{ i64 c = {'r' if last else f'r % {n}'} - {low}; inside &= c >= 0 && c < {m};\n"
-            f"      from += c * {source}; to += (c + {low}) * {to};"
-            + ("" if last else f" r /= {n};") + " }"
+            f"    {{ i64 c = (i64)({at}) - {low}; inside &= c >= 0 && c < {m};\n"
+            f"      from += c * {source}; to += (c + {low}) * {to};{rest} }}"
         )
-    moves = "\n".join(
-        f"    out[to * {parts} + {p}] = inside ? x[from * {parts} + {p}] : ({word})0;"
-        for p in range(parts)
-    )
+    last = 3 + 5 * (rank - 1)
+    if vector == 1:
+        moves = "\n".join(
+            f"    out[to * {parts} + {p}] = inside ? x[from * {parts} + {p}] : ({word})0;"
+            for p in range(parts))
+    elif whole:
+        moves = (f"    Pack p = {{}};\n    if (inside && first >= 0 && first < w[{last + 1}])\n"
+                 "      p = *(const Pack*)(x + from + first);\n    *(Pack*)(out + to) = p;")
+    else:
+        moves = (f"    Pack p;\n    #pragma unroll\n    for (int j = 0; j < {vector}; ++j) {{\n"
+                 f"      bool in = inside && first + j >= 0 && first + j < w[{last + 1}];\n"
+                 f"      p.v[j] = in ? x[from + (first + j) * w[{last + 4}]] : ({word})0;\n    }}\n"
+                 "    *(Pack*)(out + to) = p;")
+    pack = f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
     return f"""\
 #define THREADS {THREADS}
-__device__ void body(const Word* w, unsigned block) {{
+{pack if vector > 1 else ""}__device__ void body(const Word* w, unsigned block) {{
   {word}* out = ({word}*)w[0];
   const {word}* x = (const {word}*)w[1];
-  i64 i = (i64)block * (THREADS * {PER_THREAD}) + threadIdx.x;
+  {index} i = ({index})block * (THREADS * {PER_THREAD}) + threadIdx.x;
   #pragma unroll
   for (int k = 0; k < {PER_THREAD}; ++k, i += THREADS) {{
-    if (i >= w[2]) return;
-    i64 r = i, from = 0, to = 0;
+    if (i >= ({index})w[2]) return;
+    {index} r = i;
+    i64 from = 0, to = 0, first = 0;
     bool inside = true;
 {chr(10).join(lines)}
 {moves}

@@ -1,0 +1,151 @@
+"""Plans of a GPU on disk: what was planned before is recalled, the same to the bit."""
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.gpu import fibers, host_driver
+from tests.gpu.fake_attention import FakeAttention
+from tests.gpu.test_programs import normal, program_of
+from toile import lax
+from toile import linen as nn
+from toile.backends import gpu as backend
+from toile.backends.gpu import cudnn, execution, kernels, memory, recalling
+from toile.backends.gpu.planning import Plan
+from toile.backends.object_cache import ObjectCache
+from toile.control import attention
+
+pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
+
+
+def training(w, b, x):
+    def loss(w, b):
+        h = jnp.tanh(x @ w + b)
+        return jnp.mean(jnp.square(h @ w.T)) + jnp.sum(b)
+
+    return toile.value_and_grad(loss, argnums=(0, 1))(w, b)
+
+
+def loops(x):
+    def step(carry, row):
+        carry = carry * 0.5 + row
+        return carry, jnp.sum(carry)
+
+    last, sums = lax.scan(step, x[0], x)
+    n = lax.while_loop(lambda i: jnp.sum(x) * 0 + i < 3, lambda i: i + 1.0, 0.0)
+    return lax.switch(jnp.argmax(sums) % 2, [jnp.sin, jnp.cos], last), sums, n
+
+
+def on_the_host(x):
+    return jnp.cumsum(x * jnp.arange(37.0)), jnp.fft.fft(x).real, x.astype(jnp.bfloat16)
+
+
+PROGRAMS = {
+    "training": (training, [normal(6, 5), normal(5), normal(7, 6)]),
+    "loops": (loops, [normal(4, 8)]),
+    "a step on the host": (on_the_host, [normal(37)]),
+}
+
+
+@pytest.fixture
+def device(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOILE_PLANS", raising=False)
+    monkeypatch.delenv("TOILE_DEBUG", raising=False)
+    monkeypatch.setattr(recalling, "WORTH", 0.0)
+    monkeypatch.setattr(recalling, "FEWEST", 1)
+    monkeypatch.setattr(memory, "_arenas", {})
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        cache = ObjectCache(tmp_path / "kernels")
+        monkeypatch.setattr(kernels, "_cache", lambda: cache)
+        yield device
+
+
+def refuse(monkeypatch):
+    """From here on nothing may be planned."""
+
+    def planned(*args):
+        raise AssertionError("it is planned")
+
+    monkeypatch.setattr(recalling, "planned", planned)
+    monkeypatch.setattr(backend, "planned", planned)
+    monkeypatch.setattr(execution, "planned", planned)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_recalled_plans_run_alike(name, device, monkeypatch):
+    fun, args = PROGRAMS[name]
+    program, leaves = program_of(fun, args)
+    raws = [np.asarray(x) for x in leaves]
+    made = backend._recalled(program, device)
+    assert not made.plan.recalled and made.original is None
+    refuse(monkeypatch)
+    again, _ = program_of(fun, args)
+    found = backend._recalled(again, device)
+    assert found.plan.recalled and not found.plan.given.equations
+    assert found.peak_bytes == made.peak_bytes
+    for _ in range(3):
+        results = [host_driver.run(x, raws, device) for x in (made, found)]
+        for a, b in zip(*results, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_donated_arguments_are_overwritten_alike(device, monkeypatch):
+    fun = lambda p, m, g: (p - 0.1 * (0.9 * m + g), 0.9 * m + g)
+    program, _ = program_of(fun, [normal(50), normal(50), normal(50)])
+    made = backend._recalled(program, device)
+    refuse(monkeypatch)
+    again, _ = program_of(fun, [normal(50), normal(50), normal(50)])
+    found = backend._recalled(again, device)
+    assert found.overwritten([0, 1]) == made.overwritten([0, 1]) != {}
+
+
+def test_plans_with_library_calls(device, monkeypatch):
+    monkeypatch.setattr(attention, "default_gpu", lambda: "a GPU")
+    monkeypatch.setattr(cudnn, "_used", [FakeAttention()])
+    q = normal(2, 16, 2, 8).astype("float16")
+    program, _ = program_of(lambda q: nn.dot_product_attention(q, q, q) * 2, [q])
+    made = backend._recalled(program, device)
+    refuse(monkeypatch)
+    again, _ = program_of(lambda q: nn.dot_product_attention(q, q, q) * 2, [q])
+    found = backend._recalled(again, device)
+    assert [type(s) for s in found.plan.steps] == [type(s) for s in made.plan.steps]
+    monkeypatch.setattr(FakeAttention, "plan", lambda *_: type("Plan", (), {"workspace": 1 << 20}))
+    other, _ = program_of(lambda q: nn.dot_product_attention(q, q, q) * 2, [q])
+    with pytest.raises(AssertionError, match="it is planned"):  # the library needs more room now
+        backend._recalled(other, device)
+
+
+def test_reports_plan_again(device):
+    fun, args = PROGRAMS["training"]
+    for _ in range(2):
+        program, _ = program_of(fun, args)
+        found = backend._recalled(program, device)
+    assert found.original is program
+    shown = found.described()
+    assert shown.plan.given.equations and shown.peak_bytes == found.peak_bytes
+    text = str(memory.out_of_memory(device, 100, MemoryError(), found))
+    assert "planned peak of program" in text and "a batch of" in text
+    assert [m.by for m in found.made] == ["add", "transpose", "reduce_sum"] or found.made[0].source
+
+
+def test_what_is_looked_at_is_planned(device):
+    fun, args = PROGRAMS["training"]
+    for _ in range(2):
+        program, _ = program_of(fun, args)
+        backend._recalled(program, device)
+    assert program.memo["GPU plan"].recalled
+    executable = backend.compiled(program, device)
+    assert isinstance(executable.plan, Plan) and not executable.plan.recalled
+    assert executable.plan.fused.groups
+
+
+def test_switched_off(device, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOILE_PLANS", "off")
+    fun, args = PROGRAMS["training"]
+    program, _ = program_of(fun, args)
+    backend._recalled(program, device)
+    names = list((tmp_path / "kernels").iterdir())
+    again, _ = program_of(fun, args)
+    assert not backend._recalled(again, device).plan.recalled
+    assert len(names) == len(list((tmp_path / "kernels").iterdir()))

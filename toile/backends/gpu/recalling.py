@@ -1,0 +1,139 @@
+"""Plans of a GPU on disk: a Program that was planned before, in any process, is not planned again.
+
+What is kept is the plan with its steps, buffers and constants, without the equations that they came
+from: reports that speak of those plan again. The name of a file covers the Program's fingerprint,
+the GPU, NVIDIA's libraries and the state of toile's own source. Programs that call users' functions
+or meet those of other devices are not kept; TOILE_PLANS=off keeps none, TOILE_DEBUG neither.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import io
+import os
+import pickle
+import time
+from typing import Any
+
+from toile.backends.gpu import cudnn, kernels, libraries
+from toile.backends.gpu.planning import CallStep, Plan
+from toile.backends.object_cache import ObjectCache
+from toile.backends.source_state import source_state
+from toile.compiler.fingerprint import fingerprint
+from toile.compiler.groups import Group
+from toile.compiler.operands import Scratch
+from toile.compiler.pipeline import optimize
+from toile.engine.config import flags
+from toile.engine.program import Equation, Program
+
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+FORMAT = "1"
+
+
+def planned(program: Program) -> Plan:
+    """A plan made now, with all that it came from."""
+    return Plan(optimize(program, choose=Plan.choose))
+
+
+def plan_of(program: Program, device: Any) -> Plan:
+    """The plan of a Program for a device, which is current: from disk, or made now and kept."""
+    where = _place(program, device)
+    if where is None:
+        return planned(program)
+    cache, key = where
+    found = _recalled(cache, key)
+    if found is None:
+        started = time.perf_counter()
+        found = planned(program)
+        if time.perf_counter() - started >= WORTH:
+            _keep(cache, key, found)
+    return found
+
+
+def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
+    """Where a plan is kept, and its name there; None where it is not."""
+    off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
+    cache = kernels._cache()
+    if off or cache is None or len(program.equations) < FEWEST or program.axis_names:
+        return None
+    found = fingerprint(program)
+    if found is None:
+        return None
+    parts = ("gpu plan", FORMAT, found, device.architecture, device.device_kind, _installed(),
+             str([type(x).__name__ for x in cudnn._used[-1:]]), source_state(),
+             str(flags.allow_excess_precision))
+    return cache, hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _installed() -> str:
+    """The libraries that plans depend on."""
+    frontend = importlib.util.find_spec("cudnn")
+    found = [libraries.identity(name) for name in ("cublas", "cublasLt", "cudnn")]
+    origin = frontend.origin if frontend else None
+    return "\n".join([*found, f"{origin} {os.stat(origin).st_mtime_ns}" if origin else "none"])
+
+
+def _recalled(cache: ObjectCache, key: str) -> Plan | None:
+    data = cache.get(key)
+    if data is None:
+        return None
+    try:
+        found = pickle.loads(data)
+        fits = all(_fits(s.call) for s in found.all_steps() if isinstance(s, CallStep))
+    except Exception:  # of another format, or a library has no such plan any more
+        fits = False
+    if not fits:
+        cache.remove(key)
+        return None
+    return found
+
+
+def _fits(call: Any) -> bool:
+    """Whether a library call has the room that it needs."""
+    if not isinstance(call, cudnn.GraphCall):
+        return True
+    engine = cudnn.engine()
+    room: Any = None if call.workspace is None else call.workspace.buffer
+    given = room.nbytes if isinstance(room, Scratch) else 0
+    return engine is not None and engine.plan(call.description).workspace <= given
+
+
+def _keep(cache: ObjectCache, key: str, plan: Plan) -> None:
+    written = io.BytesIO()
+    try:
+        _Writer(written, pickle.HIGHEST_PROTOCOL).dump(plan)
+    except (pickle.PicklingError, TypeError, AttributeError):  # operations that hold functions
+        return
+    cache.put(key, written.getvalue())
+
+
+class _Writer(pickle.Pickler):
+    """Writes a plan without the groups and equations that it was made from."""
+
+    def reducer_override(self, x: Any) -> Any:
+        if isinstance(x, Plan):
+            program = Program(x.program.inputs, (), x.program.outputs, x.program.name)
+            given = Program(x.given.inputs, (), x.given.outputs, x.given.name)
+            return _restored, (program, given, x.steps, x.constants, x.outputs, x.outside,
+                               x.in_place)
+        if isinstance(x, Equation):  # of a step on the host
+            return Equation, (x.op, x.ins, x.outs)
+        return (_nothing, ()) if isinstance(x, Group) else NotImplemented
+
+
+def _nothing() -> None:
+    return None
+
+
+def _restored(program: Any, given: Any, steps: Any, constants: Any, outputs: Any, outside: Any,
+              in_place: Any) -> Plan:
+    """A plan that can run; it cannot be added to."""
+    plan = Plan.__new__(Plan)
+    plan.program, plan.given, plan.steps, plan.constants = program, given, steps, constants
+    plan.outputs, plan.outside, plan.in_place = outputs, outside, in_place
+    plan.recalled = True
+    return plan

@@ -1,0 +1,57 @@
+"""Starting to use a GPU: what can be done at the same time is.
+
+The driver takes a while to start and to make a context, CuPy to be imported, cuBLAS to make a
+handle. None of it happens before a large array is to be placed on a GPU: processes that only hold
+small arrays, such as those that load data, take no memory of it. May import engine.gpu.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+from toile.engine import gpu
+from toile.engine.config import flags
+
+_begun: list[threading.Thread] = []
+
+
+def soon() -> None:
+    """A large array is about to be placed: where that will be a GPU, start the driver, make its
+    context and what the backend wants besides, while CuPy is imported here."""
+    if _begun or gpu.presence.none or not _is_wanted():
+        return
+    made = threading.Event()
+    _begun.append(threading.Thread(target=_begin, args=(made,), name="toile: starting the GPU"))
+    _begun[0].start()
+    try:
+        gpu.cupy()
+    finally:
+        made.wait()
+
+
+def _is_wanted() -> bool:
+    """Whether the default device will be a GPU of this process, as far as the driver is not asked.
+    """
+    if gpu.wanted_platform() == "cpu" or gpu.host.only or flags.default_device is not None:
+        return False
+    return gpu.fleet.ordinals != () and gpu.driver_library() is not None and gpu.has_cupy()
+
+
+def _begin(made: threading.Event) -> None:
+    try:
+        library = gpu.driver_library()
+        if library is None or not gpu.driver_count():
+            return
+        number = (gpu.fleet.ordinals or (0,))[0]
+        context = ctypes.c_void_p()
+        if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) != 0:
+            return  # the first use of the GPU says why
+    finally:
+        made.set()
+    try:
+        device = gpu.fleet.local(flags.num_gpu_devices)[0]
+        with device.current():
+            gpu.hooks.warm(device)
+    except Exception:  # what is missing is made when it is used, and that says what is wrong
+        return
