@@ -9,7 +9,6 @@ import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered
 from toile import lax
 from toile.backends.cpu import blas, contraction_cuts, contractions
-from toile.backends.cpu.contractions import row_blocks
 from toile.primitives.contractions import DotGeneral
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -164,26 +163,6 @@ def test_long_dot_is_cut():
     x, y = sample(rng, (200_003,), "f4"), sample(rng, (200_003,), "f4")
     assert check("k", "k", "", x, y)
     assert check("k", "k", "", x[::-1], y)
-
-
-@pytest.mark.parametrize("shape", [(5, 64, 48, 32), (1, 600, 500, 300), (3, 7, 5, 9)])
-def test_row_blocks(shape):
-    """The rows that a unit claims to write are those it writes."""
-    b, m, n, k = shape
-    rng = np.random.default_rng(6)
-    x, y = sample(rng, (b, m, k), "f4"), sample(rng, (b, k, n), "f4")
-    op, out = DotGeneral("bik", "bkj", "bij"), np.zeros((b, m, n), "f4")
-    plan = FakePlan(3)
-    operands = [plan.operand(v) for v in (x, y, out)]
-    rows = row_blocks(op, *operands, 3)
-    assert contractions.lower(op, operands[:2], operands[2:], plan)
-    (launch,) = plan.stages[-1]
-    if rows is None:
-        assert launch.extent > 1
-        return
-    assert rows.length == n
-    seen = [r for unit in range(launch.extent) for r in range(*rows.of(unit))]
-    assert seen == list(range(b * m))
 
 
 def test_blas_runs_on_one_thread():

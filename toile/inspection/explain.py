@@ -52,7 +52,7 @@ class Explanation:
         self.threads = getattr(plan, "threads", 1)
         every = [s for s in plan.all_steps() if isinstance(s, Region)]
         self.regions = len(every)
-        self.launches = sum(len(s.launches) for s in every)
+        self.launches = sum(len(s.kernels) for s in every)
         self.chunks = sum(k.chunks for k in all_kernels(self.kernels))
         self.views = len(plan.fused.views)
         self.memory: Memory = memory_of(plan.program, of.executable)
@@ -165,7 +165,7 @@ class Explanation:
                 f"{', '.join(k.reads)} → {', '.join(k.writes)}",
                 amount(k.flops, "FLOP"),
                 amount(k.bytes, "B"),
-                "\n".join(k.borders),
+                "\n".join([*([k.chain] if k.chain else ()), *k.borders]),
             )
             for k in all_kernels(self.kernels)
         ]
@@ -197,7 +197,7 @@ def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
     pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
-    chunks = f", {plural(k.chunks, pieces)}" if k.launches else ""
+    chunks = f", {plural(k.chunks, pieces)}" if k.chunks else ""
     step = "step" if len(k.steps) == 1 else "steps"
     yield f"{indent}[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
     inside = indent + "    "
@@ -212,6 +212,8 @@ def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
         yield f"{inside}in {', '.join(modules)}"
     for line in _source_lines(k):
         yield inside + line
+    if k.chain:
+        yield f"{inside}& {k.chain}"
     for reason in k.borders:
         yield f"{inside}| {reason}"
     for i, body in enumerate(k.bodies):

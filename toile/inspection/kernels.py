@@ -44,6 +44,9 @@ class Kernel:
     calls: list[Any] = field(default_factory=list)  # of libraries, on a GPU
     precision: str = ""  # of products and convolutions, on a GPU
     scope: tuple[str, ...] = ()  # the module path of the loop that it is in
+    chain: str = ""  # with which kernels it runs block by block
+    linked: set[int] = field(default_factory=set)  # its launches in there, by id
+    blocks: int = 0  # chunks of the chain that it leads
 
     @property
     def bytes(self) -> int:
@@ -74,7 +77,8 @@ class Kernel:
     @property
     def chunks(self) -> int:
         """The pieces that its work comes in: chunks for threads, or blocks of a GPU's threads."""
-        return sum(-(-x.extent // getattr(x, "grain", 1)) for x in self.launches)
+        alone = [x for x in self.launches if id(x) not in self.linked]
+        return sum(-(-x.extent // getattr(x, "grain", 1)) for x in alone) + self.blocks
 
     @property
     def label(self) -> str:
@@ -118,7 +122,7 @@ def kernels_of(
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
     for i, step in enumerate(plan.steps):
         if isinstance(step, Region):
-            for x in step.launches:
+            for x in step.kernels:
                 key = id(x) if x.origin is None else id(x.origin)
                 if key not in found:
                     found[key] = _begun(plan.fused, x.origin, numbers.next())
@@ -141,13 +145,33 @@ def kernels_of(
                 found[key] = _begun(plan.fused, step.origin, numbers.next())
             _add_loop(found[key], step, numbers, scope)
             _note_step(found[key], i)
+    _show_chains(plan, found)
     for k in found.values():
         k.scope = scope
         _name(k)
         if not (k.python or k.bodies or len(k.equations) != 1):
             _show_loop(k)
     _number_borders(plan.fused, found)
+    for origin, reason in getattr(plan, "unchained", {}).items():
+        if origin in found:
+            found[origin].borders.append(f"what reads its rows, or makes them, is apart: {reason}")
     return list(found.values())
+
+
+def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
+    """Note which kernels run block by block, one after the other."""
+    for step in plan.steps:
+        for chain in getattr(step, "launches", ()):
+            links = getattr(chain, "links", ())
+            kernels = [found[id(x.origin)] for x in links]
+            order = " → ".join(dict.fromkeys(f"[{k.number}]" for k in kernels))
+            for k, x in zip(kernels, links, strict=True):
+                held = [r.buffer.aval.str_short() for r in chain.rooms if isinstance(r.buffer, Var)]
+                k.chain = f"{order} in {chain.extent} blocks of rows"
+                k.chain += f"; {', '.join(held)} stays in the cache" if held else ""
+                k.linked.add(id(x))
+            if links:
+                kernels[chain.lead].blocks += chain.chunks
 
 
 def all_kernels(kernels: Iterable[Kernel]) -> Iterator[Kernel]:

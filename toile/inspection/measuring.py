@@ -2,7 +2,8 @@
 
 Steps run in their order on the buffers of one call, so that caches are as they are in a real call.
 A region of several kernels is run as a whole, and in other rounds kernel by kernel, which says how
-its time is shared; so is one turn of a loop, step by step. Times are in seconds.
+its time is shared (of a chain: its first link, its first two ...); so is one turn of a loop, step
+by step. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from toile.backends.cpu import runner, threads
+from toile.backends.cpu.chaining import Chain
 from toile.backends.cpu.execution import Context, PlannedExecutable, failure
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
@@ -28,13 +30,21 @@ BEST = 3  # of so many rounds the fastest one counts: other work on the machine 
 INNER_ROUNDS, LONG = 3, 0.2  # fewer for calls that take longer than this
 
 
+class Part(NamedTuple):
+    """Some of a region's launches: those of one origin, or the first links of a chain."""
+
+    key: Any  # who its time is, without that of what it begins with, belongs to
+    table: runner.Table
+    begins: int | None = None  # with which part
+
+
 @dataclass
 class Timed:
     """A step of a plan with its times, and those of what is inside it."""
 
     step: Any
     table: runner.Table
-    parts: list[tuple[Any, runner.Table]] = field(default_factory=list)  # of a region, by origin
+    parts: list[Part] = field(default_factory=list)  # of a region
     bodies: list[list[Timed]] = field(default_factory=list)  # of a loop
     times: list[float] = field(default_factory=list)
     part_times: list[list[float]] = field(default_factory=list)
@@ -45,7 +55,9 @@ class Timed:
 
     def shares(self) -> list[float]:
         """How a region's time is shared by its kernels."""
-        own = [min(t) if t else 0.0 for t in self.part_times]
+        took = [min(t) if t else 0.0 for t in self.part_times]
+        own = [max(t - (took[part.begins] if part.begins is not None else 0.0), 0.0)
+               for t, part in zip(took, self.parts, strict=True)]
         total = sum(own)
         return [x / total if total else 1 / len(own) for x in own]
 
@@ -85,17 +97,26 @@ class Bench:
     def _prepare_step(self, step: Any) -> Timed:
         found = Timed(step, self._table([step]))
         if isinstance(step, Region):
-            by_origin: dict[Any, list[Any]] = {}
-            for x in step.launches:
-                by_origin.setdefault(id(x.origin) if x.origin else id(x), []).append(x)
-            if len(by_origin) > 1:
-                for key, launches in by_origin.items():
-                    region = Region(launches, set(), set())
-                    found.parts.append((key, self._table([region])))
-                found.part_times = [[] for _ in found.parts]
+            parts = self._parts(step)
+            if len(parts) > 1:
+                found.parts, found.part_times = parts, [[] for _ in parts]
         for child in getattr(step, "children", ()):
             found.bodies.append(self._prepare(child))
         return found
+
+    def _parts(self, region: Region) -> list[Part]:
+        """A region's launches by origin, and its chains link by link."""
+        by_origin: dict[Any, list[Any]] = {}
+        found: list[Part] = []
+        for x in region.launches:
+            if isinstance(x, Chain):
+                for n, link in enumerate(x.links):
+                    table = self._table([Region([x.first(n + 1)], set(), set())])
+                    found.append(Part(id(link.origin), table, len(found) - 1 if n else None))
+            else:
+                by_origin.setdefault(id(x.origin) if x.origin else id(x), []).append(x)
+        return found + [Part(key, self._table([Region(launches, set(), set())]))
+                        for key, launches in by_origin.items()]
 
     # ---- running
     def run(self, table: runner.Table) -> float:
@@ -133,8 +154,8 @@ class Bench:
 
     def _inside(self, t: Timed) -> None:
         if t.parts:
-            for (_, table), times in zip(t.parts, t.part_times, strict=True):
-                times.append(self.run(table))
+            for part, times in zip(t.parts, t.part_times, strict=True):
+                times.append(self.run(part.table))
         else:
             if t.bodies:
                 self._turn(t)

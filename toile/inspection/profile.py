@@ -187,9 +187,9 @@ def assigned(kernels: list[Kernel], steps: list[Any], scale: float
         elif not t.parts:
             seconds[by_launch[id(launches[0])]] += took
         else:
-            owner = {key: i for i, key in _owners(launches, by_launch)}
-            for (key, _), share in zip(t.parts, t.shares(), strict=True):
-                seconds[owner[key]] += took * share
+            owner = {key: i for i, key in _owners(t.step.kernels, by_launch)}
+            for part, share in zip(t.parts, t.shares(), strict=True):
+                seconds[owner[part[0]]] += took * share
     return list(zip(kernels, seconds, inner, strict=True))
 
 

@@ -140,5 +140,5 @@ def _divided(
 
 def texts_of(plan: Plan) -> list[str]:
     """The different kernels of a plan, in order."""
-    launches = (x for s in plan.all_steps() if isinstance(s, Region) for x in s.launches)
+    launches = (x for s in plan.all_steps() if isinstance(s, Region) for x in s.kernels)
     return list(dict.fromkeys(x.text for x in launches))

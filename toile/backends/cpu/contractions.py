@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import blas, gemm, products, tiny_products
+from toile.backends.cpu import blas, gemm, products, spans, tiny_products
 from toile.backends.cpu.contraction_axes import (
     ROUTINES,
     Axis,
@@ -35,7 +36,7 @@ from toile.backends.cpu.contraction_cuts import (
     rounded,
 )
 from toile.backends.cpu.gemm import IN_PLACE, PACK, PACKED, Kernel, choose_tile
-from toile.backends.cpu.launches import Launch, Planner
+from toile.backends.cpu.launches import Launch, Planner, Rows, Span
 from toile.backends.cpu.packing import DEPTH, Tile, pack_kernel
 from toile.backends.cpu.product_types import FLOAT32, INT64, Element
 from toile.compiler.operands import Operand, Ref
@@ -45,30 +46,16 @@ THIN = 12  # columns of C so few that it is better written column by column
 BLAS_VECTORS = 1 << 13  # elements of a matrix that multiplies a vector
 PACKED_ROWS = 96  # rows of a product in a loop, up to which packing B before the loop pays
 PACKED_FROM = 1 << 12  # elements of such a B
+PACKED_ONCE = 1 << 10  # rows from which B is packed by a stage of its own, not by each unit
+LEAST_ROWS = 64  # of a unit in a chain
 SLOW = 1 << 16  # multiplications of 64-bit integers that NumPy may do faster, as float64
 # What BLAS routines compute with: LLVM's name and bytes.
-_KINDS = {
+_KINDS: dict[str | None, tuple[str, int]] = {
     "sgemm": ("float", 4),
     "dgemm": ("double", 8),
     "cgemm": ("complex float", 8),
     "zgemm": ("complex double", 16),
 }
-
-
-class Rows(NamedTuple):
-    """Which rows of C each unit writes: whole ones, `step` of each outer index at a time."""
-
-    outer: int
-    rows: int
-    step: int
-    length: int
-
-    def of(self, unit: int) -> tuple[int, int]:
-        """First row and the one after the last, counted over the whole of C."""
-        blocks = -(-self.rows // self.step)
-        index, block = divmod(unit, blocks)
-        first = index * self.rows
-        return first + block * self.step, first + min(self.rows, (block + 1) * self.step)
 
 
 def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
@@ -91,29 +78,6 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     elif not _vector(problem, plan):
         (_sweep if kind == "sweep" else _dot)(problem, plan)
     return True
-
-
-def row_blocks(op: DotGeneral, x: Operand, y: Operand, out: Operand, threads: int) -> Rows | None:
-    """The rows of C that each unit of the last stage completes; None if units share rows."""
-    types = element_types(x.dtype, y.dtype, out.dtype)
-    if types is None or (types.work is None and not _complex_fits(op, x, y, out)):
-        return None
-    compact = types.work is None and not _readable(op, x, y, out, types)
-    problem = arrange(op, x, y, out, types, _Dry(threads), compact)
-    if route(problem) != "product":
-        return None
-    problem = oriented(problem)
-    cut = cut_product(problem, threads)
-    if cut is None or cut.column_step < cut.columns.extent or cut.parts > 1 or (
-        needs_scratch(problem, cut)):
-        return None
-    step = cut.columns.extent  # rows and outer axes must lie one behind the other
-    for axis in (cut.rows, *reversed(cut.outer)):
-        if axis.extent > 1 and axis.c != step:
-            return None
-        step *= axis.extent
-    return Rows(prod(a.extent for a in cut.outer), cut.rows.extent, cut.row_step,
-                cut.columns.extent)
 
 
 class _Dry:
@@ -219,8 +183,9 @@ def _product(p: Problem, plan: Planner) -> None:
     if _prepacked(p, cut, plan):
         return
     t = p.types
+    p, packed = _packed_once(p, cut, plan)
     if cut.parts == 1 and not needs_scratch(p, cut):
-        plan.stage(_matrices(p, cut))
+        plan.stage(_matrices(p, cut, packed))
         if t.c is not None and t.work is not None:  # a larger batch may have to be cut
             plan.also.add(products.sum_arrays(t.c if t.c.kind in "iu" else t.work, t.c))
         return
@@ -228,17 +193,56 @@ def _product(p: Problem, plan: Planner) -> None:
     size = prod(x.extent for x in p.batch + p.rows + p.columns)
     kind = t.c if t.c.kind in "iu" else t.work  # integers may be summed in floats for a while
     held = plan.scratch(size * kind.size * cut.parts)
-    plan.stage(_matrices(replace(p, c=held, types=replace(t, c=kind)), cut))
+    plan.stage(_matrices(replace(p, c=held, types=replace(t, c=kind)), cut, packed))
     if cut.parts == 1:
-        launch = Launch(products.cast(kind, t.c), (held, p.c), size, max(4096, size // 64), "round")
+        launch = Launch(products.cast(kind, t.c), (held, p.c), size, max(4096, size // 64), "round",
+                        rows=spans.elements(held, kind.size, p.c, t.c.size))
     else:
         launch = Launch(products.sum_arrays(kind, t.c), (held, p.c, size, cut.parts), size,
                         max(4096, size // 64), "sum of parts")
     plan.stage(launch)
 
 
-def _matrices(p: Problem, cut: Matrices) -> Launch:
-    return _blas_launch(p, cut) if cut.by_blas else own_launch(p, cut)
+def _matrices(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
+    launch = _blas_launch(p, cut) if cut.by_blas else own_launch(p, cut, packed)
+    if cut.parts > 1:
+        return replace(launch, apart="its sum is cut into parts")
+    if cut.column_step < cut.columns.extent:
+        return replace(launch, apart="its units are blocks of columns")
+    rows = _rows(p, cut, packed)
+    return replace(launch, rows=rows, apart="" if rows else "its rows do not lie in order")
+
+
+def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:
+    """Which rows of C, and of A, each unit is about; whole matrices, where units are not equal."""
+    t, blocks = p.types, cut.blocks[0]
+    whole = bool(cut.outer) and cut.rows.extent % cut.row_step > 0
+    outer = cut.outer if whole else (*cut.outer, cut.rows)
+    inner = [cut.rows] if whole else []
+    sizes = [_KINDS[t.routine][1]] * 3 if t.work is None else [t.a.size, t.b.size, t.c.size]
+
+    def at(side: str, ref: Ref, size: int, axes: Sequence[Axis]) -> tuple[Any, Span | None]:
+        across, along = ([(x.extent, getattr(x, side) * size) for x in group]
+                         for group in (outer, (*inner, *axes)))
+        return ref.buffer, spans.span(ref.offset, size, across, along)
+
+    found = spans.together((
+        at("c", p.c, sizes[2], [cut.columns]), at("a", p.a, sizes[0], [cut.summed]),
+        at("b", p.b, sizes[1], [cut.summed, cut.columns])))  # fmt: skip
+    if p.c.buffer not in found:
+        return None
+    writes = frozenset({p.c.buffer})
+    if whole:
+        return Rows(found, writes, Fraction(1, blocks), True, total(cut.outer))
+
+    def recut(rows: int) -> Launch:
+        return _matrices(p, cut._replace(row_step=rows, grain=1), packed)
+
+    # Smaller units pack B more often, as BLAS does: 64 rows instead of 512 take 2 to 5 % longer,
+    # which is what a chain wins. Where B is packed already they cost nothing.
+    free = not cut.outer and (packed or _b_in_place(t, cut))
+    return Rows(found, writes, Fraction(cut.row_step), True, total(outer), recut if free else None,
+                8, LEAST_ROWS)
 
 
 def _blas_launch(p: Problem, cut: Matrices) -> Launch:
@@ -267,8 +271,7 @@ def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
     t, tile = p.types, cut.tile
     assert t.a and t.b and t.c and t.work and tile
     rows, columns, summed = cut.rows, cut.columns, cut.summed
-    in_place = t.b == t.work and (columns.b == 1 or columns.extent == 1) and (
-        rows.extent <= 2 * tile.rows or columns.extent * summed.extent <= 4096)
+    in_place = _b_in_place(t, cut)
     b_sum, b_column = (tile.columns, summed.extent) if packed else (summed.b, columns.b)
     args = gemm.arguments(
         m=rows.extent, n=columns.extent, k=summed.extent, a_row=rows.a, a_sum=summed.a,
@@ -280,6 +283,13 @@ def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
     spec = Kernel(tile, cut.packs_a, t.a, t.work if packed else t.b, t.c, t.work)
     return Launch(spec.text, (p.a, p.b, p.c, *args, *_outer(cut.outer)), cut.units, cut.grain,
                   "product")
+
+
+def _b_in_place(t: Types, cut: Matrices) -> bool:
+    """Whether own kernels read B as it is, unpacked."""
+    rows, columns, tile = cut.rows.extent, cut.columns, cut.tile
+    return tile is not None and t.b == t.work and (columns.b == 1 or columns.extent == 1) and (
+        rows <= 2 * tile.rows or columns.extent * cut.summed.extent <= 4096)
 
 
 def _vector(p: Problem, plan: Planner) -> bool:
@@ -361,6 +371,22 @@ def _dot(p: Problem, plan: Planner) -> None:
 
 
 # ---- weights that are packed once and used often
+def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, bool]:
+    """The product with its B packed by a stage before it, where many units would do so each."""
+    t, columns, summed = p.types, cut.columns, cut.summed
+    wanted = not cut.by_blas and not cut.outer and t.work is not None and t.b == t.work
+    if not wanted or _b_in_place(t, cut) or cut.column_step < columns.extent:
+        return p, False
+    assert cut.tile is not None
+    if cut.rows.extent < PACKED_ONCE:
+        if 4 * cut.rows.extent >= PACKED_ONCE:  # a larger batch would need it
+            plan.also.add(pack_kernel(cut.tile, t.b, t.work))
+        return p, False
+    held = _packed(p.b, (summed.extent, columns.extent), (summed.b, columns.b), t.b, t.work,
+                   cut.tile, plan)  # fmt: skip
+    return replace(p, b=held), True
+
+
 def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
     """A product in a loop whose B stays the same there: it is packed before the loop."""
     t, rows, columns = p.types, cut.rows, cut.columns

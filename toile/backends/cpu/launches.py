@@ -7,11 +7,38 @@ buffer table and an offset in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
 
 from toile.compiler.operands import Operand, Ref
+
+
+class Span(NamedTuple):
+    """The bytes of a buffer that item n of a launch touches: [low + n step, high + n step)."""
+
+    low: int
+    high: int
+    step: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """How a launch goes through its buffers: items (rows, mostly) in order, some to each unit.
+
+    `spans` has the buffers of which each item touches bytes of its own; any others are read by all
+    units. Products and convolutions, which lead chains, may be cut into units of other sizes."""
+
+    spans: Mapping[Any, Span]
+    writes: frozenset[Any]
+    per_unit: Fraction = Fraction(1)  # items of one unit
+    leads: bool = False
+    items: int = 0  # of those that lead: all of them, the last unit may have fewer
+    cut: Callable[[int], Launch] | None = None  # the launch with so many items in each unit ...
+    multiple: int = 1  # ... of which there may be multiples of this number,
+    least: int = 1  # no fewer without loss
+    most: int = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -25,11 +52,14 @@ class Launch:
     note: str = field(default="", compare=False)  # what `explain` calls it
     reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, where known
     cost: float | None = field(default=None, compare=False)  # nanoseconds, where known
+    origin: Any = field(default=None, compare=False, repr=False)  # the group that it computes
+    # How it goes by rows, if it does; of loop nests found when asked for, mostly it is not.
+    rows: Rows | Callable[[], Rows] | None = field(default=None, compare=False, repr=False)
+    apart: str = field(default="", compare=False, repr=False)  # why a product does not
 
     @property
     def chunks(self) -> int:
         return -(-self.extent // self.grain)
-    origin: Any = field(default=None, compare=False, repr=False)  # the group that it computes
 
 
 class Planner(Protocol):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import copies, lowerings, nests
+from toile.backends.cpu import chaining, copies, lowerings, nests, spans
 from toile.backends.cpu.chunks import (
     cost,
     grain_of_map,
@@ -22,7 +23,7 @@ from toile.backends.cpu.chunks import (
     split_columns,
     split_row,
 )
-from toile.backends.cpu.launches import Launch
+from toile.backends.cpu.launches import Launch, Rows, Span
 from toile.compiler import plans
 from toile.compiler.groups import Limits
 from toile.compiler.loops import (
@@ -48,9 +49,13 @@ SMALL = 2_000  # of a launch of one chunk, where nothing better is known
 
 
 class Region(plans.Region):
-    """Launches whose chunks the threads of the pool share."""
+    """Launches, and chains of them, whose chunks the threads of the pool share."""
 
     __slots__ = ()
+
+    @property
+    def kernels(self) -> list[Launch]:
+        return [x for each in self.launches for x in getattr(each, "links", (each,))]
 
     @property
     def parallel(self) -> bool:
@@ -89,6 +94,9 @@ class Plan(plans.Plan):
     def copy(self, target: Operand, source: Operand) -> None:
         copies.copy(target, source, self)
 
+    def chain(self) -> None:
+        self.steps, self.unchained = chaining.chained(self, Region)
+
     # ---- loop nests
     def loops(self, x: Loops) -> None:
         nest = x.nest
@@ -103,24 +111,40 @@ class Plan(plans.Plan):
             units = prod(x.extents[:n]) if n or nest.kind == "row" else x.extents[0]
             per_unit = 1 if nest.kind == "map" and nest.rank == 1 else prod(x.extents[n:])
             grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
-            self.stage(self._launch(x, [], units, grain))
+            across = 1 if nest.kind == "map" and nest.rank == 1 else n
+            launch = self._launch(x, [], units, grain)
+            self.stage(replace(launch, rows=partial(self._rows, x, across)))
+
+    def _rows(self, x: Loops, outer: int, count: int = 1, totals: Sequence[Any] = ()) -> Rows:
+        """Which bytes belong to `count` places along the outer axes; all have `totals`."""
+        rows = -(-prod(x.extents[:outer]) // count)
+        found: list[tuple[Any, Span | None]] = [
+            (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
+        for p in (*x.loads, *x.stores):
+            size, ref = p.dtype.itemsize, self._where(p)
+            if ref.buffer in totals:
+                continue
+            axes = [(n, s * size) for n, s in zip(x.extents, p.strides, strict=True)]
+            here = spans.span(ref.offset, size, axes[:outer], axes[outer:])
+            found.append((ref.buffer, spans.several(here, count)))
+        return Rows(spans.together(found), frozenset(self._where(p).buffer for p in x.stores))
+
+    def _where(self, p: Place) -> Ref:
+        """Where a memory operand begins."""
+        base = p.base if isinstance(p.base, Ref) else self.ref(p.base)
+        return base.at(p.offset * p.dtype.itemsize)
 
     def _launch(
         self, x: Loops, extra: list[int], units: int, grain: int, totals: Sequence[Ref] = ()
     ) -> Launch:
         args: list[int | Ref] = [*x.extents, *extra]
         for p in [*x.loads, *x.stores]:
-            size = p.dtype.itemsize
-            base = p.base if isinstance(p.base, Ref) else self.ref(p.base)
-            args.append(base.at(p.offset * size))
-            args += [s * size for s in p.strides]
+            args.append(self._where(p))
+            args += [s * p.dtype.itemsize for s in p.strides]
         args += totals
         for c in x.constants:
             args += nests.constant_words(c)
-        reads = frozenset(
-            a.buffer for p in x.loads
-            for a in [p.base if isinstance(p.base, Ref) else self.ref(p.base)]
-        )
+        reads = frozenset(self._where(p).buffer for p in x.loads)
         work = cost(x.nest) * prod(x.extents) + 100
         return Launch(nests.text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work)
 
@@ -181,7 +205,8 @@ class Plan(plans.Plan):
             stores.append((n, access))
             places.append(place)
         whole = replace_loops(x, replace(nest, stores=tuple(stores)), places)
-        self.stage(self._launch(whole, [step], parts, 1))
+        going = partial(self._rows, whole, outer, step, [ref.buffer for _, ref, _ in sums])
+        self.stage(replace(self._launch(whole, [step], parts, 1), rows=going))
         for node, ref, place in sums:
             out = replace_place(place, place.strides[outer:])
             self._sum_parts(x, node, ref, out, parts, inner)
@@ -211,7 +236,11 @@ class Plan(plans.Plan):
                 totals.append(self.scratch(parts * rows * columns * dtype.itemsize))
             later += [(node, totals[-1], p) for p in places]
         units = rows * parts * blocks
-        self.stage(self._launch(x, [parts, step, blocks, width], units, 1, totals))
+        launch = self._launch(x, [parts, step, blocks, width], units, 1, totals)
+        if rows * blocks == 1 and parts > 1:  # each unit sums some rows
+            going = partial(self._rows, x, outer + 1, step, [ref.buffer for ref in totals])
+            launch = replace(launch, rows=going)
+        self.stage(launch)
         for node, ref, place in later:
             out = (*place.strides[:outer], *place.strides[outer + reduced:])
             self._sum_parts(x, node, ref, replace_place(place, out), parts, kept)

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import copies, elements, ir, native
+from toile.backends.cpu import copies, elements, ir, native, spans
 from toile.backends.cpu.convolution import tiles
 from toile.backends.cpu.convolution.arguments import Arguments, tap_bounds
 from toile.backends.cpu.convolution.problem import Axis, axis_numbers, grain_of, phases
 from toile.backends.cpu.ir import Function
 from toile.backends.cpu.lanes import Lanes
-from toile.backends.cpu.launches import Launch, Planner
+from toile.backends.cpu.launches import Launch, Planner, Rows
 from toile.compiler.geometry import dense
 from toile.compiler.operands import Operand
 from toile.primitives import windows
@@ -179,14 +179,33 @@ def _windows(kind: str, g: Geometry, ins: list[Operand], y: Operand, plan: Plann
         per_block = _BLOCK * _width(dtype)
         while rows * -(-g.lanes // per_block) > 64 * plan.threads and per_block < g.lanes:
             per_block *= 2
-        extent = rows * -(-g.lanes // per_block)
+        blocks = -(-g.lanes // per_block)
+        extent = rows * blocks
         work = 4 * g.batch * g.lanes * prod(a.outs * max(a.taps, 1) for a in axes)
         launches.append(Launch(
             window_text(kind, dtype, any(a.dilation > 1 for a in axes), _width(dtype)),
             (*(x.ref for x in ins), y.ref.at(place * size), *_numbers(part, size, size, per_block)),
             extent, grain_of(extent, plan.threads, work), "windows",
+            rows=_rows(part, ins, y) if blocks == 1 else None,
         ))  # fmt: skip
     plan.stage(*launches)
+
+
+def _rows(g: Geometry, ins: list[Operand], y: Operand) -> Rows | None:
+    """The rows of x and y that belong to each row of windows, where none overlap or are cut off."""
+    a, b, c = g.axes
+    size = y.dtype.itemsize
+    if any(axis.low or axis.base > 1 for axis in g.axes):
+        return None
+    units = [[(g.batch, g.x_batch), (a.outs, a.stride * a.x), (b.outs, b.stride * b.x)],
+             [(g.batch, g.y_batch), (a.outs, a.y), (b.outs, b.y)]]  # fmt: skip
+    window = [(1 + (axis.taps - 1) * axis.dilation, axis.x) for axis in (a, b)]
+    inner = [[*window, (c.size, c.x), (g.lanes, 1)], [(c.outs, c.y), (g.lanes, 1)]]
+    at = [spans.span(0, size, *([(n, s * size) for n, s in axes] for axes in (units[i], inner[i])))
+          for i in range(2)]
+    found = [(x.ref, at[0]) for x in ins] + [(y.ref, at[1])]
+    return Rows(spans.together((ref.buffer, spans.moved(s, ref.offset)) for ref, s in found),
+                frozenset({y.ref.buffer}))
 
 
 @cache

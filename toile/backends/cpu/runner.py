@@ -5,7 +5,7 @@ table of base pointers ("slots"), and how many threads may take part. It gives 0
 the callback that stopped it. Commands (`Table` writes them; addresses are those of nested tables):
 
     END
-    REGION    chunks, address of records (function, arguments, lo, hi each)
+    REGION    chunks, address of records (function or CHAIN, arguments, lo, hi each)
     LOOP      trips, body, slices, swaps, then (slot, base slot, offset, stride)..., (slot, slot)...
     WHILE     condition, slot of a 1-byte predicate, body, swaps, then (slot, slot)...
     SWITCH    slot of an int32 index, bodies, then body...   (the index is clamped)
@@ -29,8 +29,11 @@ import numpy as np
 
 from toile.backends.cpu import native, pool
 from toile.backends.cpu.ir import Function
+from toile.compiler.memory import aligned
 
 END, REGION, LOOP, WHILE, SWITCH, CALLBACK, COPY, PLACE = range(8)
+
+CHAIN = 0  # instead of a function: its arguments are those of `chain`, its units are blocks
 
 Slice = tuple[int, int, int, int]
 Swap = tuple[int, int]
@@ -43,6 +46,21 @@ _RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, c
 def address(array: np.ndarray) -> int:
     """Where an array's first element lies."""
     return array.ctypes.data
+
+
+def chain(
+    links: Sequence[tuple[int, int, int, int]], slots: Sequence[tuple[int, int, int]]
+) -> np.ndarray:
+    """The arguments of a chain: links that run in order on each block, with slots of their own.
+
+    A link is (function, arguments, units of a block, all units); a slot (slot of the call, 0, 0),
+    or (-1, start, bytes) for what has room on the stack: bytes of each block, from `start` on."""
+    room, rest = 0, []
+    for slot, start, nbytes in slots:
+        rest += [slot, room - start if slot < 0 else 0, nbytes]
+        room += aligned(nbytes)
+    words = [len(links), len(slots), room, *(w for link in links for w in link), *rest]
+    return np.array(words, np.int64)
 
 
 class Table:

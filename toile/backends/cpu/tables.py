@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile.backends.cpu import runner
+from toile.backends.cpu.chaining import Chain
 from toile.backends.cpu.launches import Launch
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
@@ -20,6 +21,9 @@ from toile.compiler.plans import EagerStep, Moving
 
 Command = tuple[Any, ...]
 Kernel = tuple[int, int, int, int]  # its number, where its arguments begin, extent, grain
+# Its links, each with units of a block; blocks, grain; slots, of which -1 has room on the stack:
+# start, bytes of a block.
+Linked = tuple[list[tuple[Kernel, int]], int, int, list[tuple[int, int, int]]]
 
 
 class Description:
@@ -37,7 +41,7 @@ class Description:
         for step in plan.steps:
             match step:
                 case Region():
-                    found.append(("region", [self._kernel(x) for x in step.launches],
+                    found.append(("region", [self._launched(x) for x in step.launches],
                                   step.parallel))
                 case EagerStep():
                     found.append(("eager", len(self.eager)))
@@ -67,12 +71,22 @@ class Description:
     def _pairs(self, swaps: Sequence[tuple[Moving, Moving]]) -> list[tuple[int, int]]:
         return [(self.slot(a), self.slot(b)) for a, b in swaps]
 
-    def _kernel(self, x: Launch) -> Kernel:
+    def _launched(self, x: Launch | Chain) -> Kernel | Linked:
+        if isinstance(x, Launch):
+            return self._kernel(x, self.slot)
+        buffers: dict[Any, int] = {}  # links count the slots of the chain
+        links = [(self._kernel(link, lambda b: buffers.setdefault(b, len(buffers))), n)
+                 for link, n in zip(x.links, x.units, strict=True)]
+        rooms = {room.buffer: (-1, room.start, room.nbytes) for room in x.rooms}
+        slots = [rooms[b] if b in rooms else (self.slot(b), 0, 0) for b in buffers]
+        return links, x.extent, x.grain, slots
+
+    def _kernel(self, x: Launch, slot: Callable[[Any], int]) -> Kernel:
         kernel = self.kernels.setdefault(x.text, len(self.kernels))
         start = len(self.words)
         for a in x.args:
             if isinstance(a, Ref):
-                self.words += (self.slot(a.buffer), a.offset)
+                self.words += (slot(a.buffer), a.offset)
             else:
                 self.words.append(a)
         return kernel, start, x.extent, x.grain
@@ -95,10 +109,12 @@ class Assembly:
             getattr(self, f"_{name}")(table, *rest)
         return table
 
-    def _region(self, table: runner.Table, kernels: Sequence[Kernel], parallel: bool) -> None:
+    def _region(
+        self, table: runner.Table, kernels: Sequence[Kernel | Linked], parallel: bool
+    ) -> None:
         chunks = []
-        for kernel, start, extent, grain in kernels:
-            function, where = self.addresses[kernel], self.start + 8 * start
+        for launched in kernels:
+            function, where, extent, grain = self._located(table, launched)
             for lo in range(0, extent, grain):
                 chunks.append((function, where, lo, min(lo + grain, extent)))
         if parallel:
@@ -106,6 +122,18 @@ class Assembly:
         else:
             for chunk in chunks:
                 table.region(np.array([chunk], np.int64))  # runs in the calling thread
+
+    def _located(self, table: runner.Table, x: Kernel | Linked) -> tuple[int, int, int, int]:
+        """Function, arguments, extent and grain; a chain is a function of the runner's own."""
+        if not isinstance(x[0], list):
+            kernel, start, extent, grain = x
+            return self.addresses[kernel], self.start + 8 * start, extent, grain
+        links, extent, grain, slots = x
+        words = [(self.addresses[kernel], self.start + 8 * start, units, last)
+                 for (kernel, start, last, _), units in links]
+        chain = runner.chain(words, slots)
+        table.kept.append(chain)
+        return runner.CHAIN, runner.address(chain), extent, grain
 
     def _eager(self, table: runner.Table, number: int) -> None:
         table.callback(self.callbacks[number], 0)

@@ -9,15 +9,16 @@ skipped by bounds that are computed once for each row of outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
-from toile.backends.cpu import ir
+from toile.backends.cpu import ir, spans
 from toile.backends.cpu.convolution import tiles
 from toile.backends.cpu.convolution.arguments import Arguments, tap_bounds
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of, undilated
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner
+from toile.backends.cpu.launches import Launch, Planner, Rows
 from toile.compiler.operands import Ref
 
 _VECTORS = 4
@@ -61,7 +62,17 @@ def _launch(p: Problem, plan: Planner) -> Launch:
     extent = rows * blocks
     grain = grain_of(extent, plan.threads, 4 * p.flops)
     dilated = any(a.dilation > 1 for a in p.axes)
-    return Launch(text(t, dilated), args, extent, grain, "depthwise convolution")
+    launch = Launch(text(t, dilated), args, extent, grain, "depthwise convolution")
+    if blocks > 1:
+        return replace(launch, apart="its rows are shared by several units")
+    outer = [(p.images, p.y_image), (p.features, p.y_feature), (p.axes[0].outs, p.axes[0].y),
+             (p.axes[1].outs, p.axes[1].y)]  # fmt: skip
+    inner = [(p.axes[2].outs, p.axes[2].y), (p.groups, 1)]
+    found = spans.span(p.y.offset, size, *([(n, s * size) for n, s in axes]
+                                           for axes in (outer, inner)))
+    if found is None or p.y.buffer in (p.x.buffer, p.w.buffer):
+        return replace(launch, apart="its rows do not lie in order")
+    return replace(launch, rows=Rows({p.y.buffer: found}, frozenset({p.y.buffer}), leads=True))
 
 
 _NAMES = (

@@ -8,19 +8,23 @@ convolution of a dilated operand is several of these, one for each phase.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
+from typing import Any
 
-from toile.backends.cpu import ir
+from toile.backends.cpu import ir, spans
 from toile.backends.cpu.convolution import tiles
 from toile.backends.cpu.convolution.problem import Problem, axis_numbers, grain_of, undilated
 from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
-from toile.backends.cpu.launches import Launch, Planner
+from toile.backends.cpu.launches import Launch, Planner, Rows, Span
 from toile.compiler.operands import Ref
 
 _TABLE = 1 << 15  # addresses in the table of one tile of positions: 256 KB of stack
 _PANELS = 1 << 19  # bytes of panels that one unit of work goes through
 _SUBTILES = 8
+_LEAST = 4  # of them in a unit of a chain
 _ROWS = 16  # of kernels packed at a time
 
 
@@ -48,16 +52,28 @@ def lower(p: Problem, plan: Planner) -> None:
 
 def _launches(p: Problem, plan: Planner) -> tuple[list[Launch], Launch]:
     t = tiles.indirect_tile(p.type, p.features)
+    group = -(-p.features // t.columns) * p.taps * p.channels * t.columns
+    packed = plan.scratch((p.groups * group + p.channels) * p.itemsize)
+    zeros = packed.at(p.groups * group * p.itemsize)
+    launch = _product(p, t, (packed, zeros), plan.threads)
+    return _pack_launches(p, t, packed, zeros, plan), launch
+
+
+def _product(
+    p: Problem, t: Tile, held: tuple[Ref, Ref], threads: int, height: int = 0
+) -> Launch:
+    """The launch that multiplies, by packed kernels; `height`: positions of a unit, if given."""
+    packed, zeros = held
     size, length = p.itemsize, p.taps * p.channels
     panels = -(-p.features // t.columns)
     group = panels * length * t.columns
-    packed = plan.scratch((p.groups * group + p.channels) * size)
-    zeros = packed.at(p.groups * group * size)
     rows = p.images * p.positions
-    subtiles = max(1, min(_SUBTILES, _TABLE // max(1, p.taps * t.rows), -(-rows // t.rows)))
-    height = subtiles * t.rows
+    table = _TABLE // max(1, p.taps * t.rows)
+    subtiles = max(1, min(_SUBTILES, table, -(-rows // t.rows)))
+    given, height = bool(height), height or subtiles * t.rows
     tiles_ = -(-rows // height)
-    blocks = _blocks(tiles_ * p.groups, panels, length * t.columns * size, plan.threads)
+    blocks = 1 if given else _blocks(
+        tiles_ * p.groups, panels, length * t.columns * size, threads)
     per_block = -(-panels // blocks)
     blocks = -(-panels // per_block)
     args: tuple[int | Ref, ...] = (
@@ -70,9 +86,32 @@ def _launches(p: Problem, plan: Planner) -> tuple[list[Launch], Launch]:
         ]),
     )  # fmt: skip
     extent = p.groups * blocks * tiles_
-    grain = grain_of(extent, plan.threads, p.flops)
+    grain = grain_of(extent, threads, p.flops)
     launch = Launch(product_text(t), args, extent, grain, "convolution")
-    return _pack_launches(p, t, packed, zeros, plan), launch
+    if p.groups * blocks > 1:
+        return replace(launch, apart="its rows are shared by several units")
+    found = spans_of(p)
+    if p.y.buffer not in found:
+        return replace(launch, apart="its rows do not lie in order")
+    return replace(launch, rows=Rows(
+        found, frozenset({p.y.buffer}), Fraction(height), True, rows,
+        lambda count: _product(p, t, held, threads, count), t.rows, t.rows * min(_LEAST, table),
+        t.rows * table))  # fmt: skip
+
+
+def spans_of(p: Problem) -> dict[Any, Span]:
+    """The bytes that belong to each position: those of y, and of x where no windows overlap."""
+    size = p.itemsize
+
+    def at(ref: Ref, image: int, side: str, inner: tuple[int, int]) -> tuple[Any, Span | None]:
+        outer = [(p.images, image), *((a.outs, getattr(a, side)) for a in p.axes)]
+        across = [(n, stride * size) for n, stride in outer]
+        return ref.buffer, spans.span(ref.offset, size, across, [(inner[0], inner[1] * size)])
+
+    found = [at(p.y, p.y_image, "y", (p.features, p.y_feature))]
+    alone = all((a.taps, a.stride, a.low, a.base, a.size) == (1, 1, 0, 1, a.outs) for a in p.axes)
+    x = at(p.x, p.x_image, "x", (p.channels, p.x_channel)) if alone else (p.x.buffer, None)
+    return spans.together([*found, x, (p.w.buffer, None)])
 
 
 def _blocks(tiles_: int, panels: int, panel_bytes: int, threads: int) -> int:

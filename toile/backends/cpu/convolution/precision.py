@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import elements, ir
+from toile.backends.cpu import elements, ir, spans
 from toile.backends.cpu.ir import Function
 from toile.backends.cpu.launches import Launch, Planner
 from toile.compiler.geometry import dense
@@ -43,7 +43,8 @@ def converted(x: Operand, type: str, plan: Planner) -> Operand:
 def convert(out: Operand, x: Operand, plan: Planner) -> None:
     """out = x, both dense."""
     text = convert_text(x.dtype, out.dtype)
-    plan.stage(Launch(text, (x.ref, out.ref), x.size, _CHUNK, "convert"))
+    rows = spans.elements(x.ref, x.dtype.itemsize, out.ref, out.dtype.itemsize)
+    plan.stage(Launch(text, (x.ref, out.ref), x.size, _CHUNK, "convert", rows=rows))
 
 
 @cache
