@@ -26,7 +26,6 @@ def test_collectives_are_those_of_all_processes(ranks, devices):
     assert all(f"rank {r} agrees" in ended.out for r in range(ranks))
 
 
-@pytest.mark.slow
 def test_mappings_nest():
     ended = start(2, "nest.py", TOILE_CPU_DEVICES="3").check()
     assert "rank 0 agrees" in ended.out and "rank 1 agrees" in ended.out

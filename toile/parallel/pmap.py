@@ -265,7 +265,8 @@ class _Mapping:
         else:
             found = tuple(gpu.default_devices())
         if tracing.devices is not None and state.trace is not None:
-            found = found[: len(tracing.devices) // tracing.size]
+            own = tuple([d for d in found if _is_own(d)])
+            found = own[: len(tracing.devices) // tracing.size]
         return found
 
     def _output_axes(self, tree: Any, count: int) -> list[Any]:
