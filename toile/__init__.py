@@ -7,7 +7,10 @@ Names, signatures, defaults and results are those of JAX and Flax wherever they 
 import importlib
 from typing import Any
 
-from toile import _absent, lax, numpy, tree, tree_util
+from toile.engine.collecting import loading as _loading
+
+with _loading():  # nearly all there is
+    from toile import _absent, lax, numpy, tree, tree_util
 from toile.api import (
     closure_convert,
     custom_gradient,

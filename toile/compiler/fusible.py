@@ -19,6 +19,8 @@ from toile.engine.program import Equation
 from toile.primitives.reductions import ReduceMax, ReduceMin
 from toile.primitives.shapes import Iota
 
+PLAIN = (*REDUCTIONS, Iota)
+
 
 def by_element(e: Equation) -> bool:
     """Whether an equation computes its result element by element."""
@@ -52,15 +54,25 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
         return True
 
     def can_fuse(e: Equation) -> bool:
-        """Whether a loop nest can compute an equation."""
-        plain = isinstance(e.op, (*REDUCTIONS, Iota))
-        if e.effects or len(e.outs) != 1 or not (plain or by_element(e)):
+        """Whether a loop nest can compute an equation; asked of each of them, so it is quick."""
+        op, outs = e.op, e.outs
+        plain = isinstance(op, PLAIN)
+        if len(outs) != 1 or not (plain or op.by_element) or e.effects:
             return False
-        avals = [*(a.aval for a in e.ins), e.outs[0].aval]
-        if any(a.size == 0 for a in avals):
+        out = outs[0].aval
+        shape = out.shape
+        if 0 in shape:
             return False
+        dtypes = []
+        for a in e.ins:
+            aval = a.aval
+            own = aval.shape
+            if own != shape and (0 in own if plain else own):  # scalars fit any shape
+                return False
+            dtypes.append(aval.dtype)
+        dtypes.append(out.dtype)
         try:
-            return has_code(e.op.__class__ if plain else e.op, tuple(a.dtype for a in avals))
+            return has_code(op.__class__ if plain else op, tuple(dtypes))
         except TypeError:  # a parameter that cannot be hashed
             return False
 

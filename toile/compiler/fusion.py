@@ -266,9 +266,9 @@ class Fusion:
         found = [self._inside(group, a) for a in e.ins]
         if len(group.order) != axes:  # a reshape has split one: the maps found before it changed
             found = [self._inside(group, a) for a in e.ins]
-        inside = [m for m in found if m is not None and m is not OUTSIDE]
-        if any(m is None for m in found):
+        if None in found:
             return False
+        inside = [m for m in found if m is not None and m is not OUTSIDE]
         staged = self._uses_sums(group, e)
         if staged and not self._has_stages(group):
             return False
@@ -277,7 +277,7 @@ class Fusion:
             return not group.is_reduced(m) and self._reduce(group, e, m)
         rank = len(e.outs[0].aval.shape)
         full = [m for m in inside if len(m) == rank]
-        if not full or any(m != full[0] for m in full):
+        if not full or full.count(full[0]) != len(full):
             return False
         group.staged |= staged
         out = full[0]

@@ -186,7 +186,7 @@ class _Builder:
 
     def _constant(self, a: Literal) -> int:
         value = np.asarray(a.val)
-        key = ("constant", str(value.dtype), value.tobytes())
+        key = ("constant", value.dtype, value.tobytes())
         found = self.numbers.get(key)
         if found is None:
             self.constants.append(value)
@@ -429,7 +429,8 @@ def rounding(nest: LoopNest, excess: bool) -> LoopNest:
     float16 always: without, what overflows it would not be seen to. bfloat16 has float32's range;
     it is rounded where it is stored, or everywhere when no excess precision is allowed."""
     wanted = {"float16"} if excess else {"float16", "bfloat16"}
-    found = {n.dtype.name for n in nest.nodes if isinstance(n, Apply)} & wanted
+    dtypes = {n.dtype for n in nest.nodes if isinstance(n, Apply)}
+    found = {d.name for d in dtypes} & wanted
     return replace(nest, rounds=frozenset(found)) if found else nest
 
 

@@ -237,7 +237,7 @@ class Plan(ABC):
 
     def constant(self, value: np.ndarray) -> Constant:
         """The buffer of a constant; equal ones are kept once."""
-        key = (str(value.dtype), value.shape, value.tobytes())
+        key = (value.dtype, value.shape, value.tobytes())
         found = self.constants.get(key)
         if found is None:
             found = self.constants[key] = Constant(np.ascontiguousarray(value))

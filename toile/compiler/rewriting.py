@@ -61,6 +61,6 @@ def rewrite(program: Program, rule: Callable[[Rewriter, Equation], Replacement])
     return new.finish() if changed else program
 
 
-def literal_key(a: Literal) -> tuple[str, bytes]:
+def literal_key(a: Literal) -> tuple[Any, bytes]:
     """Equal for literals of equal bits."""
-    return str(a.aval.dtype), a.val.tobytes()
+    return a.aval.dtype, a.val.tobytes()

@@ -1,5 +1,11 @@
 """Modules as Flax users know them: every public name of `flax.linen`."""
 
+import importlib as _importlib
+
+from toile.engine.collecting import loading as _loading
+
+with _loading():  # most of the classes
+    _importlib.import_module("toile.linen.recurrent")
 from toile.core import DenyList, FrozenDict, broadcast, meta, unbox
 from toile.core.meta import (
     PARTITION_NAME,

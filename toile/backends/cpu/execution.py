@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -220,21 +221,26 @@ class Context:
 
 
 _NOTHING = np.empty(0, np.uint8)
+ROOM_TO_GROW = 1 if sys.platform == "win32" else 2  # Windows counts what is reserved
 _arenas: list[Block] = []
 
 
 def _arena(nbytes: int) -> Block:
     """A large arena, to be put back into `_arenas` after the run.
 
-    There are as many as runs at one time, each as large as the largest that needed it."""
+    There are as many as runs at one time. Each has more room than was needed, of which the system
+    gives pages when they are written: a larger batch then needs only those that are new to it."""
     try:
         arena = _arenas.pop()
+        if arena[0].nbytes >= nbytes + 64:
+            return arena
+        del arena  # before the larger one is made
     except IndexError:
+        pass
+    try:
+        return allocate(ROOM_TO_GROW * nbytes + 64)
+    except MemoryError:
         return allocate(nbytes + 64)
-    if arena[0].nbytes >= nbytes + 64:
-        return arena
-    del arena  # before the larger one is made
-    return allocate(nbytes + 64)
 
 
 def release_arenas() -> None:

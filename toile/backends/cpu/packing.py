@@ -6,6 +6,7 @@ converts to the type sums are formed in and fills what is missing by zeros.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from toile.backends.cpu.ir import Function, kernel, module, typed
@@ -118,6 +119,7 @@ def _transpose(f: Function, start: str, to: str, n: int, width: int, source: Ele
         f.store(out, row, f.at(to, i * width, work.llvm), work.size)
 
 
+@cache
 def pack_kernel(tile: Tile, source: Element, work: Element) -> str:
     """A kernel that packs b whole: units are panels; args: b, packed (refs), K, N, strides."""
     f = kernel()
