@@ -147,13 +147,15 @@ class Tape:
 
 
 def linearize_flat(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], moving: Sequence[bool] | None = None
+    fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
+    moving: Sequence[bool] | None = None, forward: Callable[[LinearTrace], JVPTrace] = JVPTrace,
 ) -> tuple[list[Any], Tape]:
     """Results of a flat function and the tape of its derivative at `primals`.
 
-    `moving` says which arguments are differentiated (all, by default)."""
+    `moving` says which arguments are differentiated (all, by default), `forward` makes the trace
+    that writes the tape."""
     tape = LinearTrace(state.trace)
-    trace = JVPTrace(tape)
+    trace = forward(tape)
     args, inputs = [], []
     for i, p in enumerate(primals):
         if moving is None or moving[i]:

@@ -18,15 +18,15 @@ import numpy as np
 
 from toile.engine import config
 from toile.engine.arrays import DeviceArray
-from toile.engine.avals import Aval, aval_of
+from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
 from toile.engine.gpu import presence
 from toile.engine.operation import Operation
-from toile.engine.program import Program, Var, derive, evaluate
-from toile.engine.tracing import opened, state
+from toile.engine.program import Literal, Program, Var, derive, evaluate
+from toile.engine.tracing import state
 from toile.primitives.families import add
-from toile.transforms.jvp import JVPTrace, JVPTracer, jvp_program, split_outputs
+from toile.transforms.jvp import JVPTrace, JVPTracer, jvp_program
 from toile.transforms.linearize import (
     LinearTrace,
     LinearTracer,
@@ -223,11 +223,11 @@ def _lines(program: Program) -> tuple[dict[Any, str], list[str], dict[str, Any]]
         env[f"rule{i}"] = e.op.eager
         ins = []
         for j, a in enumerate(e.ins):
-            if a.__class__ is Var:
-                ins.append(names[a])
-            else:
-                env[f"c{i}_{j}"] = as_array(a.value())._data  # type: ignore[union-attr]
+            if isinstance(a, Literal):
+                env[f"c{i}_{j}"] = as_array(a.value())._data
                 ins.append(f"c{i}_{j}")
+            else:
+                ins.append(names[a])
         out = names[e.outs[0]] = f"v{i}"
         lines.append(f"{out} = rule{i}(np, {', '.join(ins)})")
         lines.append(f"if {out}.__class__ is not ndarray: {out} = asarray({out})")
@@ -247,20 +247,5 @@ def grad_tape(
     fun: Callable[..., Sequence[Any]], primals: Sequence[Any], moving: Sequence[bool]
 ) -> tuple[list[Any], Tape]:
     """Results of a flat function and a tape that `transpose.backward` alone can read."""
-    if state.trace is not None:
-        return linearize_flat(fun, primals, moving)
-    tape = LinearTrace(None)
-    trace = GradTrace(tape)
-    args, inputs = [], []
-    for p, m in zip(primals, moving, strict=True):
-        if m:
-            tangent = tape.new_tracer(aval_of(p).to_tangent_aval())
-            inputs.append(tangent)
-            args.append(trace.pair(p, tangent))
-        else:
-            args.append(p)
-    with opened(trace):
-        outs = fun(*args)
-    results, tangents = split_outputs(trace, outs)
-    tape.close()
-    return results, Tape(tape, inputs, tangents)
+    alone = state.trace is None
+    return linearize_flat(fun, primals, moving, GradTrace if alone else JVPTrace)

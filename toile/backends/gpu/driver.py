@@ -119,12 +119,11 @@ class Driver:
         sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, shared)]
         given = (_HANDLE(function), *sizes, _HANDLE(stream), where, None)
 
-        def launch() -> None:
+        def launch(kept: Any = (argument, words)) -> None:
             code = start(*given)
             if code:
                 self.check("cuLaunchKernel", code)
 
-        launch.kept = argument, words  # type: ignore[attr-defined]
         return launch
 
     # ---- memory
