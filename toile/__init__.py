@@ -7,9 +7,9 @@ Names, signatures, defaults and results are those of JAX and Flax wherever they 
 import importlib
 from typing import Any
 
-from toile.engine.collecting import loading as _loading
+from toile.engine.collecting import paused as _paused
 
-with _loading():  # nearly all there is
+with _paused():  # nearly all there is
     from toile import _absent, lax, numpy, tree, tree_util
 from toile.api import (
     closure_convert,

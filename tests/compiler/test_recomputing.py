@@ -65,7 +65,7 @@ def test_meaning_stays(name, more, monkeypatch):
     program, args = prepared(name)
     plan = Plan(program, 2)
     found = recompute(fuse(program, plan.can_fuse, plan.limits), more)
-    after = program if found is None else found[0]
+    after = program if found is None else found.program
     verify(after)
     raws = [np.asarray(x) for x in args]
     for a, b in zip(Executable(program)(raws), Executable(after)(raws), strict=True):
@@ -77,6 +77,25 @@ def test_meaning_stays(name, more, monkeypatch):
         wanted = toile.jit(lambda *xs: fun(*xs))(*args)
     for a, b in zip(got, wanted, strict=True):
         nearly_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_groups_without_a_change_stay_as_they_were(name):
+    program, _ = prepared(name)
+    plan = Plan(program, 2)
+    before = fuse(program, plan.can_fuse, plan.limits)
+    found = recompute(before)
+    if found is None:
+        return
+    changed = {id(e) for e in found.program.equations} - {id(e) for e in program.equations}
+    for group in before.groups:
+        stays = group.fusible and not any(id(m.equation) in changed for m in group.members)
+        assert group.id not in found.whole or stays
+    members = lambda fused: [[m.equation for m in g.members] for g in fused.groups]
+    fresh = fuse(found.program, plan.can_fuse, plan.limits, found.homes)
+    again = fuse(found.program, plan.can_fuse, plan.limits, found.homes, found.whole)
+    assert members(again) == members(fresh) and again.stored == fresh.stored
+    assert again.views == fresh.views
 
 
 def test_a_norm_keeps_what_it_was_given_alone():
@@ -104,9 +123,9 @@ def test_small_values_are_kept_for_it():
     assert BIG in wide(fused)
     found = recompute(fused, 1 / 64)
     assert found is not None
-    after, homes = found
+    after = found.program
     verify(after)
-    again = fuse(after, Plan(program, 2).can_fuse, Plan.limits, homes)
+    again = fuse(after, Plan(program, 2).can_fuse, Plan.limits, found.homes, found.whole)
     assert wide(again).count(BIG) == 1 and any(s in ((600,), (600, 1)) for s in wide(again))
     raws = [np.asarray(x), np.asarray(x)]
     assert Executable(after)(raws)[0].tobytes() == Executable(program)(raws)[0].tobytes()

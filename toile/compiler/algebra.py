@@ -22,10 +22,9 @@ def simplify(program: Program) -> Program:
     """Apply the identities wherever they hold."""
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        known = RULES.get(e.op.__class__)
-        return None if known is None else known(new, e)
+        return RULES[e.op.__class__](new, e)
 
-    return rewrite(program, rule)
+    return rewrite(program, rule, RULES)
 
 
 def of(*ops: type) -> Callable[[Rule], Rule]:

@@ -15,7 +15,9 @@ from toile.primitives.shapes import Iota
 
 def inline_iotas(program: Program) -> Program:
     """The Program with iotas next to their readers."""
-    counted: dict[Var, Iota] = {}
+    if not any(isinstance(e.op, Iota) for e in program.equations):
+        return program
+    counted: dict[Atom, Iota] = {}
     equations: list[Equation] = []
     for e in program.equations:
         if isinstance(e.op, Iota):
@@ -24,17 +26,17 @@ def inline_iotas(program: Program) -> Program:
             moved = _moved(e.op, counted[e.ins[0]])
             if moved is not None:
                 counted[e.outs[0]] = moved
-        if any(a in counted for a in e.ins if a.__class__ is Var) and e.outs[0] not in counted:
-            equations += _own(e, counted)
+        for a in e.ins:
+            if a in counted and not (e.outs and e.outs[0] in counted):
+                equations += _own(e, counted)
+                break
         else:
             equations.append(e)
-    if not counted:
-        return program
     return without_dead_code(
         Program(program.inputs, equations, program.outputs, program.name))
 
 
-def _own(e: Equation, counted: dict[Var, Iota]) -> list[Equation]:
+def _own(e: Equation, counted: dict[Atom, Iota]) -> list[Equation]:
     """The equation after iotas that only it reads."""
     fresh: dict[Var, Var] = {}
     before = []

@@ -17,7 +17,7 @@ import numpy as np
 from toile.compiler.inlining import INLINED
 from toile.engine.dtypes import ExtendedDType
 from toile.engine.operation import Operation
-from toile.engine.program import Atom, Literal, Program, Var
+from toile.engine.program import Literal, Program, Var
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -51,17 +51,20 @@ class _Fingerprints:
             op = self.operations.get(id(e.op))
             if op is None:
                 op = self.operations[id(e.op)] = self._operation(e.op)
-            ins = " ".join([self._atom(a, number) for a in e.ins])
+            ins = " ".join([
+                self._literal(a) if a.__class__ is Literal else str(number[a])  # type: ignore[index]
+                for a in e.ins
+            ])
             for o in e.outs:  # what they are follows from the operation and its operands
                 number[o] = len(number)
             lines.append(f"{op} {ins} {len(e.outs)}")
-        lines.append(" ".join([self._atom(a, number) for a in program.outputs]))
+        lines.append(" ".join([
+            self._literal(a) if isinstance(a, Literal) else str(number[a]) for a in program.outputs
+        ]))
         return lines
 
-    def _atom(self, a: Atom, number: dict[Var, int]) -> str:
-        if a.__class__ is Literal:
-            return self._value(np.asarray(a.val))
-        return str(number[a])  # type: ignore[index]
+    def _literal(self, a: Literal) -> str:
+        return f"{a.val.dtype} {a.val.tobytes().hex()}"
 
     def _operation(self, op: Operation) -> str:
         kind = type(op)

@@ -10,48 +10,31 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler import views
-from toile.compiler.groups import REDUCTIONS, Group, Limits, Map, Member
+from toile.compiler.groups import REDUCTIONS, Fused, Group, Limits, Map, Member
+from toile.compiler.parts import write_parts_in_place
 from toile.compiler.views import View
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.primitives.barriers import Name, StopGradient
 from toile.primitives.families import Reshape
-from toile.primitives.shapes import Concatenate, OptimizationBarrier
+from toile.primitives.shapes import OptimizationBarrier
 
 OUTSIDE: Map = ((-1,),)  # of operands that a group does not compute
-
-
-@dataclass
-class Fused:
-    """A Program's groups in the order to run them, and what its variables are in memory."""
-
-    program: Program
-    groups: list[Group]
-    views: dict[Atom, View]
-    group_of: dict[Atom, Group]
-    stored: set[Atom] = field(default_factory=set)  # results of groups that others read
-    bases: dict[Atom, Atom] = field(default_factory=dict)  # what views are views of
-    limits: Limits = Limits()
-
-    def view(self, a: Atom) -> View:
-        """Where the elements of an atom lie."""
-        if a.__class__ is Literal:
-            return views.whole(a)
-        found = self.views.get(a)
-        return views.whole(a) if found is None else found
 
 
 class Fusion:
     """The state of the pass over one Program."""
 
     def __init__(
-        self, program: Program, can_fuse: Any, limits: Limits, homes: Mapping[Atom, Any] | None
+        self, program: Program, can_fuse: Any, limits: Limits, homes: Mapping[Atom, Any] | None,
+        whole: Mapping[Any, Group],
     ):
         self.program, self.can_fuse, self.limits = program, can_fuse, limits
         self.homes = homes  # where each result belongs: only what belongs together is fused
+        self.whole = whole  # groups as they were, by home
+        self.again: dict[Any, Group] = {}  # those of them that are groups again
         self.home_of: dict[int, Any] = {}  # by group
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Atom, Group] = {}
@@ -71,44 +54,13 @@ class Fusion:
         fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
         fused.stored = self._stored(groups)
         fused.bases = {v: base for v, (base, _) in self.chains.items()}
-        self._write_parts_in_place(fused)
+        write_parts_in_place(fused)
         return fused
-
-    def _write_parts_in_place(self, fused: Fused) -> None:
-        """Let what is concatenated be computed where the concatenation has it."""
-        given = {self._chain(o)[0] for o in self.program.outputs}
-        placed: set[Atom] = set()  # parts, and the wholes they are parts of
-        for e in reversed(self.program.equations):
-            if not isinstance(e.op, Concatenate) or e.outs[0] in placed:
-                continue
-            whole = views.whole(e.outs[0])
-            start = 0
-            for a in e.ins:
-                offset, start = start, start + a.aval.shape[e.op.axis]
-                group = self.group_of.get(a)
-                fits = (
-                    group is not None and group.fusible and a in fused.stored
-                    and a not in given and a not in placed and e.ins.count(a) == 1
-                )
-                if not fits or a.aval.dtype != e.outs[0].aval.dtype:
-                    continue
-                place = View(e.outs[0], offset * whole.strides[e.op.axis], a.aval.shape,
-                             whole.strides)
-                self._move(fused, a, place)
-                placed.update((a, e.outs[0]))
-
-    def _move(self, fused: Fused, a: Atom, place: View) -> None:
-        """Make `place` the home of a variable: its readers and views find it there."""
-        moved = {v: _through(x, place) for v, x in fused.views.items() if x.base is a}
-        if all(x is not None for x in moved.values()):
-            fused.views.update({v: x for v, x in moved.items() if x is not None})
-            fused.views[a] = place
 
     # ---- views
     def _chain(self, a: Atom) -> tuple[Atom, tuple[Any, ...]]:
-        if a.__class__ is Literal:
-            return a, ()
-        return self.chains.get(a, (a, ()))
+        found = self.chains.get(a)  # literals have none
+        return (a, ()) if found is None else found
 
     def _view(self, a: Atom) -> View:
         if a.__class__ is Literal:
@@ -147,7 +99,10 @@ class Fusion:
 
     def _place(self, e: Equation) -> None:
         producers = self._producers(e)
-        if not self.can_fuse(e):
+        known = self._known(e) if self.whole else None
+        if known is not None:
+            group = known
+        elif not self.can_fuse(e):
             group = self._new_group(False)
             group.members.append(Member(e, [], ()))
         else:
@@ -160,13 +115,31 @@ class Fusion:
             self.last_effect = group
         self._run_before(group, producers)
 
+    def _known(self, e: Equation) -> Group | None:
+        """The group that an equation is in already, if that is to stay as it was.
+
+        Its later members are in it before their turn. That makes no circles: all that a group is
+        made of was in one group before, and those could be run in an order."""
+        assert self.homes is not None
+        home = self.homes.get(e.outs[0]) if e.outs else None
+        found = self.again.get(home)
+        if found is None and home in self.whole:
+            found = self._new_group(True)
+            found.take_over(self.whole[home])
+            self.again[home], self.home_of[found.id] = found, home
+        return found
+
     def _producers(self, e: Equation) -> list[Group]:
         """The groups that give the operands, the latest first."""
         found: dict[int, Group] = {}
+        chains, group_of = self.chains, self.group_of
         for a in e.ins:
-            group = self.group_of.get(self._chain(a)[0])
+            chain = chains.get(a)
+            group = group_of.get(a if chain is None else chain[0])
             if group is not None:
                 found[group.id] = group
+        if len(found) < 2:
+            return list(found.values())
         return [found[i] for i in sorted(found, reverse=True)]
 
     def _run_before(self, group: Group, producers: list[Group]) -> None:
@@ -247,8 +220,9 @@ class Fusion:
 
     def _inside(self, group: Group, a: Atom) -> Map | None:
         """The map of an operand that the group computes; None: it has none, or is OUTSIDE."""
-        base, ops = self._chain(a)
-        if base.__class__ is Literal or self.group_of.get(base) is not group:
+        chain = self.chains.get(a)
+        base, ops = (a, ()) if chain is None else chain
+        if self.group_of.get(base) is not group:  # literals have none
             return OUTSIDE
         if base in group.totals:
             return None  # known when the group has ended
@@ -323,7 +297,7 @@ class Fusion:
         before = home.reduced
         home.reduced, totals = found
         staged = home.staged or other.staged or any(
-            self._uses_sums(g, m.equation) for g in (home, other)
+            self._uses_sums(g, m.equation) for g in (home, other) if g.reduced is not None
             for m in (*home.members, *other.members)
         )
         if (staged or totals) and not self._has_stages(home):
@@ -382,11 +356,12 @@ class Fusion:
     def _crossing(self, reader: Group, giver: Group) -> list[tuple[Any, Any]]:
         """For what one group reads of another: the map it is read with, and the giver's map."""
         found = []
+        chains, group_of = self.chains, self.group_of
         for member in reader.members:
             for i, a in enumerate(member.equation.ins):
-                theirs = self._inside(giver, a)
-                if theirs is not OUTSIDE:
-                    found.append((member.ins[i], theirs))
+                chain = chains.get(a)
+                if group_of.get(a if chain is None else chain[0]) is giver:
+                    found.append((member.ins[i], self._inside(giver, a)))
         return found
 
     def _between(self, first: Group, last: Group) -> bool:
@@ -486,27 +461,12 @@ def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
     return names
 
 
-def _through(view: View, place: View) -> View | None:
-    """A view of a variable that has moved; None if its strides do not show how it runs."""
-    base = view.base.aval.shape
-    dense = views.row_major(base)
-    if view.offset or view.shape != base:
-        return None  # only what runs through all of it in its order, or permuted
-    order = []
-    for s, n in zip(view.strides, view.shape, strict=True):
-        found = [i for i, (d, m) in enumerate(zip(dense, base, strict=True))
-                 if d == s and m == n and i not in order]
-        if not found:
-            return None
-        order.append(found[0])
-    return View(place.base, place.offset, view.shape, tuple(place.strides[i] for i in order))
-
-
 def fuse(
     program: Program, can_fuse: Any, limits: Limits = Limits(),  # noqa: B008 - frozen
-    homes: Mapping[Atom, Any] | None = None,
+    homes: Mapping[Atom, Any] | None = None, whole: Mapping[Any, Group] | None = None,
 ) -> Fused:
     """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it.
 
-    With `homes` two equations come together only if their results have the same."""
-    return Fusion(program, can_fuse, limits, homes).run()
+    With `homes` two equations come together only if their results have the same; `whole` are the
+    groups of homes of which every equation is as it was, and which stay."""
+    return Fusion(program, can_fuse, limits, homes, whole or {}).run()

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from toile.compiler import views
+from toile.compiler.views import View
 from toile.engine.operation import Operation
-from toile.engine.program import Atom, Equation
+from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
 from toile.primitives.reductions import Reduction
 
@@ -61,6 +63,12 @@ class Group:
         self.direct = 0  # bits of the groups that it reads from
         self.readers: set[int] = set()  # the groups that read from it
         self.before = 0  # bits of the groups that must run before this one
+
+    def take_over(self, other: Group) -> None:
+        """Be a group of the same members."""
+        self.members, self.maps = other.members, other.maps
+        self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
+        self.staged, self.totals = other.staged, other.totals
 
     # ---- the domain
     def axis(self, extent: int) -> int:
@@ -197,3 +205,23 @@ class Group:
             if have != n:
                 return False
         return True
+
+
+@dataclass
+class Fused:
+    """A Program's groups in the order to run them, and what its variables are in memory."""
+
+    program: Program
+    groups: list[Group]
+    views: dict[Atom, View]
+    group_of: dict[Atom, Group]
+    stored: set[Atom] = field(default_factory=set)  # results of groups that others read
+    bases: dict[Atom, Atom] = field(default_factory=dict)  # what views are views of
+    limits: Limits = Limits()
+
+    def view(self, a: Atom) -> View:
+        """Where the elements of an atom lie."""
+        if a.__class__ is Literal:
+            return views.whole(a)
+        found = self.views.get(a)
+        return views.whole(a) if found is None else found

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.fusion import Fused
-from toile.compiler.groups import REDUCTIONS, Group, Map, Member
+from toile.compiler.groups import REDUCTIONS, Fused, Group, Map, Member
 from toile.compiler.operands import Ref
 from toile.engine.operation import Operation
 from toile.engine.program import Literal, Var
@@ -373,19 +372,17 @@ def reciprocal_products(nest: LoopNest) -> frozenset[int]:
             node.op.costly or isinstance(node.op, (Sqrt, Rsqrt))
             or isinstance(node.op, ARITHMETIC) and any(inexact[a] for a in args)))
     stored = {n for n, _ in nest.stores}
-
-    def passes(n: int) -> bool:
-        """Whether nothing but inexact results are made of a node."""
-        return n not in stored and all(
+    passes = [False] * len(nest.nodes)  # whether nothing but inexact results are made of a node
+    for n in reversed(range(len(nest.nodes))):
+        passes[n] = n not in stored and all(
             isinstance(m := nest.nodes[u], Apply) and (
-                inexact[u] or isinstance(m.op, (Mul, Div, Neg)) and passes(u))
+                inexact[u] or isinstance(m.op, (Mul, Div, Neg)) and passes[u])
             for u in users[n])
-
     return frozenset(
         n for n, node in enumerate(nest.nodes)
         if isinstance(node, Apply) and isinstance(node.op, Div)
         and varies[node.args[0]] and not varies[node.args[1]]
-        and (inexact[node.args[0]] or passes(n)))
+        and (inexact[node.args[0]] or passes[n]))
 
 
 def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
@@ -397,24 +394,19 @@ def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
     for node in nest.nodes:
         costly.append(isinstance(node, Apply) and (
             node.op.costly or any(costly[a] for a in node.args)))
-    stages: list[set[int]] = [set() for _ in nest.nodes]
-
-    def need(n: int, stage: int) -> None:
+    stages: list[set[int]] = [set() for _ in nest.nodes]  # the passes that need each node
+    needed = [(node.arg, level[node.arg]) for node in nest.nodes if isinstance(node, Reduce)]
+    needed += [(n, level[n]) for n, access in nest.stores if varies[n] or access.varies]
+    while needed:
+        n, stage = needed.pop()
         if stage in stages[n] or not varies[n]:
-            return
+            continue
         stages[n].add(stage)
         node = nest.nodes[n]
-        for a in node.args if isinstance(node, Apply) else ():
-            need(a, stage)
-        if isinstance(node, Total):
-            need(node.arg, stage)
-
-    for node in nest.nodes:
-        if isinstance(node, Reduce):
-            need(node.arg, level[node.arg])
-    for n, access in nest.stores:
-        if varies[n] or access.varies:
-            need(n, level[n])
+        if isinstance(node, Apply):
+            needed += [(a, stage) for a in node.args]
+        elif isinstance(node, Total):
+            needed.append((node.arg, stage))
     again = [n for n in range(len(nest.nodes)) if costly[n] and len(stages[n]) > 1]
     # Of a chain only the last link that all later passes start from is kept.
     kept = {n for n in again if not any(

@@ -17,12 +17,12 @@ MOST = 64  # terms of one sum
 
 def join_pads(program: Program) -> Program:
     """The Program with such sums replaced."""
-    return rewrite(program, _rule)
+    if not any(isinstance(e.op, Pad) for e in program.equations):
+        return program
+    return rewrite(program, _rule, (Add,))
 
 
 def _rule(new: Rewriter, e: Equation) -> Replacement:
-    if e.op.__class__ is not Add:
-        return None
     parts = _terms(new, e)
     if parts is None:
         return None

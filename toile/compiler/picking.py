@@ -37,14 +37,21 @@ LONGEST = 1 << 16  # of a row: each element is compared
 
 def pick_by_counting(program: Program) -> Program:
     """The Program with such gathers and scatters replaced."""
-    if not any(isinstance(e.op, (Gather, Scatter)) for e in program.equations):
+    readers: dict[Atom, list[Equation | None]] = {}  # of what is picked from and put together
+    for e in program.equations:
+        if isinstance(e.op, Gather):
+            readers[e.ins[0]] = []
+        elif isinstance(e.op, Scatter):
+            readers[e.outs[0]] = []
+    if not readers:
         return program
-    readers: dict[Atom, list[Equation | None]] = {}
     for e in program.equations:
         for a in e.ins:
-            readers.setdefault(a, []).append(e)
+            if a in readers:
+                readers[a].append(e)
     for o in program.outputs:
-        readers.setdefault(o, []).append(None)
+        if o in readers:
+            readers[o].append(None)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if isinstance(e.op, Gather) and _picks(e.op, e):

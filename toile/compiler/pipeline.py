@@ -13,7 +13,7 @@ from functools import partial
 from toile.compiler.algebra import simplify
 from toile.compiler.counting import inline_iotas
 from toile.compiler.folding import fold_constants
-from toile.compiler.fusion import Fused
+from toile.compiler.groups import Fused
 from toile.compiler.inlining import Choice, inline_calls, plain
 from toile.compiler.messages import sum_messages
 from toile.compiler.padding import join_pads

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from toile.compiler import loops as loop_nests
-from toile.compiler.fusion import Fused, fuse
-from toile.compiler.groups import Group, Limits
+from toile.compiler.fusion import fuse
+from toile.compiler.groups import Fused, Group, Limits
 from toile.compiler.inlining import plain
 from toile.compiler.loops import Loops, Place, rounding
 from toile.compiler.memory import Interval, assign
@@ -154,8 +154,8 @@ class Plan(ABC):
         self.fused: Fused = fuse(program, self.can_fuse, self.limits)
         found = recompute(self.fused, self.limits.more_moved)
         if found is not None:
-            self.program, homes = found
-            self.fused = fuse(self.program, self.can_fuse, self.limits, homes)
+            self.program = found.program
+            self.fused = fuse(self.program, self.can_fuse, self.limits, found.homes, found.whole)
         show_groups(self.fused)
         self.written: set[Any] = set()  # by the equation being lowered
         self.origin: Group | None = None  # the group being lowered; None: results are copied

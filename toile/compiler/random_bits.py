@@ -170,13 +170,13 @@ def spliced(new: Rewriter | _Keyless, e: Equation, build: Build, ins: Sequence[A
 
 def lower_random(program: Program) -> Program:
     """Random operations on threefry keys as integer arithmetic, bit for bit."""
-    return rewrite(program, _random_rule)
+    if not any(e.op.__class__ in _BUILDS for e in program.equations):
+        return program
+    return rewrite(program, _random_rule, _BUILDS)
 
 
 def _random_rule(new: Rewriter, e: Equation) -> Replacement:
-    build = _BUILDS.get(e.op.__class__)
-    if build is None:
-        return None
+    build = _BUILDS[e.op.__class__]
     keys = e.outs[0].aval if e.op.__class__ is RandomSeed else e.ins[0].aval
     if not dtypes.is_extended(keys.dtype):  # its keys are words already
         return [spliced(new, e, build, e.ins)]
@@ -218,15 +218,32 @@ def physical_keys(program: Program) -> Program:
     return program.memoized("physical_keys", lambda: _physical(lower_random(program)))
 
 
+def _has_keys(program: Program) -> bool:
+    """Whether there is anything to do: most Programs have no keys, and are only looked at."""
+    if any(_is_key(v) for v in program.inputs):
+        return True
+    for e in program.equations:
+        op = e.op
+        if op.__class__ in _ON_KEYS or not op.interned and _carrying_physical(op) is not op:
+            return True
+        for o in e.outs:
+            if dtypes.is_extended(o.aval.dtype):
+                return True
+    return False
+
+
 def _physical(program: Program) -> Program:
+    if not _has_keys(program):
+        return program
     new = _Keyless()
     for e in program.equations:
         new.add(e)
-    if not new.changed and not any(_is_key(v) for v in program.inputs):
-        return program
     inputs = [new.variable(v) for v in program.inputs]
     outputs = [new.atom(o) for o in program.outputs]
     return Program(inputs, new.equations, outputs, program.name)
+
+
+_ON_KEYS = frozenset((RandomWrap, RandomUnwrap))
 
 
 def _is_key(a: Atom) -> bool:
@@ -239,7 +256,6 @@ class _Keyless:
     def __init__(self) -> None:
         self.env: dict[Var, Atom] = {}
         self.equations: list[Equation] = []
-        self.changed = False
 
     def keep(self, e: Equation) -> None:
         self.equations.append(e)
@@ -262,17 +278,14 @@ class _Keyless:
 
     def add(self, e: Equation) -> None:
         """One equation of the old Program."""
-        if e.op.__class__ in (RandomWrap, RandomUnwrap):
+        if e.op.__class__ in _ON_KEYS:
             self.env[e.outs[0]] = self.atom(e.ins[0])
-            self.changed = True
             return
         ins = [self.atom(a) for a in e.ins]
         op = _carrying_physical(e.op)
         if not any(map(_is_key, [*e.ins, *e.outs])):
-            self.changed = self.changed or op is not e.op
             self.keep(Equation(op, ins, [self.variable(o) for o in e.outs], e.source, e.scope))
             return
-        self.changed = True
         build = _KEY_BUILDS.get(e.op.__class__)
         if build is not None:
             self.env[e.outs[0]] = spliced(self, e, build, ins)

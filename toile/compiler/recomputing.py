@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from toile.compiler.fusible import by_element
-from toile.compiler.fusion import Fused
-from toile.compiler.groups import Group
+from toile.compiler.groups import Fused, Group
 from toile.compiler.scalars import BFLOAT16, FLOAT16
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
@@ -39,6 +38,15 @@ class _Recipe:
     most: float = 0.0  # bytes of one of those
 
 
+@dataclass
+class Recomputed:
+    """The new Program, and how to group it (see `fuse`)."""
+
+    program: Program
+    homes: dict[Atom, int]  # the groups that the results of loop nests belong to
+    whole: dict[int, Group]  # groups that nothing has changed
+
+
 class _Recomputing:
     def __init__(self, fused: Fused, more: float):
         self.fused, self.program, self.more = fused, fused.program, more
@@ -53,6 +61,11 @@ class _Recomputing:
         self.gone: set[Atom] = set()
         self.kept: set[Atom] = set()  # what is kept instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
+        # The new Program.
+        self.equations: list[Equation] = []
+        self.copies: dict[tuple[int, Atom], Atom] = {}
+        self.homes: dict[Atom, int] = {}
+        self.changed: set[int] = set()  # groups
 
     # ---- what to give up
     def choose(self) -> None:
@@ -148,43 +161,48 @@ class _Recomputing:
         return found
 
     # ---- the new Program
-    def rewritten(self) -> tuple[Program, dict[Atom, int]]:
-        """The Program, and for the results of loop nests the group that they belong to."""
-        equations: list[Equation] = []
-        copies: dict[tuple[int, Atom], Atom] = {}
-        homes: dict[Atom, int] = {}
-
-        def copy(a: Atom, group: Group) -> Atom:
-            """What stands for an atom in a group: itself, or a copy computed there."""
-            if a.__class__ is Literal or not self._needs_copy(a, group):
-                return a
-            key = id(group), a
-            found = copies.get(key)
-            if found is None:
-                e = self.made[a]
-                out = add(e.op, [copy(x, group) for x in e.ins], a.aval, e, group)
-                if a in self.gone and a.aval.dtype in ROUNDED:
-                    # Kernels may hold more digits than memory would have kept.
-                    out = add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
-                found = copies[key] = out
-            return found
-
-        def add(op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
-            out = Var(aval)
-            equations.append(Equation(op, ins, [out], e.source, e.scope))
-            homes[out] = group.id
-            return out
-
+    def rewritten(self) -> Recomputed:
+        """The Program, and what became of the groups."""
         for e in self.program.equations:
             group = self.fused.group_of.get(e.outs[0]) if e.outs else None
             if group is not None and group.fusible:
-                homes[e.outs[0]] = group.id
-                ins = [copy(a, group) for a in e.ins]
+                self.homes[e.outs[0]] = group.id
+                ins = [self._copied(a, group) for a in e.ins]
                 if any(x is not y for x, y in zip(ins, e.ins, strict=True)):
                     e = Equation(e.op, ins, e.outs, e.source, e.scope)
-            equations.append(e)
-        new = Program(self.program.inputs, equations, self.program.outputs, self.program.name)
-        return without_dead_code(new), homes
+                    self.changed.add(group.id)
+            self.equations.append(e)
+        new = Program(self.program.inputs, self.equations, self.program.outputs, self.program.name)
+        new = without_dead_code(new)
+        left = set(map(id, new.equations))
+        whole = {
+            g.id: g for g in self.fused.groups
+            if g.fusible and g.id not in self.changed
+            and all(id(m.equation) in left for m in g.members)
+        }
+        return Recomputed(new, self.homes, whole)
+
+    def _copied(self, a: Atom, group: Group) -> Atom:
+        """What stands for an atom in a group: itself, or a copy computed there."""
+        if a.__class__ is Literal or not self._needs_copy(a, group):
+            return a
+        key = id(group), a
+        found = self.copies.get(key)
+        if found is None:
+            e = self.made[a]
+            out = self._add(e.op, [self._copied(x, group) for x in e.ins], a.aval, e, group)
+            if a in self.gone and a.aval.dtype in ROUNDED:
+                # Kernels may hold more digits than memory would have kept.
+                out = self._add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
+            found = self.copies[key] = out
+        return found
+
+    def _add(self, op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
+        out = Var(aval)
+        self.equations.append(Equation(op, ins, [out], e.source, e.scope))
+        self.homes[out] = group.id
+        self.changed.add(group.id)
+        return out
 
     def _needs_copy(self, a: Atom, group: Group) -> bool:
         """Whether a group must compute an atom itself, since nobody keeps it."""
@@ -206,9 +224,9 @@ def _is_cheap(e: Equation) -> bool:
     return by_element(e) and not getattr(e.op, "costly", False)
 
 
-def recompute(fused: Fused, more: float = 0.0) -> tuple[Program, dict[Atom, int]] | None:
-    """The Program in which cheap values are computed where they are read, and the groups of its
-    results (see `fuse`); None if there is nothing to gain.
+def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:
+    """The Program in which cheap values are computed where they are read; None if there is nothing
+    to gain.
 
     `more`: the part of a value's bytes that may be moved in addition, for the memory's sake, and
     that each of the small values may take which are kept for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from toile.engine.program import Atom, Equation, Literal, Program, Var
@@ -42,19 +42,27 @@ class Rewriter:
         return Program(self.program.inputs, self.equations, outputs, self.program.name)
 
 
-def rewrite(program: Program, rule: Callable[[Rewriter, Equation], Replacement]) -> Program:
-    """Apply `rule` to the equations in order; it sees those before with their replacements."""
+def rewrite(
+    program: Program, rule: Callable[[Rewriter, Equation], Replacement],
+    only: Container[type] | None = None,
+) -> Program:
+    """Apply `rule` to the equations in order; it sees those before with their replacements.
+
+    `only`: the classes of the operations that it is asked about."""
     new = Rewriter(program)
     env: dict[Any, Atom] = new.env
     changed = False
+    keep, producers = new.equations.append, new.producers
     for e in program.equations:
         if env:
             ins = [env.get(a, a) for a in e.ins]
             if ins != e.ins:
                 e = Equation(e.op, ins, e.outs, e.source, e.scope)
-        found = rule(new, e)
-        if found is None:
-            new.keep(e)
+        found = None if only is not None and e.op.__class__ not in only else rule(new, e)
+        if found is None:  # as `new.keep` does
+            keep(e)
+            for o in e.outs:
+                producers[o] = e
         else:
             changed = True
             env.update(zip(e.outs, found, strict=True))

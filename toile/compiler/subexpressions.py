@@ -19,7 +19,7 @@ def merge_common(program: Program) -> Program:
         if e.effects or e.op.__class__ in KEPT or getattr(e.op, "prevent_cse", False):
             return None
         try:
-            key = (e.op, tuple(literal_key(a) if isinstance(a, Literal) else a for a in e.ins))
+            key = (e.op, *[literal_key(a) if a.__class__ is Literal else a for a in e.ins])
             first = seen.setdefault(key, e)
         except TypeError:  # an operation with parameters that have no hash
             return None

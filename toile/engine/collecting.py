@@ -1,7 +1,8 @@
 """Python's garbage collector, paused while something makes many objects that all stay.
 
 Tracing and planning make hundreds of thousands of them, importing tens of thousands; the collector
-would look through all that there are, again and again, to find nothing.
+would look through all that there are, again and again, to find nothing. What toile makes there has
+no cycles, apart from what stays: a user's own that is new then waits for the next full collection.
 """
 
 from __future__ import annotations
@@ -13,21 +14,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """No collections inside, if there were any before."""
-    enabled = gc.isenabled()
+    """No collections inside, if there were any before, and none of what was made for being new."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect(1)  # what was new before is not to grow old with the rest: they are few
     gc.disable()
     try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """No collections while modules are loaded, and none of what was loaded for being new."""
-    with paused():
         yield
         if not gc.get_freeze_count():  # else somebody keeps objects apart, who want to stay there
             gc.freeze()
             gc.unfreeze()  # moves them to those that are old, unseen
+    finally:
+        gc.enable()

@@ -160,13 +160,18 @@ class Program:
         """A derived Program, made once per key."""
         found = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = make()
-        return found
+            found = make()
+            # (A Program that held itself would live until the collector found it.)
+            self.memo[key] = _ITSELF if found is self else found
+        return self if found is _ITSELF else found
 
     def __str__(self) -> str:
         return hooks.show(self)
 
     __repr__ = __str__
+
+
+_ITSELF = object()
 
 
 class _Hooks:

@@ -7,7 +7,7 @@ about three times as fast as walking the structure, and faster than the C++ walk
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -45,44 +45,93 @@ def constructor(treedef: PyTreeDef) -> Callable[[list[Any]], Any] | None:
         return None
     scope: dict[str, Any] = {}
     names = [f"x{i}" for i in range(treedef.num_leaves)]
-    fresh = iter(names)
-
-    def constant(value: Any) -> str:
-        if type(value) is str:
-            return repr(value)
-        name = f"k{len(scope)}"
-        scope[name] = value
-        return name
-
-    def expression(treedef: PyTreeDef, depth: int) -> str:
-        entry = treedef.entry
-        if entry is None:
-            return next(fresh)
-        if depth > MAX_DEPTH:
-            raise _TooDeep
-        parts = [expression(child, depth + 1) for child in treedef._children]
-        inside = ", ".join(parts)
-        if entry.kind == "dict":
-            pairs = [f"{constant(key)}: {part}" for key, part in zip(treedef.aux, parts)]
-            return "{" + ", ".join(pairs) + "}"
-        if entry.kind == "list":
-            return f"[{inside}]"
-        if entry.kind == "none":
-            return "None"
-        if entry.kind == "namedtuple":
-            return f"{constant(entry.cls)}({inside})"
-        in_tuple = f"({inside}{',' if parts else ''})"
-        if entry.kind == "tuple":
-            return in_tuple
-        return f"{constant(entry.make)}({constant(treedef.aux)}, {in_tuple})"
-
     try:
-        body = expression(treedef, 0)
+        body = _expression(treedef, 0, scope, iter(names))
     except _TooDeep:
         return None
     return _compile(
         f"def run(leaves):\n    {', '.join(names)}, = leaves\n    return {body}\n", scope
     )
+
+
+def _constant(scope: dict[str, Any], value: Any) -> str:
+    """A name for a value in the code."""
+    name = f"k{len(scope)}"
+    scope[name] = value
+    return name
+
+
+def _expression(
+    treedef: PyTreeDef, depth: int, scope: dict[str, Any], fresh: Iterator[str]
+) -> str:
+    """What makes a tree of the names of its leaves."""
+    entry = treedef.entry
+    if entry is None:
+        return next(fresh)
+    if depth > MAX_DEPTH:
+        raise _TooDeep
+    parts = [_expression(child, depth + 1, scope, fresh) for child in treedef._children]
+    inside = ", ".join(parts)
+    if entry.kind == "dict":
+        keys = [repr(k) if type(k) is str else _constant(scope, k) for k in treedef.aux]
+        return "{" + ", ".join([f"{k}: {part}" for k, part in zip(keys, parts)]) + "}"
+    if entry.kind == "list":
+        return f"[{inside}]"
+    if entry.kind == "none":
+        return "None"
+    if entry.kind == "namedtuple":
+        return f"{_constant(scope, entry.cls)}({inside})"
+    in_tuple = f"({inside}{',' if parts else ''})"
+    if entry.kind == "tuple":
+        return in_tuple
+    return f"{_constant(scope, entry.make)}({_constant(scope, treedef.aux)}, {in_tuple})"
+
+
+class _Unpacking:
+    """The lines that take a tree apart, and the names of its leaves."""
+
+    def __init__(self, leaf_types: set[type] | None):
+        self.exact = leaf_types is not None
+        self.scope: dict[str, Any] = {"LEAF_TYPES": leaf_types}
+        self.lines: list[str] = []
+        self.out: list[str] = []
+        self.made = 0  # variables
+
+    def unpack(self, treedef: PyTreeDef, name: str, depth: int) -> bool:
+        """Add what takes apart the tree `name`; False where there is no code for it."""
+        entry, add = treedef.entry, self.lines.append
+        if entry is None:
+            self.out.append(name)
+            return True
+        if depth > MAX_DEPTH:
+            return False
+        if entry.kind == "none":
+            add(f"if {name} is not None: return None")
+            return True
+        arity = len(treedef._children)
+        names = [f"v{i}" for i in range(self.made, self.made + arity)]
+        self.made += arity
+        plain = entry.kind in ("dict", "list", "tuple")
+        cls = entry.kind if plain else _constant(self.scope, entry.cls)
+        add(f"if type({name}) is not {cls}: return None")
+        if entry.kind == "custom":
+            if self.exact:
+                return False
+            aux = _constant(self.scope, treedef.aux)
+            add(f"{name}, aux = {_constant(self.scope, entry.split)}({name})")
+            add(f"if aux is not {aux} and not aux == {aux}: return None")
+        add(f"if len({name}) != {arity}: return None")
+        if entry.kind == "dict" and arity:
+            if self.exact:
+                if any(type(key) is not str for key in treedef.aux):
+                    return False
+                add(f"for key in {name}: break")
+                add("if type(key) is not str: return None")
+            items = _constant(self.scope, itemgetter(*treedef.aux))
+            add(f"{', '.join(names)} = {items}({name})")
+        elif arity:
+            add(f"{', '.join(names)}, = {name}")
+        return all(self.unpack(c, n, depth + 1) for c, n in zip(treedef._children, names))
 
 
 def extractor(treedef: PyTreeDef, leaf_types: set[type] | None) -> Callable[[Any], Any] | None:
@@ -94,57 +143,15 @@ def extractor(treedef: PyTreeDef, leaf_types: set[type] | None) -> Callable[[Any
     """
     if not _suits(treedef):
         return None
-    scope: dict[str, Any] = {"LEAF_TYPES": leaf_types}
-    lines: list[str] = []
-    out: list[str] = []
-    made = 0
-
-    def constant(value: Any) -> str:
-        name = f"k{len(scope)}"
-        scope[name] = value
-        return name
-
-    def unpack(treedef: PyTreeDef, name: str, depth: int) -> bool:
-        nonlocal made
-        entry = treedef.entry
-        if entry is None:
-            out.append(name)
-            return True
-        if depth > MAX_DEPTH:
-            return False
-        if entry.kind == "none":
-            lines.append(f"if {name} is not None: return None")
-            return True
-        arity, exact = len(treedef._children), leaf_types is not None
-        names = [f"v{i}" for i in range(made, made + arity)]
-        made += arity
-        cls = entry.kind if entry.kind in ("dict", "list", "tuple") else constant(entry.cls)
-        lines.append(f"if type({name}) is not {cls}: return None")
-        if entry.kind == "custom":
-            if exact:
-                return False
-            aux = constant(treedef.aux)
-            lines.append(f"{name}, aux = {constant(entry.split)}({name})")
-            lines.append(f"if aux is not {aux} and not aux == {aux}: return None")
-        lines.append(f"if len({name}) != {arity}: return None")
-        if entry.kind == "dict" and arity:
-            if exact:
-                if any(type(key) is not str for key in treedef.aux):
-                    return False
-                lines.append(f"for key in {name}: break")
-                lines.append("if type(key) is not str: return None")
-            lines.append(f"{', '.join(names)} = {constant(itemgetter(*treedef.aux))}({name})")
-        elif arity:
-            lines.append(f"{', '.join(names)}, = {name}")
-        return all(unpack(c, n, depth + 1) for c, n in zip(treedef._children, names))
-
-    if not unpack(treedef, "tree", 0):
+    code = _Unpacking(leaf_types)
+    if not code.unpack(treedef, "tree", 0):
         return None
-    body = "".join(f"        {line}\n" for line in lines)
+    body = "".join(f"        {line}\n" for line in code.lines)
     check = "return out if LEAF_TYPES.issuperset(map(type, out)) else None"
+    last = check if leaf_types is not None else "return out"
     return _compile(
         "def run(tree, type=type, len=len, dict=dict, list=list, tuple=tuple, str=str):\n"
         f"    try:\n{body}        pass\n    except Exception: return None\n"
-        f"    out = [{', '.join(out)}]\n    {check if leaf_types is not None else 'return out'}\n",
-        scope,
+        f"    out = [{', '.join(code.out)}]\n    {last}\n",
+        code.scope,
     )

@@ -282,19 +282,25 @@ def flatten_with_path(
 ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
     """The (key path, leaf) pairs of a tree in order, and its structure."""
     out: list[tuple[KeyPath, Any]] = []
+    stops = is_leaf
+    if is_leaf is not None and not is_leaf_takes_path:
+        stops = lambda path, tree: is_leaf(tree)
+    return out, _visit(tree, (), stops, out)
 
-    def visit(tree: Any, path: KeyPath) -> PyTreeDef:
-        entry = node_type(type(tree))
-        if is_leaf is not None:
-            if _stops(is_leaf(path, tree) if is_leaf_takes_path else is_leaf(tree)):
-                entry = None
-        if entry is None:
-            out.append((path, tree))
-            return LEAF
-        pairs, aux = entry.split_with_keys(tree)
-        return node(entry, aux, tuple([visit(child, (*path, key)) for key, child in pairs]))
 
-    return out, visit(tree, ())
+def _visit(
+    tree: Any, path: KeyPath, stops: Callable[..., bool] | None, out: list[tuple[KeyPath, Any]]
+) -> PyTreeDef:
+    """Add the leaves of a tree that is found at `path`; its structure."""
+    entry = node_type(type(tree))
+    if stops is not None and _stops(stops(path, tree)):
+        entry = None
+    if entry is None:
+        out.append((path, tree))
+        return LEAF
+    pairs, aux = entry.split_with_keys(tree)
+    return node(
+        entry, aux, tuple([_visit(child, (*path, key), stops, out) for key, child in pairs]))
 
 
 def map_with_path(

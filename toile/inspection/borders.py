@@ -6,8 +6,7 @@ fusion makes them.
 
 from __future__ import annotations
 
-from toile.compiler.fusion import Fused
-from toile.compiler.groups import REDUCTIONS, Group
+from toile.compiler.groups import REDUCTIONS, Fused, Group
 from toile.engine.program import Atom, Literal, Var
 
 

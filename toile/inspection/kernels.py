@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.compiler.fusion import Fused
-from toile.compiler.groups import REDUCTIONS, Group
+from toile.compiler.groups import REDUCTIONS, Fused, Group
 from toile.compiler.looping import ScanStep, SwitchStep, WhileStep, prepared
 from toile.compiler.plans import EagerStep, Plan, Region
 from toile.control.call import Carrier

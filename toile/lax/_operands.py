@@ -48,10 +48,12 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
 
 def operands(name: str, xs: Sequence[Any]) -> list[Any]:
     """Operands as Arrays; Python numbers take the dtype of an array next to them, if they can."""
-    like = next((x for x in xs if type(x) not in _FITS), None)
-    if like is None:
+    arrays = [x for x in xs if x.__class__ not in _FITS]
+    if len(arrays) == len(xs):
+        return [x if isinstance(x, Array) else operand(name, x, i) for i, x in enumerate(xs)]
+    if not arrays:
         return [as_array(x) for x in xs]
-    like = operand(name, like)
+    like = operand(name, arrays[0])
     kind, out = dtypes.kind(like.dtype), []
     for i, x in enumerate(xs):
         if kind in _FITS.get(type(x), ""):

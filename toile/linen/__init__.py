@@ -2,9 +2,9 @@
 
 import importlib as _importlib
 
-from toile.engine.collecting import loading as _loading
+from toile.engine.collecting import paused as _paused
 
-with _loading():  # most of the classes
+with _paused():  # most of the classes
     _importlib.import_module("toile.linen.recurrent")
 from toile.core import DenyList, FrozenDict, broadcast, meta, unbox
 from toile.core.meta import (

@@ -23,7 +23,7 @@ from toile.parallel import partition_control, partition_indexing
 from toile.parallel.buckets import in_buckets
 from toile.parallel.meetings import together
 from toile.parallel.meshes import Mesh
-from toile.parallel.partition_control import SETTLED, State, divided
+from toile.parallel.partition_control import SETTLED, State, divided, inlined
 from toile.parallel.placing import Constraint
 from toile.parallel.specs import UNCONSTRAINED, NamedSharding, axes_of
 from toile.parallel.spmd import Grid, Layout, Spmd, tracing_on
@@ -155,9 +155,10 @@ def partition(
         part = divided(mesh, program, [State(x) for x in ins], states, {})
     outs = tuple(s.layout for s in part.outs)
     op = Spmd(together(part.program), grid, tuple(ins), outs, program.name)
-    made = {o: e.op for e in program.memo["inlined"].equations for o in e.outs}
+    plain = inlined(program)
+    made = {o: e.op for e in plain.equations for o in e.outs}
     named = []
-    for o, s in zip(program.memo["inlined"].outputs, asked, strict=True):
+    for o, s in zip(plain.outputs, asked, strict=True):
         maker = made.get(o)
         if s is None and isinstance(maker, Constraint) and UNCONSTRAINED not in [
             *maker.sharding.spec

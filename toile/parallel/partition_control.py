@@ -66,6 +66,11 @@ class Dividing(Frame):
         return found
 
 
+def inlined(program: Program) -> Program:
+    """The Program without calls, made once."""
+    return program.memoized("inlined", lambda: inline_calls(program))
+
+
 def divided(
     mesh: Mesh, program: Program, ins: Sequence[State], wanted: Sequence[Any],
     memo: dict[Any, Part],
@@ -73,7 +78,7 @@ def divided(
     """The Program of one device for inputs that lie so and outputs that are wanted so.
 
     The axes of the mesh are in scope."""
-    plain = program.memoized("inlined", lambda: inline_calls(program))
+    plain = inlined(program)
     frame = Dividing(mesh, memo)
     states: list[State] = []
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from toile.compiler.inlining import inline_calls
+from toile.compiler.inlining import INLINED, inline_calls
 from toile.engine import devices as engine_devices
 from toile.engine import gpu, sharded
 from toile.engine.arrays import ConcreteArray
@@ -194,10 +195,15 @@ def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:
 
 def _placing(program: Program) -> Any:
     """A sharding that the Program itself names; False if it names none."""
-    for e in inline_calls(program).equations:
+    for e in program.equations:
         found = getattr(e.op, "result_shardings", None)
         if found is not None:
             return found()[0]
+        if e.op.__class__ in INLINED:
+            inner = e.op.program  # type: ignore[attr-defined]
+            named = inner.memoized("placing", partial(_placing, inner))
+            if named is not False:
+                return named
     return False
 
 

@@ -140,6 +140,7 @@ class Tape:
         self, trace: LinearTrace, inputs: Sequence[LinearTracer], outputs: Sequence[Any]
     ):
         self.entries, self.slots = trace.entries, trace.slots
+        trace.entries = []  # they hold tracers, which hold the trace: it gives them away
         self.inputs, self.outputs = list(inputs), list(outputs)
 
     def is_linear(self, x: Any) -> bool:

@@ -131,18 +131,26 @@ class Executable:
             raise failure()
 
 
+class Slots(dict[Any, int]):
+    """Buffers by number."""
+
+    def of(self, buffer: Any) -> int:
+        """The number of a buffer, which gets one when it is first asked for."""
+        return self.setdefault(buffer, len(self))
+
+
 class PlannedExecutable(Executable):
     """One that knows the plan it was made of."""
 
     def __init__(self, program: Program, plan: Plan):
         self.plan = plan
-        self.slots: dict[Any, int] = {}
+        self.slots = Slots()
         for v in program.inputs:
-            self._slot(v)
+            self.slots.of(v)
         assert len(self.slots) == len(program.inputs), "a Program's inputs are distinct"
         blocks, places = _shared_blocks([o.aval.nbytes for o in program.outputs])
         self.offsets, arena_bytes = plan.arena()
-        self.described = Description(self._slot)
+        self.described = Description(self.slots.of)
         commands = self._places_of_results(len(program.inputs), blocks, places)
         commands += self.described.commands(plan)
         self.in_steps = [self._eager(step) for step in self.described.eager]
@@ -157,9 +165,6 @@ class PlannedExecutable(Executable):
         )
         super().__init__(program, image, addresses, callbacks)
 
-    def _slot(self, buffer: Any) -> int:
-        return self.slots.setdefault(buffer, len(self.slots))
-
     def _places_of_results(
         self, inputs: int, blocks: Sequence[int], places: Sequence[tuple[int, int]]
     ) -> list[Command]:
@@ -167,16 +172,16 @@ class PlannedExecutable(Executable):
         for i in range(len(blocks)):
             members = [j for j, (block, _) in enumerate(places) if block == i]
             alone = len(members) == 1
-            self._slot(self.plan.outputs[members[0]].buffer if alone else ("block", i))
+            self.slots.of(self.plan.outputs[members[0]].buffer if alone else ("block", i))
         found: list[Command] = []
         for out, (block, offset) in zip(self.plan.outputs, places, strict=True):
             if out.buffer not in self.slots:
-                found.append(("place", inputs + block, [(self._slot(out.buffer), offset)]))
+                found.append(("place", inputs + block, [(self.slots.of(out.buffer), offset)]))
         return found
 
     def table_of(self, steps: Sequence[Any]) -> runner.Table:
         """The commands of some of the plan's steps alone."""
-        described = Description(self._slot)
+        described = Description(self.slots.of)
         commands = described.commands(SimpleNamespace(steps=steps))
         callbacks = [callback(*self._eager(step)) for step in described.eager]
         addresses = native.functions(list(described.kernels))
@@ -184,7 +189,7 @@ class PlannedExecutable(Executable):
 
     def pointing(self, starts: Sequence[tuple[Moving, Ref]]) -> runner.Table:
         """Commands that make moving pointers point somewhere."""
-        return Assembly((), ()).table(Description(self._slot).starts(starts))
+        return Assembly((), ()).table(Description(self.slots.of).starts(starts))
 
     def _eager(self, step: EagerStep) -> PythonStep:
         ins = tuple([self._located(x) for x in step.ins])
@@ -192,7 +197,7 @@ class PlannedExecutable(Executable):
 
     def _located(self, x: Operand) -> Located:
         size = x.dtype.itemsize
-        return (self._slot(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
+        return (self.slots.of(x.ref.buffer), x.ref.offset, x.shape, x.dtype,
                 tuple(s * size for s in x.strides))
 
 

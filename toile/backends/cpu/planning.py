@@ -112,22 +112,7 @@ class Plan(plans.Plan):
             per_unit = 1 if nest.kind == "map" and nest.rank == 1 else prod(x.extents[n:])
             grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
             across = 1 if nest.kind == "map" and nest.rank == 1 else n
-            launch = self._launch(x, [], units, grain)
-            self.stage(replace(launch, rows=partial(self._rows, x, across)))
-
-    def _rows(self, x: Loops, outer: int, count: int = 1, totals: Sequence[Any] = ()) -> Rows:
-        """Which bytes belong to `count` places along the outer axes; all have `totals`."""
-        rows = -(-prod(x.extents[:outer]) // count)
-        found: list[tuple[Any, Span | None]] = [
-            (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
-        for p in (*x.loads, *x.stores):
-            size, ref = p.dtype.itemsize, self._where(p)
-            if ref.buffer in totals:
-                continue
-            axes = [(n, s * size) for n, s in zip(x.extents, p.strides, strict=True)]
-            here = spans.span(ref.offset, size, axes[:outer], axes[outer:])
-            found.append((ref.buffer, spans.several(here, count)))
-        return Rows(spans.together(found), frozenset(self._where(p).buffer for p in x.stores))
+            self.stage(self._launch(x, [], units, grain, going=(across,)))
 
     def _where(self, p: Place) -> Ref:
         """Where a memory operand begins."""
@@ -135,18 +120,25 @@ class Plan(plans.Plan):
         return base.at(p.offset * p.dtype.itemsize)
 
     def _launch(
-        self, x: Loops, extra: list[int], units: int, grain: int, totals: Sequence[Ref] = ()
+        self, x: Loops, extra: list[int], units: int, grain: int, totals: Sequence[Ref] = (),
+        going: tuple[Any, ...] | None = None,
     ) -> Launch:
+        """A launch of a loop nest; `going`: how it goes by rows, see `rows_of`."""
         args: list[int | Ref] = [*x.extents, *extra]
-        for p in [*x.loads, *x.stores]:
-            args.append(self._where(p))
-            args += [s * p.dtype.itemsize for s in p.strides]
+        places = [*x.loads, *x.stores]
+        refs = [self._where(p) for p in places]
+        for p, ref in zip(places, refs, strict=True):
+            args.append(ref)
+            size = p.dtype.itemsize
+            args += [s * size for s in p.strides]
         args += totals
         for c in x.constants:
             args += nests.constant_words(c)
-        reads = frozenset(self._where(p).buffer for p in x.loads)
+        reads = frozenset([ref.buffer for ref in refs[: len(x.loads)]])
         work = cost(x.nest) * prod(x.extents) + 100
-        return Launch(nests.text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work)
+        rows = None if going is None else partial(rows_of, x, refs, *going)
+        return Launch(nests.text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work,
+                      rows=rows)
 
     def _parts(self, x: Loops) -> None:
         """Long sums: parts of each row by themselves, then the sums of the parts."""
@@ -205,8 +197,8 @@ class Plan(plans.Plan):
             stores.append((n, access))
             places.append(place)
         whole = replace_loops(x, replace(nest, stores=tuple(stores)), places)
-        going = partial(self._rows, whole, outer, step, [ref.buffer for _, ref, _ in sums])
-        self.stage(replace(self._launch(whole, [step], parts, 1), rows=going))
+        going = (outer, step, [ref.buffer for _, ref, _ in sums])
+        self.stage(self._launch(whole, [step], parts, 1, going=going))
         for node, ref, place in sums:
             out = replace_place(place, place.strides[outer:])
             self._sum_parts(x, node, ref, out, parts, inner)
@@ -236,11 +228,10 @@ class Plan(plans.Plan):
                 totals.append(self.scratch(parts * rows * columns * dtype.itemsize))
             later += [(node, totals[-1], p) for p in places]
         units = rows * parts * blocks
-        launch = self._launch(x, [parts, step, blocks, width], units, 1, totals)
+        going = None
         if rows * blocks == 1 and parts > 1:  # each unit sums some rows
-            going = partial(self._rows, x, outer + 1, step, [ref.buffer for ref in totals])
-            launch = replace(launch, rows=going)
-        self.stage(launch)
+            going = (outer + 1, step, [ref.buffer for ref in totals])
+        self.stage(self._launch(x, [parts, step, blocks, width], units, 1, totals, going))
         for node, ref, place in later:
             out = (*place.strides[:outer], *place.strides[outer + reduced:])
             self._sum_parts(x, node, ref, replace_place(place, out), parts, kept)
@@ -256,6 +247,25 @@ class Plan(plans.Plan):
         target = replace_place(out, (*out.strides, 0))
         call = Loops(nest, (*kept, parts), [source], [target], [], x.group)
         self.stage(self._launch(call, [], prod(kept), grain_of_rows(nest, parts)))
+
+
+def rows_of(
+    x: Loops, refs: Sequence[Ref], outer: int, count: int = 1, totals: Sequence[Any] = ()
+) -> Rows:
+    """Which bytes belong to `count` places along the outer axes; all have `totals`.
+
+    `refs`: where the operands in memory begin."""
+    rows = -(-prod(x.extents[:outer]) // count)
+    found: list[tuple[Any, Span | None]] = [
+        (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
+    for p, ref in zip((*x.loads, *x.stores), refs, strict=True):
+        if ref.buffer in totals:
+            continue
+        size = p.dtype.itemsize
+        axes = [(n, s * size) for n, s in zip(x.extents, p.strides, strict=True)]
+        here = spans.span(ref.offset, size, axes[:outer], axes[outer:])
+        found.append((ref.buffer, spans.several(here, count)))
+    return Rows(spans.together(found), frozenset([r.buffer for r in refs[len(x.loads):]]))
 
 
 def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
