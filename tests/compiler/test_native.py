@@ -11,8 +11,12 @@ import threading
 import numpy as np
 import pytest
 
+import toile
+import toile.numpy as jnp
 from toile.backends import object_cache
 from toile.backends.cpu import ir, native, runner, threads
+from toile.backends.cpu.planning import Plan
+from toile.compiler.pipeline import optimize
 
 pytest.importorskip("llvmlite")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -226,3 +230,81 @@ def test_memory_of_many_kernels():
 def test_runner_text_is_deterministic():
     """It is cached on disk like any kernel."""
     assert runner.text() == runner.text()
+
+
+def test_kernels_are_compiled_while_others_are_planned(cache, monkeypatch):
+    """Each once, and none that nobody asks for."""
+    done, begun = count_compilations(monkeypatch), []
+    submit = native.Work._submit
+    monkeypatch.setattr(native.Work, "_submit",
+                        lambda self, *args: begun.append(args[0]) or submit(self, *args))
+    monkeypatch.setenv("TOILE_PLANS", "off")
+    x = jnp.ones((64, 64))
+
+    def f(x):
+        y = jnp.tanh(x @ x) + jnp.sort(x, axis=0)
+        return (y / y.sum(1, keepdims=True)).cumsum(0)
+
+    with threads.threads(2):
+        plan = Plan(optimize(toile.make_jaxpr(f)(x).jaxpr), 2)
+        assert not begun  # nobody is at work
+        toile.jit(f)(x)
+    texts = {x.text for step in plan.steps for x in launched(step)}
+    assert 2 < len(texts) <= len(done) == len(begun) == len(set(begun))
+    assert {native._name(native.digest(t)) for t in texts} <= set(begun)
+    assert len(done) == len(list(cache.folder.iterdir()))  # all of them are used, and kept
+
+
+def launched(step):
+    return [x for y in getattr(step, "links", [step]) for x in getattr(y, "launches", [y])]
+
+
+def test_an_error_while_planning_ends_the_work(cache, monkeypatch):
+    with threads.threads(2):
+        with pytest.raises(KeyError), native.Work.beside() as work:
+            native.begin(scaling(11))
+            raise KeyError
+        assert native.Work.current() is None and work.executor._shutdown
+        free = []
+
+        def take():
+            free.append(native._lock.acquire(timeout=5))
+            native._lock.release()
+
+        other = threading.Thread(target=take)
+        other.start()
+        other.join()
+        assert free == [True]
+
+
+def test_what_was_begun_is_not_compiled_again(cache, monkeypatch):
+    done = count_compilations(monkeypatch)
+    with threads.threads(2), native.Work.beside():
+        for c in (2, 3, 2):
+            native.begin(scaling(c))
+        addresses = native.functions([scaling(c) for c in (2, 3, 5)])
+        native.begin(scaling(5))  # in memory
+    assert len(done) == 3
+    forget(monkeypatch)
+    with threads.threads(2), native.Work.beside():
+        native.begin(scaling(2))  # on disk
+        again = native.functions([scaling(2)])
+    assert len(done) == 3 and again[0] != addresses[0]
+    assert call(again[0], np.ones(3, np.float32))[0] == 2
+
+
+def test_one_thread_has_no_work_beside_it(cache):
+    with threads.threads(1), native.Work.beside() as work:
+        assert work is None
+        native.begin(scaling(2))
+        assert call(native.function(scaling(2)), np.ones(3, np.float32))[0] == 2
+
+
+def test_the_longest_text_is_compiled_first(cache, monkeypatch):
+    order = []
+    timed = native._Engine.timed
+    monkeypatch.setattr(native._Engine, "timed",
+                        lambda self, text, name: order.append(len(text)) or timed(self, text, name))
+    with threads.threads(1):
+        native.functions([scaling(1), scaling(0.5) + "; a longer text\n", scaling(2) + "; long\n"])
+    assert order == sorted(order, reverse=True) and len(order) == 3

@@ -60,6 +60,10 @@ class ObjectCache:
                 pass  # read-only: its age then counts from its making
         return data
 
+    def has(self, key: str) -> bool:
+        """Whether there is an object, which may be damaged."""
+        return os.path.exists(self.folder / key)
+
     def put(self, key: str, data: bytes) -> None:
         """Keep an object; where the folder cannot be written, warn once and go on without."""
         if not self.writable:

@@ -11,6 +11,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+ITS_OWN = 1000  # more than the interpreter keeps apart by itself (some 400 from 3.12 on)
+
 
 @contextmanager
 def paused() -> Iterator[None]:
@@ -22,7 +24,7 @@ def paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
-        if not gc.get_freeze_count():  # else somebody keeps objects apart, who want to stay there
+        if gc.get_freeze_count() < ITS_OWN:  # else somebody keeps objects apart, to stay there
             gc.freeze()
             gc.unfreeze()  # moves them to those that are old, unseen
     finally:

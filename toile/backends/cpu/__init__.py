@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.backends import reference
-from toile.backends.cpu import recalling
+from toile.backends.cpu import native, recalling
 from toile.backends.cpu.execution import Executable, PlannedExecutable
 from toile.backends.cpu.planning import Plan
 from toile.backends.cpu.threads import current
@@ -26,7 +26,7 @@ def compiled(program: Program) -> Executable:
     if found is not None:
         return found
     started = time.perf_counter()
-    with paused():
+    with paused(), native.Work.beside():
         made = planned(program)
     if place is not None:
         place.keep(made, time.perf_counter() - started)

@@ -13,8 +13,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -158,28 +159,32 @@ class _Engine:
 
     def objects(self, texts: dict[str, str], keys: dict[str, str]) -> dict[str, bytes]:
         """Objects by name, from disk or compiled, several at once where there are threads."""
+        work = Work.current()
+        begun = {} if work is None else work.begun
         found: dict[str, bytes] = {}
         for name, key in keys.items():
-            data = self.cache.get(key) if self.cache else None
+            data = self.cache.get(key) if self.cache and name not in begun else None
             if data is not None:
                 found[name] = data
         missing = [name for name in texts if name not in found]
         if missing:
-            self.target, self.head  # noqa: B018  made here, before several threads ask
-            workers = min(len(missing), threads.current())
-            for name, data in zip(missing, self._compile_all(missing, texts, workers), strict=True):
+            for name, data in self._compile_all(missing, texts, work).items():
                 found[name] = data
                 if self.cache:
                     self.cache.put(keys[name], data)
         return found
 
     def _compile_all(
-        self, names: Sequence[str], texts: dict[str, str], workers: int
-    ) -> Iterable[bytes]:
-        if workers == 1:
-            return [self.timed(texts[name], name) for name in names]
-        with ThreadPoolExecutor(workers) as executor:
-            return list(executor.map(lambda name: self.timed(texts[name], name), names))
+        self, names: Sequence[str], texts: dict[str, str], work: Work | None
+    ) -> dict[str, bytes]:
+        """Objects by name. The longest texts come first, so that no thread ends up with one alone
+        while the others wait for it."""
+        order = sorted(names, key=lambda name: -len(texts[name]))
+        if len(order) > 1 or work is not None:
+            with Work.beside() as work:
+                if work is not None:
+                    return work.finish({name: texts[name] for name in order})
+        return {name: self.timed(texts[name], name) for name in order}
 
     # ---- objects to addresses
     def link(self, objects: dict[str, bytes], symbols: Iterable[str]) -> dict[str, int]:
@@ -195,6 +200,76 @@ class _Engine:
         addresses = {name: tracker[name] for name in objects}
         tracker.detach()  # the code stays: tables of commands hold these addresses
         return addresses
+
+
+class Work:
+    """Texts that are compiled by threads of their own, while this one does something else.
+
+    It holds the lock from the first one on: nobody is to fork in the middle of it."""
+
+    _own = threading.local()
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Future[bytes]] = {}
+        self.seen: set[str] = set()  # texts
+        self.executor: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def current(cls) -> Work | None:
+        """That of this thread."""
+        return getattr(cls._own, "work", None)
+
+    @classmethod
+    @contextmanager
+    def beside(cls) -> Iterator[Work | None]:
+        """Work that goes on while the block runs, and has ended after it; none where there is one
+        thread for everything."""
+        outer = cls.current()
+        if outer is not None or threads.current() == 1:
+            yield outer
+            return
+        work = cls._own.work = cls()
+        try:
+            yield work
+        finally:
+            cls._own.work = None
+            if work.executor is not None:
+                work.executor.shutdown(cancel_futures=True)
+                _lock.release()
+
+    def begin(self, text: str) -> None:
+        """Compile a text, if it is neither in memory nor on disk."""
+        if text in self.seen:
+            return
+        self.seen.add(text)
+        known = digest(text)
+        if known in _addresses:
+            return
+        made = engine()
+        if made.cache is None or not made.cache.has(made.key(text)):
+            self._submit(_name(known), text)
+
+    def _submit(self, name: str, text: str) -> None:
+        made = engine()
+        if self.executor is None:
+            _lock.acquire()
+            made.target, made.head  # noqa: B018  made here, before several threads ask
+            self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
+        self.begun[name] = self.executor.submit(made.timed, text, name)
+
+    def finish(self, texts: dict[str, str]) -> dict[str, bytes]:
+        """The objects of texts by name, whether they were begun before or not."""
+        for name, text in texts.items():
+            if name not in self.begun:
+                self._submit(name, text)
+        return {name: self.begun[name].result() for name in texts}
+
+
+def begin(text: str) -> None:
+    """Compile a text that will be asked for, where threads are at work beside this one."""
+    work = Work.current()
+    if work is not None:
+        work.begin(text)
 
 
 def _unlocked(function: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import chaining, copies, lowerings, nests, spans
+from toile.backends.cpu import chaining, copies, lowerings, native, nests, spans
 from toile.backends.cpu.chunks import (
     cost,
     grain_of_map,
@@ -93,6 +93,12 @@ class Plan(plans.Plan):
 
     def copy(self, target: Operand, source: Operand) -> None:
         copies.copy(target, source, self)
+
+    def stage(self, *launches: Launch) -> None:
+        for x in launches:
+            if x.extent > 0:
+                native.begin(x.text)
+        super().stage(*launches)
 
     def chain(self) -> None:
         self.steps, self.unchained = chaining.chained(self, Region)

@@ -297,6 +297,11 @@ def function() -> Callable[[int, int, int], int]:
     return _function
 
 
+def missing() -> list[str]:
+    """The module of the runner, if it is not at hand yet: to be compiled with others."""
+    return [text()] if _function is None else []
+
+
 def run(table: int, buffers: int, threads: int) -> int:
     """Walk the table at an address; 0, or what the callback that stopped it gave."""
     return function()(table, buffers, threads)

@@ -138,6 +138,10 @@ class Scalars(Builder):
             bits = self.f.value(f"bitcast i{width} {bits} to {type}")
         return self._from_memory(bits, dtype)
 
+    def opaque(self, x: Value) -> Value:
+        """An integer of which LLVM does not ask how it came about."""
+        return Value(self.f.value(f"freeze {register(x.dtype)} {x.name}"), x.dtype)
+
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
         f = self.f
         owner = f.head.split("@", 1)[1].split("(", 1)[0]
