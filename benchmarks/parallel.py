@@ -3,7 +3,8 @@
 Throughput: the same batch on one single-threaded device, and divided over two devices of a thread
 each; `two/one` is a ratio of times for the same work, so 0.625 is 1.6 times the throughput.
 Overhead: `training.replicated` on one device against plain `jit`. Calls: `pmap` of a function that
-does next to nothing, with and without a sum over devices.
+does next to nothing, with and without a sum over devices. Where a GPU is the default device
+(`TOILE_PLATFORM=cpu` has it otherwise), the overhead is measured there, and nothing else.
 `python -m benchmarks.parallel`; `--json FILE` keeps the numbers with the machine's name. Run it on
 a machine that does nothing else.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import toile
-from benchmarks import timing
+from benchmarks import gpu, timing
 from toile import linen as nn
 from toile import optim, training
 from toile.training.train_state import TrainState
@@ -25,6 +26,7 @@ BATCH = 128
 GOALS: timing.Goals = {
     "training the CNN on 1 and 2 devices": [("two", "one", 1 / 1.6)],
     "replicated on one device": [("replicated", "jit", 1.03)],
+    "replicated on one device, with the batch there": [("replicated", "jit", 1.03)],
     "calls": [],
 }
 
@@ -53,11 +55,15 @@ def train_step(state: Any, batch: Any) -> Any:
     return state.apply_gradients(grads=grads), loss
 
 
-def training_with(step: Callable[..., Any], threads: int) -> Callable[[], None]:
-    """A step that keeps its state, as a training loop does."""
+def training_with(
+    step: Callable[..., Any], threads: int, placed: bool = False
+) -> Callable[[], None]:
+    """A step that keeps its state, as a training loop does; `placed`: so is the batch."""
     random = np.random.default_rng(0)
     batch = {"image": random.normal(size=(BATCH, 28, 28, 1)).astype(np.float32),
              "label": random.integers(0, 10, BATCH).astype(np.int32)}
+    if placed:
+        batch = toile.device_put(batch)
     model = CNN()
     params = model.init(toile.random.key(0), batch["image"][:1])["params"]
     tx = optim.sgd(0.01, 0.9)
@@ -73,20 +79,27 @@ def training_with(step: Callable[..., Any], threads: int) -> Callable[[], None]:
 
 def suites() -> dict[str, timing.Cases]:
     """The cases by title."""
+    titles = list(GOALS)
+    jitted = toile.jit(train_step, donate_argnums=0)
+    if toile.default_backend() == "gpu":
+        one = training.replicated(train_step, devices=toile.devices()[:1])
+        return {
+            title: {"jit": training_with(jitted, 1, placed),
+                    "replicated": training_with(one, 1, placed)}
+            for title, placed in zip(titles[1:3], (False, True), strict=True)
+        }
     if toile.device_count() < 2:
         toile.config.update("jax_num_cpu_devices", 2)
     devices = toile.devices()
     pairs = np.ones((2, 4), np.float32)
     add = toile.pmap(lambda x: x + 1)
     psum = toile.pmap(lambda x: toile.lax.psum(x, "i"), axis_name="i")
-    jitted = toile.jit(train_step, donate_argnums=0)
     one = training.replicated(train_step, devices=devices[:1])
     two = training.replicated(train_step, devices=devices[:2])
-    titles = list(GOALS)
     return {
         titles[0]: {"one": training_with(one, 1), "two": training_with(two, 1)},
         titles[1]: {"jit": training_with(jitted, 1), "replicated": training_with(one, 1)},
-        titles[2]: {
+        titles[3]: {
             "pmap": lambda: add(pairs), "pmap with psum": lambda: psum(pairs),
             "jit": (lambda f: lambda: f(pairs))(toile.jit(lambda x: x + 1)),
         },
@@ -94,4 +107,5 @@ def suites() -> dict[str, timing.Cases]:
 
 
 if __name__ == "__main__":
-    timing.main(__doc__, suites, GOALS)
+    found = {"gpu": gpu.machine()} if toile.default_backend() == "gpu" else {}
+    timing.main(__doc__, suites, GOALS, found)

@@ -50,8 +50,11 @@ def _report(title: str, found: dict[str, list], goals: list[tuple[str, str, floa
     return {"median_us": {n: 1e6 * t for n, t in medians.items()}, "ratios": ratios}
 
 
-def main(description: str | None, suites: Callable[[], dict[str, Cases]], goals: Goals) -> None:
-    """Run a benchmark file's suites from the command line."""
+def main(
+    description: str | None, suites: Callable[[], dict[str, Cases]], goals: Goals,
+    about: dict[str, str] | None = None,
+) -> None:
+    """Run a benchmark file's suites from the command line; `about` goes into the file."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--target", type=float, default=0.03, help="seconds per case and round")
@@ -63,6 +66,7 @@ def main(description: str | None, suites: Callable[[], dict[str, Cases]], goals:
     if args.json:
         machine = {
             "machine": platform.machine(), "cpu": _cpu_name(), "python": platform.python_version(),
+            **(about or {}),
         }  # fmt: skip
         with open(args.json, "w") as f:
             json.dump({**machine, "results": results}, f, indent=1)

@@ -113,6 +113,7 @@ if ON_GPU:
         if of_cpu:
             monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
             monkeypatch.setenv("TOILE_PLATFORM", "cpu")  # of processes that the test starts
+            monkeypatch.delenv("JAX_DEFAULT_MATMUL_PRECISION", raising=False)
         before = toile.config.read("jax_default_matmul_precision")
         if of_cpu or of_gpu:
             toile.config.update("jax_default_matmul_precision", None)

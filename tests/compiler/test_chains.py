@@ -266,10 +266,11 @@ def test_chunks_are_even(items, block, threads, expected):
 
 
 def test_uneven_blocks_stay_apart(monkeypatch):
-    monkeypatch.setattr(chaining, "FAIR", 1.02)
+    monkeypatch.setattr(chaining, "FAIR", 0.5)  # how even they are depends on the vectors' length
     f, args, _ = CASES["bias, relu"]
     assert "its blocks do not divide evenly among the threads" in planned(
         f, args, 2).unchained.values()
+    monkeypatch.setattr(chaining, "FAIR", 1.02)
     assert chains_of(planned(f, args, 1))
 
 

@@ -281,6 +281,11 @@ def test_threads_of_a_profile():
 # ---- the page
 
 
+def any_blocks(text):
+    """A text without the number of blocks of a chain, which is the machine's."""
+    return re.sub(r"in \d+ blocks", "in some blocks", text)
+
+
 def test_page_shows_what_is_printed(capsys):
     """Each text block of docs/compiler.md is printed by the code before it."""
     page = ROOT / "docs" / "compiler.md"
@@ -294,7 +299,7 @@ def test_page_shows_what_is_printed(capsys):
             printed = capsys.readouterr().out
         else:
             shown += 1
-            assert block[2] in printed
+            assert any_blocks(block[2]) in any_blocks(printed)
     assert shown >= 6
 
 

@@ -5,6 +5,7 @@ meets a barrier of its warp or block, or ends; nothing runs in parallel, so resu
 repeatable, and a barrier that not all threads of a warp or block reach is an error.
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -210,6 +211,7 @@ OPTIONS = ["-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", 
 def _folder():
     """Where kernels are compiled, with what stands before all of them compiled once."""
     folder = Path(tempfile.mkdtemp(prefix="kernels"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     header = folder / "before.h"
     header.write_text(_BEFORE + PRELUDE)
     subprocess.run(["g++", *OPTIONS, "-x", "c++-header", str(header)], check=True)

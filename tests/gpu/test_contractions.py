@@ -333,3 +333,27 @@ def test_float8(dtype, out, ok):
         assert call.a.transposed and not call.b.transposed  # the only way for float8 on Hopper
         assert (call.a.leading, call.b.leading, call.d.leading) == (16, 16, 48)
         assert plan.copies == 1
+
+
+@pytest.mark.parametrize("pattern, sizes, by_warps", [
+    ("bk,kj->bj", {"b": 128, "k": 512, "j": 10}, True),
+    ("kb,jk->bj", {"b": 33, "k": 70, "j": 3}, True),
+    ("bk,kj->jb", {"b": 5, "k": 64, "j": 40}, True),
+    ("bck,kcj->bj", {"b": 20, "c": 4, "k": 30, "j": 6}, True),
+    ("bk,kj->bj", {"b": 128, "k": 512, "j": 12}, False),  # cuBLAS reads vectors
+    ("bk,kj->bj", {"b": 128, "k": 512, "j": 1}, False),
+    ("bk,kj->bj", {"b": 512, "k": 512, "j": 10}, False),
+    ("bk,kj->bj", {"b": 128, "k": 2048, "j": 10}, False),
+    ("bk,kj->bj", {"b": 128, "k": 16, "j": 10}, False),
+    ("abk,akj->abj", {"a": 2, "b": 12, "k": 64, "j": 10}, False),
+])  # fmt: skip
+def test_narrow_products_take_a_warp_for_each_number(pattern, sizes, by_warps):
+    rng = np.random.default_rng(0)
+    lhs, rhs = pattern.split("->")[0].split(",")
+    x, y = (sample(rng, [sizes[c] for c in labels], "float32") for labels in (lhs, rhs))
+    for a in (x, np.asfortranarray(x)):
+        plan = check(pattern, a, y)
+        notes = [getattr(s, "note", "") for s in plan.steps]
+        assert ("sums of products" in notes) == by_warps and (len(notes) == 1 or not by_warps)
+    plan = check(pattern, x.astype("float64"), y.astype("float64"))
+    assert "sums of products" not in [getattr(s, "note", "") for s in plan.steps]

@@ -9,7 +9,7 @@ from tests.gpu import fibers
 from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.fake_libraries import FakePlan, fake_blas, launched
 from toile import lax
-from toile.backends.gpu import convolution, cudnn, relayout
+from toile.backends.gpu import convolution, cublas, cudnn, relayout
 from toile.compiler.operands import Ref
 from toile.primitives.conv import ConvGeneralDilated
 
@@ -57,6 +57,12 @@ CASES = {
     "3-d stride 2": (NDHWC, (1, 4, 5, 5, 4), 8, (3, 3, 3), {"window_strides": (2, 2, 2)}),
     "no space": (("NC", "OI", "NC"), (3, 8), 4, (), {}),
     "small map": (NHWC, (8, 8, 2, 2), 8, (3, 3), {"padding": "SAME"}),
+    "many positions": (NHWC, (5, 3, 30, 31), 8, (3, 3), {"padding": "SAME"}),
+    "many positions, 8 channels": (NHWC, (5, 8, 30, 31), 8, (3, 3), {"padding": "SAME"}),
+    "many positions, strided": (NCHW, (17, 4, 34, 33), 8, (3, 2), {
+        "window_strides": (2, 2), "padding": ((1, 0), (0, 2))}),
+    "many positions, dilated": (NHWC, (5, 1, 36, 35), 4, (3, 3), {
+        "rhs_dilation": (2, 3), "padding": "VALID"}),
 }  # fmt: skip
 
 
@@ -187,6 +193,27 @@ def test_gradients_are_recognised():
         assert d.x.stride == (512, 1, 64, 8)
         assert d.w.stride == (72, 1, 24, 8)
     assert [p.copies for p in plans] == [1, 1, 1]  # the kernels only
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.startswith("many positions")])
+def test_small_kernels_are_products_of_patches(case):
+    calls, plans = described(case)
+    few = case in ("many positions", "many positions, dilated")  # channels: forward too
+    assert [c and c.description.kind for c in calls] == [None if few else "fprop", None, "dgrad"]
+    (product,) = [s for s in plans[1].steps if isinstance(s, cublas.Gemm)]
+    assert product.k >= convolution.MANY_TERMS and product.count == len(product.loop) == 1
+    notes = [n for s in plans[1].steps if (n := getattr(s, "note", "")) in ("pad", "patches")]
+    assert notes == ["patches"]
+
+
+@pytest.mark.parametrize("name, limit", [
+    ("FEW_NUMBERS", 100), ("NARROW", 20), ("MOST_PATCHES", 1000), ("MANY_TERMS", 10**6)])
+def test_other_kernels_are_cudnns(name, limit, monkeypatch):
+    monkeypatch.setattr(convolution, name, limit)
+    calls, _ = described("many positions")
+    kinds = [c and c.description.kind for c in calls]
+    expected = {"FEW_NUMBERS": [None, "wgrad"], "NARROW": ["fprop", None]}
+    assert kinds == [*expected.get(name, ["fprop", "wgrad"]), "dgrad"]
 
 
 def test_three_channels_are_padded():

@@ -3,12 +3,15 @@
 Each program is called three times: issued step by step, captured into a graph, and launched again.
 """
 
+import gc
+
 import numpy as np
 import pytest
 
 import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
+from tests.engine.test_collecting import made_garbage
 from tests.gpu import fibers, host_driver
 from toile import lax
 from toile import linen as nn
@@ -117,3 +120,25 @@ def test_program(name, monkeypatch):
             got = host_driver.run(executable, [x._data for x in leaves], device)
             for a, b in zip(got, wanted, strict=True):
                 nearly_equal(a, b)
+
+
+@pytest.mark.parametrize("loop", ["scan", "while"])
+def test_nothing_is_left_to_the_collector(loop, monkeypatch):
+    def scanned(x):
+        return lax.scan(lambda c, r: (jnp.tanh(c * r), c), x[0], x)[1].sum()
+
+    def doubled(x):
+        return lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2 + 1, x)
+
+    fun = {"scan": toile.grad(scanned), "while": doubled}[loop]
+
+    def once():
+        program, leaves = program_of(lambda x: fun(x * 2), (abs(normal(4, 4)),))
+        executable = host_driver.compiled(program, device)
+        return host_driver.run(executable, [np.asarray(x) for x in leaves], device)
+
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        once()  # what is made once
+        left = made_garbage(once)  # some of it may be what other tests kept until now
+    assert not [name for name in left if name.startswith("toile.backends.gpu")]
+    assert gc.isenabled()

@@ -1,11 +1,15 @@
 """Starting to use a GPU: nothing before a large array, then all at once, and errors later."""
 
+import sys
 import threading
 import types
 
+import numpy as np
 import pytest
 
 import toile.numpy as jnp
+from tests.gpu.fake_libraries import FakeCublas
+from toile.backends.gpu import cublas, cudnn, libraries, starting
 from toile.engine import gpu, gpu_start
 
 
@@ -36,7 +40,9 @@ def begun(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(gpu.presence, "none", False)
     monkeypatch.setattr(gpu.hooks, "warm", lambda device: done.append("warm"), raising=False)
+    monkeypatch.setattr(gpu.hooks, "load", lambda: done.append("backend"), raising=False)
     monkeypatch.setattr(gpu_start, "_begun", [])
+    monkeypatch.setattr(gpu_start, "load_cublas", lambda: done.append("cuBLAS"))
     return types.SimpleNamespace(done=done, driver=driver, fleet=fleet)
 
 
@@ -50,7 +56,7 @@ def test_context_and_cupy_at_the_same_time_and_once(begun):
         gpu_start.soon()
     ended()
     assert begun.driver.asked == [(0, False)]
-    assert sorted(begun.done) == ["cupy", "warm"]
+    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy", "warm"]
 
 
 def test_the_gpu_of_this_process(begun):
@@ -78,10 +84,162 @@ def test_errors_are_left_to_the_first_use(begun, monkeypatch):
     begun.driver.status = 2
     gpu_start.soon()
     ended()
-    assert begun.done == ["cupy"]
+    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy"]
 
 
 def test_small_arrays_start_nothing(begun, monkeypatch):
     monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
     jnp.asarray([1.0, 2.0]) + 1
     assert not gpu_start._begun
+
+
+@pytest.mark.parametrize("folder, major", [("cu13", 13), ("cublas", 12), ("other", 11)])
+def test_cublas_is_loaded_from_its_wheel(folder, major, tmp_path, monkeypatch):
+    loaded = []
+    (tmp_path / folder / "lib").mkdir(parents=True)
+    for name in ("cublas", "cublasLt"):
+        (tmp_path / folder / "lib" / f"lib{name}.so.{major}").touch()
+    spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(gpu_start.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(gpu_start, "load", lambda path: loaded.append(path.rsplit("/", 1)[1]))
+    gpu_start.load_cublas()
+    wanted = [f"libcublasLt.so.{major}", f"libcublas.so.{major}"]
+    assert loaded == (wanted if folder != "other" else [])
+
+
+@pytest.mark.parametrize("problem", [ImportError, ValueError, None])
+def test_where_there_is_no_wheel_of_cublas(problem, monkeypatch):
+    def find_spec(name):
+        if problem is not None:
+            raise problem(name)
+
+    monkeypatch.setattr(gpu_start.importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(gpu_start, "load", lambda path: pytest.fail(path))
+    gpu_start.load_cublas()
+
+
+def test_libraries_that_do_not_load_are_left_alone(tmp_path):
+    (tmp_path / "libx.so").write_text("no library")
+    gpu_start.load(str(tmp_path / "libx.so"))
+
+
+class Stream:
+    """A stream of CuPy's, which knows whether somebody waited for it."""
+
+    made = []
+
+    def __init__(self, non_blocking):
+        self.ptr, self.waited = 5, False
+        self.made.append(self)
+
+    def synchronize(self):
+        self.waited = True
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    monkeypatch.setattr(Stream, "made", [])
+    found = types.SimpleNamespace(cuda=types.SimpleNamespace(Stream=Stream))
+    monkeypatch.setitem(sys.modules, "cupy", found)
+    return Stream.made
+
+
+def test_first_products_give_their_handle_up(streams):
+    room = np.zeros(3 << 20, np.uint8)
+    blas = cublas.Blas(FakeCublas(), room, room.ctypes.data, room.nbytes)
+    starting.first_products(blas)
+    assert blas.functions.names.count("cublasGemmEx") == 3
+    assert blas.functions.names[-1] == "cublasDestroy_v2" and [s.waited for s in streams] == [True]
+
+
+def test_first_products_that_a_gpu_has_not(streams, monkeypatch):
+    def refuse(*args):
+        raise libraries.LibraryError("not supported on this GPU")
+
+    monkeypatch.setattr(cublas.Gemm, "issue", refuse)
+    blas = cublas.Blas(FakeCublas(), None, 4096)
+    starting.first_products(blas)
+    assert blas.functions.names[-1] == "cublasDestroy_v2" and streams[0].waited
+
+
+def test_handles_do_not_wait_for_other_kinds(monkeypatch):
+    monkeypatch.setattr(cublas, "_handles", {})
+    monkeypatch.setattr(cublas, "_locks", {})
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        assert go_on.wait(10)
+        return "slow"
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(cublas.handle(slow, 0)))
+    thread.start()
+    assert begun.wait(10)
+    assert cublas.handle(object, 0) is cublas.handle(object, 0)
+    go_on.set()
+    assert cublas.handle(slow, 0) == "slow"  # made once
+    thread.join()
+    assert found == ["slow"]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_first_handle_of_cudnn(status, monkeypatch):
+    asked = []
+    library = types.SimpleNamespace(
+        cudnnCreate=lambda handle: asked.append("made") or status,
+        cudnnDestroy=lambda handle: asked.append("given up"))
+    monkeypatch.setattr(libraries, "load", lambda name: library)
+    starting.first_handle()
+    assert asked == ["made", "given up"][: 2 - status]
+
+
+def test_parts_of_cudnn_that_lie_beside_it(tmp_path, monkeypatch):
+    place = tmp_path / "libcudnn.so.9"
+    monkeypatch.setattr(libraries, "candidates", lambda library: [str(place), "libcudnn.so.9"])
+    starting.load_parts()  # there are none
+    for part in starting._PARTS:
+        (tmp_path / f"libcudnn_{part}.so.9").write_text("no library: the loader refuses it")
+    starting.load_parts()
+    monkeypatch.setattr(libraries, "candidates", lambda library: ["libcudnn.so.9"])
+    starting.load_parts()  # what only the system's loader knows
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_handle_of_the_frontend(status, monkeypatch):
+    def create(made):
+        made._obj.value = 77
+        return status
+
+    library = types.SimpleNamespace(cudnnCreate=create)
+    monkeypatch.setattr(libraries, "load", lambda name: library)
+    older = types.SimpleNamespace(create_handle=lambda: "its own")
+    assert cudnn.handle_of(older, 3) == "its own"
+    newer = types.SimpleNamespace(Handle=lambda *given: given, create_handle=lambda: "its own")
+    assert cudnn.handle_of(newer, None) == "its own"
+    if status:
+        with pytest.raises(RuntimeError, match="cudnnCreate"):
+            cudnn.handle_of(newer, 3)
+    else:
+        assert cudnn.handle_of(newer, 3) == (77, 3, 0)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_cudnn_beside_cublas(installed, monkeypatch):
+    done, ended = [], threading.Event()
+    spec = object() if installed else None
+    monkeypatch.setattr(starting.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(cublas, "blas", lambda: done.append(1))
+    monkeypatch.setattr(cublas, "make", lambda: 2)
+    monkeypatch.setattr(starting, "first_products", done.append)
+
+    def handle():
+        done.append(threading.current_thread().name)
+        ended.set()
+        raise libraries.LibraryError("too old")  # which the first use says
+
+    monkeypatch.setattr(starting, "first_handle", handle)
+    starting.begin(types.SimpleNamespace(current=lambda: threading.Lock()))
+    assert ended.wait(10) or not installed
+    names = ["toile: starting cuDNN"] if installed else []
+    assert [x for x in done if isinstance(x, str)] == names and {1, 2} <= {*done}

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import toile
 from tests.primitives.rules import check, check_eager
 from toile.engine.conversion import as_array
 from toile.primitives import windows
@@ -100,3 +101,24 @@ def test_errors():
         windows.ReduceWindowSum((2,), (1,), ((0, 0),), (1,), (1,)).infer(
             as_array(np.ones((2, 2), np.float32)).aval
         )
+
+
+@pytest.mark.parametrize("shape, window, spread", [
+    ((3, 4, 6, 2), (1, 2, 3, 1), True),
+    ((3, 5, 6, 2), (1, 2, 3, 1), False),  # a row that is in no window
+    ((4,), (4,), True),
+    ((4, 6), (1, 1), True),
+])
+def test_gradients_of_windows_side_by_side(shape, window, spread):
+    op = windows.ReduceWindowSum(window, window, ((0, 0),) * len(shape), (1,) * len(shape),
+                                 (1,) * len(shape))
+    x = np.random.default_rng(0).normal(size=shape).astype("f4")
+    y, back = toile.vjp(op, x)
+    ct = np.arange(1, y.size + 1, dtype="f4").reshape(y.shape)
+    expected = ct
+    for axis, n in enumerate(window):
+        expected = np.repeat(expected, n, axis)
+    expected = np.pad(expected, [(0, n - m) for n, m in zip(shape, expected.shape, strict=True)])
+    np.testing.assert_array_equal(np.asarray(back(ct)[0]), expected)
+    names = [e.primitive.name for e in toile.make_jaxpr(lambda ct: back(ct))(ct).eqns]
+    assert ("reduce_window_sum" not in names) == spread

@@ -43,14 +43,13 @@ def _reserve(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
 
 
 def _warm(device: GpuDevice) -> None:
-    """Make what nearly every program needs: the backend's modules, and a handle of cuBLAS."""
-    gpu_backend()
-    importlib.import_module("toile.backends.gpu.cublas").blas()
-
-
-hooks.reserve, hooks.warm = _reserve, _warm
+    """Have NVIDIA's libraries load what nearly every program needs."""
+    importlib.import_module("toile.backends.gpu.starting").begin(device)
 
 
 def gpu_backend() -> Any:
     """The backend for GPUs; loaded where there is one."""
     return importlib.import_module("toile.backends.gpu")
+
+
+hooks.reserve, hooks.load, hooks.warm = _reserve, gpu_backend, _warm

@@ -123,9 +123,20 @@ class GpuDevice(Device):
             return cupy().cuda.Device(self.ordinal)
         return _OnLane(self)
 
+    @functools.cached_property
+    def sole(self) -> bool:
+        """Whether all that a thread does with CuPy and the driver is on this device, once it has
+        begun to: then `current` need not be said at each call."""
+        return self is self.primary and driver_count() == 1
+
     def begin(self) -> None:
         """Make the context that the driver's calls need: making the stream does."""
         self.stream  # noqa: B018
+
+    def enter(self) -> None:
+        """Have the calls of this thread go to this device, which is `sole`, from now on."""
+        cupy().cuda.runtime.setDevice(self.ordinal)
+        entered.here = True
 
     def synchronize(self) -> None:
         """Wait for all work; an error names the program that was issued last."""
@@ -195,6 +206,15 @@ def as_bits(data: Any) -> Any:
     return data.view(np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
 
 
+class _Entered(threading.local):
+    """Whether the calls of this thread go to the only GPU that there is (see `enter`)."""
+
+    here = False
+
+
+entered = _Entered()
+
+
 class _Lane(threading.local):
     """Which device the thread works on, if it is not the primary one of its GPU (0 then)."""
 
@@ -232,9 +252,8 @@ class DeviceMemory:
 
     __slots__ = ("pointer", "nbytes", "device", "made")
 
-    def __init__(self, pointer: Any, nbytes: int, device: GpuDevice):
-        self.pointer, self.nbytes, self.device = pointer, nbytes, device
-        self.made: Any = None
+    def __init__(self, pointer: Any, nbytes: int, device: GpuDevice, made: Any = None):
+        self.pointer, self.nbytes, self.device, self.made = pointer, nbytes, device, made
 
     @property
     def start(self) -> int:
@@ -248,8 +267,11 @@ class DeviceMemory:
 
 
 class _Hooks:
-    """Slots that the backend fills: what is done where `make(nbytes)` finds no room, and what is
-    done early, beside the rest, on a device that is about to be used."""
+    """Slots that the backend fills: what is done where `make(nbytes)` finds no room, what is
+    imported for a device that is about to be used, and what is done early there, beside the rest.
+    """
+
+    load: Callable[[], Any] = staticmethod(lambda: None)
 
     warm: Callable[[GpuDevice], None] = staticmethod(lambda device: None)
 

@@ -163,7 +163,32 @@ class _Operators:
             table[key] = way
 
 
+    def watch(self, key: Any, arrays: tuple[Any, ...], fun: Any, args: tuple[Any, ...]) -> Any:
+        """Call a function and learn its quick way, if it was one operation on these arrays."""
+        self.watched = True
+        try:
+            out = fun(*args)
+            self.learn(key, arrays, out)
+        finally:  # nothing is kept alive
+            self.watched, self.first = False, None
+        return out
+
+
 operators = _Operators()
+
+
+def called(fun: Any, x: Any, *args: Any) -> Any:
+    """`fun(x, *args)` for an array of a GPU, by what was learned of such a call; `args` can be
+    hashed, and equal ones mean the same."""
+    if state.trace is not None or flags.default_device is not None:
+        return fun(x, *args)
+    key = fun, x._signature, *args
+    way = operators.table().get(key)
+    if way is not None:
+        memory, pointer = x._memory, x._pointer
+        if pointer is not None:
+            return way((pointer,), (memory,))
+    return operators.watch(key, (x,), fun, (x, *args))
 
 
 def _quick(name: str) -> Any:
@@ -191,13 +216,7 @@ def _quick(name: str) -> Any:
             pointers = tuple([a._pointer for a in arrays])
             if None not in pointers:
                 return way(pointers, memory)
-        operators.watched = True
-        try:
-            out = getattr(Array, name)(self, other)
-            operators.learn(key, arrays, out)
-        finally:  # nothing is kept alive
-            operators.watched, operators.first = False, None
-        return out
+        return operators.watch(key, arrays, getattr(Array, name), (self, other))
 
     method.__name__ = method.__qualname__ = name
     return method

@@ -22,6 +22,7 @@ from toile.engine.gpu_arrays import FEW, GpuArray, on_gpu, operators, placed
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Equation, Literal, Program, Var, execute
 from toile.engine.sharded import layout
+from toile.engine.tracing import state
 
 MOST = 4096  # Programs that are kept
 _programs: OrderedDict[Any, Program] = OrderedDict()
@@ -87,6 +88,20 @@ def quickly(op: Operation, args: Sequence[Any]) -> Any:
                 operators.first = args, out, way
             return out
     return NotImplemented
+
+
+def unary(op: Operation, x: Any) -> Any:
+    """An operation on one array of a GPU, whose dtype it accepts."""
+    if state.trace is None and flags.default_device is None:
+        way = _ways.get((op, x._signature))
+        if way:
+            memory, pointer = x._memory, x._pointer
+            if pointer is not None:
+                out = way((pointer,), (memory,))
+                if operators.watched and operators.first is None:
+                    operators.first = (x,), out, way
+                return out
+    return op(x)
 
 
 def run(op: Operation, args: Sequence[Any]) -> Any:

@@ -8,6 +8,9 @@ small arrays, such as those that load data, take no memory of it. May import eng
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import os
+import sys
 import threading
 
 from toile.engine import gpu
@@ -18,14 +21,17 @@ _begun: list[threading.Thread] = []
 
 def soon() -> None:
     """A large array is about to be placed: where that will be a GPU, start the driver, make its
-    context and what the backend wants besides, while CuPy is imported here."""
+    context and what the backend wants besides, while CuPy and the backend are imported here."""
     if _begun or gpu.presence.none or not _is_wanted():
         return
     made = threading.Event()
     _begun.append(threading.Thread(target=_begin, args=(made,), name="toile: starting the GPU"))
-    _begun[0].start()
+    _begun.append(threading.Thread(target=load_cublas, name="toile: loading cuBLAS"))
+    for thread in _begun:
+        thread.start()
     try:
         gpu.cupy()
+        gpu.hooks.load()
     finally:
         made.wait()
 
@@ -55,3 +61,29 @@ def _begin(made: threading.Event) -> None:
             gpu.hooks.warm(device)
     except Exception:  # what is missing is made when it is used, and that says what is wrong
         return
+
+
+def load_cublas() -> None:
+    """Load cuBLAS where its wheel is installed: it is large, and CuPy's import will ask for it."""
+    try:
+        found = importlib.util.find_spec("nvidia")
+        places = (found and found.submodule_search_locations) or ()
+    except (ImportError, ValueError):  # something refuses to look for it
+        return
+    for name in ("cublasLt", "cublas"):
+        paths = (os.path.join(place, folder, "lib", f"lib{name}.so.{major}")
+                 for folder, major in (("cu13", 13), ("cublas", 12)) for place in places)
+        path = next(filter(os.path.isfile, paths), None)
+        if path is not None:
+            load(path)
+
+
+def load(path: str) -> None:
+    """Load a library for whoever asks for it later; what is wrong with it is said then.
+
+    Unlike `ctypes.CDLL`, a call of `dlopen` lets other threads go on."""
+    if sys.platform != "linux":
+        return
+    dlopen = ctypes.CDLL(None).dlopen
+    dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
+    dlopen(os.fsencode(path), os.RTLD_NOW)

@@ -19,6 +19,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.gpu_arrays import GpuArray
+from toile.engine.gpu_eager import unary as on_gpu
 from toile.engine.source import here
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
 from toile.primitives import bits, complexes, families, special
@@ -113,7 +114,7 @@ def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
         if kind is DeviceArray and x._data.dtype in allowed:
             return op(x)
         if kind is GpuArray and x._signature.dtype in allowed:
-            return op(x)
+            return on_gpu(op, x)
         return _apply(op, kinds, (x,))
 
     return _named(fun, name, op)
@@ -132,7 +133,7 @@ def _accurate(name: str, op: Any) -> Any:
         if kind is DeviceArray and x._data.dtype in allowed:
             return op(x)
         if kind is GpuArray and x._signature.dtype in allowed:
-            return op(x)
+            return on_gpu(op, x)
         return _apply(op, kinds, (x,))
 
     return _named(fun, name, op)

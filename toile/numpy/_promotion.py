@@ -21,6 +21,7 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy
 from toile.engine.errors import ShapeError, axis_error, shape_value_error
+from toile.engine.gpu_arrays import GpuArray
 from toile.engine.promotion import (
     COMPLEXES,
     FLOATS,
@@ -417,7 +418,10 @@ def full_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 def inexact(name: str, x: Any) -> Any:
     """One operand of a function of floats: the path of every eager unary ufunc."""
-    if type(x) is DeviceArray and x.dtype in INEXACT:
+    kind = type(x)
+    if kind is DeviceArray and x.dtype in INEXACT:
+        return x
+    if kind is GpuArray and x._signature.dtype in INEXACT:
         return x
     x = as_array(name, x)
     dtype = x.dtype

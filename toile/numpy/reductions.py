@@ -16,6 +16,7 @@ import numpy as np
 from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
+from toile.engine.gpu_arrays import GpuArray, called
 from toile.engine.source import here
 from toile.numpy._promotion import (
     BOOL,
@@ -86,6 +87,7 @@ _MAX = _Kind("max", lax.reduce_max, lax.max, lowest, False, lax.reduce_max)
 _MIN = _Kind("min", lax.reduce_min, lax.min, highest, False, lax.reduce_min)
 _ALL = _Kind("all", lax.reduce_and, lax.bitwise_and, lambda d: True, False, lax.reduce_and)
 _ANY = _Kind("any", lax.reduce_or, lax.bitwise_or, lambda d: False, False, lax.reduce_or)
+_KINDS = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
 
 
 def no_out(name: str, out: Any) -> None:
@@ -134,6 +136,23 @@ def _reduce(
     promote_integers: bool = True,
 ) -> Any:
     """Any reduction with any of its arguments."""
+    if (
+        a.__class__ is GpuArray and (axis is None or axis.__class__ is int) and not keepdims
+        and dtype is None and out is None and initial is None and where is None
+    ):
+        return called(_plain, a, kind.name, axis, promote_integers)
+    return _general(kind, a, axis, dtype, out, keepdims, initial, where, promote_integers)
+
+
+def _plain(a: Any, name: str, axis: int | None, promote_integers: bool) -> Any:
+    """A reduction of an array over one axis or all."""
+    return _general(_KINDS[name], a, axis, None, None, False, None, None, promote_integers)
+
+
+def _general(
+    kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any,
+    promote_integers: bool,
+) -> Any:
     name = kind.name
     a = as_array(name, a)
     no_out(name, out)

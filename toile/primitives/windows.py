@@ -26,8 +26,10 @@ from toile.primitives.families import (
     REAL,
     accepts_text,
     bdim_at,
+    broadcast_in_dim,
     full_like,
     mul,
+    reshape,
 )
 from toile.primitives.reductions import highest, lowest
 from toile.primitives.shapes import pad, slice_
@@ -141,6 +143,12 @@ class ReduceWindowSum(_ReduceWindow):
 
     def transpose(self, ct: Any, x: Any) -> Any:
         window, strides, padding, base, dilation = self.geometry()
+        whole = tuple(n * w for n, w in zip(ct.shape, window, strict=True)) == tuple(x.shape)
+        if whole and window == strides and not any(map(any, padding)) and {*base, *dilation} == {1}:
+            # Windows side by side: each number goes to all elements of its window.
+            apart = tuple(m for n, w in zip(ct.shape, window, strict=True) for m in (n, w))
+            spread = broadcast_in_dim(ct, apart, tuple(range(0, len(apart), 2)))
+            return reshape(spread, x.shape)
         pads = transposed_padding(x.shape, window, strides, ct.shape, padding, base, dilation)
         return ReduceWindowSum(window, base, pads, strides, dilation)(ct)
 

@@ -9,7 +9,6 @@ May import backends and the engine.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -18,7 +17,7 @@ from toile.backends.running import gpu_backend
 from toile.engine import dtypes
 from toile.engine.arrays import KeyArray
 from toile.engine.buffers import Block, Signature, owned, recycled, signature, taken
-from toile.engine.gpu import keepers
+from toile.engine.gpu import entered, keepers
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import quick
 from toile.engine.treedefs import PyTreeDef
@@ -82,16 +81,17 @@ class GpuExit:
             "recycled": recycled, "taken": taken,
             "run": program.direct() or program.run, "build": build, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
-            "owned": owned,
+            "owned": owned, "entered": entered, "enter": getattr(device, "enter", None),
         }
-        lines = []
+        sole = getattr(device, "sole", False)
+        lines = ["if not entered.here: enter()"] if sole else []
         if self.hosted:
             lines.append("pointers = list(pointers)")
             for i, nbytes, (_, where) in self.hosted:
                 lines.append(f"upload({where}, pointers[{i}], {nbytes})")
                 lines.append(f"pointers[{i}] = {where}")
         for i, nbytes in enumerate(program.out_bytes):
-            scope[f"room{i}"] = functools.partial(program.room, index=i)
+            scope[f"room{i}"] = program.maker(i)
             if i in self.placed:
                 j = self.placed[i]
                 lines += [f"m{i} = memory[{j}]", f"if owned(m{i}): p{i} = pointers[{j}]",
@@ -118,7 +118,8 @@ class GpuExit:
         gone = "".join(f"m{i} = " for i in range(len(outs)))
         body = "".join(f"            {line}\n" for line in lines)
         text = (
-            "def leave(pointers, memory):\n    try:\n        with lock, current():\n"
+            "def leave(pointers, memory):\n    try:\n"
+            f"        with lock{'' if sole else ', current()'}:\n"
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
         exec(compile(text, "<the way out of a GPU>", "exec"), scope)

@@ -18,12 +18,16 @@ from toile.backends.gpu.contractions import float32_compute
 from toile.backends.gpu.cudnn import Convolution, Tensor
 from toile.backends.gpu.launches import Planner
 from toile.compiler.operands import Operand
+from toile.compiler.views import row_major
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 
 FEW = 32  # channels below which they are padded to a vector
 VECTOR = 16  # bytes
 SPATIAL = 3
+# What is a product of patches: how many at least, of how many bytes together, of how many numbers
+# each if there are few channels, and how many numbers of a derivative in kernels, at most.
+MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 64 << 20, 32, 1 << 15
 # Results that cuDNN makes of operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
@@ -73,6 +77,8 @@ def lower(
         return False
     tf32 = float32_compute(op.precision) != "float32"
     for form in forms(op, x, w, y):
+        if _by_patches(form, op.precision, plan):
+            return True
         for laid in layouts(form):
             description = laid.description(tf32)
             try:
@@ -105,6 +111,50 @@ def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan:
         labels = "nf" + spatial, "of" + spatial, "no"
     product = DotGeneral(*labels, y.dtype, op.precision)
     return contractions.lower(product, (x, w), (y,), plan)
+
+
+def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
+    """A product of the images' patches with the kernels, or with the cotangent, where that pays.
+
+    Of the derivative in a small kernel the numbers are few and their sums long: cuDNN's engines
+    that give the same bits every time sum each in one place, cuBLAS cuts sums into parts. Forward,
+    cuDNN has no engines for so few channels that a patch is little more than a vector."""
+    groups, features, channels, *taps = form.w.shape
+    terms, width = form.y.size // max(form.y.shape[1], 1), prod(taps) * channels
+    vector = VECTOR // form.x.dtype.itemsize
+    pitch = -(-width // vector) * vector  # rows begin where vectors do
+    few = channels < vector and width <= NARROW
+    suits = {"wgrad": width * features <= FEW_NUMBERS, "fprop": few}.get(form.kind, False)
+    if not suits or groups > 1 or width == channels or terms < MANY_TERMS:
+        return False
+    other, out = ("y", "w") if form.kind == "wgrad" else ("w", "y")
+    kinds = (getattr(form, name).dtype.name for name in ("x", other, out))
+    nbytes = terms * pitch * form.x.dtype.itemsize
+    if nbytes > MOST_PATCHES or contractions.compute_type(precision, *kinds) is None:
+        return False
+    patches, labels = _patches(form, pitch, plan.scratch(nbytes), plan)
+    w = form.w._replace(shape=form.w.shape[1:], strides=form.w.strides[1:])
+    given = {"w": w, "y": form.y}
+    names = {"w": "fc" + "ijk"[: len(taps)], "y": "nf" + "abc"[: len(taps)]}
+    product = DotGeneral(labels, names[other], names[out], given[out].dtype, precision)
+    return contractions.lower(product, (patches, given[other]), (given[out],), plan)
+
+
+def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, str]:
+    """All patches of the images, one after the other at a place, and labels of their axes.
+
+    A patch lies as the kernels do, so that its axes are one for a product of matrices."""
+    x, outs, taps = form.x, form.y.shape[2:], form.w.shape[3:]
+    steps = [(d, n) for d, n in enumerate(form.stride, 2)]
+    within = [(1, 1), *((d, n) for d, n in enumerate(form.dilation, 2))]
+    columns = sorted(zip("cijk", form.w.shape[2:], within, form.w.strides[2:], strict=False),
+                     key=lambda c: -abs(c[3]))
+    rows, inner = (x.shape[0], *outs), tuple(c[1] for c in columns)
+    strides = (*(pitch * s for s in row_major(rows)), *row_major(inner))
+    patches = Operand(at, (*rows, *inner), strides, x.dtype)
+    along = [(0, 1), *steps, *(c[2] for c in columns)]
+    plan.stage(relayout.patches(patches, x, along, (0, 0, *form.low)))
+    return patches, "n" + "abc"[: len(taps)] + "".join(c[0] for c in columns)
 
 
 # ---- which convolution it is

@@ -127,7 +127,7 @@ def present() -> bool:
 
 
 _handles: dict[Any, Any] = {}
-_lock = threading.RLock()  # one handle may need another
+_locks: dict[Any, Any] = {}  # by kind: one handle may need another, and none waits for a stranger
 
 
 def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
@@ -135,7 +135,7 @@ def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
     key = kind, current_device() if device is None else device, lane.number
     found = _handles.get(key)
     if found is None:
-        with _lock:
+        with _locks.setdefault(key, threading.RLock()):
             found = _handles.get(key)
             if found is None:
                 found = _handles[key] = kind()
@@ -243,13 +243,17 @@ class Gemm:
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
         head = (on.handle, T if a.transposed else N, T if b.transposed else N,
                 self.m, self.n, self.k, ctypes.addressof(one))  # fmt: skip
-        beta_at, compute = ctypes.addressof(beta), COMPUTE_TYPES[self.compute][0]
-        call = on.functions.cublasGemmEx
+        call, values = on.functions.ready("cublasGemmEx", (
+            *head, 0, ta, a.leading, 0, tb, b.leading, ctypes.addressof(beta), 0, tc, c.leading,
+            COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM))
+        at_a, at_b, at_c = values[7], values[10], values[14]
 
         def run(pointers: Sequence[int], kept: Any = (one, beta)) -> None:
-            on.on(stream)
-            call(*head, pointers[i] + oa, ta, a.leading, pointers[j] + ob, tb, b.leading, beta_at,
-                 pointers[l] + oc, tc, c.leading, compute, _DEFAULT_ALGORITHM)
+            if on.stream != stream:
+                on.on(stream)
+            at_a.value, at_b.value = pointers[i] + oa, pointers[j] + ob
+            at_c.value = pointers[l] + oc
+            call()
 
         return run
 

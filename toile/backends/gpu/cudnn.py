@@ -8,6 +8,7 @@ library's heuristic names and that can be built: nothing is timed.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import threading
@@ -179,9 +180,9 @@ class FrontendPlan:
 class Frontend:
     """The frontend with a handle on one device, and the plans made there."""
 
-    def __init__(self, cudnn: Any, device: str, cache: Any):
+    def __init__(self, cudnn: Any, device: str, cache: Any, ordinal: int | None = None):
         self.cudnn, self.device, self.cache = cudnn, device, cache
-        self.handle = cudnn.create_handle()
+        self.handle = handle_of(cudnn, ordinal)
         self.stream: int | None = None
         self.lock = threading.RLock()
         self.plans: dict[Any, FrontendPlan | None] = {}
@@ -261,6 +262,18 @@ class Frontend:
         self.cache.put(self._key(description), bytes(data))
 
 
+def handle_of(cudnn: Any, ordinal: int | None) -> Any:
+    """A handle on the current device. The frontend's own way to make one imports NVIDIA's bindings
+    for Python, only to ask which device that is."""
+    if ordinal is None or not hasattr(cudnn, "Handle"):
+        return cudnn.create_handle()
+    made = ctypes.c_void_p()
+    status = libraries.load("cudnn").cudnnCreate(ctypes.byref(made))
+    if status:
+        raise RuntimeError(f"cudnnCreate failed with status {status}")
+    return cudnn.Handle(made.value, ordinal, 0)
+
+
 def frontend() -> tuple[Any, str]:
     """The frontend and "", or None and why it cannot be used."""
     try:
@@ -291,7 +304,7 @@ def make() -> Any:
     properties = cupy.cuda.runtime.getDeviceProperties(device.id)
     name = f"{properties['name']!r} {device.compute_capability}"
     try:
-        return Frontend(found, name, object_cache.from_environment())
+        return Frontend(found, name, object_cache.from_environment(), device.id)
     except RuntimeError as error:  # no handle: a driver too old for this cuDNN
         _warn(f"toile: needed a driver that serves cuDNN {found.backend_version()}, found one for "
               f"CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): install a "

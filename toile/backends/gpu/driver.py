@@ -8,6 +8,7 @@ and memory are CuPy's: its pool grows on demand and is shared with whatever else
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -209,10 +210,15 @@ class Driver:
         self._do("cuGraphExecDestroy", graph)
 
 
+@functools.cache
+def _words(count: int) -> Any:
+    """The type of so many words; types are kept: each is a cycle that the collector would find."""
+    return Word * count
+
+
 def words_of(values: Sequence[int], room: int = 0) -> Any:
     """64-bit words as a C array, padded to `room` of them; values above 2**63 - 1 wrap."""
-    count = max(len(values), room, 1)
-    made = (Word * count)()
+    made = _words(max(len(values), room, 1))()
     for i, v in enumerate(values):
         made[i] = v if v < 1 << 63 else v - (1 << 64)
     return made

@@ -8,6 +8,7 @@ is copied. All Programs of a device share one stream and one growing arena.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -108,6 +109,22 @@ class Executable:
         if index is not None:
             found[0].made = noted(self.made[index], nbytes)
         return found
+
+    def maker(self, index: int) -> Callable[[int], tuple[Any, int]]:
+        """`room` for a result by its number, made ready for many calls."""
+        device, made, size = self.device, self.made[index], self.out_bytes[index]
+        if not getattr(device, "sole", False) or noted(made, size) is not made:
+            return functools.partial(self.room, index=index)
+        alloc = gpu.cupy().cuda.alloc
+
+        def room(nbytes: int) -> tuple[Any, int]:
+            try:
+                pointer = alloc(nbytes or 1)
+            except MemoryError:
+                return self.room(nbytes, index)
+            return gpu.DeviceMemory(pointer, nbytes, device, made), pointer.ptr
+
+        return room
 
     def given(self, x: Any) -> Any:
         """An operand as a CuPy array in row-major order."""

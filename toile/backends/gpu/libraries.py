@@ -231,17 +231,35 @@ class Functions:
 
     def __init__(self, loaded: Any, table: Mapping[str, Sequence[Any]], describe: Any = None):
         self.describe = describe
+        self.plain: dict[str, Any] = {}
         for name, types in table.items():
             function = getattr(loaded, name)
             function.argtypes = list(types)
             function.restype = ctypes.c_int
+            self.plain[name] = function
             setattr(self, name, self._checked(name, function))
 
     def _checked(self, name: str, function: Any) -> Callable[..., None]:
         def call(*args: Any) -> None:
             status = function(*args)
             if status:
-                what = self.describe(status) if self.describe else f"status {status}"
-                raise LibraryError(f"toile: {name} failed: {what}")
+                raise self._failed(name, status)
 
         return call
+
+    def _failed(self, name: str, status: int) -> LibraryError:
+        what = self.describe(status) if self.describe else f"status {status}"
+        return LibraryError(f"toile: {name} failed: {what}")
+
+    def ready(self, name: str, args: Sequence[Any]) -> tuple[Callable[[], None], list[Any]]:
+        """A call with these arguments, and their C values, which are read at each call: changing
+        the `value` of one costs a tenth of what converting all of them does."""
+        function = self.plain[name]
+        values = [kind(x) for kind, x in zip(function.argtypes, args, strict=True)]
+
+        def call() -> None:
+            status = function(*values)
+            if status:
+                raise self._failed(name, status)
+
+        return call, values

@@ -47,6 +47,7 @@ class Plan(plans.Plan):
         self.given = program  # before what the plan itself changes
         self.begun: dict[Any, Any] = {}  # steps of collectives that end later, by their results
         super().__init__(epilogues.absorb(program), *where)
+        self.around = None  # only asked while planning: a body that has its loop is a cycle
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],

@@ -15,6 +15,7 @@ from typing import Any
 from toile.backends.gpu import driver, libraries
 from toile.backends.gpu.launches import Launch, Pointers
 from toile.backends.gpu.nest_forms import ALIGNMENT
+from toile.backends.gpu.pieces import divisor, index_type
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.plans import Moving
 from toile.compiler.views import row_major
@@ -38,12 +39,11 @@ def window(out: Operand, x: Operand, low: Sequence[int] | None = None, note: str
                     for d in axes])
     vector, whole = _packs(rows, out.ref, x.ref, size)
     packs = out.size // vector
+    far = packs >= FAR
     args: list[int | Ref] = [out.ref, x.ref, packs]
-    for row in rows:
-        args += row
-    if vector > 1:
-        args[-5] = rows[-1][0] // vector
-    text = _window_text(_WORDS[size // parts], len(rows), parts, vector, whole, packs >= FAR)
+    for i, (n, *rest) in enumerate(rows, 1):
+        args += divisor(n // vector if i == len(rows) else n, far), *rest
+    text = _window_text(_WORDS[size // parts], len(rows), parts, vector, whole, far)
     return Launch(text, tuple(args), max(-(-packs // (THREADS * PER_THREAD)), 1), THREADS,
                   note=note, reads=frozenset((x.ref.buffer,)),
                   nbytes=(out.size + min(x.size, out.size)) * size)
@@ -88,18 +88,16 @@ def _window_text(
 
     Extents (the last one in packs), source extents, margins and both strides of each axis follow
     the number of packs."""
-    index = "i64" if far else "u32"
     lines = []
     for d in reversed(range(rank)):
         n, m, low, to, source = (f"w[{3 + 5 * d + j}]" for j in range(5))
-        at = "r" if d == 0 else f"r % ({index}){n}"
-        rest = "" if d == 0 else f" r /= ({index}){n};"
+        lines.append("    { Index c = r;" + (f" r = cut(c, {n});" if d else ""))
         if d == rank - 1 and vector > 1:
-            lines.append(f"    first = (i64)({at}) * {vector}; to += first; first -= {low};{rest}")
+            lines.append(f"      first = (i64)c * {vector}; to += first; first -= {low}; }}")
             continue
         lines.append(
-            f"    {{ i64 c = (i64)({at}) - {low}; inside &= c >= 0 && c < {m};\n"
-            f"      from += c * {source}; to += (c + {low}) * {to};{rest} }}"
+            f"      i64 at = (i64)c - {low}; inside &= at >= 0 && at < {m};\n"
+            f"      from += at * {source}; to += (i64)c * {to}; }}"
         )
     last = 3 + 5 * (rank - 1)
     if vector == 1:
@@ -117,18 +115,86 @@ def _window_text(
     pack = f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
     return f"""\
 #define THREADS {THREADS}
-{pack if vector > 1 else ""}__device__ void body(const Word* w, unsigned block) {{
+{index_type(far)}{pack if vector > 1 else ""}\
+__device__ void body(const Word* w, unsigned block) {{
   {word}* out = ({word}*)w[0];
   const {word}* x = (const {word}*)w[1];
-  {index} i = ({index})block * (THREADS * {PER_THREAD}) + threadIdx.x;
+  Index i = (Index)block * (THREADS * {PER_THREAD}) + threadIdx.x;
   #pragma unroll
   for (int k = 0; k < {PER_THREAD}; ++k, i += THREADS) {{
-    if (i >= ({index})w[2]) return;
-    {index} r = i;
+    if (i >= (Index)w[2]) return;
+    Index r = i;
     i64 from = 0, to = 0, first = 0;
     bool inside = true;
 {chr(10).join(lines)}
 {moves}
+  }}
+}}
+"""
+
+
+def patches(out: Operand, x: Operand, along: Sequence[tuple[int, int]], low: Sequence[int]
+            ) -> Launch:
+    """Elements of x, or zeros beside it: axis k of out goes along axis `along[k][0]` of x by steps
+    of `along[k][1]`; of axes that share one the steps add up, beginning `low` before it."""
+    size = out.dtype.itemsize
+    axis, step = along[-1]
+    vector = VECTOR // size
+    alone = [a for a, _ in along].count(axis) == 1 and not low[axis] and step == 1
+    others = [s for d, s in enumerate(x.strides) if d != axis]
+    if not (alone and x.strides[axis] == out.strides[-1] == 1):
+        vector = 1
+    while vector > 1 and (out.shape[-1] % vector or not (
+            _aligned(out.ref, out.strides[:-1], vector, size)
+            and _aligned(x.ref, others, vector, size))):
+        vector //= 2
+    extents = [*out.shape[:-1], out.shape[-1] // vector]
+    packs = out.size // vector
+    far = packs >= FAR
+    args: list[int | Ref] = [out.ref, x.ref, packs]
+    for n, (_, step), to in zip(extents, along, out.strides, strict=True):
+        args += divisor(n, far), step, to
+    for n, below, source in zip(x.shape, low, x.strides, strict=True):
+        args += n, below, source
+    text = _patches_text(_WORDS[size], [a for a, _ in along], len(x.shape), vector, far)
+    return Launch(text, tuple(args), max(-(-packs // (THREADS * PER_THREAD)), 1), THREADS,
+                  note="patches", reads=frozenset((x.ref.buffer,)),
+                  nbytes=(out.size + min(x.size, out.size)) * size)
+
+
+def _patches_text(word: str, along: Sequence[int], rank: int, vector: int, far: bool) -> str:
+    """Extents, steps and strides of the axes of out follow the number of packs, then sizes, margins
+    and strides of those of x."""
+    lines, last = [], len(along) - 1
+    for k in reversed(range(len(along))):
+        n, _, to = (f"w[{3 + 3 * k + j}]" for j in range(3))
+        lines.append(f"    Index c{k} = r;" + (f" r = cut(c{k}, {n});" if k else ""))
+        if k == last and vector > 1:
+            lines.append(f"    c{k} *= {vector};")
+        lines.append(f"    to += (i64)c{k} * {to};")
+    for d in range(rank):
+        m, low, source = (f"w[{3 + 3 * len(along) + 3 * d + j}]" for j in range(3))
+        steps = [f"(i64)c{k} * w[{4 + 3 * k}]" for k, a in enumerate(along) if a == d]
+        lines.append(f"    i64 p{d} = {' + '.join([*steps, f'-{low}'])};\n"
+                     f"    inside &= p{d} >= 0 && p{d} < {m}; from += p{d} * {source};")
+    unit = f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
+    return f"""\
+#define THREADS {THREADS}
+{index_type(far)}{unit}\
+__device__ void body(const Word* w, unsigned block) {{
+  {word}* out = ({word}*)w[0];
+  const {word}* x = (const {word}*)w[1];
+  Index i = (Index)block * (THREADS * {PER_THREAD}) + threadIdx.x;
+  #pragma unroll
+  for (int k = 0; k < {PER_THREAD}; ++k, i += THREADS) {{
+    if (i >= (Index)w[2]) return;
+    Index r = i;
+    i64 from = 0, to = 0;
+    bool inside = true;
+{chr(10).join(lines)}
+    Pack p = {{}};
+    if (inside) p = *(const Pack*)(x + from);
+    *(Pack*)(out + to) = p;
   }}
 }}
 """

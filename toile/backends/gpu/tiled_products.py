@@ -31,6 +31,8 @@ _TILE = 64
 _DEEP = 16  # of the summed positions in shared memory at a time
 _EACH = 4  # rows and columns of a thread
 _THIN = 64  # elements of the result for each of a batch, up to which tiles do not pay
+# Products that take a warp for each number: numbers, columns or rows at most, terms of each.
+_FEW, _NARROW, _SHORT, _LONG = 4096, 16, 64, 1024
 
 
 class _Group(NamedTuple):
@@ -237,6 +239,62 @@ def _thin(
             *depth.words)  # fmt: skip
     text = _thin_text(x.dtype, y.dtype, out.dtype, len(shape), len(depth.shape))
     return Launch(text, args, blocks_of(out.size, THREADS), THREADS, 0, "sums of products")
+
+
+def lower_few(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """A product of float32 matrices, one of few columns or rows: a warp for each number.
+
+    Where those are no vectors of memory, cuBLAS takes twice as long; sums are in float32."""
+    (x, y), (out,) = ins, outs
+    at_x = dict(zip(op.lhs, zip(x.shape, byte_strides(x), strict=True), strict=True))
+    at_y = dict(zip(op.rhs, zip(y.shape, byte_strides(y), strict=True), strict=True))
+    summed = [c for c in op.lhs if c in at_y and c not in op.out]
+    depth = _group([at_x[c][0] for c in summed], [at_x[c][1] for c in summed],
+                   [at_y[c][1] for c in summed])
+    thin = min(out.size // max(prod(at[c][0] for c in op.out if c in at), 1) for at in (at_x, at_y))
+    kinds = {x.dtype.name, y.dtype.name, out.dtype.name}
+    if kinds != {"float32"} or out.size > _FEW or not 1 < thin <= _NARROW or not thin % 4:
+        return False
+    if any(c in at_x and c in at_y for c in op.out) or not _SHORT <= depth.size <= _LONG:
+        return False
+    steps = [[t[c][1] if c in t else 0 for c in op.out] for t in (at_x, at_y)]
+    shape, (a, b, to) = collapse(out.shape, *steps, byte_strides(out))
+    args = (out.ref, x.ref, y.ref, out.size, depth.size, *divisors(shape), *a, *b, *to,
+            *depth.words)  # fmt: skip
+    text = _few_text(len(shape), len(depth.shape))
+    blocks = blocks_of(out.size, THREADS // 32)
+    plan.stage(Launch(text, args, blocks, THREADS, 0, "sums of products"))
+    return True
+
+
+@lru_cache(maxsize=32)
+def _few_text(rank: int, depth: int) -> str:
+    r = Words()
+    to, x, y = r.pointer(), r.pointer("const char"), r.pointer("const char")
+    total, deep, shape = r.one(), r.one(), r.many(rank)
+    steps = [(name, r.many(rank)) for name in ("left", "right", "to")]
+    inner = r.many(depth), r.many(depth), r.many(depth)
+    return f"""\
+#define THREADS {THREADS}
+{index_type(False)}\
+__device__ void body(const Word* w, unsigned block) {{
+  char* to = {to};
+  const char *left = {x}, *right = {y};
+  const u32 lane = threadIdx.x % 32u;
+  Index i = block * {THREADS // 32}u + threadIdx.x / 32u;
+  if (i >= (Index){total}) return;
+  {decode("i", shape, steps)}
+  float sum = 0;
+#pragma unroll 4
+  for (Index k = lane; k < (Index){deep}; k += 32) {{
+    const char *p = left, *q = right;
+    {{ Index j = k; {decode("j", inner[0], [("p", inner[1]), ("q", inner[2])])} }}
+    sum = fmaf(*(const float*)p, *(const float*)q, sum);
+  }}
+  for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(~0u, sum, d);
+  if (!lane) *(float*)to = sum;
+}}
+"""
 
 
 @lru_cache(maxsize=128)
