@@ -308,3 +308,16 @@ def test_the_longest_text_is_compiled_first(cache, monkeypatch):
     with threads.threads(1):
         native.functions([scaling(1), scaling(0.5) + "; a longer text\n", scaling(2) + "; long\n"])
     assert order == sorted(order, reverse=True) and len(order) == 3
+
+
+def test_functions_are_compiled_while_the_interpreter_ends(tmp_path):
+    text = """
+        import atexit, toile, toile.numpy as jnp
+        x = jnp.ones((64, 64))
+        f = toile.jit(lambda x: jnp.sort(jnp.tanh(x @ x), axis=0).cumsum(1))
+        atexit.register(lambda: print("result", f(x).shape))
+    """
+    env = {**os.environ, "TOILE_CACHE_DIR": str(tmp_path), "TOILE_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], env=env,
+                          capture_output=True, text=True)
+    assert done.stdout == "result (64, 64)\n", done.stderr

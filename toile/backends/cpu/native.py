@@ -255,7 +255,11 @@ class Work:
             _lock.acquire()
             made.target, made.head  # noqa: B018  made here, before several threads ask
             self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
-        self.begun[name] = self.executor.submit(made.timed, text, name)
+        try:
+            self.begun[name] = self.executor.submit(made.timed, text, name)
+        except RuntimeError:  # the interpreter ends, and starts no threads any more
+            self.begun[name] = done = Future()
+            done.set_result(made.timed(text, name))
 
     def finish(self, texts: dict[str, str]) -> dict[str, bytes]:
         """The objects of texts by name, whether they were begun before or not."""
