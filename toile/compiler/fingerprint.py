@@ -17,7 +17,7 @@ import numpy as np
 from toile.compiler.inlining import INLINED
 from toile.engine.dtypes import ExtendedDType
 from toile.engine.operation import Operation
-from toile.engine.program import Literal, Program, Var
+from toile.engine.program import Atom, Literal, Program
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -42,7 +42,7 @@ class _Fingerprints:
         return found
 
     def _lines(self, program: Program) -> list[str]:
-        number: dict[Var, int] = {}
+        number: dict[Atom, int] = {}
         lines = []
         for v in program.inputs:
             number[v] = len(number)
@@ -52,7 +52,7 @@ class _Fingerprints:
             if op is None:
                 op = self.operations[id(e.op)] = self._operation(e.op)
             ins = " ".join([
-                self._literal(a) if a.__class__ is Literal else str(number[a])  # type: ignore[index]
+                self._literal(a) if isinstance(a, Literal) else str(number[a])
                 for a in e.ins
             ])
             for o in e.outs:  # what they are follows from the operation and its operands

@@ -200,7 +200,7 @@ def _placing(program: Program) -> Any:
         if found is not None:
             return found()[0]
         if e.op.__class__ in INLINED:
-            inner = e.op.program  # type: ignore[attr-defined]
+            inner = e.op.program
             named = inner.memoized("placing", partial(_placing, inner))
             if named is not False:
                 return named

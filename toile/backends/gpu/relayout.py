@@ -112,10 +112,20 @@ def _window_text(
                  f"      bool in = inside && first + j >= 0 && first + j < w[{last + 1}];\n"
                  f"      p.v[j] = in ? x[from + (first + j) * w[{last + 4}]] : ({word})0;\n    }}\n"
                  "    *(Pack*)(out + to) = p;")
-    pack = f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
+    pack = _pack(word, vector) if vector > 1 else ""
+    return _each(word, pack, "from = 0, to = 0, first = 0", [*lines, moves], far)
+
+
+def _pack(word: str, vector: int) -> str:
+    return f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
+
+
+def _each(word: str, types: str, places: str, lines: Sequence[str], far: bool) -> str:
+    """A kernel that runs these lines for each of w[2] packs, of which `r` is the number: they find
+    its `places` in out and x, and whether it lies `inside`."""
     return f"""\
 #define THREADS {THREADS}
-{index_type(far)}{pack if vector > 1 else ""}\
+{index_type(far)}{types}\
 __device__ void body(const Word* w, unsigned block) {{
   {word}* out = ({word}*)w[0];
   const {word}* x = (const {word}*)w[1];
@@ -124,10 +134,9 @@ __device__ void body(const Word* w, unsigned block) {{
   for (int k = 0; k < {PER_THREAD}; ++k, i += THREADS) {{
     if (i >= (Index)w[2]) return;
     Index r = i;
-    i64 from = 0, to = 0, first = 0;
+    i64 {places};
     bool inside = true;
 {chr(10).join(lines)}
-{moves}
   }}
 }}
 """
@@ -177,27 +186,9 @@ def _patches_text(word: str, along: Sequence[int], rank: int, vector: int, far: 
         steps = [f"(i64)c{k} * w[{4 + 3 * k}]" for k, a in enumerate(along) if a == d]
         lines.append(f"    i64 p{d} = {' + '.join([*steps, f'-{low}'])};\n"
                      f"    inside &= p{d} >= 0 && p{d} < {m}; from += p{d} * {source};")
-    unit = f"struct alignas(sizeof({word}) * {vector}) Pack {{ {word} v[{vector}]; }};\n"
-    return f"""\
-#define THREADS {THREADS}
-{index_type(far)}{unit}\
-__device__ void body(const Word* w, unsigned block) {{
-  {word}* out = ({word}*)w[0];
-  const {word}* x = (const {word}*)w[1];
-  Index i = (Index)block * (THREADS * {PER_THREAD}) + threadIdx.x;
-  #pragma unroll
-  for (int k = 0; k < {PER_THREAD}; ++k, i += THREADS) {{
-    if (i >= (Index)w[2]) return;
-    Index r = i;
-    i64 from = 0, to = 0;
-    bool inside = true;
-{chr(10).join(lines)}
-    Pack p = {{}};
-    if (inside) p = *(const Pack*)(x + from);
-    *(Pack*)(out + to) = p;
-  }}
-}}
-"""
+    lines.append("    Pack p = {};\n    if (inside) p = *(const Pack*)(x + from);\n"
+                 "    *(Pack*)(out + to) = p;")
+    return _each(word, _pack(word, vector), "from = 0, to = 0", lines, far)
 
 
 def scratch_like(ref: Ref, shape: Sequence[int], dtype: object) -> Operand:

@@ -229,15 +229,45 @@ def lower_small_dot(op: Any, ins: list[Operand], outs: list[Operand], plan: Plan
     return True
 
 
+def _sums(
+    x: Operand, y: Operand, out: Operand, at: list[Any], depth: _Group, labels: str
+) -> tuple[int, tuple[Any, ...]]:
+    """How many axes the result has, and the arguments of a kernel that goes through its elements
+    one by one (see `_SumsWords`)."""
+    steps = [[t[c][1] if c in t else 0 for c in labels] for t in at]
+    shape, (a, b, to) = collapse(out.shape, *steps, byte_strides(out))
+    return len(shape), (out.ref, x.ref, y.ref, out.size, depth.size, *divisors(shape),
+                        *a, *b, *to, *depth.words)  # fmt: skip
+
+
+class _SumsWords:
+    """Where such a kernel finds its arguments."""
+
+    def __init__(self, rank: int, depth: int):
+        r = Words()
+        self.to, self.x, self.y = r.pointer(), r.pointer("const char"), r.pointer("const char")
+        self.total, self.deep, self.shape = r.one(), r.one(), r.many(rank)
+        self.steps = [(name, r.many(rank)) for name in ("left", "right", "to")]
+        self.inner = r.many(depth), r.many(depth), r.many(depth)
+
+    @property
+    def begin(self) -> str:
+        return f"char* to = {self.to};\n  const char *left = {self.x}, *right = {self.y};"
+
+    @property
+    def terms(self) -> str:
+        """Points p and q at the factors of term k."""
+        n, p, q = self.inner
+        return (f"const char *p = left, *q = right;\n"
+                f"    {{ Index j = k; {decode('j', n, [('p', p), ('q', q)])} }}")
+
+
 def _thin(
     x: Operand, y: Operand, out: Operand, at: list[Any], depth: _Group, labels: str
 ) -> Launch:
     """A thread for each element of the result, where rows and columns hardly fill a tile."""
-    steps = [[t[c][1] if c in t else 0 for c in labels] for t in at]
-    shape, (a, b, to) = collapse(out.shape, *steps, byte_strides(out))
-    args = (out.ref, x.ref, y.ref, out.size, depth.size, *divisors(shape), *a, *b, *to,
-            *depth.words)  # fmt: skip
-    text = _thin_text(x.dtype, y.dtype, out.dtype, len(shape), len(depth.shape))
+    rank, args = _sums(x, y, out, at, depth, labels)
+    text = _thin_text(x.dtype, y.dtype, out.dtype, rank, len(depth.shape))
     return Launch(text, args, blocks_of(out.size, THREADS), THREADS, 0, "sums of products")
 
 
@@ -257,11 +287,8 @@ def lower_few(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -
         return False
     if any(c in at_x and c in at_y for c in op.out) or not _SHORT <= depth.size <= _LONG:
         return False
-    steps = [[t[c][1] if c in t else 0 for c in op.out] for t in (at_x, at_y)]
-    shape, (a, b, to) = collapse(out.shape, *steps, byte_strides(out))
-    args = (out.ref, x.ref, y.ref, out.size, depth.size, *divisors(shape), *a, *b, *to,
-            *depth.words)  # fmt: skip
-    text = _few_text(len(shape), len(depth.shape))
+    rank, args = _sums(x, y, out, [at_x, at_y], depth, op.out)
+    text = _few_text(rank, len(depth.shape))
     blocks = blocks_of(out.size, THREADS // 32)
     plan.stage(Launch(text, args, blocks, THREADS, 0, "sums of products"))
     return True
@@ -269,26 +296,20 @@ def lower_few(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -
 
 @lru_cache(maxsize=32)
 def _few_text(rank: int, depth: int) -> str:
-    r = Words()
-    to, x, y = r.pointer(), r.pointer("const char"), r.pointer("const char")
-    total, deep, shape = r.one(), r.one(), r.many(rank)
-    steps = [(name, r.many(rank)) for name in ("left", "right", "to")]
-    inner = r.many(depth), r.many(depth), r.many(depth)
+    r = _SumsWords(rank, depth)
     return f"""\
 #define THREADS {THREADS}
 {index_type(False)}\
 __device__ void body(const Word* w, unsigned block) {{
-  char* to = {to};
-  const char *left = {x}, *right = {y};
+  {r.begin}
   const u32 lane = threadIdx.x % 32u;
   Index i = block * {THREADS // 32}u + threadIdx.x / 32u;
-  if (i >= (Index){total}) return;
-  {decode("i", shape, steps)}
+  if (i >= (Index){r.total}) return;
+  {decode("i", r.shape, r.steps)}
   float sum = 0;
 #pragma unroll 4
-  for (Index k = lane; k < (Index){deep}; k += 32) {{
-    const char *p = left, *q = right;
-    {{ Index j = k; {decode("j", inner[0], [("p", inner[1]), ("q", inner[2])])} }}
+  for (Index k = lane; k < (Index){r.deep}; k += 32) {{
+    {r.terms}
     sum = fmaf(*(const float*)p, *(const float*)q, sum);
   }}
   for (int d = 16; d; d >>= 1) sum += __shfl_xor_sync(~0u, sum, d);
@@ -299,25 +320,19 @@ __device__ void body(const Word* w, unsigned block) {{
 
 @lru_cache(maxsize=128)
 def _thin_text(left: Any, right: Any, out: Any, rank: int, depth: int) -> str:
-    r = Words()
-    to, x, y = r.pointer(), r.pointer("const char"), r.pointer("const char")
-    total, deep, shape = r.one(), r.one(), r.many(rank)
-    steps = [(name, r.many(rank)) for name in ("left", "right", "to")]
-    inner = r.many(depth), r.many(depth), r.many(depth)
+    r = _SumsWords(rank, depth)
     return f"""\
 #define THREADS {THREADS}
 {index_type(False)}{_arithmetic(left, right, out)}\
 __device__ void body(const Word* w, unsigned block) {{
-  char* to = {to};
-  const char *left = {x}, *right = {y};
+  {r.begin}
   Index i = block * {THREADS}u + threadIdx.x;
-  if (i >= (Index){total}) return;
-  {decode("i", shape, steps)}
+  if (i >= (Index){r.total}) return;
+  {decode("i", r.shape, r.steps)}
   Number sum = zero();
 #pragma unroll 4
-  for (Index k = 0; k < (Index){deep}; ++k) {{
-    const char *p = left, *q = right;
-    {{ Index j = k; {decode("j", inner[0], [("p", inner[1]), ("q", inner[2])])} }}
+  for (Index k = 0; k < (Index){r.deep}; ++k) {{
+    {r.terms}
     add_product(sum, read_left(p), read_right(q));
   }}
   write(to, sum);
