@@ -4,9 +4,6 @@ Names, signatures, defaults and results are those of JAX and Flax wherever they 
 """
 # ruff: noqa: F401
 
-import importlib
-from typing import Any
-
 from toile.engine.collecting import paused as _paused
 
 with _paused():  # nearly all there is
@@ -94,6 +91,7 @@ from toile.engine.config import (
 )
 from toile.engine.devices import Device
 from toile.engine.dtypes import float0
+from toile.engine.lazy import attach as _attach
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Array
 from toile.engine.tracing import Tracer as _Tracer
@@ -104,42 +102,25 @@ from toile.version import __version__, __version_info__
 _install(Array, _Tracer)
 _absent.install()
 
-_LAZY = (
-    *("ad_checkpoint", "configurations", "core", "cursor", "custom_batching", "custom_derivatives"),
-    *("debug", "distributed", "dlpack", "dtypes", "errors", "experimental", "flatten_util", "ids"),
-    *("image", "interop", "io", "jax_utils", "linen", "metrics", "monitoring", "nn", "ops"),
-    *("optim", "parallel", "profiler", "random", "ref", "scipy"),
-    *("serialization", "sharding", "stages", "struct", "test_util"),
-    *("traceback_util", "training", "traverse_util", "typing", "version"),
+_MODULES = (
+    "ad_checkpoint configurations core cursor custom_batching custom_derivatives debug distributed "
+    "dlpack dtypes errors experimental flatten_util ids image interop io jax_utils linen metrics "
+    "monitoring nn ops optim parallel profiler random ref scipy serialization sharding stages "
+    "struct test_util traceback_util training traverse_util typing version"
 )
 _FROM = {
     "sharding": (
-        *("NamedSharding", "P", "make_mesh", "set_mesh", "reshard", "make_array_from_callback"),
-        *("make_array_from_process_local_data", "make_array_from_single_device_arrays"),
-        *("get_abstract_mesh", "get_mesh", "use_abstract_mesh"),
+        "NamedSharding P make_mesh set_mesh reshard make_array_from_callback "
+        "make_array_from_process_local_data make_array_from_single_device_arrays "
+        "get_abstract_mesh get_mesh use_abstract_mesh"
     ),
-    "parallel": ("pmap", "shard_map", "smap"),
-    "ref": ("Ref", "ds", "empty_ref", "free_ref", "freeze", "new_ref"),
-    "api.environment": ("print_environment_info",),
-    "api.pairs": ("fwd_and_bwd",),
-    "backends.cpu.threads": ("threads",),
-    "engine.contexts": ("make_user_context",),
-    "engine.shardings": ("memory",),
-    "inspection": ("explain", "profile"),
+    "parallel": "pmap shard_map smap",
+    "ref": "Ref ds empty_ref free_ref freeze new_ref",
+    "api.environment": "print_environment_info",
+    "api.pairs": "fwd_and_bwd",
+    "backends.cpu.threads": "threads",
+    "engine.contexts": "make_user_context",
+    "engine.shardings": "memory",
+    "inspection": "explain profile",
 }
-_HOME = {name: module for module, names in _FROM.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Faces that are loaded when they are first used."""
-    if name in _LAZY:
-        return importlib.import_module(f"toile.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"toile.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise _absent.missing_attribute("toile", name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_HOME})
+__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _absent.missing_attribute)

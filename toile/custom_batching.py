@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.api.autodiff import jvp
@@ -19,6 +18,7 @@ from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import trace_program
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.engine.trees import flatten, structure, unflatten

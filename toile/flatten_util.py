@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import toile.lax as lax
 import toile.numpy as jnp
 from toile.engine import trees
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.treedefs import PyTreeDef
 

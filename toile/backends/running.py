@@ -6,12 +6,16 @@ Arrays of a few elements on the host decide nothing: they go where the others ar
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.backends import cpu
+from toile.engine import buffers
+from toile.engine.collecting import paused
 from toile.engine.gpu import GpuDevice, default_gpu, device_of, hooks, is_gpu_data, presence
 from toile.engine.gpu_arrays import FEW
+from toile.engine.locks import compiling
 from toile.engine.program import Program
 
 
@@ -25,12 +29,33 @@ def device_for(raws: Sequence[Any]) -> GpuDevice | None:
     return None if large else default_gpu()
 
 
+def _compiles(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
+    """The first run on the CPU loads the compiler; later ones go straight to it."""
+    global _on_cpu
+    with compiling, paused():
+        _on_cpu = cpu.run
+    return _on_cpu(program, raws)
+
+
+_on_cpu: Callable[[Program, Sequence[Any]], Sequence[Any]] = _compiles
+
+
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     """Run a Program on raw buffers, compiling it at the first call."""
     device = None if presence.none else device_for(raws)
     if device is None:
-        return cpu.run(program, raws)
+        return _on_cpu(program, raws)
     return gpu_backend().run(program, raws, device)
+
+
+def release_memory() -> None:
+    """Give the memory of temporaries on the host back, and what is kept for results."""
+    with compiling:
+        execution = sys.modules.get("toile.backends.cpu.execution")
+    if execution is None:  # nothing was compiled for the CPU
+        buffers.release()
+    else:
+        execution.release_arenas()
 
 
 def _reserve(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
@@ -52,4 +77,9 @@ def gpu_backend() -> Any:
     return importlib.import_module("toile.backends.gpu")
 
 
-hooks.reserve, hooks.load, hooks.warm = _reserve, gpu_backend, _warm
+def _load() -> None:
+    """Import the backend, and what can be found out before the device has started."""
+    gpu_backend().ahead()
+
+
+hooks.reserve, hooks.load, hooks.warm = _reserve, _load, _warm

@@ -9,11 +9,12 @@ contractions from here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
 from toile.compiler.operands import Operand, Ref
+from toile.engine.records import dataclass
 from toile.primitives.contractions import DotGeneral
 
 

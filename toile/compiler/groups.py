@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from toile.compiler import views
 from toile.compiler.views import View
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program
+from toile.engine.records import dataclass
 from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
 from toile.primitives.reductions import Reduction
 

@@ -13,7 +13,7 @@ A row nest may have totals: sums over its rows, each an array with the axes that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from toile.compiler.groups import REDUCTIONS, Fused, Group, Map, Member
 from toile.compiler.operands import Ref
 from toile.engine.operation import Operation
 from toile.engine.program import Literal, Var
+from toile.engine.records import dataclass
 from toile.primitives.bits import ShiftLeft, ShiftRightArithmetic, ShiftRightLogical
 from toile.primitives.elementwise import Div
 from toile.primitives.families import Add, Mul, Neg, Sub

@@ -11,7 +11,6 @@ is quicker than updating the result in the order of the rows. Terms keep the ord
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from toile.compiler.rewriting import Replacement, Rewriter, rewrite
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.engine.records import dataclass
 from toile.primitives import arrays
 from toile.primitives.addressing import GatherScatterMode, ScatterDimensionNumbers, fill_number
 from toile.primitives.families import BroadcastInDim, Mul

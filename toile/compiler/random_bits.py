@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Atom, Equation, Literal, Program, Var, derive
+from toile.engine.records import dataclass
 from toile.primitives.arrays.threefry import PARITY, ROTATIONS, threefry2x32
 from toile.primitives.bits import (
     _KeyComparison,

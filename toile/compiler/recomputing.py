@@ -11,7 +11,7 @@ Where a backend asks for it (`more`), small values such as the means of rows are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from toile.compiler.fusible import by_element
 from toile.compiler.groups import Fused, Group
@@ -19,6 +19,7 @@ from toile.compiler.scalars import BFLOAT16, FLOAT16
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
+from toile.engine.records import dataclass
 from toile.primitives.families import BroadcastInDim, Reshape, Transpose
 from toile.primitives.shapes import Iota, ReducePrecision
 

@@ -10,7 +10,7 @@ with the forward pass). May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from toile.control.call import Call, nonzero_mask, pick, pruned
@@ -18,6 +18,7 @@ from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.gpu import default_gpu
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, Var, derive, without_dead_code
+from toile.engine.records import dataclass
 from toile.engine.tracing import state
 from toile.primitives.families import bdim_at
 from toile.transforms.jvp import jvp_program

@@ -8,7 +8,6 @@ primitives and transforms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval, Zero, aval_of
@@ -24,6 +23,7 @@ from toile.engine.program import (
     without_dead_code,
     wrap_outputs,
 )
+from toile.engine.records import dataclass
 from toile.engine.sharded import placing
 from toile.engine.tracing import state
 from toile.primitives.families import bdim_at
@@ -39,6 +39,7 @@ class Carrier(Operation):
     multiple = True
     handles_zeros = True
     interned = False
+    divided = False  # whether its Program runs on several devices, each with parts of the operands
 
     def programs(self) -> Sequence[Program]:
         """The Programs it carries."""

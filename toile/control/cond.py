@@ -7,7 +7,6 @@ selects. May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from toile.control.call import (
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
+from toile.engine.records import dataclass
 from toile.primitives.elementwise import clamp, select_n
 from toile.primitives.families import bdim_at, broadcast_in_dim, scalar, zeros
 from toile.transforms.jvp import jvp_program

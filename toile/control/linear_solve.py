@@ -7,13 +7,13 @@ the transpose is the solve with A transposed. May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import Carrier, nonzero_mask, pick, spread
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, instantiate
 from toile.engine.program import Program, evaluate, execute
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.families import bdim_at, neg, sub
 from toile.transforms.jvp import jvp_program

@@ -7,7 +7,6 @@ then goes backwards. May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import Call, Carrier, nonzero_mask, pick, pruned
@@ -22,6 +21,7 @@ from toile.engine.program import (
     execute,
     without_dead_code,
 )
+from toile.engine.records import dataclass
 from toile.primitives.shapes import optimization_barrier
 from toile.transforms.linearize import split_program
 from toile.transforms.transpose import transpose_program

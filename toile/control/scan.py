@@ -9,13 +9,13 @@ May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, program_flops, pruned
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, execute, rearranged
+from toile.engine.records import dataclass
 from toile.primitives.families import add, bdim_at, zeros
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program

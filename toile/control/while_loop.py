@@ -8,13 +8,13 @@ May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, spread
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.elementwise import select
 from toile.primitives.families import bdim_at, broadcast_in_dim

@@ -5,11 +5,11 @@ form an algebra: union, intersection and difference of filters are filters. May 
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile import errors
 from toile.engine import trees
+from toile.engine.records import dataclass
 
 Filter = Any  # bool | str | Collection[str] | DenyList
 CollectionFilter = Filter

@@ -10,7 +10,6 @@ Hooks in `on_change` are called as `hook(name)` after each change, on the thread
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import operator
 import os
@@ -296,6 +295,8 @@ def _short_name(name: str) -> str:
     short = _ALIASES.get(short, short)
     if short in _TABLE:
         return short
+    import difflib  # for this message alone: it takes a while to load
+
     near = difflib.get_close_matches(short, _TABLE, n=1)
     hint = f"did you mean {_public_name(near[0])!r}?" if near else "see toile.config.values"
     raise UnknownOption(f"Unrecognized config option: {name} ({hint}){here()}")

@@ -8,7 +8,6 @@ the module of that name, is part of this module's interface.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -363,6 +362,8 @@ def _called(name: str) -> str:
 
 def _nearest(dtype: Any) -> str:
     """The name a mistyped dtype was meant to be."""
+    import difflib  # for this message alone: it takes a while to load
+
     names = sorted(d.name for d in SUPPORTED)
     near = difflib.get_close_matches(str(dtype), names, n=1) if isinstance(dtype, str) else []
     return f" (did you mean {near[0]!r}?)" if near else " (use a dtype such as jnp.float32)"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from toile.engine.config import flags
+from toile.engine.records import dataclass
 from toile.engine.source import here
 
 

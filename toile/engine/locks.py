@@ -27,5 +27,15 @@ def _free() -> None:
         lock._at_fork_reinit()
 
 
+# Held while the compiler loads, and while LLVM works: a fork waits until that has ended, since a
+# child must find neither in the middle of something. It is made here, before either begins: a fork
+# that waits already does not see what is registered meanwhile.
+compiling = threading.RLock()
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free)
+    os.register_at_fork(
+        before=compiling.acquire,
+        after_in_parent=compiling.release,
+        after_in_child=compiling.release,
+    )

@@ -8,7 +8,6 @@ it; the ledger outside takes over what the inner one found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from toile.control.while_loop import While
 from toile.engine import dtypes
 from toile.engine.operation import Operation
 from toile.engine.program import Program, Var, derive, evaluate
+from toile.engine.records import dataclass
 from toile.engine.tracing import state
 from toile.experimental._checks import (
     Check,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from toile.engine.records import dataclass
 
 __all__ = ["Format", "Layout", "with_layout_constraint"]
 

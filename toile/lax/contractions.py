@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.errors import shape_error
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.lax import elementwise, shapes
 from toile.lax._operands import ints, operand, user_dtype

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import unary as on_gpu
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
 from toile.primitives import bits, complexes, families, special

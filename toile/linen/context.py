@@ -7,7 +7,6 @@ runs through a hook that this file sets.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 from toile.configurations import config
 from toile.engine import source
+from toile.engine.records import dataclass
 
 
 class DynamicContext(threading.local):
@@ -27,7 +27,7 @@ class DynamicContext(threading.local):
         self.interceptors: list[Callable[..., Any]] = []
 
 
-@dataclasses.dataclass
+@dataclass
 class CallInfo:
     """One call of a module's method, for `tabulate`."""
 
@@ -42,7 +42,7 @@ class CallInfo:
     outputs: Any
 
 
-@dataclasses.dataclass
+@dataclass
 class CallInfoContext:
     """The calls recorded so far."""
 
@@ -113,7 +113,7 @@ def override_named_call(enable: bool = True) -> Iterator[None]:
 # Interceptors.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class InterceptorContext:
     """What an interceptor is told: the module, the method's name, and the method itself.
 

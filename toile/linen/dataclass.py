@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile import errors
+from toile.engine.records import method, signature_text
 from toile.linen.adoption import is_plain, look_inside
 from toile.linen.context import unspecified_parent
 from toile.linen.kw_only_dataclasses import add_fields, field, keep_kw_only
@@ -44,30 +45,54 @@ def transform(cls: type, kw_only: bool, parent_type: Any, own_post_init: bool) -
         ),
     )
     keep_kw_only(cls)
-    own_init = "__init__" in cls.__dict__
-    dataclasses.dataclass(
-        unsafe_hash="__hash__" not in cls.__dict__, repr=False, kw_only=kw_only
-    )(cls)
-    fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    for name in ("parent", "name"):  # last, also where a base class had them before
-        fields[name] = fields.pop(name)
-    if not own_init:
-        cls.__init__ = _quick_init(cls, own_post_init)  # type: ignore[misc]
+    _add_methods(cls, kw_only, own_post_init)
     cls.__hash__ = _checked_hash(cls.__hash__)  # type: ignore[method-assign]
     cls._own_fields = tuple(  # type: ignore[attr-defined]
         f.name for f in dataclasses.fields(cls) if f.init and f.name not in ("parent", "name")
     )
 
 
-def _quick_init(cls: type, own_post_init: bool) -> Callable[..., None]:
-    """An `__init__` with the parameters of the dataclass's, which writes the dict at once."""
-    native = cls.__init__  # type: ignore[misc]
+def _add_methods(cls: Any, kw_only: bool, own_post_init: bool) -> None:
+    """Fields by Python's transform, which writes no methods; then the methods."""
+    own = cls.__dict__
+    own_init, own_hash, own_doc = "__init__" in own, "__hash__" in own, cls.__doc__
+    cls.__doc__ = own_doc or "fields"
+    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    noted = cls.__dataclass_params__
+    noted.init, noted.eq, noted.unsafe_hash = True, True, not own_hash
+    fields = cls.__dataclass_fields__
+    real = [f for f in fields.values() if f._field_type.name == "_FIELD"]
+    if "__eq__" not in own:
+        cls.__eq__ = method(cls, "__eq__", [f.name for f in real if f.compare])
+    if not own_hash:
+        hashed = [f.name for f in real if (f.compare if f.hash is None else f.hash)]
+        cls.__hash__ = method(cls, "__hash__", hashed)
+    for name in ("parent", "name"):  # last, also where a base class had them before
+        fields[name] = fields.pop(name)
+    if not own_init:
+        cls.__init__ = _quick_init(cls, own_post_init)
+    if not own_doc:
+        cls.__doc__ = signature_text(cls)
+
+
+class _Factory:
+    """The default of a field that has a function to make it."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_missing = _Factory()
+
+
+def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
+    """An `__init__` with the parameters of a dataclass's, which writes the dict at once."""
     fields = [
         f
-        for f in cls.__dataclass_fields__.values()  # type: ignore[attr-defined]
+        for f in cls.__dataclass_fields__.values()
         if f._field_type.name in ("_FIELD", _INITVAR)
     ]
-    known: dict[str, Any] = {"_missing": dataclasses.MISSING, "_look": look_inside.get}
+    known: dict[str, Any] = {"_missing": _missing, "_look": look_inside.get}
     body, passed = ["_dict = self.__dict__"], []
     for f in fields:
         if f._field_type.name == _INITVAR:
@@ -79,16 +104,27 @@ def _quick_init(cls: type, own_post_init: bool) -> Callable[..., None]:
     if not own_post_init:  # a `__post_init__` of the user's may change fields
         body += _candidates(cls, fields)
     body.append(f"self.__post_init__({', '.join(passed)})")
-    by_position = [_parameter(f, known) for f in fields if f.init and not f.kw_only]
-    by_name = [_parameter(f, known) for f in fields if f.init and f.kw_only]
-    parameters = ["self", *by_position, *(["*", *by_name] if by_name else [])]
+    by_position = [f for f in fields if f.init and not f.kw_only]
+    by_name = [f for f in fields if f.init and f.kw_only]
+    _check_order(by_position)
+    parameters = ["self", *[_parameter(f, known) for f in by_position]]
+    parameters += ["*", *[_parameter(f, known) for f in by_name]] if by_name else []
     text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(body)
     exec(compile(text, __file__, "exec"), known)  # a frame of toile's, not of the user's
     init = known["__init__"]
-    functools.update_wrapper(init, native)
-    del init.__wrapped__
-    init.__signature__ = inspect.signature(native)
+    init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {f.name: f.type for f in (*by_position, *by_name)} | {"return": None}
     return init
+
+
+def _check_order(fields: list[Any]) -> None:
+    """Fields without a default come first."""
+    optional = False
+    for f in fields:
+        if f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING:
+            optional = True
+        elif optional:
+            raise TypeError(f"non-default argument {f.name!r} follows default argument")
 
 
 def _candidates(cls: type, fields: list[Any]) -> list[str]:

@@ -7,6 +7,8 @@ so that two of them can be compared and what changed can be named. `nn.jit` cach
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
@@ -14,7 +16,6 @@ from typing import Any
 from toile.core.filters import DenyList
 from toile.engine.source import describe, here
 from toile.linen.module_functional import Functional
-from toile.serialization.states import registered, to_state_dict
 
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
@@ -33,6 +34,12 @@ class _Absent:
 _ABSENT = _Absent()
 
 
+@functools.cache
+def _states() -> Any:
+    """How objects say what their state is; it loads msgpack, which few programs need."""
+    return importlib.import_module("toile.serialization.states")
+
+
 def fingerprint(module: Functional) -> tuple[Item, ...]:
     """Everything about a module that its Python code can depend on, except arrays."""
     return tuple(_items(module, (), {}))
@@ -48,9 +55,9 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
     elif isinstance(obj, DenyList):
         yield path, DenyList
         yield from _items(obj.deny, (*path, "deny"), seen)
-    elif obj.__class__ in registered and not isinstance(obj, Mapping | list | tuple):
+    elif obj.__class__ in _states().registered and not isinstance(obj, Mapping | list | tuple):
         yield path, type(obj)  # by what it says its state is, without its hash
-        yield from _items(to_state_dict(obj), path, seen)
+        yield from _items(_states().to_state_dict(obj), path, seen)
     elif dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         yield path, type(obj)
         for f in dataclasses.fields(obj):

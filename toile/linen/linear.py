@@ -7,7 +7,7 @@ of `toile.lax` or `toile.numpy`, which the user may replace.
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,18 +16,10 @@ from toile import numpy as jnp
 from toile.api.tracing import eval_shape
 from toile.core import meta
 from toile.engine.avals import Aval as ShapedArray
+from toile.engine.lazy import attach
 from toile.engine.source import here
 from toile.linen import module
-from toile.linen.convolution import (
-    Conv,
-    ConvLocal,
-    ConvTranspose,
-    _Conv,
-    _conv_dimension_numbers,
-    canonicalize_padding,
-)
 from toile.linen.dtypes import promote_dtype
-from toile.linen.embedding import Embed, default_embed_init
 from toile.linen.module import Module, compact, nowrap
 from toile.linen.weights import (
     Array,
@@ -47,6 +39,25 @@ from toile.linen.weights import (
 )
 from toile.nn import initializers
 from toile.numpy.summation import _normal_form as einsum_labels
+
+if TYPE_CHECKING:
+    from toile.linen.convolution import (
+        Conv,
+        ConvLocal,
+        ConvTranspose,
+        _Conv,
+        _conv_dimension_numbers,
+        canonicalize_padding,
+    )
+    from toile.linen.embedding import Embed, default_embed_init
+
+_ELSEWHERE = {
+    "toile.linen.convolution": (
+        "Conv ConvLocal ConvTranspose _Conv _conv_dimension_numbers canonicalize_padding"
+    ),
+    "toile.linen.embedding": "Embed default_embed_init",
+}
+__getattr__, __dir__ = attach(__name__, _ELSEWHERE)
 
 __all__ = [
     "Array", "Conv", "ConvGeneralDilatedT", "ConvLocal", "ConvTranspose", "Dense", "DenseGeneral",

@@ -10,21 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.lazy import attach
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
 from toile.linen.dtypes import canonicalize_dtype
 from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
-from toile.linen.transforms import map_variables
-from toile.linen.weight_normalization import SpectralNorm, WeightNorm
 from toile.nn import initializers
 from toile.nn.initializers import Initializer
+
+if TYPE_CHECKING:
+    from toile.linen.transforms import map_variables
+    from toile.linen.weight_normalization import SpectralNorm, WeightNorm
+
+_ELSEWHERE = {
+    "toile.linen.transforms": "map_variables",
+    "toile.linen.weight_normalization": "SpectralNorm WeightNorm",
+}
+__getattr__, __dir__ = attach(__name__, _ELSEWHERE)
 
 __all__ = [
     "BatchNorm",

@@ -24,6 +24,7 @@ from toile.core.filters import CollectionFilter, DenyList
 from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
 from toile.engine.dtypes import float0, issubdtype
+from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trees import flatten, leaves, tree_map, unflatten
 from toile.linen.context import CallInfo, recording_calls
@@ -40,7 +41,7 @@ _UNNAMED_METHODS = ("__call__", "<lambda>")
 # What stands for a value in a table.
 
 
-@dataclasses.dataclass
+@dataclass
 class ArrayRepresentation:
     """The shape and dtype of an array, and the names of its axes if it was in a box."""
 
@@ -58,7 +59,7 @@ class ArrayRepresentation:
         return ShapeDtypeStruct(self.shape, self.dtype)
 
 
-@dataclasses.dataclass
+@dataclass
 class ObjectRepresentation:
     """A value that is not an array."""
 
@@ -117,7 +118,7 @@ def _cell(value: Any) -> str:
 # Rows.
 
 
-@dataclasses.dataclass
+@dataclass
 class Row:
     """One call of a module: where, of what, with what, and what it costs.
 

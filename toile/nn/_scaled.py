@@ -4,7 +4,6 @@ A block of consecutive elements along the contracted axis shares one scale, itse
 The product is computed by dequantising to float32: the meaning of the formats, on any device.
 """
 
-import dataclasses
 import functools
 import math
 import warnings
@@ -16,10 +15,11 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_vjp
+from toile.engine.records import dataclass
 from toile.engine.source import here
 
 
-@dataclasses.dataclass
+@dataclass
 class BlockScaleConfig:
     """How one operand is quantised: element type, scale type and block length."""
 

@@ -5,96 +5,203 @@ Names, arguments, states and results are those of Optax. What it lacks: a glob o
 """
 # ruff: noqa: F401, F403
 
-from toile.optim import (
-    accumulation,
-    adaptive,
-    adding,
-    applying,
-    assignment,
-    backtracking,
-    base,
-    classic,
-    clipping,
-    combining,
-    conditions,
-    constraining,
-    descent,
-    extras,
-    factored,
-    flattening,
-    hyperparams,
-    linear_algebra,
-    looking_ahead,
-    losses,
-    masking,
-    microbatching,
-    moments,
-    monitoring,
-    numerics,
-    optimizers,
-    paths,
-    perturbations,
-    privacy,
-    projections,
-    quasi_newton,
-    scaling,
-    schedules,
-    second_order,
-    transforms,
-    tree,
-    tree_utils,
-    zoom,
-)
-from toile.optim.accumulation import *
-from toile.optim.adaptive import *
-from toile.optim.adding import *
-from toile.optim.applying import *
-from toile.optim.backtracking import *
-from toile.optim.base import *
-from toile.optim.classic import *
-from toile.optim.clipping import *
-from toile.optim.combining import *
-from toile.optim.conditions import *
-from toile.optim.constraining import *
-from toile.optim.descent import *
-from toile.optim.extras import *
-from toile.optim.factored import *
-from toile.optim.flattening import *
-from toile.optim.hyperparams import *
-from toile.optim.linear_algebra import *
-from toile.optim.looking_ahead import *
-from toile.optim.losses import *
-from toile.optim.masking import *
-from toile.optim.microbatching import microbatch
-from toile.optim.moments import *
-from toile.optim.monitoring import *
-from toile.optim.numerics import *
-from toile.optim.optimizers import *
-from toile.optim.privacy import *
-from toile.optim.quasi_newton import *
-from toile.optim.scaling import *
-from toile.optim.schedules import *
-from toile.optim.tree import (
-    bias_correction,
-    update_infinity_moment,
-    update_moment,
-    update_moment_per_elem_norm,
-)
-from toile.optim.tree import map_params as tree_map_params
-from toile.optim.zoom import *
+import typing as _typing
 
-_FLAT = (
-    *(accumulation, adaptive, adding, applying, backtracking, base, classic, clipping),
-    combining,
-    *(conditions, constraining, descent, extras, factored, flattening, hyperparams, linear_algebra),
-    *(looking_ahead, losses, masking, moments, monitoring, numerics, optimizers, privacy),
-    *(quasi_newton, scaling, schedules, zoom),
+from toile.engine.lazy import attach as _attach
+from toile.engine.lazy import names_of as _names_of
+
+if _typing.TYPE_CHECKING:
+    from toile.optim import (
+        accumulation,
+        adaptive,
+        adding,
+        applying,
+        assignment,
+        backtracking,
+        base,
+        classic,
+        clipping,
+        combining,
+        conditions,
+        constraining,
+        descent,
+        extras,
+        factored,
+        flattening,
+        hyperparams,
+        linear_algebra,
+        looking_ahead,
+        losses,
+        masking,
+        microbatching,
+        moments,
+        monitoring,
+        numerics,
+        optimizers,
+        paths,
+        perturbations,
+        privacy,
+        projections,
+        quasi_newton,
+        scaling,
+        schedules,
+        second_order,
+        transforms,
+        tree,
+        tree_utils,
+        zoom,
+    )
+    from toile.optim.accumulation import *
+    from toile.optim.adaptive import *
+    from toile.optim.adding import *
+    from toile.optim.applying import *
+    from toile.optim.backtracking import *
+    from toile.optim.base import *
+    from toile.optim.classic import *
+    from toile.optim.clipping import *
+    from toile.optim.combining import *
+    from toile.optim.conditions import *
+    from toile.optim.constraining import *
+    from toile.optim.descent import *
+    from toile.optim.extras import *
+    from toile.optim.factored import *
+    from toile.optim.flattening import *
+    from toile.optim.hyperparams import *
+    from toile.optim.linear_algebra import *
+    from toile.optim.looking_ahead import *
+    from toile.optim.losses import *
+    from toile.optim.masking import *
+    from toile.optim.microbatching import microbatch
+    from toile.optim.moments import *
+    from toile.optim.monitoring import *
+    from toile.optim.numerics import *
+    from toile.optim.optimizers import *
+    from toile.optim.privacy import *
+    from toile.optim.quasi_newton import *
+    from toile.optim.scaling import *
+    from toile.optim.schedules import *
+    from toile.optim.tree import (
+        bias_correction,
+        update_infinity_moment,
+        update_moment,
+        update_moment_per_elem_norm,
+    )
+    from toile.optim.tree import map_params as tree_map_params
+    from toile.optim.zoom import *
+
+_FROM = {
+    "accumulation": (
+        "ApplyEvery EmaState MultiSteps MultiStepsState ShouldSkipUpdateFunction TraceState "
+        "apply_every ema skip_large_updates skip_not_finite trace"
+    ),
+    "adaptive": (
+        "ScaleByAdaDeltaState ScaleByNovogradState ScaleByRStdDevState "
+        "ScaleByRStdDevWithCountState ScaleByRmsState ScaleByRmsWithCountState ScaleByRpropState "
+        "ScaleByRssState ScaleBySM3State scale_by_adadelta scale_by_novograd scale_by_rms "
+        "scale_by_rprop scale_by_rss scale_by_sm3 scale_by_stddev"
+    ),
+    "adding": (
+        "AddDecayedWeightsState AddNoiseState WeightDecaySchedule add_decayed_weights add_noise"
+    ),
+    "applying": "apply_updates incremental_update periodic_update",
+    "backtracking": (
+        "BacktrackingLinesearchInfo ScaleByBacktrackingLinesearchState "
+        "scale_by_backtracking_linesearch value_and_grad_from_state"
+    ),
+    "base": (
+        "ArrayTree EmptyState GradientTransformation GradientTransformationExtraArgs "
+        "NO_PARAMS_MSG OptState PRNGKey Params PyTree ScalarOrSchedule Schedule ScheduleState "
+        "Shape StatefulSchedule TransformInitFn TransformUpdateExtraArgsFn TransformUpdateFn "
+        "Updates identity init_empty_state set_to_zero stateless stateless_with_tree_map "
+        "with_extra_args_support"
+    ),
+    "classic": (
+        "AdaBelief Adadelta Adafactor Adagrad Adam DynamicScale DynamicScaleResult "
+        "GradientDescent LAMB LARS ModelParamTraversal Momentum MultiOptimizer Optimizer "
+        "OptimizerDef OptimizerState RMSProp ReplicatedOptimizer WeightNorm"
+    ),
+    "clipping": (
+        "AdaptiveGradClipState ClipByGlobalNormState ClipState adaptive_grad_clip clip "
+        "clip_by_block_rms clip_by_global_norm per_example_global_norm_clip "
+        "per_example_layer_norm_clip unitwise_clip unitwise_norm"
+    ),
+    "combining": (
+        "MultiTransformState PartitionState chain freeze multi_transform named_chain partition "
+        "selective_transform"
+    ),
+    "conditions": (
+        "ApplyIfFiniteState ConditionFn ConditionallyMaskState ConditionallyTransformState "
+        "apply_if_finite conditionally_mask conditionally_transform"
+    ),
+    "constraining": "NonNegativeParamsState ZeroNansState keep_params_nonnegative zero_nans",
+    "descent": "lbfgs noisy_sgd optimistic_gradient_descent polyak_sgd rprop sgd sign_sgd signum",
+    "extras": "MultiNormalDiagFromLogScale multi_normal scale_gradient",
+    "factored": "FactoredState scale_by_factored_rms",
+    "flattening": "flatten",
+    "hyperparams": (
+        "InjectHyperparamsState InjectStatefulHyperparamsState WrappedSchedule "
+        "WrappedScheduleState get_hyperparams inject_hyperparams inject_stateful_hyperparams "
+        "set_hyperparams"
+    ),
+    "linear_algebra": "global_norm matrix_inverse_pth_root nnls power_iteration",
+    "looking_ahead": "LookaheadParams LookaheadState lookahead",
+    "losses": (
+        "binary_dice_loss convex_kl_divergence cosine_distance cosine_similarity ctc_loss "
+        "ctc_loss_with_forward_probs dice_loss generalized_kl_divergence hinge_loss huber_loss "
+        "kl_divergence kl_divergence_with_log_targets l2_loss log_cosh make_fenchel_young_loss "
+        "multiclass_generalized_dice_loss multiclass_hinge_loss multiclass_perceptron_loss "
+        "multiclass_sparsemax_loss ntxent perceptron_loss poly_loss_cross_entropy "
+        "ranking_softmax_loss safe_softmax_cross_entropy sigmoid_binary_cross_entropy "
+        "sigmoid_focal_loss smooth_labels softmax_cross_entropy "
+        "softmax_cross_entropy_with_integer_labels sparsemax_loss squared_error "
+        "triplet_margin_loss"
+    ),
+    "masking": "MaskOrFn MaskedNode MaskedState masked",
+    "microbatching": "microbatch",
+    "moments": (
+        "ScaleByAdamState ScaleByAdanState ScaleByAmsgradState ScaleByBeliefState "
+        "ScaleByLionState scale_by_adam scale_by_adamax scale_by_adan scale_by_amsgrad "
+        "scale_by_belief scale_by_lion scale_by_radam scale_by_yogi"
+    ),
+    "monitoring": "MonitorState SnapshotState measure_with_ema monitor snapshot",
+    "numerics": "abs_sq safe_increment safe_int32_increment safe_norm safe_root_mean_squares",
+    "optimizers": (
+        "adabelief adadelta adafactor adagrad adam adamax adamaxw adamw adan amsgrad fromage lamb "
+        "lars lion nadam nadamw novograd optimistic_adam optimistic_adam_v2 radam rmsprop sm3 "
+        "yogi"
+    ),
+    "privacy": "DifferentiallyPrivateAggregateState differentially_private_aggregate dpsgd",
+    "quasi_newton": "ScaleByLBFGSState scale_by_lbfgs",
+    "scaling": (
+        "ScaleByDistanceOverGradientsState ScaleByOptimisticGradientState ScaleByScheduleState "
+        "ScaleByTrustRatioState ScaleState centralize normalize_by_update_norm scale "
+        "scale_by_distance_over_gradients scale_by_learning_rate scale_by_optimistic_gradient "
+        "scale_by_param_block_norm scale_by_param_block_rms scale_by_polyak scale_by_schedule "
+        "scale_by_sign scale_by_trust_ratio"
+    ),
+    "schedules": (
+        "constant_schedule cosine_decay_schedule cosine_onecycle_schedule exponential_decay "
+        "join_schedules linear_onecycle_schedule linear_schedule piecewise_constant_schedule "
+        "piecewise_interpolate_schedule polynomial_schedule sgdr_schedule "
+        "warmup_constant_schedule warmup_cosine_decay_schedule warmup_exponential_decay_schedule"
+    ),
+    "tree": (
+        "bias_correction map_params=tree_map_params update_infinity_moment update_moment "
+        "update_moment_per_elem_norm"
+    ),
+    "zoom": "ScaleByZoomLinesearchState ZoomLinesearchInfo scale_by_zoom_linesearch",
+}
+_MODULES = (
+    "accumulation adaptive adding applying assignment backtracking base classic clipping combining "
+    "conditions constraining descent extras factored flattening hyperparams linear_algebra "
+    "looking_ahead losses masking microbatching moments monitoring numerics optimizers paths "
+    "perturbations privacy projections quasi_newton scaling schedules second_order transforms tree "
+    "tree_utils zoom"
 )
+__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 
 __all__ = [  # noqa: PLE0604
-    *(name for module in _FLAT for name in module.__all__),
+    *_names_of(_FROM),
     *("assignment", "losses", "microbatching", "paths", "perturbations", "projections"),
-    *("schedules", "second_order", "transforms", "tree", "tree_utils", "microbatch"),
-    *("bias_correction", "update_infinity_moment", "update_moment", "tree_map_params"),
-    "update_moment_per_elem_norm",
+    *("schedules", "second_order", "transforms", "tree", "tree_utils"),
 ]

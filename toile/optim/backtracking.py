@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from toile import debug, lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import linear_transpose, linearize, value_and_grad
+from toile.engine.records import dataclass
 from toile.optim import base, tree
 from toile.typing import ArrayLike
 

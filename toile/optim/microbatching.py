@@ -7,7 +7,6 @@ i, i + n, i + 2n, ... of n pieces; what is concatenated comes back in the origin
 from __future__ import annotations
 
 import collections
-import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import value_and_grad, vmap
 from toile.api.tracing import eval_shape
+from toile.engine.records import dataclass
 from toile.optim import base
 
 __all__ = [
@@ -29,7 +29,7 @@ Function = Callable[..., Any]
 IndividualOutputs = collections.namedtuple("Aux", ["values", "metrics", "aux"])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Accumulator:
     """How results are gathered: init(result), update(carry, result, i), finalize(carry).
 

@@ -9,12 +9,12 @@ decreased the loss enough is taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import value_and_grad
+from toile.engine.records import dataclass
 from toile.optim import base, tree
 from toile.optim.backtracking import keywords_of, print_if, real_dtype
 from toile.optim.numerics import safe_increment

@@ -4,11 +4,26 @@ A mapped function is one Program that every device runs, each CPU device a threa
 operations of it, which meet the other devices through an exchange. May import staging and below.
 """
 
-from toile.parallel.meshes import AbstractMesh, AxisType, Mesh, make_mesh, set_mesh
-from toile.parallel.placing import put
-from toile.parallel.pmap import pmap
-from toile.parallel.shard_map import Infer, shard_map, smap
-from toile.parallel.specs import NamedSharding, P, PartitionSpec
+import typing as _typing
+
+from toile.engine.lazy import attach as _attach
+
+if _typing.TYPE_CHECKING:
+    from toile.parallel.meshes import AbstractMesh, AxisType, Mesh, make_mesh, set_mesh
+    from toile.parallel.placing import put
+    from toile.parallel.pmapping import pmap
+    from toile.parallel.shard_mapping import Infer, shard_map, smap
+    from toile.parallel.specs import NamedSharding, P, PartitionSpec
+
+_FROM = {
+    "meshes": "AbstractMesh AxisType Mesh make_mesh set_mesh",
+    "placing": "put",
+    "pmapping": "pmap",
+    "shard_mapping": "Infer shard_map smap",
+    "specs": "NamedSharding P PartitionSpec",
+}
+_MODULES = "buckets exchange launch meshes placing process_exchange processes specs spmd varying"
+__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 
 __all__ = [
     "AbstractMesh",

@@ -12,7 +12,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from toile.engine import devices as engine_devices
 from toile.engine.contexts import Context
 from toile.engine.gpu import default_devices
 from toile.engine.locks import shared_lock
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.tracing import state
 

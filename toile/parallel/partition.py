@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import Carrier
 from toile.engine import sharded
 from toile.engine.exchange import slot
 from toile.engine.program import Program
+from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, describe_devices, from_parts
 from toile.engine.source import here
 from toile.parallel import partition_control, partition_indexing

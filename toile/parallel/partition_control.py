@@ -9,7 +9,6 @@ import control and below.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.compiler.inlining import inline_calls
@@ -19,6 +18,7 @@ from toile.control.while_loop import While
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.program import Literal, Program, Var, derive, evaluate
+from toile.engine.records import dataclass
 from toile.engine.tracing import state
 from toile.parallel.meshes import Mesh
 from toile.parallel.partition_rules import gathering, rule, rule_for

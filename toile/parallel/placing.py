@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from toile.engine.devices import Device
 from toile.engine.gpu_arrays import placed
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import Equation, Program, Var
+from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, from_data
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here, message

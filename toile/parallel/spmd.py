@@ -14,7 +14,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -40,6 +39,7 @@ from toile.engine.gpu import is_gpu_data
 from toile.engine.locks import shared_lock
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
+from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
 from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
@@ -189,6 +189,7 @@ class Spmd(Carrier):
     label: str = "pmap"
 
     name = "spmd"
+    divided = True
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)

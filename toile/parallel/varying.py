@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from toile.control.call import Call, Carrier
@@ -25,8 +24,8 @@ from toile.engine import dtypes
 from toile.engine.avals import Zero, aval_of
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program, ProgramTrace, ProgramTracer, Var, trace_program
+from toile.engine.records import dataclass
 from toile.engine.tracing import Tracer, state
-from toile.parallel.spmd import Spmd
 from toile.primitives.collectives import AllReduce, AxisIndex, Collective
 from toile.primitives.families import Identity, bdim_at, mul, scalar
 from toile.transforms.jvp import JVPTracer
@@ -215,7 +214,7 @@ def _results(e: Equation, ins: Sequence[Names]) -> Sequence[Names]:
         union = union | (set(op.axis_names) & checked_names)
     elif isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
         return program_variation(op.program, ins)
-    elif isinstance(op, Carrier) and not isinstance(op, Spmd):
+    elif isinstance(op, Carrier) and not op.divided:
         return _by_mapping(op, [a.aval for a in e.ins], ins)
     return [union] * len(e.outs)
 

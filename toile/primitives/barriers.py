@@ -6,11 +6,11 @@ May import the engine and primitives.families.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.primitives.families import Identity
 
 

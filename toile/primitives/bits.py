@@ -6,11 +6,11 @@ May import the engine and primitives.families.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from toile.engine.records import dataclass
 from toile.primitives.families import ANY, INTEGER, INTEGRAL, Elementwise
 
 _BOOL = np.dtype(bool)

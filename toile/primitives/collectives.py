@@ -7,7 +7,6 @@ is. Over devices, `toile.parallel` executes them. May import the engine and prim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.exchange import Exchange, slot
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.tracing import axis_size
 from toile.primitives.families import (

@@ -7,7 +7,6 @@ engine and primitives.families.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
+from toile.engine.records import dataclass
 from toile.primitives.families import Linear, bdim_at, broadcast_in_dim, full_like, neg
 
 

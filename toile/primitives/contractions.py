@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
+from toile.engine.records import dataclass
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.elementwise import convert
 from toile.primitives.families import Bilinear, reduce_sum

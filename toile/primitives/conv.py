@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
+from toile.engine.records import dataclass
 from toile.primitives import arrays
 from toile.primitives.elementwise import convert
 from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape

@@ -9,13 +9,13 @@ May import the engine, primitives.families and primitives.choices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
+from toile.engine.records import dataclass
 from toile.primitives.bits import eq, ge
 from toile.primitives.choices import Clamp as Clamp
 from toile.primitives.choices import ConvertElementType as ConvertElementType

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.bits import eq, or_
 from toile.primitives.complexes import conj

@@ -8,13 +8,14 @@ linalg_solve, the primitives below them and the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.arrays import lapack
 from toile.primitives.bits import eq

@@ -8,13 +8,13 @@ linalg_solve, the primitives below them and the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
+from toile.engine.records import dataclass
 from toile.primitives.arrays import lapack
 from toile.primitives.complexes import complex_, imag, real
 from toile.primitives.elementwise import convert, div

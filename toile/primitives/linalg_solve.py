@@ -8,7 +8,7 @@ below it and the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, instantiate
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.arrays import lapack
 from toile.primitives.bits import eq

@@ -7,7 +7,6 @@ engine, primitives.families and the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.primitives.arrays import threefry
 from toile.primitives.families import bdim_at, move_axis
 

@@ -8,7 +8,6 @@ kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.primitives.arrays.padding import pad as pad_raw
 from toile.primitives.choices import select
 from toile.primitives.families import (

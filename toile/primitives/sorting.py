@@ -8,7 +8,6 @@ the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.families import ANY, accepts_text, bdim_at, reshape, without

@@ -9,7 +9,7 @@ reductions, shapes and the array kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import arrays
 from toile.primitives.families import (

@@ -4,29 +4,9 @@ Subpackages load when first used: `import toile` stays light. None of them impor
 save for window functions by name in `signal`, at the call that needs them.
 """
 
-import importlib
+from toile.engine.lazy import attach as _attach
 
-_SUBPACKAGES = (
-    "cluster",
-    "fft",
-    "integrate",
-    "interpolate",
-    "linalg",
-    "ndimage",
-    "optimize",
-    "signal",
-    "sparse",
-    "spatial",
-    "special",
-    "stats",
+_MODULES = (
+    "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"
 )
-
-
-def __getattr__(name):
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f"toile.scipy.{name}")
-    raise AttributeError(f"module 'toile.scipy' has no attribute {name!r}")
-
-
-def __dir__():
-    return [*globals(), *_SUBPACKAGES]
+__getattr__, __dir__ = _attach(__name__, {}, _MODULES)

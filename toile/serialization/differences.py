@@ -7,16 +7,16 @@ text stand for anything.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from toile.dtypes import issubdtype
+from toile.engine.records import dataclass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Differences:
     """What a state lacks of a target, has besides it, and has in another shape or dtype."""
 

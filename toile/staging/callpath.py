@@ -1,28 +1,23 @@
-"""Python written for one kind of call: the way into a compiled Program and out of it.
+"""Python written for one kind of call: the way into a compiled Program.
 
 An `Entrance` is made for a structure of arguments. Its function takes them apart by direct
 indexing, compares what must be the same, looks the arrays' signatures up and hands their pointers
-to an `Exit`, which is made for a Program: it finds memory for the results, runs the native code and
-builds the tree of results. `MISS` sends the call to the general path, which can do everything.
-May import backends and the engine.
+to an exit, which is made for a Program (`cpu_callpath`, `gpu_callpath`). `MISS` sends the call to
+the general path, which can do everything. May import the engine.
 """
 
 from __future__ import annotations
 
-import struct
-from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import runner, threads
-from toile.backends.cpu.execution import SMALL, Context, Executable, failure
-from toile.engine import config, dtypes
-from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
+from toile.engine import config
+from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import aval_of
-from toile.engine.buffers import Block, Signature, allocate, give_back, recycled, signature, taken
+from toile.engine.buffers import give_back, signature
 from toile.engine.conversion import as_array
 from toile.engine.tracing import state
 from toile.engine.treedefs import PyTreeDef
@@ -219,91 +214,3 @@ class _Way:
         self.scope["owner"] = owner
         exec(compile(text, "<the way in>", "exec"), self.scope)
         return self.scope["enter"]
-
-
-class Exit:
-    """The way out of a Program: memory, the run, and the tree of results.
-
-    `pools` keeps memory that earlier calls were given up to, by size: as many blocks of a size as
-    there are results that need one."""
-
-    __slots__ = ("leave", "pools", "executable", "consts", "free")
-
-    def __init__(
-        self, executable: Executable, consts: Sequence[Any], outs: Sequence[Signature],
-        out_tree: PyTreeDef, recycles: bool,
-    ):
-        self.executable = executable
-        self.consts = [np.ascontiguousarray(c) if c.ndim else c for c in consts]
-        self.free: list[Context] = []
-        self.pools: dict[int, tuple[list[Block], int]] = {}
-        large = [n for n in executable.blocks if n > SMALL] if recycles else []
-        for n in large:
-            self.pools.setdefault(n, ([], large.count(n)))
-        self.leave = self._function(outs, out_tree)
-
-    def fresh(self) -> Context:
-        """Pointers for one more call at the same time."""
-        context = Context(self.executable)
-        for i, x in enumerate(self.consts):
-            context.pointers[i] = x.ctypes.data
-        return context
-
-    def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
-        """leave(pointers, memory) -> the tree of results, or MISS if an argument is gone."""
-        program = self.executable
-        members = Counter(block for block, _ in program.places)
-        shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
-        given = program.inputs - len(self.consts)
-        scope: dict[str, Any] = {
-            "MISS": MISS, "new": object.__new__, "DeviceArray": DeviceArray, "KeyArray": KeyArray,
-            "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
-            "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
-            "taken": taken, "fresh": self.fresh, "free": self.free, "run": program.run,
-            "native": runner.function(), "threads": threads.current, "failure": failure,
-            "build": out_tree.unflatten,
-        }
-        lines = ["try: context = free.pop()", "except IndexError: context = fresh()"]
-        for i, nbytes in enumerate(program.blocks):
-            if i in shared:
-                found = f"recycled(context.spare[{i}], {nbytes})"
-            elif nbytes in self.pools:
-                scope[f"pool{nbytes}"] = self.pools[nbytes][0]
-                found = f"taken(pool{nbytes}, {nbytes})"
-            else:
-                found = f"allocate({nbytes})"
-            lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]
-        starts = "".join(f", p{i}" for i in range(len(program.blocks)))
-        lines += [
-            f"try: pack(context.pointers, {8 * len(self.consts)}, *pointers{starts})",
-            "except packing_error:", "    free.append(context)", "    return MISS",
-        ]
-        if program.is_simple:
-            lines.append(f"code = native({program.address}, context.address, threads())")
-            lines += ["free.append(context)", "if code: raise failure()"]
-        else:
-            lines += ["run(context)", "free.append(context)"]
-        for i, ((block, offset), form) in enumerate(zip(program.places, outs, strict=True)):
-            scope[f"s{i}"] = form
-            kind = "KeyArray" if dtypes.is_extended(form.dtype) else "DeviceArray"
-            lines += [
-                f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
-                f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
-            ]
-        lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
-        body = "".join(f"    {line}\n" for line in lines)
-        exec(compile(f"def leave(pointers, memory):\n{body}", "<the way out>", "exec"), scope)
-        return scope["leave"]
-
-
-def exit_of(
-    program: Any, consts: Sequence[Any], out_tree: PyTreeDef, recycles: bool
-) -> Exit | None:
-    """The way out of a Program that has run; None where there is no native code for it."""
-    executable = program.executable
-    if not isinstance(executable, Executable) or len(program.outputs) > MAX_LEAVES:
-        return None
-    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
-    if [(s.buffer_shape, s.buffer_dtype) for s in outs] != executable.out_specs:
-        return None
-    return Exit(executable, consts, outs, out_tree, recycles)

@@ -5,7 +5,6 @@ May import the engine.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -80,14 +79,20 @@ def warn_of_retraces(name: str, cause: str) -> None:
     )
 
 
-_logger = logging.getLogger("toile")
 FIRST = "first call"
+
+
+def _log(text: str) -> None:
+    # Loaded when something is to be said: `import toile` would be slower by it.
+    import logging
+
+    logging.getLogger("toile").warning(text)
 
 
 def log_compile(name: str, seconds: float, cause: str, avals: Sequence[Aval]) -> None:
     """What `log_compiles` asks for: a function was traced and is compiled when it runs."""
-    _logger.warning(f"Finished tracing {name} for jit in {seconds:.6f} sec ({cause})")
-    _logger.warning(f"Compiling jit({name}) with global shapes and types {tuple(avals)}.")
+    _log(f"Finished tracing {name} for jit in {seconds:.6f} sec ({cause})")
+    _log(f"Compiling jit({name}) with global shapes and types {tuple(avals)}.")
 
 
 def explain_miss(fun: Any, cause: str) -> None:
@@ -103,7 +108,7 @@ def explain_miss(fun: Any, cause: str) -> None:
             f"for {defined}\n  all previously seen cache keys differ. For the closest previous "
             f"key:\n  different {kind}:\n  * " + cause.replace("; ", "\n  * ")
         )
-    _logger.warning(f"TRACING CACHE MISS at {place}:\n  {text}")
+    _log(f"TRACING CACHE MISS at {place}:\n  {text}")
 
 
 def warn_of_unused(donated: Sequence[Aval], outs: Sequence[Aval]) -> None:

@@ -8,6 +8,7 @@ arguments. Every miss is kept with its cause (`f.why()`). May import the engine,
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import time
 import weakref
@@ -15,8 +16,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.backends.cpu.execution import release_arenas
-from toile.backends.running import device_for
+from toile.backends.running import device_for, release_memory
 from toile.control.call import Call
 from toile.engine import config, errors
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
@@ -31,7 +31,7 @@ from toile.engine.sharded import placing
 from toile.engine.source import describe, here
 from toile.engine.tracing import state
 from toile.engine.trees import flatten, unflatten
-from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, exit_of, worth_writing
+from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, worth_writing
 from toile.staging.causes import (
     FIRST,
     HABIT,
@@ -112,7 +112,7 @@ def clear_caches() -> None:
     for by_options in list(_caches.values()):
         for cache in by_options.values():
             cache.clear()
-    release_arenas()
+    release_memory()
 
 
 def _signature(leaf: Any) -> Any:
@@ -276,7 +276,8 @@ class PjitFunction:
         if found is None:
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             if device is None:
-                found = exit_of(program, consts, out_tree, self.donates)
+                cpu = importlib.import_module("toile.staging.cpu_callpath")
+                found = cpu.exit_of(program, consts, out_tree, self.donates)
             else:
                 found = gpu_exit_of(program, consts, out_tree, device, hosted, donated)
             if found is not None:

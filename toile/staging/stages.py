@@ -6,7 +6,7 @@ May import the engine, control and the call path.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toile.control.call import Call, Carrier, program_flops
 from toile.engine.arrays import ConcreteArray
@@ -23,9 +23,11 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, unflatten
-from toile.staging.callpath import Exit
 from toile.staging.flattening import name_of
 from toile.staging.gpu_callpath import GpuExit
+
+if TYPE_CHECKING:
+    from toile.staging.cpu_callpath import Exit
 
 
 class Owner(Protocol):

@@ -20,7 +20,7 @@ from toile.engine import dtypes
 from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.parallel.placing import put
-from toile.parallel.pmap import pmap
+from toile.parallel.pmapping import pmap
 from toile.sharding import Mesh, NamedSharding, PartitionSpec
 from toile.training import replicas
 

@@ -1,44 +1,18 @@
 """The CPU backend: a Program goes through the compiler's passes and becomes native code.
 
+The compiler loads when something is first compiled, which programs on a GPU may never do.
 May import the compiler, the reference backend, control, primitives and the engine.
 """
 
-from __future__ import annotations
+import typing as _typing
 
-import time
-from collections.abc import Sequence
-from typing import Any
+from toile.engine.lazy import attach as _attach
 
-from toile.backends import reference
-from toile.backends.cpu import native, recalling
-from toile.backends.cpu.execution import Executable, PlannedExecutable
-from toile.backends.cpu.planning import Plan
-from toile.backends.cpu.threads import current
-from toile.compiler.pipeline import optimize
-from toile.engine.collecting import paused
-from toile.engine.program import Program
+if _typing.TYPE_CHECKING:
+    from toile.backends.cpu.compiling import compiled, planned, run
+    from toile.backends.cpu.threads import current
 
+_FROM = {"compiling": "compiled planned run", "threads": "current"}
+__getattr__, __dir__ = _attach(__name__, _FROM)
 
-def compiled(program: Program) -> Executable:
-    """A Program as native code, which may be on disk."""
-    place = recalling.place(program)
-    found = place.recalled() if place is not None else None
-    if found is not None:
-        return found
-    started = time.perf_counter()
-    with paused(), native.Work.beside():
-        made = planned(program)
-    if place is not None:
-        place.keep(made, time.perf_counter() - started)
-    return made
-
-
-def planned(program: Program) -> PlannedExecutable:
-    """A Program as native code, with the plan it was made of."""
-    program = optimize(program)
-    return PlannedExecutable(program, Plan(program, current()))
-
-
-def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers, compiling it at the first call."""
-    return reference.run(program, raws, compiled)
+__all__ = ["compiled", "current", "planned", "run"]

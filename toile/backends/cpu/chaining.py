@@ -13,7 +13,7 @@ each row: results are the same to the bit. Which bytes a row has is known from s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
@@ -24,6 +24,7 @@ from toile.compiler.memory import ALIGNMENT
 from toile.compiler.operands import Ref, Scratch
 from toile.compiler.plans import Plan, Region, independent, whole_buffer
 from toile.engine.program import Var
+from toile.engine.records import dataclass
 
 ENABLED = True
 WORTH = 1 << 19  # bytes that pass between the links; fewer stay in the caches anyway

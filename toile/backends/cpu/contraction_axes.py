@@ -6,7 +6,6 @@ How a contraction becomes groups of axes is in compiler.contraction_axes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu.launches import Planner
@@ -14,6 +13,7 @@ from toile.backends.cpu.product_types import Element, element, work_element
 from toile.compiler import contraction_axes
 from toile.compiler.contraction_axes import Axis, Labels, Problem, by_stride, merge, total
 from toile.compiler.operands import Operand
+from toile.engine.records import dataclass
 from toile.primitives.contractions import DotGeneral
 
 __all__ = [

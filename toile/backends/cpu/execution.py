@@ -3,7 +3,7 @@
 A `Context` holds what one call needs for itself: the pointers and a small arena. Calls take a free
 one or make another, so that several threads may run one Program at the same time. Large arenas are
 shared between Programs. `__call__` serves operations that carry Programs; jit's own calls go
-through `toile.staging.callpath`, which writes the pointers itself.
+through `toile.staging.cpu_callpath`, which writes the pointers itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import struct
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +28,7 @@ from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.operation import Operation
 from toile.engine.program import Program
+from toile.engine.records import dataclass
 
 _failure = threading.local()
 

@@ -6,11 +6,11 @@ float32 in registers. A width of 1 stands for single numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu import elements
 from toile.backends.cpu.ir import Function, typed
+from toile.engine.records import dataclass
 
 
 @dataclass(frozen=True)

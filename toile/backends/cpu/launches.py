@@ -8,11 +8,12 @@ buffer table and an offset in bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 from toile.compiler.operands import Operand, Ref
+from toile.engine.records import dataclass
 
 
 class Span(NamedTuple):

@@ -13,33 +13,30 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile.backends import object_cache
 from toile.backends.cpu import threads
+from toile.engine.locks import compiling
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 # Begins texts of straight-line code, whose scalars LLVM is to join to vectors.
 STRAIGHT_LINE = "; straight-line\n"
 FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
 
-_lock = threading.RLock()
+_lock = compiling
 _addresses: dict[bytes, int] = {}  # by the digest of the text
 _seconds: dict[bytes, float] = {}  # that compiling took; none for what came from disk
 _symbols: dict[str, int] = {}  # C functions that texts may call
 _CALLED = re.compile(r"call (?:[a-z]+ )*(\S+|<[^>]*>) @(llvm\.[a-zA-Z0-9_.]+)\(([^()]*)\)")
 _KERNEL = re.compile(r"@kernel\b")
 _DECLARED = re.compile(r"^declare [^@\n]*@([\w.$]+)\(", re.MULTILINE)
-
-# A child of a fork must not find the lock, or LLVM, in the middle of something.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
 
 
 def _llvmlite() -> ModuleType:
@@ -210,7 +207,7 @@ class Work:
     _own = threading.local()
 
     def __init__(self) -> None:
-        self.begun: dict[str, Future[bytes]] = {}
+        self.begun: dict[str, Callable[[], bytes]] = {}  # what gives the object, by name
         self.seen: set[str] = set()  # texts
         self.executor: ThreadPoolExecutor | None = None
 
@@ -251,22 +248,29 @@ class Work:
 
     def _submit(self, name: str, text: str) -> None:
         made = engine()
-        if self.executor is None:
-            _lock.acquire()
-            made.target, made.head  # noqa: B018  made here, before several threads ask
-            self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
         try:
-            self.begun[name] = self.executor.submit(made.timed, text, name)
+            executor = self.executor or self._start(made)
+            self.begun[name] = executor.submit(made.timed, text, name).result
         except RuntimeError:  # the interpreter ends, and starts no threads any more
-            self.begun[name] = done = Future()
-            done.set_result(made.timed(text, name))
+            done = made.timed(text, name)
+            self.begun[name] = lambda: done
+
+    def _start(self, made: _Engine) -> ThreadPoolExecutor:
+        # Loaded here because it takes a while, with all of logging, and most programs find what
+        # they need on disk. While the interpreter ends it refuses to load, as it does to run.
+        from concurrent.futures import ThreadPoolExecutor
+
+        _lock.acquire()
+        made.target, made.head  # noqa: B018  made here, before several threads ask
+        self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
+        return self.executor
 
     def finish(self, texts: dict[str, str]) -> dict[str, bytes]:
         """The objects of texts by name, whether they were begun before or not."""
         for name, text in texts.items():
             if name not in self.begun:
                 self._submit(name, text)
-        return {name: self.begun[name].result() for name in texts}
+        return {name: self.begun[name]() for name in texts}
 
 
 def begin(text: str) -> None:

@@ -8,7 +8,7 @@ a dilated operand, is several plain ones, one for each phase. NaN comes through 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import prod
@@ -25,6 +25,7 @@ from toile.backends.cpu.lanes import Lanes
 from toile.backends.cpu.launches import Launch, Planner, Rows
 from toile.compiler.geometry import dense
 from toile.compiler.operands import Operand
+from toile.engine.records import dataclass
 from toile.primitives import windows
 from toile.primitives.arrays.windows import identity
 

@@ -12,7 +12,6 @@ import hashlib
 import marshal
 import os
 import pickle
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from toile.compiler.fingerprint import fingerprint
 from toile.engine.buffers import allocate
 from toile.engine.config import flags
 from toile.engine.program import Program
+from toile.engine.records import dataclass
 
 FEWEST = 12  # equations of a Program that is worth looking up
 WORTH = 0.02  # seconds of planning that are worth a file

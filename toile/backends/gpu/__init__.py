@@ -10,9 +10,11 @@ from typing import Any
 
 from toile.backends.gpu.execution import Executable
 from toile.backends.gpu.memory import allocated
-from toile.backends.gpu.recalling import plan_of, planned
+from toile.backends.gpu.recalling import ahead, plan_of, planned
 from toile.engine.gpu import GpuDevice
 from toile.engine.program import Program
+
+__all__ = ["ahead", "compiled", "executable_of", "run"]
 
 
 def compiled(program: Program, device: GpuDevice) -> Executable:

@@ -33,6 +33,16 @@ WORTH = 0.02  # seconds of planning that are worth a file
 FORMAT = "1"
 
 
+def ahead() -> None:
+    """Find out what names of plans and kernels are made of: it takes no device, which is about to
+    start. What fails here fails again, and says why, where it is needed."""
+    for find in (kernels._cache, kernels._compiler_version, _installed, source_state):
+        try:
+            find()
+        except Exception:
+            continue
+
+
 def planned(program: Program) -> Plan:
     """A plan made now, with all that it came from."""
     return Plan(optimize(program, choose=Plan.choose))

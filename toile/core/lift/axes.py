@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from toile import dtypes, random
 from toile.core.filters import CollectionFilter
 from toile.engine import trees
+from toile.engine.records import dataclass
 from toile.engine.source import here
 
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class In(Generic[T]):
     """A collection that goes into a transformation along `axis` and does not come out."""
 
     axis: T
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Out(Generic[T]):
     """A collection that only comes out of a transformation, along `axis`."""
 

@@ -7,20 +7,20 @@ transformation made; what was one object outside is one inside.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from toile import errors
 from toile.core.scope import Scope, Variable
 from toile.engine import trees
+from toile.engine.records import dataclass
 from toile.linen.adoption import is_plain
 from toile.linen.module import Module
 from toile.tree_util import register_static
 
 
 @register_static
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Placeholder:
     """Stands in the arguments for a module or a Variable; `index` says which scope is its."""
 

@@ -7,11 +7,11 @@ class, or a key of a dict. Paths are those of `toile.tree_util`, with NamedTuple
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from toile import tree as trees
+from toile.engine.records import dataclass
 from toile.tree_util import (
     DictKey,
     register_pytree_node_class,
@@ -23,7 +23,7 @@ KeyPath = tuple
 Filter = Callable[[KeyPath, Any], bool]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class NamedTupleKey:
     """A step into a field of a NamedTuple: the name of its class and of the field."""
 

@@ -9,7 +9,6 @@ row number for each update; duplicates combine in order, so of several sets the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from operator import invert
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.records import dataclass
 from toile.primitives.arrays.contraction import accumulator, dtype_kind
 
 Array = Any

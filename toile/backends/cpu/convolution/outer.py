@@ -9,7 +9,6 @@ taps t, channels n, features o, and over rows (c, e) into private sums that are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
@@ -22,6 +21,7 @@ from toile.backends.cpu.convolution.tiles import Tile
 from toile.backends.cpu.ir import Function
 from toile.backends.cpu.launches import Launch, Planner
 from toile.compiler.operands import Ref
+from toile.engine.records import dataclass
 
 _FEATURES = 384  # features packed at a time: with a block of rows they fill half the cache
 _BYTES = 512  # of one column of a block of rows

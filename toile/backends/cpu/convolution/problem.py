@@ -10,11 +10,12 @@ convolution in its kernels is such a sum too, with images and channels exchanged
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 
 from toile.compiler.operands import Operand, Ref
+from toile.engine.records import dataclass
 from toile.primitives.conv import ConvGeneralDilated
 
 SPATIAL = 3

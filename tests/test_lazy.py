@@ -1,0 +1,225 @@
+"""Packages that load their parts when they are first used: nothing that a user sees tells.
+
+What eager imports would give is read from the `if TYPE_CHECKING` block of each package, which type
+checkers take for the truth; the table that is used must say the same. Looks at what is loaded
+happen in processes of their own.
+"""
+
+import ast
+import importlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+
+from toile.engine.lazy import attach, names_of
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = [
+    *("core", "core.lift", "core.nn", "linen", "optim", "optim.classic", "optim.losses"),
+    *("optim.schedules", "parallel", "backends.cpu"),
+]
+MODULES = ["linen.linear", "linen.normalization"]  # with names of files beside them
+
+
+def run(code, **environment):
+    """What a fresh interpreter prints."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "PYTEST"))}
+    env |= {"PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, "-P", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shown_to_type_checkers(module):
+    """By name, the module and the name there, from the imports under `if TYPE_CHECKING`."""
+    tree = ast.parse(Path(module.__file__).read_text())
+    found = {}
+    for block in tree.body:
+        if not (isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)):
+            continue
+        for line in block.body:
+            home = importlib.import_module(line.module)
+            for alias in line.names:
+                names = home.__all__ if alias.name == "*" else [alias.name]
+                for name in names:
+                    found[alias.asname or name] = getattr(home, name)
+    return found
+
+
+@pytest.mark.parametrize("name", [*PACKAGES, *MODULES])
+def test_the_table_is_what_eager_imports_would_give(name):
+    module = importlib.import_module(f"toile.{name}")
+    table = names_of(getattr(module, "_FROM", None) or module._ELSEWHERE)
+    shown = shown_to_type_checkers(module)
+    submodules = {n for n, v in shown.items() if isinstance(v, types.ModuleType)} - set(table)
+    assert set(table) == set(shown) - submodules
+    assert submodules <= set(getattr(module, "_MODULES", "").split())
+    for each, value in shown.items():
+        assert getattr(module, each) is value, each
+    assert set(shown) | set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_submodules_are_attributes_and_no_name_hides_one(name):
+    package = importlib.import_module(f"toile.{name}")
+    modules = set(getattr(package, "_MODULES", "").split())
+    for each in modules:
+        assert getattr(package, each) is sys.modules[f"toile.{name}.{each}"]
+    # Importing a file makes it an attribute of its package: a function must not be called like it.
+    files = {f.stem for f in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
+    folders = {f.parent.name for f in Path(package.__file__).parent.glob("*/__init__.py")}
+    assert not set(names_of(package._FROM)) & (files | folders)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_can_be_imported(name):
+    package = importlib.import_module(f"toile.{name}")
+    space = {}
+    exec(f"from toile.{name} import *", space)
+    assert set(package.__all__) <= set(space)
+    assert not hasattr(package, "something_else")
+    with pytest.raises(AttributeError, match=f"module 'toile.{name}' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+def test_a_name_is_looked_up_once():
+    module = types.ModuleType("toile.made_for_this")
+    sys.modules[module.__name__] = module
+    try:
+        module.__getattr__, module.__dir__ = attach(
+            module.__name__, {"toile.engine.lazy": "attach=joined names_of"}
+        )
+        assert module.joined is attach and vars(module)["joined"] is attach
+        assert "names_of" in dir(module) and "names_of" not in vars(module)
+    finally:
+        del sys.modules[module.__name__]
+
+
+HEAVY = {
+    "toile": (
+        "toile.backends.cpu.compiling toile.compiler.pipeline toile.compiler.loops toile.core "
+        "toile.linen toile.optim toile.parallel.spmd toile.scipy toile.serialization "
+        "toile.staging.cpu_callpath toile.training concurrent.futures difflib fractions hashlib "
+        "logging msgpack queue urllib"
+    ),
+    "toile.linen, toile.optim, toile.numpy, toile.random": (
+        "toile.backends.cpu.compiling toile.compiler.pipeline toile.linen.attention "
+        "toile.linen.convolution toile.linen.fp8_ops toile.linen.normalization "
+        "toile.linen.recurrent toile.linen.transforms toile.linen.weight_normalization "
+        "toile.core.lift.mapping toile.core.nn.linear toile.optim.base toile.optim.classic "
+        "toile.optim.losses toile.optim.optimizers toile.parallel.spmd toile.scipy "
+        "toile.serialization toile.traverse_util toile.training concurrent.futures difflib "
+        "fractions logging msgpack queue urllib"
+    ),
+}
+
+
+@pytest.mark.parametrize("imported", HEAVY)
+def test_what_programs_may_not_need_is_not_loaded(imported):
+    # What others bring, NumPy above all, is not toile's to leave out.
+    before = set(run("import sys, numpy, ml_dtypes; print(*sys.modules)").split())
+    loaded = set(run(f"import {imported}, sys; print(*sys.modules)").split())
+    assert not set(HEAVY[imported].split()) & loaded - before
+
+
+def test_adam_loads_what_adam_needs():
+    loaded = run("import sys; from toile import optim; optim.adam(0.1); print(*sys.modules)")
+    of_optim = {name for name in loaded.split() if name.startswith("toile.optim.")}
+    assert "toile.optim.moments" in of_optim and len(of_optim) < 25
+    for name in ("classic", "losses", "zoom", "quasi_newton", "privacy", "schedules"):
+        assert f"toile.optim.{name}" not in of_optim
+
+
+def test_what_loads_while_something_is_traced_is_none_of_the_trace():
+    """A loss may be the first of its file that a program uses, inside of a jitted step."""
+    found = run("""
+        import importlib, json, pkgutil, sys
+        import toile
+        from toile.engine.tracing import Tracer
+
+        def load(x):
+            for package in ("core", "linen", "optim", "parallel", "nn", "scipy", "compiler"):
+                whole = importlib.import_module(f"toile.{package}")
+                for found in pkgutil.walk_packages(whole.__path__, whole.__name__ + "."):
+                    if "gpu" not in found.name:
+                        importlib.import_module(found.name)
+            importlib.import_module("toile.backends.cpu.compiling")
+            return x
+
+        program = toile.make_jaxpr(load)(1.0)
+        leaked = [
+            f"{name}.{key}" for name, module in list(sys.modules.items())
+            if name.startswith("toile") for key, value in list(vars(module).items())
+            if isinstance(value, Tracer)
+        ]
+        print(json.dumps([len(program.eqns), leaked]))
+    """)
+    assert json.loads(found) == [0, []]
+
+
+FIRST = """
+    import threading
+    import toile, toile.linen as nn, toile.numpy as jnp, toile.optim as optim
+
+    def step(k):
+        model = nn.Sequential([nn.Dense(4), nn.LayerNorm(), nn.Dense(2)])
+        x = jnp.ones((3, 5)) * k
+        params = model.init(toile.random.key(k), x)
+        tx = optim.adamw(0.1)
+
+        @toile.jit
+        def update(params, state):
+            loss = lambda p: optim.l2_loss(model.apply(p, x)).mean()
+            updates, state = tx.update(toile.grad(loss)(params), state, params)
+            return optim.apply_updates(params, updates), state
+
+        state = tx.init(params)
+        for _ in range(3):
+            params, state = update(params, state)
+        return float(sum(jnp.abs(p).sum() for p in toile.tree.leaves(params)))
+"""
+
+
+def test_threads_may_be_the_first_at_the_same_time(tmp_path):
+    text = textwrap.dedent(FIRST) + textwrap.dedent("""
+        found, begin = {}, threading.Barrier(6)
+
+        def work(k):
+            begin.wait()
+            found[k] = step(k % 2)
+
+        workers = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for w in workers: w.start()
+        for w in workers: w.join()
+        assert sorted(found) == list(range(6)), sorted(found)
+        assert len(set(found.values())) == 2 and found[0] == found[2] == found[4]
+        print("done")
+    """)
+    assert run(text, TOILE_CACHE_DIR=str(tmp_path)) == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_may_be_forked_while_the_compiler_loads(tmp_path):
+    text = textwrap.dedent(FIRST) + textwrap.dedent("""
+        import os, signal, sys, warnings
+        warnings.simplefilter("ignore")
+        work = threading.Thread(target=step, args=(0,))
+        work.start()
+        while "toile.backends.cpu.compiling" not in sys.modules:  # it has begun to load
+            pass
+        child = os.fork()
+        if child == 0:
+            signal.alarm(100)  # one that waits for ever would keep the pipe open
+            os._exit(0 if step(1) > 0 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        work.join()
+        print("done")
+    """)
+    assert run(text, TOILE_CACHE_DIR=str(tmp_path)) == "done\n"

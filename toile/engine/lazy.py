@@ -1,0 +1,59 @@
+"""Packages whose parts load when they are first used.
+
+`__getattr__, __dir__ = attach(__name__, {"home": "names of it"}, "submodules")` is all that such a
+package has to say; a name stays in the package once it was asked for, so that asking costs once.
+Type checkers read ordinary imports, which the package has under `if TYPE_CHECKING`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Where the names of a table come from: by name, the module and the name that it has there.
+
+    "map_params=tree_map_params" is the function `map_params` under another name."""
+    found = {}
+    for home, text in table.items():
+        for entry in text.split():
+            inner, _, outer = entry.partition("=")
+            found[outer or inner] = home, inner
+    return found
+
+
+def _missing(package: str, name: str) -> AttributeError:
+    return AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def attach(
+    package: str,
+    table: Mapping[str, str],
+    modules: str = "",
+    missing: Callable[[str, str], AttributeError] = _missing,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    `table` has the names that the package takes from its submodules, or from another package where
+    that is written out ("toile.core.meta"); `modules` are submodules that are attributes."""
+    homes, submodules = names_of(table), frozenset(modules.split())
+
+    def __getattr__(name: str) -> Any:
+        """Load what is first used now."""
+        if name in homes:
+            home, inner = homes[name]
+            whole = home if home.startswith("toile.") else f"{package}.{home}"
+            value = getattr(importlib.import_module(whole), inner)
+            setattr(sys.modules[package], name, value)
+            return value
+        if name in submodules:
+            return importlib.import_module(f"{package}.{name}")
+        raise missing(package, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes, *submodules})
+
+    return __getattr__, __dir__

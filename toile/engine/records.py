@@ -1,0 +1,226 @@
+"""Dataclasses that are quick to make: what `dataclasses.dataclass` gives, without compiling text.
+
+Python's decorator writes five functions for a class as text and compiles them, which is most of the
+time that `import toile` would take: operations are dataclasses. Here each function is compiled once
+for a number of fields and copied with the names of a class's fields put in; the copies run as
+quickly as the originals. Classes with features that ours do not use go to Python's decorator.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import functools
+import inspect
+import reprlib
+import sys
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+_FIELD = "_FIELD"  # the kind of a field that is neither a ClassVar nor an InitVar
+
+
+@functools.cache
+def _template(kind: str, count: int) -> CodeType:
+    """The code of a method for `count` fields, whose names stand for others."""
+    fields = [f"field_{i}_" for i in range(count)]
+    mine, theirs = ("".join(f"{who}.{f}, " for f in fields) for who in ("self", "other"))
+    if kind == "__eq__":
+        text = (
+            "def f(self, other):\n  if other.__class__ is self.__class__:\n"
+            f"    return ({mine}) == ({theirs})\n  return NotImplemented"
+        )
+    elif kind == "__hash__":
+        text = f"def f(self):\n  return hash(({mine}))"
+    elif kind == "__repr__":
+        shown = ", ".join(f"{f}={{self.{f}!r}}" for f in fields)
+        text = f"def f(self):\n  return self.__class__.__qualname__ + f'({shown})'"
+    else:  # an `__init__`: of a frozen class or one that assigns, perhaps with more to do
+        line = "put(self, '{0}', {0})" if kind.startswith("frozen") else "self.{0} = {0}"
+        lines = [line.format(f) for f in fields]
+        lines.append("self.__post_init__()" if kind.endswith("post") else "pass")
+        text = f"def f({', '.join(['self', *fields])}):\n  " + "\n  ".join(lines)
+    whole = compile(text, __file__, "exec")
+    return next(c for c in whole.co_consts if isinstance(c, CodeType))
+
+
+def _rename(text: str, names: Sequence[str]) -> str:
+    """A name or a piece of text of a template, with the field's name in it."""
+    before, found, rest = text.partition("field_")
+    if not found:
+        return text
+    number, _, after = rest.partition("_")
+    return before + names[int(number)] + after
+
+
+def method(cls: type, name: str, names: Sequence[str], kind: str | None = None) -> Any:
+    """`__init__`, `__eq__`, `__hash__` or `__repr__` of a dataclass with the fields `names`."""
+    code = _template(kind or name, len(names))
+
+    def renamed(found: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([_rename(x, names) if x.__class__ is str else x for x in found])
+
+    code = code.replace(
+        co_name=name,
+        co_qualname=f"{cls.__qualname__}.{name}",
+        co_names=renamed(code.co_names),
+        co_varnames=renamed(code.co_varnames),
+        co_consts=renamed(code.co_consts),
+    )
+    made = FunctionType(code, _globals, name)
+    made.__module__ = cls.__module__
+    return made
+
+
+_globals = {"put": object.__setattr__, "__builtins__": __builtins__}
+
+
+def _named(cls: type, function: Any) -> Any:
+    """A function of this module as a method of `cls`."""
+    function.__qualname__ = f"{cls.__qualname__}.{function.__name__}"
+    function.__module__ = cls.__module__
+    return function
+
+
+def _freeze(cls: Any, names: frozenset[str]) -> None:
+    """Refuse assignments to fields, and to anything where the class is `cls` itself."""
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def __delattr__(self: Any, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    cls.__setattr__, cls.__delattr__ = _named(cls, __setattr__), _named(cls, __delattr__)
+
+
+@dataclasses.dataclass
+class _Plain:
+    """What Python notes of a dataclass, to be noted of ours."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    """The same of a frozen one."""
+
+
+_PARAMS = {False: _Plain, True: _Frozen}
+
+
+def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a class adds, made by Python's decorator on a class that has nothing else."""
+    body = {name: cls.__dict__[name] for name in annotations if name in cls.__dict__}
+    body |= {"__annotations__": annotations, "__module__": cls.__module__, "__doc__": "fields"}
+    bare = type(cls.__name__, (), body)
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(bare)
+    return made.__dataclass_fields__
+
+
+def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
+    """All fields by name; None where the class is one for Python's own decorator."""
+    body = cls.__dict__
+    if sys.version_info >= (3, 14):  # which keeps annotations elsewhere
+        return None
+    if frozen and ("__setattr__" in body or "__delattr__" in body):
+        return None
+    fields: dict[str, Any] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        found = getattr(base, "__dataclass_fields__", None)
+        if found is not None:
+            if base.__dataclass_params__.frozen is not frozen:  # type: ignore[attr-defined]
+                return None
+            fields.update(found)
+    annotations = body.get("__annotations__")
+    if annotations:
+        fields.update(_own_fields(cls, annotations))
+    optional = False
+    for f in fields.values():
+        if f._field_type.name == "_FIELD_CLASSVAR":
+            continue
+        without = f.default is dataclasses.MISSING
+        if (
+            f._field_type.name != _FIELD
+            or (without and (optional or f.default_factory is not dataclasses.MISSING))
+            or not f.init
+            or f.kw_only
+            or f.hash is not None
+            or f.name == "self"
+        ):
+            return None
+        optional = not without
+    return fields
+
+
+def signature_text(cls: type) -> str:
+    """What stands in for the docstring of a dataclass that has none."""
+    text = ""
+    with contextlib.suppress(TypeError, ValueError):  # some have no signature
+        text = str(inspect.signature(cls)).replace(" -> None", "")
+    return cls.__name__ + text
+
+
+def _quick(cls: Any, frozen: bool) -> Any:
+    """`dataclasses.dataclass(frozen=frozen)(cls)`, made of templates."""
+    fields = _fields(cls, frozen)
+    body = cls.__dict__
+    if fields is None:
+        return dataclasses.dataclass(frozen=frozen)(cls)
+    for name in body.get("__annotations__", ()):
+        if isinstance(body.get(name), dataclasses.Field):
+            if fields[name].default is dataclasses.MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, fields[name].default)
+    pattern: Any = _PARAMS[frozen]
+    cls.__dataclass_params__ = pattern.__dataclass_params__
+    cls.__dataclass_fields__ = fields
+    own = [f for f in fields.values() if f._field_type.name == _FIELD]
+    names = tuple([f.name for f in own])
+    compared = [f.name for f in own if f.compare]
+    if "__init__" not in body:
+        kind = "frozen" if frozen else "assigning"
+        kind += " post" if hasattr(cls, "__post_init__") else ""
+        made = method(cls, "__init__", names, kind)
+        made.__annotations__ = {**{f.name: f.type for f in own}, "return": None}
+        made.__defaults__ = (
+            tuple([f.default for f in own if f.default is not dataclasses.MISSING]) or None
+        )
+        cls.__init__ = made
+    if "__repr__" not in body:
+        shown = method(cls, "__repr__", [f.name for f in own if f.repr])
+        cls.__repr__ = reprlib.recursive_repr("...")(shown)
+    # A class that defines __eq__ and no __hash__ has None for it.
+    hashed = "__hash__" in body and not (body["__hash__"] is None and "__eq__" in body)
+    if "__eq__" not in body:
+        cls.__eq__ = method(cls, "__eq__", compared)
+    if frozen:
+        _freeze(cls, frozenset(names))
+    if not hashed:
+        cls.__hash__ = method(cls, "__hash__", compared) if frozen else None
+    if "__match_args__" not in body:
+        setattr(cls, "__match_args__", names)  # noqa: B010  mypy knows no class without it
+    if "__replace__" in pattern.__dict__ and "__replace__" not in body:  # Python 3.13
+        cls.__replace__ = pattern.__replace__
+    if not cls.__doc__:
+        cls.__doc__ = signature_text(cls)
+    abc.update_abstractmethods(cls)
+    return cls
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls: type | None = None, /, *, frozen: bool = False, **options: Any) -> Any:
+        """Python's `dataclasses.dataclass`, quicker for classes with plain fields."""
+        if cls is None:
+            return lambda cls: dataclass(cls, frozen=frozen, **options)
+        if options:
+            return dataclasses.dataclass(frozen=frozen, **options)(cls)
+        return _quick(cls, frozen)
