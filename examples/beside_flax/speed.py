@@ -28,6 +28,7 @@ NAMES = ("cifar10", "imagenet", "lm1b", "t5")
 # Dense products in bfloat16 with sums in float32, per second, as NVIDIA states them.
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
 SECONDS = 2.0  # of timing
+WARM = 12  # steps before: memory and graphs find their places
 # The data of the keys of both sides.
 RNGS = {name: np.array([0, i], np.uint32) for i, name in enumerate(("dropout", "mixup"))}
 
@@ -74,6 +75,9 @@ def timed(step, state, batch, wait) -> dict:
     for _ in range(3):
         state, seen = step(state, batch)
         losses.append(float(seen.compute()["loss"] if hasattr(seen, "compute") else seen))
+    for _ in range(WARM - len(losses)):
+        state, seen = step(state, batch)
+    wait(seen)
     once = time.perf_counter()
     state, seen = step(state, batch)
     wait(seen)

@@ -1,7 +1,8 @@
 """A driver whose device is the host: the seam below which tests of whole programs need no GPU.
 
 Machine code is the text itself, run by `fibers`; memory is NumPy's; a graph is a list of what was
-issued while capturing, done again when it is launched.
+issued while capturing, done again when it is launched. A conditional node is a function that does
+the lists of its bodies by a number that kernels write.
 """
 
 import contextlib
@@ -62,18 +63,33 @@ class HostDevice:
         return {"bytes_in_use": self.allocated, "bytes_limit": 1 << 40}
 
 
+def done(graph):
+    """Do what was captured."""
+    for work in graph:
+        work()
+
+
 class HostDriver:
     """Does at once, or records while capturing, what the driver is asked."""
 
     def __init__(self):
         self.sources = []
-        self.recording = None
+        self.capturing = []  # streams with what was issued on them, the innermost last
         self.graphs = {}
         self.times = []  # of events
-        self.launched = 0
+        self.launched = self.graphs_launched = 0
+        self.conditionals = driver_module.SWITCH
+        self.conditions = []  # the numbers
+        self.streams = 100
 
-    def _do(self, work):
+    @property
+    def recording(self):
+        """What is captured now, innermost; None: nothing is."""
+        return self.capturing[-1][1] if self.capturing else None
+
+    def _do(self, work, stream=None):
         if self.recording is not None:
+            assert stream in (None, self.capturing[-1][0]), "a stream that is not captured"
             self.recording.append(work)
         else:
             work()
@@ -92,7 +108,7 @@ class HostDriver:
         assert threads == kernels.threads_of(text)
         self.launched += 1
         if "while (high" not in wrapper:
-            self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks))
+            self._do(lambda: fibers.execute(emulator.on_host(text), given, blocks), stream)
             return
         count, width = given[0], given[1]
         starts = [*given[2 : 2 + count], blocks]
@@ -100,13 +116,14 @@ class HostDriver:
             first = 2 + count + i * width
             part, many = given[first : first + width], starts[i + 1] - starts[i]
             code = emulator.on_host(text)
-            self._do(lambda part=part, many=many, code=code: fibers.execute(code, part, many))
+            self._do(lambda part=part, many=many, code=code: fibers.execute(code, part, many),
+                     stream)
 
     def launcher(self, *given):
         return lambda: self.launch(*given)
 
     def copy(self, target, source, nbytes, stream):
-        self._do(lambda: ctypes.memmove(target, source, nbytes))
+        self._do(lambda: ctypes.memmove(target, source, nbytes), stream)
 
     def upload(self, target, source, nbytes, stream):
         assert self.recording is None, "a graph cannot wait for the host"
@@ -118,28 +135,68 @@ class HostDriver:
         assert self.recording is None, "a graph cannot wait for the host"
 
     def clear(self, target, nbytes, stream):
-        self._do(lambda: ctypes.memset(target, 0, nbytes))
+        self._do(lambda: ctypes.memset(target, 0, nbytes), stream)
 
     def wait(self, stream, other):
         pass  # all that was asked for is done
 
     def begin_capture(self, stream):
-        self.recording = []
+        assert not self.capturing
+        self.capturing.append((stream, []))
 
     def end_capture(self, stream):
-        self.graphs[len(self.graphs) + 1] = self.recording
-        self.recording = None
+        (ended, work), = self.capturing
+        assert ended == stream
+        self.capturing.clear()
+        self.graphs[len(self.graphs) + 1] = work
         return len(self.graphs)
 
     def abandon_capture(self, stream):
-        self.recording = None
+        assert len(self.capturing) < 2, "a body is still captured"
+        self.capturing.clear()
+
+    def new_stream(self):
+        self.streams += 1
+        return self.streams
+
+    def condition(self, stream):
+        assert stream == self.capturing[-1][0]
+        self.conditions.append(ctypes.c_uint(0xA5A5))
+        return ctypes.addressof(self.conditions[-1])
+
+    def branch(self, stream, condition, kind, count):
+        assert stream == self.capturing[-1][0] and kind <= self.conditionals
+        assert count == 1 or kind == driver_module.SWITCH
+        value = ctypes.c_uint.from_address(condition)
+        bodies = [[] for _ in range(count)]
+
+        def decide():
+            if kind == driver_module.WHILE:
+                while value.value:
+                    done(bodies[0])
+            elif kind == driver_module.IF and value.value:
+                done(bodies[0])
+            elif kind == driver_module.SWITCH and value.value < count:
+                done(bodies[value.value])
+
+        self.recording.append(decide)
+        return bodies
+
+    def begin_body(self, stream, graph):
+        assert graph == [] and stream not in [s for s, _ in self.capturing]
+        self.capturing.append((stream, graph))
+
+    def end_body(self, stream):
+        assert self.capturing.pop()[0] == stream and self.capturing
+
+    abandon_body = end_body
 
     def event(self):
         self.times.append(None)
         return len(self.times) - 1
 
     def record(self, event, stream, captured=False):
-        assert captured == (self.recording is not None)
+        assert captured == (self.recording is not None) and len(self.capturing) < 2
         self._do(lambda: self.times.__setitem__(event, time.perf_counter()))
 
     def elapsed(self, first, second):
@@ -152,8 +209,8 @@ class HostDriver:
         return graph
 
     def launch_graph(self, graph, stream):
-        for work in self.graphs[graph]:
-            work()
+        self.graphs_launched += 1
+        done(self.graphs[graph])
 
     def destroy(self, graph):
         del self.graphs[graph]

@@ -13,6 +13,8 @@ from toile.backends.gpu import convolution, cublas, cudnn, relayout
 from toile.compiler.operands import Ref
 from toile.primitives.conv import ConvGeneralDilated
 
+pytestmark = pytest.mark.usefixtures("by_libraries")
+
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 NHWC, NCHW = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
 NWC, NDHWC = ("NWC", "WIO", "NWC"), ("NDHWC", "DHWIO", "NDHWC")

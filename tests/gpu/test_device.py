@@ -119,3 +119,25 @@ def test_threads_call_while_graphs_are_captured():
         for found, right in zip(pool.map(call, given), want, strict=True):
             for each in found:
                 np.testing.assert_array_equal(each, right)
+
+
+def test_donated_leaves_of_one_size_take_turns_in_two_places():
+    """Where no result can lie in its argument's place: two graphs serve all calls."""
+    def step(state, scale):
+        total = sum(state)
+        return [total * scale + state[i - 1] for i in range(len(state))]
+
+    device = toile.devices("gpu")[0]
+    jitted = toile.jit(step, donate_argnums=0)
+    state = [toile.device_put(normal(64, 64) + i, device) for i in range(6)]
+    want = [np.asarray(x, np.float64) for x in state]
+    scale = toile.device_put(np.float32(0.125), device)
+    places = set()
+    for turn in range(16):
+        state = jitted(state, scale)
+        want = step(want, 0.125)
+        if turn >= 4:
+            places.add(tuple(x.unsafe_buffer_pointer() for x in state))
+    assert len(places) <= 2
+    for x, y in zip(state, want, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4)

@@ -6,8 +6,10 @@ import pytest
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
+from toile.staging.gpu_callpath import oldest
 
-pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
+pytestmark = [pytest.mark.usefixtures("by_libraries"),
+              pytest.mark.skipif(not fibers.available(), reason="needs g++")]
 
 
 def momentum(p, v, g):
@@ -47,3 +49,28 @@ def test_overwritten(name, monkeypatch):
         for i, a in enumerate(apart):
             got = held[found[i]] if i in found else memory[i][0].array(a.shape, a.dtype, 0)
             np.testing.assert_array_equal(got, a)
+
+
+def test_many_leaves(monkeypatch):
+    """Every result finds its own place, and finding it does not go through the plan for each."""
+    count, looked = 120, []
+
+    class Steps(list):
+        def __iter__(self):
+            looked.append(self)
+            return super().__iter__()
+
+    leaves = [normal(6, 7) for _ in range(2 * count)]
+    program, _ = program_of(lambda *x: [momentum(p, 0.5, g)[0] for p, g in
+                                        zip(x[:count], x[count:])], leaves)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        executable.plan.steps = Steps(executable.plan.steps)
+        assert executable.overwritten(range(count)) == {i: i for i in range(count)}
+    assert len(looked) <= 2
+
+
+def test_memory_is_used_again_in_order():
+    pool, made = ["first", "second"], []
+    found = [oldest(pool, 8, lambda n: made.append(n) or "new") for _ in range(3)]
+    assert found == ["first", "second", "new"] and made == [8] and not pool

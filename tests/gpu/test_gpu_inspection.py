@@ -12,14 +12,15 @@ from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.test_programs import normal
 from toile import lax
 from toile import linen as nn
-from toile.backends.gpu import cudnn, driver, memory, precision, timing
+from toile.backends.gpu import cudnn, driver, execution, memory, precision, timing
 from toile.backends.gpu.cublas import Gemm, Matrix
 from toile.compiler.operands import Ref
 from toile.inspection import subjects
 from toile.inspection.kernels import all_kernels, kernels_of
 from toile.inspection.profile import Profile, assigned
 
-pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
+pytestmark = [pytest.mark.usefixtures("by_libraries"),
+              pytest.mark.skipif(not fibers.available(), reason="needs g++")]
 
 
 @pytest.fixture
@@ -126,6 +127,22 @@ def test_loops_and_what_runs_on_the_host(device):
     assert "1 step on the host" in text
 
 
+def counted(n, x):
+    """A loop and a branch that a graph decides."""
+    i, x = lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1]) * 2), (0, x))
+    return lax.cond(i > 2, jnp.cos, jnp.tanh, x)
+
+
+def test_how_calls_are_issued(device, monkeypatch):
+    given = np.int32(3), normal(5)
+    assert "one graph of " in str(toile.explain(counted)(*given))
+    assert ", one launch; " in str(toile.explain(lambda x: x + 1)(given[1]))
+    monkeypatch.setattr(execution, "MOST_NODES", 5)
+    assert "nodes are too many for a graph" in str(toile.explain(counted)(*given))
+    driver.driver().conditionals = -1
+    assert "step by step: the host is waited for" in str(toile.explain(counted)(*given))
+
+
 # ---- profile
 
 
@@ -191,6 +208,17 @@ def test_profile_of_loops(quick):
     assert rows["cond"].inner
     operations = {r.name for r in p.table("operation").rows}
     assert {"dot_general", "tanh", "svd"} <= operations
+
+
+def test_profile_of_what_a_graph_decides(device):
+    made = driver.driver()
+    p, exe, _ = profiled(counted, (np.int32(3), normal(5)), device)
+    rows = {r.name.split()[1]: r for r in p.table().rows if r.name.startswith("[")}
+    for name in ("while", "cond"):  # timed by the graph, shared by what is inside of it
+        inside = sum(r.seconds for r in rows[name].inner)
+        assert 0 < inside <= rows[name].seconds * 1.0001
+    assert exe.issuer.capturable and made.graphs_launched == 8
+    assert not made.capturing and not any(made.times)
 
 
 def test_many_leaves_in_one_launch_share_its_time(quick):

@@ -110,6 +110,8 @@ class DevicePlan:
                 step.run(self.pointer, stream)
                 continue
             kernel = kernels.Kernel(step.text)
+            if step.shared:
+                driver().allow_shared(functions[kernel], step.shared)
             words = [self.pointer(a) if isinstance(a, Ref) else a for a in step.args]
             driver().launch(functions[kernel], step.blocks, step.threads, step.shared, stream,
                             words_of(words, kernel.room))
@@ -136,6 +138,7 @@ def sample(shape, dtype, seed=0):
     return np.asarray(rng.integers(-3, 4, shape)).astype("f4").astype(dtype)
 
 
+@pytest.mark.usefixtures("by_libraries")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "float64"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_contractions(pattern, dtype):
@@ -152,6 +155,7 @@ def test_contractions(pattern, dtype):
         np.testing.assert_array_equal(found, expected)  # sums of small integers are exact
 
 
+@pytest.mark.usefixtures("by_libraries")
 @pytest.mark.parametrize("left", VIEWS)
 def test_views(left):
     x, y = VIEWS[left](sample((16, 16), "f4")), sample((8, 12), "f4", 1)
@@ -209,6 +213,7 @@ def test_epilogues(epilogue):
     np.testing.assert_allclose(plan.result(out).astype("f4"), expected, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.usefixtures("by_libraries")
 @pytest.mark.parametrize("dtype", ["float32", "float32 highest", "bfloat16", "float16"])
 @pytest.mark.parametrize("case", CASES)
 def test_convolutions(case, dtype):

@@ -217,20 +217,28 @@ def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) 
     if any(x.size == 0 for x in ins):
         return False
     condition, body = prepared(op.cond, plan.choose), prepared(op.body, plan.choose)
-    a, b = op.cond_consts, op.cond_consts + op.body_consts
+    a, b, n = op.cond_consts, op.cond_consts + op.body_consts, len(outs)
     consts = [plan.contiguous(x) for x in ins[:b]]
+    fixed = _invariant(body, op.body_consts, n)
+    moving = [i for i in range(n) if not fixed[i]]
+    bound = {i: plan.contiguous(ins[b + i]).ref for i in range(n) if fixed[i]}
     step = WhileStep(plan.scratch(1))
-    reads, writes = _carries(step, plan, ins[b:], outs, body, op.body_consts, None)
-    step.condition = plan.inner(condition, [x.ref for x in consts[:a]] + reads, [step.predicate])
-    step.body = plan.inner(body, [x.ref for x in consts[a:]] + reads, writes,
-                           {x.ref.buffer for x in consts[a:]})
+    reduced = _without(body, [i for i in range(n) if fixed[i]], op.body_consts)
+    reads, writes = _carries(step, plan, [ins[b + i] for i in moving], [outs[i] for i in moving],
+                             reduced, 0, None)
+    unchanged = {x.ref.buffer for x in consts[a:]} | {r.buffer for r in bound.values()}
+    bound.update(zip(moving, reads, strict=True))
+    carried = [bound[i] for i in range(n)]
+    step.condition = plan.inner(condition, [x.ref for x in consts[:a]] + carried, [step.predicate])
+    kept = Program(body.inputs, body.equations, [body.outputs[i] for i in moving], body.name)
+    step.body = plan.inner(kept, [x.ref for x in consts[a:]] + carried, writes, unchanged)
     step.reads |= {r.buffer for _, r in step.starts} | {step.predicate.buffer}
     step.touch(step.children)
     plan.steps.append(step)
     held = {r.buffer for _, r in step.starts}
     plan.begin({x.ref.buffer for x in outs})
     before = len(plan.steps)
-    for out, r in zip(outs, reads, strict=True):
+    for out, r in zip(outs, carried, strict=True):
         plan.copy(out, _dense(r, out))
     for after in plan.steps[before:]:  # the buffers behind the moving pointers are still in use
         after.reads |= held

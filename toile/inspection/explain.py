@@ -68,10 +68,8 @@ class Explanation:
             found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
             own = None if k.bodies or found else precision.of_equations(k.equations)
             k.precision = "; ".join(found) or own or ""
-        issuer = of.executable.issuer
-        self.launches = sum(len(same) for same in issuer.launches.values())
-        self.graph = (f"one graph of {plural(issuer.nodes, 'node')}" if issuer.capturable
-                      else "issued step by step: the host is waited for")
+        self.launches = sum(len(same) for same in of.executable.issuer.launches.values())
+        self.graph = of.executable.way
 
     # ---- totals
     @property

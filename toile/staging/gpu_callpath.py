@@ -16,7 +16,7 @@ from typing import Any
 from toile.backends.running import gpu_backend
 from toile.engine import dtypes
 from toile.engine.arrays import KeyArray
-from toile.engine.buffers import Block, Signature, owned, recycled, signature, taken
+from toile.engine.buffers import Block, Signature, owned, recycled, signature
 from toile.engine.gpu import entered, keepers
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import quick
@@ -27,6 +27,14 @@ from toile.staging.callpath import MAX_LEAVES, adopted
 def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
     """The positions of arguments that lie on the host."""
     return tuple(i for i, x in enumerate(leaves) if adopted(x)._signature.device is None)
+
+
+def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> Block:
+    """The block that was given back first, or a new one.
+
+    Leaves are given back in their order: of many of one size each then has two places in turn, and
+    two graphs serve all calls. The last given back first would be four places, or ever more."""
+    return pool.pop(0) if pool else allocate(nbytes)
 
 
 class GpuExit:
@@ -78,7 +86,7 @@ class GpuExit:
         device = program.device
         scope: dict[str, Any] = {
             "new": object.__new__, "GpuArray": GpuArray, "KeyArray": KeyArray,
-            "recycled": recycled, "taken": taken,
+            "recycled": recycled, "next": oldest,
             "run": program.direct() or program.run, "build": build, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
             "owned": owned, "entered": entered, "enter": getattr(device, "enter", None),
@@ -101,7 +109,7 @@ class GpuExit:
                 found = f"room{i}({nbytes})"
             elif nbytes in self.pools:
                 scope[f"pool{nbytes}"] = self.pools[nbytes][0]
-                found = f"taken(pool{nbytes}, {nbytes}, room{i})"
+                found = f"next(pool{nbytes}, {nbytes}, room{i})"
             else:
                 found = f"recycled(spare[{i}], {nbytes}, room{i})"
             lines += [f"m{i} = {found}", f"p{i} = m{i}[1]"]

@@ -15,7 +15,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from toile.backends.gpu import cublas, cublaslt, relayout, tiled_products
+from toile.backends.gpu import cublas, cublaslt, relayout, tensor_products, tiled_products
 from toile.backends.gpu.cublas import Gemm, Matrix
 from toile.backends.gpu.launches import Planner
 from toile.compiler.contraction_axes import (
@@ -61,6 +61,9 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     if x.dtype.name in FLOAT8:
         return _float8(op, x, y, out, plan)
     if tiled_products.lower_few(op, [x, y], [out], plan):
+        return True
+    if compute == "tf32" and x.dtype.name == "float32" and tensor_products.lower_dot(
+            op, x, y, out, plan):
         return True
     made = _planned(op, x, y, out)
     if made is None:

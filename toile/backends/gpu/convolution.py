@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from toile.backends.gpu import contractions, cudnn, relayout
+from toile.backends.gpu import contractions, cudnn, relayout, tensor_convolutions
 from toile.backends.gpu.contractions import float32_compute
 from toile.backends.gpu.cudnn import Convolution, Tensor
 from toile.backends.gpu.launches import Planner
@@ -59,6 +59,19 @@ class Form:
     def symmetric(self) -> bool:
         return self.low == self.high
 
+    @property
+    def forward(self) -> Form | None:
+        """A derivative in the images as a convolution of the cotangent; None: it has strides."""
+        if any(n != 1 for n in self.stride):
+            return None
+        groups, features, channels, *taps = self.w.shape
+        order = (0, 2, 1, *range(3, 3 + len(taps)))
+        w = self.w._replace(shape=(groups, channels, features, *taps),
+                            strides=tuple(self.w.strides[d] for d in order))
+        low = tuple((k - 1) * d - n for k, d, n in zip(taps, self.dilation, self.low, strict=True))
+        return Form("fprop", self.y, _reversed(w, range(3, 3 + len(taps))), self.x, low, low,
+                    self.stride, self.dilation)
+
 
 def lower(
     op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
@@ -72,11 +85,14 @@ def lower(
         return False
     if _pointwise(op, x, w, y, plan):
         return True
+    tf32 = float32_compute(op.precision) != "float32"
+    found = forms(op, x, w, y)
+    if tf32 and any(tensor_convolutions.lower(form, plan) for form in found[:1]):
+        return True
     engine = cudnn.engine()
     if engine is None:
         return False
-    tf32 = float32_compute(op.precision) != "float32"
-    for form in forms(op, x, w, y):
+    for form in found:
         if _by_patches(form, op.precision, plan):
             return True
         for laid in layouts(form):

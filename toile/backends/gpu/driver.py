@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from toile.engine.gpu import driver_count as device_count
 from toile.engine.gpu import driver_library as library
@@ -27,11 +27,33 @@ _NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuLaunchKernel": 11,
           "cuDriverGetVersion": 1, "cuEventCreate": 2, "cuEventDestroy_v2": 1,
           "cuEventRecordWithFlags": 3, "cuEventElapsedTime": 3,
           "cuStreamWaitEvent": 3, "cuMemsetD8Async": 4}
+# Those of conditional nodes, which older drivers lack; what is not a pointer comes after them.
+_LATER = {"cuGraphConditionalHandleCreate": (3, "II"), "cuGraphAddNode_v2": (4, "NP"),
+          "cuStreamGetCaptureInfo_v3": (7, ""), "cuStreamBeginCaptureToGraph": (4, "NI"),
+          "cuStreamUpdateCaptureDependencies_v2": (3, "NI"), "cuStreamCreate": (1, "I"),
+          "cuCtxGetCurrent": (1, "")}
+_TYPES = {"I": ctypes.c_uint, "N": ctypes.c_size_t, "P": ctypes.c_void_p}
+_SINCE = (12040, 12080)  # drivers with IF and WHILE, and with SWITCH
+_CONDITIONAL = 13  # CU_GRAPH_NODE_TYPE_CONDITIONAL
+_REPLACE = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
+_NON_BLOCKING = 1  # of streams: not ordered with the default one
+IF, WHILE, SWITCH = 0, 1, 2  # kinds of conditional nodes
 _EXTERNAL = 1  # of records: a node of the graph, not an order within the capture
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 OUT_OF_MEMORY = 2  # of codes
+
+
+class NodeParams(ctypes.Structure):
+    """CUgraphNodeParams of a conditional node."""
+
+    _fields_: ClassVar = [
+        ("node_type", ctypes.c_int), ("reserved", ctypes.c_int * 3),
+        ("condition", ctypes.c_uint64), ("kind", ctypes.c_int), ("count", ctypes.c_uint),
+        ("graphs", ctypes.POINTER(_HANDLE)), ("context", _HANDLE),
+        ("padding", ctypes.c_int64 * 26),
+    ]
 
 
 class CudaError(RuntimeError):
@@ -192,6 +214,77 @@ class Driver:
         if graph.value:
             self.calls["cuGraphDestroy"](graph)
 
+    # ---- conditional nodes
+    @functools.cached_property
+    def conditionals(self) -> int:
+        """The kinds of conditional nodes that the driver has, up to this one; -1: none."""
+        version = ctypes.c_int()
+        self._do("cuDriverGetVersion", ctypes.addressof(version))
+        found = library()
+        if version.value < _SINCE[0] or any(not hasattr(found, name) for name in _LATER):
+            return -1
+        for name, (pointers, others) in _LATER.items():
+            function = getattr(found, name)
+            function.argtypes = [_HANDLE] * pointers + [_TYPES[x] for x in others]
+            function.restype = ctypes.c_int
+            self.calls[name] = function
+        return SWITCH if version.value >= _SINCE[1] else WHILE
+
+    def new_stream(self) -> int:
+        """A stream on which bodies are captured; it stays for the life of the process."""
+        made = _HANDLE()
+        self._do("cuStreamCreate", ctypes.addressof(made), _NON_BLOCKING)
+        return made.value or 0
+
+    def _context(self) -> Any:
+        found = _HANDLE()
+        self._do("cuCtxGetCurrent", ctypes.addressof(found))
+        return found
+
+    def _captured(self, stream: int) -> tuple[Any, Any, Any, Any]:
+        """The graph that a stream is captured into, and the nodes with their edges that come last.
+        """
+        status, count = ctypes.c_int(), ctypes.c_size_t()
+        graph, nodes, edges = _HANDLE(), _HANDLE(), _HANDLE()
+        places = (ctypes.addressof(x) for x in (graph, nodes, edges, count))
+        self._do("cuStreamGetCaptureInfo_v3", stream, ctypes.addressof(status), None, *places)
+        return graph, nodes, edges, count
+
+    def condition(self, stream: int) -> int:
+        """A value by which a node will decide, of the graph that the stream is captured into."""
+        made = ctypes.c_uint64()
+        graph = self._captured(stream)[0]
+        self._do("cuGraphConditionalHandleCreate", ctypes.addressof(made), graph, self._context(),
+                 0, 0)
+        return made.value
+
+    def branch(self, stream: int, condition: int, kind: int, count: int) -> list[int]:
+        """Add a conditional node to what is captured; its body graphs, still empty."""
+        graph, nodes, edges, before = self._captured(stream)
+        params = NodeParams(node_type=_CONDITIONAL, condition=condition, kind=kind, count=count,
+                            context=self._context())
+        node = _HANDLE()
+        self._do("cuGraphAddNode_v2", ctypes.addressof(node), graph, nodes, edges, before,
+                 ctypes.addressof(params))
+        self._do("cuStreamUpdateCaptureDependencies_v2", stream, ctypes.addressof(node), None, 1,
+                 _REPLACE)
+        return [params.graphs[i] or 0 for i in range(count)]
+
+    def begin_body(self, stream: int, graph: int) -> None:
+        """Capture what is issued on a stream into a body graph."""
+        self._do("cuStreamBeginCaptureToGraph", stream, graph, None, None, 0, _RELAXED)
+
+    def end_body(self, stream: int) -> None:
+        """End that; the graph is its node's."""
+        graph = _HANDLE()
+        self._do("cuStreamEndCapture", stream, ctypes.addressof(graph))
+
+    def abandon_body(self, stream: int) -> None:
+        """End it after a failure; errors of ending it say nothing new."""
+        graph = _HANDLE()
+        self.calls["cuStreamEndCapture"](stream, ctypes.addressof(graph))
+
+    # ---- running graphs
     def instantiate(self, graph: int) -> int:
         """An executable graph; the description it was made of is destroyed."""
         made = _HANDLE()
@@ -242,4 +335,5 @@ def use(other: Any) -> Any:
     return before
 
 
-__all__ = ["CudaError", "Driver", "device_count", "driver", "library", "use", "words_of"]
+__all__ = ["IF", "SWITCH", "WHILE", "CudaError", "Driver", "device_count", "driver", "library",
+           "use", "words_of"]

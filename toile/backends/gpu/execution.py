@@ -82,14 +82,18 @@ class Executable:
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
         """For results the donated inputs (by number) in whose place they may be computed."""
         found: dict[int, int] = {}
-        free = list(donated)
+        free: dict[Any, list[int]] = {}
+        for j in donated:
+            aval = self.program.inputs[j].aval
+            if aval.size:
+                free.setdefault((aval.shape, aval.dtype), []).append(j)
+        may = self.plan.may_overwrite()
         for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
-            for j in free:
-                v = self.program.inputs[j]
-                alike = (v.aval.shape, v.aval.dtype) == (o.aval.shape, o.aval.dtype)
-                if alike and v.aval.size and self.plan.may_overwrite(v, ref.buffer):
+            alike = free.get((o.aval.shape, o.aval.dtype), [])
+            for j in alike:
+                if may(self.program.inputs[j], ref.buffer):
                     found[i] = j
-                    free.remove(j)
+                    alike.remove(j)
                     break
         return found
 
@@ -151,6 +155,18 @@ class Executable:
                 self._run(pointers, arena, generation, again)
             except CudaError as error:
                 raise self._failed(error) from None
+
+    @property
+    def way(self) -> str:
+        """How calls that repeat are issued, in words."""
+        nodes = self.issuer.nodes
+        if self.checked:
+            return "issued step by step: each step is waited for"
+        if not self.issuer.capturable:
+            return "issued step by step: the host is waited for"
+        if nodes > MOST_NODES:
+            return f"issued step by step: {nodes} nodes are too many for a graph"
+        return f"one graph of {nodes} nodes" if nodes > 1 else "one launch"
 
     def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
         stream = self.device.stream
@@ -251,6 +267,9 @@ class Executable:
             if not self.steady:
                 return self.issuer.issue(self._addresses(pointers, arena), stream)
             graph = self._capture(places, arena)
+            if not graph:
+                self.give_up()
+                return self.issuer.issue(self._addresses(pointers, arena), stream)
             self.graphs[key] = graph
             if len(self.graphs) > MOST_GRAPHS:
                 self.driver.synchronize(stream)
@@ -285,15 +304,14 @@ class Executable:
         return changed
 
     def _capture(self, places: Sequence[int], arena: int) -> int:
-        addresses = self._addresses(places, arena)
-        stream = self.device.capture_stream
-        self.driver.begin_capture(stream)
+        """A graph for these places; 0: its loops and branches are not what the driver can hold."""
         try:
-            self.issuer.issue(addresses, stream)
-        except BaseException:
-            self.driver.abandon_capture(stream)
-            raise
-        return self.driver.instantiate(self.driver.end_capture(stream))
+            return self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
+        except CudaError:
+            if not self.issuer.decides:
+                raise
+            self.issuer.capturable = False
+            return 0
 
     def _forget(self) -> None:
         if self.graphs:

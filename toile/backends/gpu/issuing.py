@@ -3,7 +3,8 @@
 An `Issuer` is a plan made ready: kernels compiled, arguments laid out with the places of pointers
 noted. `issue(addresses)` puts the work on the stream once, in order; while a stream is captured the
 same calls make a graph. Loops of known length are issued turn by turn; while loops and branches
-wait for their predicate, and operations without a kernel run on the host.
+are conditional nodes of a graph, and else wait for their predicate. Operations without a kernel
+run on the host.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.gpu import kernels
+from toile.backends.gpu import conditional, kernels
+from toile.backends.gpu.conditional import swap
 from toile.backends.gpu.driver import CudaError, driver, words_of
 from toile.backends.gpu.kernels import Kernel
 from toile.backends.gpu.launches import Launch
@@ -64,6 +66,8 @@ def launches_of(region: Region) -> list[_Launch]:
 class Issuer:
     """The steps of a plan, ready to be issued on a device's stream."""
 
+    captured = False  # whether what is issued now becomes a graph
+
     def __init__(self, plan: Plan, device: Any):
         self.plan, self.device = plan, device
         self.launches: dict[int, list[_Launch]] = {}
@@ -71,7 +75,12 @@ class Issuer:
             if isinstance(step, Region):
                 self.launches[id(step)] = launches_of(step)
         every = [x for same in self.launches.values() for x in same]
-        functions = kernels.functions([x.kernel for x in every], device)
+        steps = list(plan.all_steps())
+        self.decides = any(isinstance(s, (WhileStep, SwitchStep)) for s in steps)
+        self.capturable = not any(map(_waits, steps)) and (
+            not self.decides or conditional.possible(plan))
+        more = conditional.KERNELS if self.decides and self.capturable else ()
+        functions = kernels.functions([*(x.kernel for x in every), *more], device)
         for x in every:
             x.function = functions[x.kernel]
             if x.shared > 32 << 10:  # what kernels declare themselves counts too
@@ -79,16 +88,26 @@ class Issuer:
         for step in plan.all_steps():
             if isinstance(step, CallStep):
                 step.call.prepare()
-        waits = (EagerStep, WhileStep, SwitchStep)
-        self.capturable = not any(isinstance(s, waits) or (
-            isinstance(s, CallStep) and not getattr(s.call, "capturable", True)
-        ) for s in plan.all_steps())
         self.nodes = _count(plan, self.launches)
 
     def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
         """Put the work on the stream; `checked`: wait after each step, and name the one that fails.
         """
         self._steps(self.plan, addresses, stream, checked)
+
+    def capture(self, addresses: Addresses, stream: int) -> int:
+        """The work as an executable graph; where that fails, nothing is left of it."""
+        driver().begin_capture(stream)
+        self.captured = True
+        try:
+            self.issue(addresses, stream)
+            graph = driver().end_capture(stream)
+        except BaseException:
+            driver().abandon_capture(stream)
+            raise
+        finally:
+            self.captured = False
+        return driver().instantiate(graph)
 
     def _steps(self, plan: Plan, addresses: Addresses, stream: int, checked: bool) -> None:
         def pointer(ref: Ref) -> int:
@@ -122,41 +141,48 @@ class Issuer:
         match step:
             case ScanStep():
                 self._scan(step, addresses, stream, checked)
+            case WhileStep() if self.captured:
+                self._nodes(addresses).loop(step, stream)
+            case SwitchStep() if self.captured:
+                self._nodes(addresses).switch(step, stream)
             case WhileStep():
-                _start(step, addresses)
+                conditional.start(step, addresses)
                 where = step.predicate
                 while True:
                     self._steps(step.condition, addresses, stream, checked)
                     if not _read(addresses[where.buffer] + where.offset, np.bool_, stream):
                         break
                     self._steps(step.body, addresses, stream, checked)
-                    _swap(step, addresses)
+                    swap(step, addresses)
             case SwitchStep():
-                _start(step, addresses)
+                conditional.start(step, addresses)
                 index = int(_read(addresses[step.index], np.int32, stream))
                 chosen = min(max(index, 0), len(step.children) - 1)
                 self._steps(step.children[chosen], addresses, stream, checked)
             case EagerStep():
                 _on_host(step, addresses, stream)
 
+    def _nodes(self, addresses: Addresses) -> conditional.Nodes:
+        def issue(plan: Plan, stream: int) -> None:
+            self._steps(plan, addresses, stream, False)
+
+        return conditional.Nodes(self.device, addresses, issue)
+
     def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
-        _start(step, addresses)
+        conditional.start(step, addresses)
         starts = [(m, addresses[r.buffer] + r.offset, stride) for m, r, stride in step.slices]
         for turn in range(step.trips):
             for moving, start, stride in starts:
                 addresses[moving] = start + turn * stride
             self._steps(step.body, addresses, stream, checked)
-            _swap(step, addresses)
+            swap(step, addresses)
 
 
-def _start(step: Any, addresses: Addresses) -> None:
-    for moving, ref in step.starts:
-        addresses[moving] = addresses[ref.buffer] + ref.offset
-
-
-def _swap(step: Any, addresses: Addresses) -> None:
-    for a, b in step.swaps:
-        addresses[a], addresses[b] = addresses[b], addresses[a]
+def _waits(step: Any) -> bool:
+    """Whether the host has a part in a step that it cannot leave to a graph."""
+    if isinstance(step, CallStep):
+        return not getattr(step.call, "capturable", True)
+    return isinstance(step, EagerStep)
 
 
 def _count(plan: Plan, launches: dict[int, list[_Launch]]) -> int:
@@ -167,6 +193,9 @@ def _count(plan: Plan, launches: dict[int, list[_Launch]]) -> int:
             total += len(launches[id(step)])
         elif isinstance(step, ScanStep):
             total += step.trips * _count(step.body, launches)
+        elif isinstance(step, (WhileStep, SwitchStep)):
+            inside = [_count(child, launches) for child in step.children]
+            total += conditional.nodes_of(step, inside)
         else:
             total += 1
     return total

@@ -15,7 +15,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from toile.backends import object_cache
@@ -173,6 +172,23 @@ def _made(kernel: Kernel, architecture: str, key: str) -> bytes:
     return cubin
 
 
+def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, str]
+              ) -> dict[Kernel, bytes]:
+    """Kernels compiled at the same time, or one after the other while the interpreter ends."""
+    begun = []
+    try:
+        from concurrent.futures import ThreadPoolExecutor  # which few processes need, with logging
+
+        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+            for k in missing:
+                begun.append(pool.submit(_made, k, architecture, keys[k]))
+    except RuntimeError:  # no threads are started any more
+        pass
+    made = [x.result() for x in begun]
+    made += [_made(k, architecture, keys[k]) for k in missing[len(made):]]
+    return dict(zip(missing, made, strict=True))
+
+
 def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
     """The functions of kernels on a device, which is current; what is missing is compiled."""
     wanted = list(dict.fromkeys(kernels))
@@ -188,9 +204,7 @@ def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
                     found[k] = code
         missing = [k for k in keys if k not in found]
         if missing:
-            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
-                made = pool.map(lambda k: _made(k, architecture, keys[k]), missing)
-                found.update(zip(missing, made, strict=True))
+            found.update(_all_made(missing, architecture, keys))
         for k, code in found.items():
             _known[device, k] = driver().load(code, "kernel")
         return {k: _known[device, k] for k in wanted}

@@ -75,18 +75,19 @@ def index_type(wide: bool) -> str:
 
 
 def decode(
-    index: str, extents: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
+    index: str, extents: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]],
+    type: str = "Word",
 ) -> str:
     """Statements that add a row-major position's offsets to variables; `index` is used up.
 
-    steps: (variable, its steps) of each offset."""
+    steps: (variable, its steps) of each offset, which has this type."""
     lines = []
     for i in reversed(range(len(extents))):
         if i:
             lines.append(f"{{ Index c = {index}; {index} = cut(c, {extents[i]});")
         else:
             lines.append(f"{{ Index c = {index};")
-        lines += [f"{name} += (Word)c * {step[i]};" for name, step in steps]
+        lines += [f"{name} += ({type})c * {step[i]};" for name, step in steps]
         lines.append("}")
     return " ".join(lines)
 

@@ -81,21 +81,39 @@ class Plan(plans.Plan):
                 if all(r.offset == ref.offset and s == p.strides for r, s in found):
                     self.in_place.add((buffer, ref.buffer))
 
-    def may_overwrite(self, read: Any, written: Any) -> bool:
-        """Whether a result may lie where an input lies: nothing reads that after it is written."""
-        last = max((i for i, s in enumerate(self.steps) if read in s.reads), default=-1)
-        first = min((i for i, s in enumerate(self.steps) if written in s.writes), default=-1)
-        if first < 0 or last > first or read in {r.buffer for r in self.outputs}:
-            return False
-        if last < first:
-            return True
-        step = self.steps[first]
-        if not isinstance(step, plans.Region):
-            return False
-        readers = [x for x in step.launches if _touches(x, read)]
-        writers = [x for x in step.launches if _touches(x, written)]
-        one = len(readers) == len(writers) == 1 and readers[0] is writers[0]
-        return one and (read, written) in self.in_place
+    def may_overwrite(self) -> Callable[[Any, Any], bool]:
+        """Whether a result may lie where an input lies, as a function of their buffers.
+
+        It may where nothing reads the input after the result is written."""
+        last = {b: i for i, s in enumerate(self.steps) for b in s.reads}
+        first: dict[Any, int] = {}
+        for i, s in enumerate(self.steps):
+            for b in s.writes:
+                first.setdefault(b, i)
+        returned = {r.buffer for r in self.outputs}
+        touching: dict[int, dict[Any, list[Any]]] = {}
+
+        def launches(i: int) -> dict[Any, list[Any]]:
+            """Which launches of a step have to do with a buffer."""
+            if i not in touching:
+                found = touching[i] = {}
+                for x in self.steps[i].launches:
+                    for b in {a.buffer for a in x.args if isinstance(a, Ref)}:
+                        found.setdefault(b, []).append(x)
+            return touching[i]
+
+        def may(read: Any, written: Any) -> bool:
+            at, until = first.get(written, -1), last.get(read, -1)
+            if at < 0 or until > at or read in returned:
+                return False
+            if until < at:
+                return True
+            if (read, written) not in self.in_place or not isinstance(self.steps[at], plans.Region):
+                return False
+            readers, writers = (launches(at).get(b, []) for b in (read, written))
+            return len(readers) == len(writers) == 1 and readers[0] is writers[0]
+
+        return may
 
     def place(self, p: Place) -> Ref:
         """Where a memory operand of a loop nest begins."""
@@ -106,7 +124,3 @@ class Plan(plans.Plan):
     def call(self, call: Call) -> None:
         """Add a library call after the stages there are."""
         self.steps.append(CallStep(call, self.origin))
-
-
-def _touches(launch: Any, buffer: Any) -> bool:
-    return any(isinstance(a, Ref) and a.buffer is buffer for a in launch.args)

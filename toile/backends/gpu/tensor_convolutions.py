@@ -1,0 +1,94 @@
+"""Small convolutions in float32, and their derivatives, as products on tensor cores.
+
+Forward, rows are positions of the result, columns its features, and a sum goes through taps and
+channels. The derivative in the images is such a convolution of the cotangent, where there are no
+strides. In that in the kernels rows are taps and channels, and a sum goes through positions.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from toile.backends.gpu.contractions import is_aligned
+from toile.backends.gpu.launches import Planner
+from toile.backends.gpu.tensor_products import ITEM, VECTOR, is_near, product
+from toile.backends.gpu.tensor_text import Side, Walk
+from toile.compiler.operands import Operand
+
+# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels.
+MOST_TERMS, MOST_IN_KERNELS = 1 << 29, 1 << 30
+
+
+def lower(form: Any, plan: Planner) -> bool:
+    """Add the product of a convolution (a `convolution.Form`); False where that does not pay."""
+    groups, _, channels, *taps = form.w.shape
+    if groups > 1 or not all(map(is_near, (form.x, form.w, form.y))):
+        return False
+    most = MOST_IN_KERNELS if form.kind == "wgrad" else MOST_TERMS
+    if form.y.size * channels * prod(taps) > most:
+        return False
+    if any(a.dtype.name != "float32" for a in (form.x, form.w, form.y)):
+        return False
+    if form.kind == "dgrad":
+        form = form.forward
+        if form is None:
+            return False
+    (_forward if form.kind == "fprop" else _in_kernels)(form, plan)
+    return True
+
+
+def _forward(form: Any, plan: Planner) -> None:
+    x, w, y = form.x, form.w, form.y
+    _, features, channels, *taps = w.shape
+    vector = _vector(x, 1)
+    left = Side(x.ref, _positions(form), _patches(form), _window(x), vector > 1, vector)
+    inner = Walk.along((*taps, channels), [_bytes(w, d) for d in (*range(3, len(w.shape)), 2)])
+    across = _vector(w, 1)
+    deep = _vector(w, 2) if across == 1 else 1
+    right = Side(w.ref, Walk.along((features,), (_bytes(w, 1),)), inner, (), deep > 1,
+                 max(across, deep))
+    product(left, right, y.ref, *_result(y), plan, "convolution (tf32)")
+
+
+def _in_kernels(form: Any, plan: Planner) -> None:
+    x, w, y = form.x, form.w, form.y
+    _, features, channels, *taps = w.shape
+    left = Side(x.ref, _patches(form), _positions(form), _window(x), False, _vector(x, 1))
+    rows, columns = _result(y)
+    right = Side(y.ref, columns, rows, (), False, _vector(y, 1))
+    to = Walk.along((*taps, channels), [_bytes(w, d) for d in (*range(3, len(w.shape)), 2)])
+    product(left, right, w.ref, to, Walk.along((features,), (_bytes(w, 1),)), plan,
+            "convolution in kernels (tf32)")
+
+
+def _bytes(a: Operand, d: int) -> int:
+    return a.strides[d] * ITEM
+
+
+def _vector(a: Operand, along: int) -> int:
+    """How many numbers along an axis can be read together."""
+    others = (s for d, s in enumerate(a.strides) if d != along and a.shape[d] > 1)
+    fits = a.strides[along] == 1 and not a.shape[along] % VECTOR and is_aligned(a.ref)
+    return VECTOR if fits and not any(s % VECTOR for s in others) else 1
+
+
+def _positions(form: Any) -> Walk:
+    images, _, *outs = form.y.shape
+    return Walk("positions", (images, *outs), (_bytes(form.x, 0), *form.stride), tuple(form.low))
+
+
+def _patches(form: Any) -> Walk:
+    _, _, channels, *taps = form.w.shape
+    return Walk("patches", (*taps, channels), (*form.dilation, _bytes(form.x, 1)))
+
+
+def _window(x: Operand) -> tuple[tuple[int, int], ...]:
+    return tuple((x.shape[d], _bytes(x, d)) for d in range(2, len(x.shape)))
+
+
+def _result(y: Operand) -> tuple[Walk, Walk]:
+    """Positions and features of a forward pass's result."""
+    order = (0, *range(2, len(y.shape)))
+    rows = Walk.along([y.shape[d] for d in order], [_bytes(y, d) for d in order])
+    return rows, Walk.along((y.shape[1],), (_bytes(y, 1),))
