@@ -2,12 +2,11 @@
 
 import pytest
 
-from toile.backends.gpu import tensor_convolutions, tensor_products
+from toile.backends.gpu import tensor_convolutions
 
 
 @pytest.fixture
 def by_libraries(monkeypatch):
-    """Small products and convolutions are the libraries' too."""
-    monkeypatch.setattr(tensor_products, "MOST_TERMS", 0)
+    """Small convolutions are the libraries' too, and so are the products beside them."""
     monkeypatch.setattr(tensor_convolutions, "MOST_TERMS", 0)
     monkeypatch.setattr(tensor_convolutions, "MOST_IN_KERNELS", 0)

@@ -30,6 +30,8 @@ class Held:
 class FakePlan:
     """What a lowering may ask; steps are kept and `run` does them in order."""
 
+    without_libraries = False
+
     def __init__(self):
         self.steps = []
         self.copies = 0

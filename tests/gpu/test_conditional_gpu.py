@@ -49,9 +49,10 @@ def check(fun, calls, counts, ulps=64):
     cpu, gpu = toile.devices("cpu")[0], toile.devices("gpu")[0]
     with toile.default_matmul_precision("highest"):
         with toile.default_device(cpu):
-            wanted = [flatten(toile.jit(fun)(*on(cpu, args)))[0] for args in calls]
+            there = toile.jit(lambda *args: fun(*args))  # a function whose traces nobody else has
+            wanted = [flatten(there(*on(cpu, args)))[0] for args in calls]
             wanted = [[np.asarray(x) for x in results] for results in wanted]
-        compiled = toile.jit(fun)
+        compiled = toile.jit(lambda *args: fun(*args))
         given = [on(gpu, args) for args in calls]
         first = [np.asarray(x) for x in flatten(compiled(*given[0]))[0]]  # step by step
         for _ in range(SETTLED):

@@ -9,8 +9,6 @@ from toile import lax
 from toile.backends.gpu import contractions, cublas, cublaslt, relayout
 from toile.primitives.contractions import DotGeneral
 
-pytestmark = pytest.mark.usefixtures("by_libraries")
-
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 PATTERNS = [

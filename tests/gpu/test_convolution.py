@@ -268,14 +268,16 @@ def test_dtypes_that_are_declined(dtype):
     assert out is None and not plan.steps
 
 
-def test_without_cudnn_only_products_are_taken():
-    for case, taken in (("3x3", False), ("1x1", True)):
+def test_without_cudnn():
+    """Products are cuBLAS's, convolutions in TF32 those of our kernels for tensor cores."""
+    for case, dtype, taken in (("3x3", "float32", True), ("3x3", "float16", False),
+                               ("groups", "float32", False), ("1x1", "float16", True)):
         x, w, function = arrays(case, "float32")
         [(op, a, b), *_] = operations(function, x, w)
         plan = FakePlan()
-        out = np.zeros(op.out_shape(a.shape, b.shape), "f4")
+        out = np.zeros(op.out_shape(a.shape, b.shape), dtype)
         with cudnn.use(None):
-            operands = [plan.operand(v) for v in (a, b)]
+            operands = [plan.operand(v.astype(dtype)) for v in (a, b)]
             assert convolution.lower(op, operands, [plan.operand(out)], plan) == taken
         assert bool(plan.steps) == taken
 

@@ -8,8 +8,7 @@ from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
 from toile.staging.gpu_callpath import oldest
 
-pytestmark = [pytest.mark.usefixtures("by_libraries"),
-              pytest.mark.skipif(not fibers.available(), reason="needs g++")]
+pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 
 
 def momentum(p, v, g):

@@ -43,6 +43,8 @@ class Held:
 class DevicePlan:
     """Steps on the current device; `run` issues them as a graph, twice."""
 
+    without_libraries = False
+
     def __init__(self):
         self.device = toile.devices("gpu")[0]
         self.steps, self.room = [], {}
@@ -138,7 +140,6 @@ def sample(shape, dtype, seed=0):
     return np.asarray(rng.integers(-3, 4, shape)).astype("f4").astype(dtype)
 
 
-@pytest.mark.usefixtures("by_libraries")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "float64"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_contractions(pattern, dtype):
@@ -155,7 +156,6 @@ def test_contractions(pattern, dtype):
         np.testing.assert_array_equal(found, expected)  # sums of small integers are exact
 
 
-@pytest.mark.usefixtures("by_libraries")
 @pytest.mark.parametrize("left", VIEWS)
 def test_views(left):
     x, y = VIEWS[left](sample((16, 16), "f4")), sample((8, 12), "f4", 1)

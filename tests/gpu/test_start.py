@@ -1,8 +1,12 @@
 """Starting to use a GPU: nothing before a large array, then all at once, and errors later."""
 
+import contextlib
 import sys
 import threading
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,3 +248,22 @@ def test_cudnn_beside_cublas(installed, monkeypatch):
         assert ended.wait(10)
     names = ["toile: starting cuDNN"] if installed else []
     assert [x for x in done if isinstance(x, str)] == names and {1, 2} <= {*done}
+
+
+def test_threads_that_begin_together_have_one_stream(monkeypatch):
+    made = []
+
+    class Stream:
+        def __init__(self, non_blocking):
+            time.sleep(0.02)
+            made.append(self)
+            self.ptr = len(made)
+
+    cuda = SimpleNamespace(Device=lambda number: contextlib.nullcontext(), Stream=Stream)
+    monkeypatch.setattr(gpu, "cupy", lambda: SimpleNamespace(cuda=cuda))
+    device = gpu.GpuDevice(0)
+    for name in ("stream", "capture_stream", "side_stream"):
+        with ThreadPoolExecutor(6) as pool:
+            found = set(pool.map(getattr, [device] * 6, [name] * 6))
+        assert found == {len(made)}
+    assert len(made) == 3

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 
 import toile
+import toile.numpy as jnp
 from tests.gpu import fibers
+from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_convolution import CASES, arrays, operations, reversed_as_a_view
 from tests.gpu.test_libraries_gpu import on_device
 from toile.backends.gpu import (
     contractions,
     convolution,
+    cublas,
     cudnn,
     kernels,
     tensor_convolutions,
     tensor_products,
 )
+from toile.compiler.pipeline import optimize
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 
@@ -114,25 +118,30 @@ def test_convolutions(case):
 
 
 def taken(op, x, y):
+    """Whether our kernels do a convolution, where there is cuDNN as well."""
     plan = FakePlan()
     out = np.zeros(op.out_shape(x.shape, y.shape), "f4")
     ins = [plan.operand(a) for a in (x, y)]
-    with cudnn.use(None):
+    with cudnn.use(FakeEngine()):
         convolution.lower(op, ins, [plan.operand(out)], plan)
-    return bool(plan.steps)
+    return not any(isinstance(s, (cudnn.GraphCall, cublas.Gemm)) for s in plan.steps)
 
 
 @pytest.mark.parametrize("precision", [None, (Precision.HIGH,) * 2, (Precision.HIGHEST,) * 2])
-def test_only_where_tf32_is_allowed(precision):
+def test_only_where_tf32_is_allowed(precision, monkeypatch):
+    monkeypatch.setattr(tensor_convolutions, "FEWEST_TILES", 1)
     x, w, function = arrays("3x3", "float32")
     [(op, a, b), *_] = operations(function, x, w)
     op = ConvGeneralDilated(**{**op.__dict__, "precision": precision})
     highest = precision is not None and precision[0] is Precision.HIGHEST
     assert taken(op, a, b) != highest
-    plan = FakePlan()
-    m = [plan.operand(numbers((32, 32))) for _ in range(3)]
-    contractions.lower(DotGeneral("ab", "bc", "ac", np.dtype("f4"), precision), m[:2], m[2:], plan)
-    assert bool(plan.calls) == highest
+    for alone in (True, False):
+        plan = FakePlan()
+        plan.without_libraries = alone
+        m = [plan.operand(numbers((32, 32))) for _ in range(3)]
+        op = DotGeneral("ab", "bc", "ac", np.dtype("f4"), precision)
+        contractions.lower(op, m[:2], m[2:], plan)
+        assert bool(plan.calls) == (highest or not alone)
 
 
 def test_what_the_libraries_do(monkeypatch):
@@ -143,15 +152,49 @@ def test_what_the_libraries_do(monkeypatch):
     assert not dot(("abc", "acd", "abd"), batch, batch, batch)
     assert not dot(("ab", "c", "ac"), batch[0], batch[0, 0], batch[0])  # a sum of one operand
     assert not dot(("ab", "bc", "ac"), batch[0, :, :0], batch[0, :0], batch[0])
-    x, w, function = arrays("groups", "float32")
-    [(op, a, b), *_] = operations(function, x, w)
-    assert not taken(op, a, b)
-    monkeypatch.setattr(tensor_convolutions, "MOST_TERMS", 1000)
     monkeypatch.setattr(tensor_products, "MOST_TERMS", 511)
-    x, w, function = arrays("3x3", "float32")
-    forward, kernels_, images = operations(function, x, w)
-    assert [taken(*o) for o in (forward, kernels_, images)] == [False, True, False]
     assert not dot(("ab", "bc", "ac"), *batch, batch[0]) and not plan.steps
+    x, w, function = arrays("3x3", "float32")
+    found = operations(function, x, w)
+    assert [taken(*o) for o in found] == [False, True, False]  # tiles are too few
+    monkeypatch.setattr(tensor_convolutions, "FEWEST_TILES", 1)
+    assert [taken(*o) for o in found] == [True, True, True]
+    monkeypatch.setattr(tensor_convolutions, "MOST_TERMS", 1000)
+    assert [taken(*o) for o in found] == [False, True, False]
+    monkeypatch.setattr(tensor_convolutions, "MOST_IN_KERNELS", 1000)
+    assert [taken(*o) for o in found] == [False, False, False]
+    x, w, function = arrays("groups", "float32")
+    assert not taken(*operations(function, x, w)[0])
+
+
+CONV = lambda x, w: toile.lax.conv_general_dilated(
+    x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+HALF = lambda a: a.astype("bfloat16")
+IMAGES, KERNELS = (8, 6, 6, 4), (3, 3, 4, 8)
+ALONE = {
+    "a convolution": (lambda x, w, a: CONV(x, w), True),
+    "with products": (lambda x, w, a: (CONV(x, w), a @ a.T), True),
+    "its derivatives": (toile.grad(lambda x, w, a: jnp.sum(CONV(x, w) ** 2), (0, 1)), True),
+    "products only": (lambda x, w, a: a @ a, False),
+    "nothing of it": (lambda x, w, a: a + 1, False),
+    "a precise product": (
+        lambda x, w, a: (CONV(x, w), jnp.matmul(a, a, precision="highest")), False),
+    "half precision": (lambda x, w, a: (CONV(x, w), HALF(a) @ HALF(a)), False),
+    "a large product": (lambda x, w, a: (CONV(x, w), jnp.outer(a, a) @ jnp.outer(a, a)), False),
+    "groups": (lambda x, w, a: toile.lax.conv_general_dilated(
+        x, w[:, :, :2], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=2), False),
+    "strides backwards": (toile.grad(lambda x, w, a: jnp.sum(toile.lax.conv_general_dilated(
+        x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) ** 2)), False),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_programs_that_need_no_library(name):
+    function, alone = ALONE[name]
+    given = [toile.ShapeDtypeStruct(s, "float32") for s in (IMAGES, KERNELS, (40, 40))]
+    program = optimize(toile.make_jaxpr(function)(*given).jaxpr)
+    assert tensor_convolutions.without_libraries(program) == alone
 
 
 def test_steps_are_numbers_of_32_bits():

@@ -31,6 +31,19 @@ from toile.engine.source import Source, here, user_source
 SYNC_HINT = "CUDA reports errors late: TOILE_DEBUG=sync names the kernel"
 
 
+class _once(functools.cached_property):
+    """A cached property that one thread makes, under the device's lock.
+
+    From Python 3.12 on its own takes none: of two streams that threads make at the same time one
+    would be destroyed, whose handle is in use."""
+
+    def __get__(self, device: Any, owner: Any = None) -> Any:
+        if device is None:
+            return self
+        with device.lock:
+            return super().__get__(device, owner)
+
+
 class GpuDevice(Device):
     """An NVIDIA GPU, or one of several logical devices on it.
 
@@ -82,33 +95,33 @@ class GpuDevice(Device):
     def processors(self) -> int:
         return self.properties["multiProcessorCount"]
 
-    @functools.cached_property
+    @_once
     def _stream(self) -> Any:
         with cupy().cuda.Device(self.ordinal):
             return cupy().cuda.Stream(non_blocking=False)
 
-    @functools.cached_property
+    @_once
     def stream(self) -> int:
         """The stream's handle."""
         return self._stream.ptr
 
-    @functools.cached_property
+    @_once
     def _captured(self) -> Any:
         with cupy().cuda.Device(self.ordinal):
             return cupy().cuda.Stream(non_blocking=True)
 
-    @functools.cached_property
+    @_once
     def capture_stream(self) -> int:
         """A stream that graphs are captured on. It is not ordered with CuPy's default stream, on
         which other threads may go on meanwhile."""
         return self._captured.ptr
 
-    @functools.cached_property
+    @_once
     def _beside(self) -> Any:
         with cupy().cuda.Device(self.ordinal):
             return cupy().cuda.Stream(non_blocking=True)
 
-    @functools.cached_property
+    @_once
     def side_stream(self) -> int:
         """A stream for collectives that run while the device computes."""
         return self._beside.ptr

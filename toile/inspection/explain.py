@@ -66,7 +66,7 @@ class Explanation:
         precision = importlib.import_module("toile.backends.gpu.precision")
         for k in all_kernels(self.kernels):
             found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
-            own = None if k.bodies or found else precision.of_equations(k.equations)
+            own = None if k.bodies or found else precision.of_kernels(k.launches, k.equations)
             k.precision = "; ".join(found) or own or ""
         self.launches = sum(len(same) for same in of.executable.issuer.launches.values())
         self.graph = of.executable.way

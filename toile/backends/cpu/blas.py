@@ -68,7 +68,7 @@ def _capsules() -> dict[str, Any]:
     """The table of pointers; empty without SciPy."""
     try:
         return getattr(linalg_extension("cython_blas"), "__pyx_capi__", {})
-    except ImportError:
+    except (ImportError, RuntimeError):  # while the interpreter ends, SciPy refuses to load
         return {}
 
 

@@ -62,8 +62,8 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
         return _float8(op, x, y, out, plan)
     if tiled_products.lower_few(op, [x, y], [out], plan):
         return True
-    if compute == "tf32" and x.dtype.name == "float32" and tensor_products.lower_dot(
-            op, x, y, out, plan):
+    if compute == "tf32" and x.dtype.name == "float32" and plan.without_libraries and (
+            tensor_products.lower_dot(op, x, y, out, plan)):
         return True
     made = _planned(op, x, y, out)
     if made is None:

@@ -54,6 +54,8 @@ class Call(Protocol):
 class Planner(Protocol):
     """What a lowering may ask of the plan that it adds to."""
 
+    without_libraries: bool  # whether the Program can do without cuBLAS and cuDNN
+
     def scratch(self, nbytes: int) -> Ref:
         """Room that no other stage of the Program changes while this equation runs."""
 

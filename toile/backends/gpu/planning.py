@@ -6,10 +6,18 @@ each other are joined as on the CPU: launches of one text in a region become one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from toile.backends.gpu import attending, copies, epilogues, lowerings, nests
+from toile.backends.gpu import (
+    attending,
+    copies,
+    epilogues,
+    lowerings,
+    nests,
+    tensor_convolutions,
+)
 from toile.backends.gpu.launches import Call
 from toile.compiler import plans
 from toile.compiler.groups import Limits
@@ -80,6 +88,11 @@ class Plan(plans.Plan):
             for buffer, found in places.items():
                 if all(r.offset == ref.offset and s == p.strides for r, s in found):
                     self.in_place.add((buffer, ref.buffer))
+
+    @functools.cached_property
+    def without_libraries(self) -> bool:
+        """Whether the Program can do without cuBLAS and cuDNN."""
+        return tensor_convolutions.without_libraries(self.program)
 
     def may_overwrite(self) -> Callable[[Any, Any], bool]:
         """Whether a result may lie where an input lies, as a function of their buffers.

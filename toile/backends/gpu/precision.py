@@ -39,8 +39,10 @@ def _in_words(x: str, y: str, compute: str) -> str:
     return kinds if sums == x else f"{kinds}, sums in {sums}"
 
 
-def of_equations(equations: list[Equation]) -> str | None:
-    """The precision of products that are computed by kernels of toile's own: no TF32."""
+def of_kernels(launches: list[Any], equations: list[Equation]) -> str | None:
+    """The precision of products that are computed by kernels of toile's own."""
+    if any(x.note.endswith("(tf32)") for x in launches):
+        return f"{TF32} (a kernel of toile's)"
     for e in equations:
         if isinstance(e.op, (DotGeneral, ConvGeneralDilated)):
             kinds = dict.fromkeys(str(a.aval.dtype) for a in e.ins)

@@ -10,29 +10,71 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from toile.backends.gpu.contractions import is_aligned
+from toile.backends.gpu import tensor_products
+from toile.backends.gpu.attending import FusedAttention, FusedAttentionGradient
+from toile.backends.gpu.contractions import float32_compute, is_aligned
+from toile.backends.gpu.fused_products import FusedProduct
 from toile.backends.gpu.launches import Planner
 from toile.backends.gpu.tensor_products import ITEM, VECTOR, is_near, product
 from toile.backends.gpu.tensor_text import Side, Walk
 from toile.compiler.operands import Operand
+from toile.engine.program import Program
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.conv import ConvGeneralDilated
 
-# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels.
-MOST_TERMS, MOST_IN_KERNELS = 1 << 29, 1 << 30
+# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels; and how
+# many tiles fill a GPU, where no sums are cut.
+MOST_TERMS, MOST_IN_KERNELS, FEWEST_TILES = 1 << 29, 1 << 30, 128
 
 
-def lower(form: Any, plan: Planner) -> bool:
-    """Add the product of a convolution (a `convolution.Form`); False where that does not pay."""
+def without_libraries(program: Program) -> bool:
+    """Whether a Program has convolutions and these, and all its products, are for our kernels.
+
+    Products alone are faster by cuBLAS (a step of the MLP takes 56 us, not 87). With convolutions
+    there is less between them, and a process that needs no library does not wait for one."""
+    found = False
+    for e in program.equations:
+        if isinstance(e.op, (FusedProduct, FusedAttention, FusedAttentionGradient)):
+            return False
+        if not isinstance(e.op, (DotGeneral, ConvGeneralDilated)):
+            continue
+        kinds = {str(a.aval.dtype) for a in (*e.ins, *e.outs)}
+        if kinds != {"float32"} or float32_compute(e.op.precision) != "tf32":
+            return False
+        if isinstance(e.op, DotGeneral):
+            size = dict(zip(e.op.lhs + e.op.rhs, e.ins[0].aval.shape + e.ins[1].aval.shape,
+                            strict=True))
+            small = prod(size.values()) <= tensor_products.MOST_TERMS
+        else:
+            w, spec = e.ins[1].aval, e.op.dimension_numbers.rhs_spec
+            terms = e.outs[0].aval.size * w.size // max(w.shape[spec[0]], 1)
+            plain = e.op.feature_group_count == e.op.batch_group_count == 1
+            found = small = plain and terms <= MOST_TERMS and all(n == 1 for n in e.op.lhs_dilation)
+        if not small:
+            return False
+    return found
+
+
+def lower(form: Any, plan: Planner, always: bool = False) -> bool:
+    """Add the product of a convolution (a `convolution.Form`); False where that does not pay.
+
+    always: there is no other kernel than a slow one."""
     groups, _, channels, *taps = form.w.shape
     if groups > 1 or not all(map(is_near, (form.x, form.w, form.y))):
         return False
     most = MOST_IN_KERNELS if form.kind == "wgrad" else MOST_TERMS
-    if form.y.size * channels * prod(taps) > most:
+    if form.y.size * channels * prod(taps) > most and not always:
         return False
     if any(a.dtype.name != "float32" for a in (form.x, form.w, form.y)):
         return False
     if form.kind == "dgrad":
         form = form.forward
         if form is None:
+            return False
+    if form.kind == "fprop" and not always:
+        features, depth = form.y.shape[1], prod(form.w.shape[2:])
+        rows = form.y.size // max(features, 1)
+        if tensor_products.tiles_of(rows, features, depth) < FEWEST_TILES:
             return False
     (_forward if form.kind == "fprop" else _in_kernels)(form, plan)
     return True

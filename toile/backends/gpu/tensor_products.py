@@ -1,7 +1,7 @@
 """Products of float32 matrices on tensor cores, in TF32, that read convolutions where they lie.
 
-cuDNN and cuBLAS are made for large problems: they take 21 us for a convolution of one channel that
-these kernels do in 7, and 0.2 s to start. Where tiles of the result are few, sums are cut into
+cuDNN and cuBLAS are made for large problems: they take 23 us for a convolution of one channel that
+these kernels do in 9, and 0.2 s to start. Where tiles of the result are few, sums are cut into
 parts which a second kernel adds, in the same order every time.
 """
 
@@ -30,7 +30,7 @@ VECTOR = 4  # numbers of 16 bytes
 BLOCKS = 264  # up to which sums are cut into parts: two for each multiprocessor of a large GPU
 LONG, SHORTEST = 1024, 256  # terms of a sum that is cut, and of a part: adding parts takes 5 us
 ITEM = 4  # bytes of a float32
-MOST_TERMS = 1 << 28  # multiplications of matrices from which cuBLAS is faster
+MOST_TERMS = 1 << 28  # multiplications of matrices that are small
 ADDERS, LANES = 8, 32  # threads that add parts, for each of so many numbers of a block
 
 
@@ -45,8 +45,14 @@ def _tile(rows: int, columns: int, depth: int) -> Tile:
     return Tile(128, 32, deep, 4) if rows > 64 else Tile(64, 32, deep, 2)
 
 
+def tiles_of(rows: int, columns: int, depth: int) -> int:
+    """How many blocks compute such a product, if its sums are not cut."""
+    tile = _tile(rows, columns, depth)
+    return blocks_of(rows, tile.rows) * blocks_of(columns, tile.columns)
+
+
 def lower_dot(op: Any, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
-    """Add a product of matrices; False where it has a batch, or cuBLAS is faster."""
+    """Add a product of matrices; False where it has a batch, or is large."""
     at = [{c: (n, s * ITEM) for c, n, s in zip(labels, a.shape, a.strides, strict=True)}
           for labels, a in ((op.lhs, x), (op.rhs, y), (op.out, out))]
     if any(c in at[0] and c in at[1] for c in op.out):
