@@ -12,11 +12,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import types
 from pathlib import Path
 
 import pytest
 
+from toile.engine import locks
 from toile.engine.lazy import attach, names_of
 
 ROOT = Path(__file__).parent.parent
@@ -223,3 +225,60 @@ def test_a_child_may_be_forked_while_the_compiler_loads(tmp_path):
         print("done")
     """)
     assert run(text, TOILE_CACHE_DIR=str(tmp_path)) == "done\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("module, use", [
+    ("toile.linen.convolution", "nn.Conv"),
+    ("toile.staging.cpu_callpath", "[f(jnp.ones(3)) for _ in range(4)]"),
+])
+def test_a_child_may_be_forked_while_a_part_loads(module, use, tmp_path):
+    text = textwrap.dedent(f"""
+        import importlib.machinery, os, signal, sys, threading, time, warnings
+        import toile, toile.linen as nn, toile.numpy as jnp
+        warnings.simplefilter("ignore")
+        real, begun = importlib.machinery.SourceFileLoader.exec_module, threading.Event()
+
+        def slowly(self, module):
+            if module.__name__ == {module!r}:
+                begun.set()
+                time.sleep(0.5)
+            return real(self, module)
+
+        importlib.machinery.SourceFileLoader.exec_module = slowly
+        f = toile.jit(lambda x: x + 1)
+        work = threading.Thread(target=lambda: {use})
+        work.start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            {use}
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        work.join()
+        print("done")
+    """)
+    assert run(text, TOILE_CACHE_DIR=str(tmp_path)) == "done\n"
+
+
+def test_a_fork_waits_no_longer_than_it_is_told(monkeypatch):
+    monkeypatch.setattr(locks, "LONGEST", 0.05)
+    inside, go = threading.Event(), threading.Event()
+
+    def load():
+        with locks.loading:
+            inside.set()
+            go.wait()
+
+    work = threading.Thread(target=load)
+    work.start()
+    inside.wait()
+    locks.loading.wait()
+    locks.loading.go_on()
+    go.set()
+    work.join()
+    with locks.loading:  # one's own imports are not waited for
+        locks.loading.wait()
+        locks.loading.go_on()
+    assert locks._Loading.everyone == 0

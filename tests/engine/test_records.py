@@ -6,6 +6,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import typing
 from typing import Any, ClassVar
 
 import pytest
@@ -159,3 +160,68 @@ def test_import_compiles_few_texts():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert int(done.stdout) < 25, done.stderr
+
+
+def make_inherited(decorate):
+    @decorate
+    class Base:
+        x: int = 3
+
+    @decorate
+    class Again(Base):
+        x: float
+
+    return Again()
+
+
+def make_from_plain(decorate):
+    class Plain:
+        x = 3
+
+    @decorate
+    class Child(Plain):
+        x: int
+
+    return Child()
+
+
+@pytest.mark.parametrize("make", [make_inherited, make_from_plain])
+def test_defaults_of_bases(make):
+    assert make(OURS).x == make(dataclasses.dataclass).x == 3
+
+
+@pytest.mark.parametrize("decorate", [OURS, dataclasses.dataclass])
+def test_a_field_needs_an_annotation(decorate):
+    with pytest.raises(TypeError, match="'y' is a field but has no type annotation"):
+        decorate(type("Wrong", (), {"__annotations__": {"x": int}, "y": dataclasses.field()}))
+
+
+@pytest.mark.parametrize("decorate", [OURS, dataclasses.dataclass])
+def test_descriptors_see_their_class_once(decorate):
+    seen = []
+
+    class Default:
+        def __set_name__(self, owner, name):
+            seen.append((owner.__name__, name))
+
+    decorate(type("Owner", (), {"__annotations__": {"x": int}, "x": Default()}))
+    assert seen == [("Owner", "x")]
+
+
+class Referred:
+    """A name of this module."""
+
+
+@OURS(frozen=True)
+class Textual:
+    """Its annotation is text."""
+
+    x: "Referred"
+    put: int = 1
+
+
+def test_annotations_as_text_are_names_of_the_module():
+    assert typing.get_type_hints(Textual.__init__)["x"] is Referred
+    signature = inspect.signature(Textual, eval_str=True)
+    assert signature.parameters["x"].annotation is Referred
+    assert Textual(2).put == 1 and Textual(2, 5) == Textual(2, put=5)

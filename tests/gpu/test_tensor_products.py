@@ -197,6 +197,19 @@ def test_programs_that_need_no_library(name):
     assert tensor_convolutions.without_libraries(program) == alone
 
 
+def test_processors_without_tf32_have_the_libraries(monkeypatch):
+    x, w, function = arrays("3x3", "float32")
+    found = operations(function, x, w)
+    monkeypatch.setattr(tensor_convolutions, "FEWEST_TILES", 1)
+    monkeypatch.setattr(cublas, "current_device", lambda: 0)
+    for capability, ours in ((75, False), (80, True)):
+        monkeypatch.setattr(tensor_products, "_capability", lambda number, c=capability: c)
+        assert [taken(*o) for o in found] == [ours] * 3
+        program = toile.make_jaxpr(CONV)(*(toile.ShapeDtypeStruct(s, "float32")
+                                           for s in (IMAGES, KERNELS))).jaxpr
+        assert tensor_convolutions.without_libraries(optimize(program)) == ours
+
+
 def test_steps_are_numbers_of_32_bits():
     rows = np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), (8, 8), (1 << 28, 4))
     plan = FakePlan()

@@ -15,7 +15,7 @@ from toile.engine import buffers
 from toile.engine.collecting import paused
 from toile.engine.gpu import GpuDevice, default_gpu, device_of, hooks, is_gpu_data, presence
 from toile.engine.gpu_arrays import FEW
-from toile.engine.locks import compiling
+from toile.engine.locks import compiling, loading
 from toile.engine.program import Program
 
 
@@ -74,7 +74,11 @@ def _warm(device: GpuDevice) -> None:
 
 def gpu_backend() -> Any:
     """The backend for GPUs; loaded where there is one."""
-    return importlib.import_module("toile.backends.gpu")
+    found = sys.modules.get("toile.backends.gpu")
+    if found is None or not hasattr(found, "run"):
+        with loading:
+            found = importlib.import_module("toile.backends.gpu")
+    return found
 
 
 def _load() -> None:

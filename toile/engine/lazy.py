@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toile.engine.locks import loading
+
 
 def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Where the names of a table come from: by name, the module and the name that it has there.
@@ -46,11 +48,13 @@ def attach(
         if name in homes:
             home, inner = homes[name]
             whole = home if home.startswith("toile.") else f"{package}.{home}"
-            value = getattr(importlib.import_module(whole), inner)
+            with loading:
+                value = getattr(importlib.import_module(whole), inner)
             setattr(sys.modules[package], name, value)
             return value
         if name in submodules:
-            return importlib.import_module(f"{package}.{name}")
+            with loading:
+                return importlib.import_module(f"{package}.{name}")
         raise missing(package, name)
 
     def __dir__() -> list[str]:

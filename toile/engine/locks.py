@@ -32,8 +32,51 @@ def _free() -> None:
 # that waits already does not see what is registered meanwhile.
 compiling = threading.RLock()
 
+
+class _Loading(threading.local):
+    """Counts the imports that the thread is in the middle of, and all threads together.
+
+    A child of a fork would find a module half loaded, and wait for a thread that it has not: forks
+    wait for imports, but no longer than LONGEST, since an import may wait for the forking thread.
+    Imports never wait for each other here, which could be for ever."""
+
+    mine = 0
+    everyone = 0  # of all threads: of the class, under `changed`
+    changed = threading.Condition(threading.Lock())
+
+    def __enter__(self) -> None:
+        with self.changed:
+            self.mine += 1
+            _Loading.everyone += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.changed:
+            self.mine -= 1
+            _Loading.everyone -= 1
+            self.changed.notify_all()
+
+    def wait(self) -> None:
+        """Before a fork: the count stays as it is until `go_on` or `begin_anew`."""
+        self.changed.acquire()
+        self.changed.wait_for(lambda: _Loading.everyone <= self.mine, LONGEST)
+
+    def go_on(self) -> None:
+        self.changed.release()
+
+    def begin_anew(self) -> None:
+        """In the child, which has this thread only."""
+        _Loading.everyone = self.mine
+        _Loading.changed = threading.Condition(threading.Lock())
+
+
+LONGEST = 5.0  # seconds
+loading = _Loading()  # `with loading:` an import that is not made at the beginning
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free)
+    os.register_at_fork(
+        before=loading.wait, after_in_parent=loading.go_on, after_in_child=loading.begin_anew
+    )
     os.register_at_fork(
         before=compiling.acquire,
         after_in_parent=compiling.release,

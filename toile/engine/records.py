@@ -16,9 +16,10 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Sequence
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+_PUT = "_put_of_toile"
 _FIELD = "_FIELD"  # the kind of a field that is neither a ClassVar nor an InitVar
 
 
@@ -38,12 +39,15 @@ def _template(kind: str, count: int) -> CodeType:
         shown = ", ".join(f"{f}={{self.{f}!r}}" for f in fields)
         text = f"def f(self):\n  return self.__class__.__qualname__ + f'({shown})'"
     else:  # an `__init__`: of a frozen class or one that assigns, perhaps with more to do
-        line = "put(self, '{0}', {0})" if kind.startswith("frozen") else "self.{0} = {0}"
+        line = f"{_PUT}(self, '{{0}}', {{0}})" if kind.startswith("frozen") else "self.{0} = {0}"
         lines = [line.format(f) for f in fields]
         lines.append("self.__post_init__()" if kind.endswith("post") else "pass")
-        text = f"def f({', '.join(['self', *fields])}):\n  " + "\n  ".join(lines)
-    whole = compile(text, __file__, "exec")
-    return next(c for c in whole.co_consts if isinstance(c, CodeType))
+        text = f"def f({', '.join(['self', *fields])}):\n    " + "\n    ".join(lines)
+        text = f"def around({_PUT}):\n  {text}\n  return f"
+    code = compile(text, __file__, "exec")
+    while code.co_name != "f":
+        code = next(c for c in code.co_consts if isinstance(c, CodeType))
+    return code
 
 
 def _rename(text: str, names: Sequence[str]) -> str:
@@ -69,12 +73,16 @@ def method(cls: type, name: str, names: Sequence[str], kind: str | None = None) 
         co_varnames=renamed(code.co_varnames),
         co_consts=renamed(code.co_consts),
     )
-    made = FunctionType(code, _globals, name)
+    scope = _globals
+    if name == "__init__":  # whose annotations may be text, with names of the class's module
+        scope = getattr(sys.modules.get(cls.__module__), "__dict__", _globals)
+    made = FunctionType(code, scope, name, None, _puts if code.co_freevars else None)
     made.__module__ = cls.__module__
     return made
 
 
-_globals = {"put": object.__setattr__, "__builtins__": __builtins__}
+_globals = {"__builtins__": __builtins__}
+_puts = (CellType(object.__setattr__),)
 
 
 def _named(cls: type, function: Any) -> Any:
@@ -122,12 +130,24 @@ def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
     return made.__dataclass_fields__
 
 
+def _is_odd(default: Any) -> bool:
+    """Whether a default is a descriptor, which is to see the class that it is in, and once."""
+    kind = type(default)
+    return kind not in (FunctionType, dataclasses.Field) and (
+        hasattr(kind, "__set_name__") or hasattr(kind, "__get__"))
+
+
 def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
     """All fields by name; None where the class is one for Python's own decorator."""
     body = cls.__dict__
     if sys.version_info >= (3, 14):  # which keeps annotations elsewhere
         return None
     if frozen and ("__setattr__" in body or "__delattr__" in body):
+        return None
+    annotations = body.get("__annotations__", {})
+    if any(isinstance(x, dataclasses.Field) and n not in annotations for n, x in body.items()):
+        return None  # an error, which Python's decorator words
+    if any(_is_odd(body[n]) if n in body else hasattr(cls, n) for n in annotations):
         return None
     fields: dict[str, Any] = {}
     for base in cls.__mro__[-1:0:-1]:
@@ -136,7 +156,6 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
             if base.__dataclass_params__.frozen is not frozen:  # type: ignore[attr-defined]
                 return None
             fields.update(found)
-    annotations = body.get("__annotations__")
     if annotations:
         fields.update(_own_fields(cls, annotations))
     optional = False

@@ -69,6 +69,7 @@ def _add_methods(cls: Any, kw_only: bool, own_post_init: bool) -> None:
         cls.__hash__ = method(cls, "__hash__", hashed)
     for name in ("parent", "name"):  # last, also where a base class had them before
         fields[name] = fields.pop(name)
+    _check_order([f for f in fields.values() if _is_variable(f) and f.init and not f.kw_only])
     if not own_init:
         cls.__init__ = _quick_init(cls, own_post_init)
     if not own_doc:
@@ -87,11 +88,7 @@ _missing = _Factory()
 
 def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     """An `__init__` with the parameters of a dataclass's, which writes the dict at once."""
-    fields = [
-        f
-        for f in cls.__dataclass_fields__.values()
-        if f._field_type.name in ("_FIELD", _INITVAR)
-    ]
+    fields = [f for f in cls.__dataclass_fields__.values() if _is_variable(f)]
     known: dict[str, Any] = {"_missing": _missing, "_look": look_inside.get}
     body, passed = ["_dict = self.__dict__"], []
     for f in fields:
@@ -106,7 +103,6 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     body.append(f"self.__post_init__({', '.join(passed)})")
     by_position = [f for f in fields if f.init and not f.kw_only]
     by_name = [f for f in fields if f.init and f.kw_only]
-    _check_order(by_position)
     parameters = ["self", *[_parameter(f, known) for f in by_position]]
     parameters += ["*", *[_parameter(f, known) for f in by_name]] if by_name else []
     text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(body)
@@ -115,6 +111,10 @@ def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     init.__module__, init.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
     init.__annotations__ = {f.name: f.type for f in (*by_position, *by_name)} | {"return": None}
     return init
+
+
+def _is_variable(f: Any) -> bool:
+    return f._field_type.name in ("_FIELD", _INITVAR)
 
 
 def _check_order(fields: list[Any]) -> None:

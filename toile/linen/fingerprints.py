@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from toile.core.filters import DenyList
+from toile.engine.locks import loading
 from toile.engine.source import describe, here
 from toile.linen.module_functional import Functional
 
@@ -37,7 +38,8 @@ _ABSENT = _Absent()
 @functools.cache
 def _states() -> Any:
     """How objects say what their state is; it loads msgpack, which few programs need."""
-    return importlib.import_module("toile.serialization.states")
+    with loading:
+        return importlib.import_module("toile.serialization.states")
 
 
 def fingerprint(module: Functional) -> tuple[Item, ...]:

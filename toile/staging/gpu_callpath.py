@@ -34,7 +34,10 @@ def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> 
 
     Leaves are given back in their order: of many of one size each then has two places in turn, and
     two graphs serve all calls. The last given back first would be four places, or ever more."""
-    return pool.pop(0) if pool else allocate(nbytes)
+    try:
+        return pool.pop(0)
+    except IndexError:
+        return allocate(nbytes)
 
 
 class GpuExit:

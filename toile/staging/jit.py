@@ -25,7 +25,7 @@ from toile.engine.collecting import paused
 from toile.engine.conversion import raw_operand
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray
-from toile.engine.locks import shared_lock
+from toile.engine.locks import loading, shared_lock
 from toile.engine.program import execute, trace_program, wrap_outputs
 from toile.engine.sharded import placing
 from toile.engine.source import describe, here
@@ -276,7 +276,8 @@ class PjitFunction:
         if found is None:
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             if device is None:
-                cpu = importlib.import_module("toile.staging.cpu_callpath")
+                with loading:
+                    cpu = importlib.import_module("toile.staging.cpu_callpath")
                 found = cpu.exit_of(program, consts, out_tree, self.donates)
             else:
                 found = gpu_exit_of(program, consts, out_tree, device, hosted, donated)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile.backends import object_cache
 from toile.backends.cpu import threads
-from toile.engine.locks import compiling
+from toile.engine.locks import compiling, loading
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -258,10 +258,12 @@ class Work:
     def _start(self, made: _Engine) -> ThreadPoolExecutor:
         # Loaded here because it takes a while, with all of logging, and most programs find what
         # they need on disk. While the interpreter ends it refuses to load, as it does to run.
-        from concurrent.futures import ThreadPoolExecutor
+        with loading:
+            from concurrent.futures import ThreadPoolExecutor
 
+        with _lock:
+            made.target, made.head  # noqa: B018  made here, before several threads ask
         _lock.acquire()
-        made.target, made.head  # noqa: B018  made here, before several threads ask
         self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
         return self.executor
 

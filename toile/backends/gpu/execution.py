@@ -307,7 +307,7 @@ class Executable:
         """A graph for these places; 0: its loops and branches are not what the driver can hold."""
         try:
             return self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
-        except CudaError:
+        except Exception:  # the driver's, or that of a library which does not work in a body
             if not self.issuer.decides:
                 raise
             self.issuer.capturable = False

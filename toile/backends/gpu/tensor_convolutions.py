@@ -15,7 +15,7 @@ from toile.backends.gpu.attending import FusedAttention, FusedAttentionGradient
 from toile.backends.gpu.contractions import float32_compute, is_aligned
 from toile.backends.gpu.fused_products import FusedProduct
 from toile.backends.gpu.launches import Planner
-from toile.backends.gpu.tensor_products import ITEM, VECTOR, is_near, product
+from toile.backends.gpu.tensor_products import ITEM, VECTOR, has_tensor_cores, is_near, product
 from toile.backends.gpu.tensor_text import Side, Walk
 from toile.compiler.operands import Operand
 from toile.engine.program import Program
@@ -52,7 +52,7 @@ def without_libraries(program: Program) -> bool:
             found = small = plain and terms <= MOST_TERMS and all(n == 1 for n in e.op.lhs_dilation)
         if not small:
             return False
-    return found
+    return found and has_tensor_cores()
 
 
 def lower(form: Any, plan: Planner, always: bool = False) -> bool:
@@ -65,7 +65,7 @@ def lower(form: Any, plan: Planner, always: bool = False) -> bool:
     most = MOST_IN_KERNELS if form.kind == "wgrad" else MOST_TERMS
     if form.y.size * channels * prod(taps) > most and not always:
         return False
-    if any(a.dtype.name != "float32" for a in (form.x, form.w, form.y)):
+    if any(a.dtype.name != "float32" for a in (form.x, form.w, form.y)) or not has_tensor_cores():
         return False
     if form.kind == "dgrad":
         form = form.forward

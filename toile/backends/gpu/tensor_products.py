@@ -7,10 +7,11 @@ parts which a second kernel adds, in the same order every time.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
+from toile.backends.gpu import cublas
 from toile.backends.gpu.launches import Launch, Planner
 from toile.backends.gpu.pieces import MOST, Words, blocks_of, divisor, divisors, index_type
 from toile.backends.gpu.tensor_text import (
@@ -43,6 +44,22 @@ def _tile(rows: int, columns: int, depth: int) -> Tile:
     if columns > 32:
         return Tile(64, 64, deep, 2)
     return Tile(128, 32, deep, 4) if rows > 64 else Tile(64, 32, deep, 2)
+
+
+def has_tensor_cores() -> bool:
+    """Whether the current device multiplies in TF32 (from Ampere on), and has the shared memory."""
+    try:
+        number = cublas.current_device()
+    except Exception:  # no device: the plan is for one elsewhere
+        return True
+    return _capability(number) >= 80
+
+
+@cache
+def _capability(number: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(number).compute_capability)
 
 
 def tiles_of(rows: int, columns: int, depth: int) -> int:
