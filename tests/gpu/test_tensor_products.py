@@ -197,6 +197,23 @@ def test_programs_that_need_no_library(name):
     assert tensor_convolutions.without_libraries(program) == alone
 
 
+def ours(op):
+    """Whether a convolution in TF32 needs no cuDNN: one without groups, or strides backwards."""
+    return op.feature_group_count == op.batch_group_count == 1 and all(
+        n == 1 for n in op.lhs_dilation)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_declined_without_cudnn(case):
+    x, w, function = arrays(case, "float32")
+    for i, (op, a, b) in enumerate(operations(function, x, w)):
+        b = reversed_as_a_view(op, a, b) if i == 2 else b
+        plan, out = FakePlan(), np.zeros(op.out_shape(a.shape, b.shape), "f4")
+        with cudnn.use(None):
+            ok = convolution.lower(op, [plan.operand(v) for v in (a, b)], [plan.operand(out)], plan)
+        assert ok == ours(op) == bool(plan.steps)
+
+
 def test_processors_without_tf32_have_the_libraries(monkeypatch):
     x, w, function = arrays("3x3", "float32")
     found = operations(function, x, w)
@@ -247,6 +264,7 @@ def test_convolutions_on_a_gpu(case):
         expected = op.eager(np, a.astype("f8"), b.astype("f8")).astype("f4")
         with cudnn.use(None):
             found, plan = on_device(convolution.lower, op, [a, b], np.full(expected.shape, 7, "f4"))
+        assert (found is not None) == ours(op)
         if found is not None:
             np.testing.assert_array_equal(found, expected)
 
