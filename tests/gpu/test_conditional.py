@@ -14,7 +14,7 @@ from tests.gpu import fibers, host_driver
 from tests.gpu.branching import FUNCTIONS
 from tests.gpu.fake_plan import compiles
 from tests.gpu.test_programs import normal, program_of
-from toile.backends.gpu import conditional, driver
+from toile.backends.gpu import conditional, driver, execution
 from toile.backends.gpu.driver import CudaError, NodeParams
 from toile.backends.gpu.planning import Plan
 from toile.compiler.looping import WhileStep
@@ -118,6 +118,30 @@ def test_a_capture_that_fails_leaves_nothing(monkeypatch):
                     nearly_equal(a, b)
             assert not held.executable.issuer.capturable and not held.executable.graphs
             assert not made.capturing and not made.graphs_launched
+
+
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_a_capture_that_another_thread_ends(times, monkeypatch):
+    """Tried again at the next calls, a few times; the calls go on step by step."""
+    fun, args = lambda x, y: (x @ y).sum(0) + x[0], (normal(4, 4), normal(4, 4, seed=1))
+    wanted = [np.asarray(x) for x in flatten(toile.jit(fun)(*args))[0]]
+    with host_driver.host_gpu(monkeypatch) as (made, device):
+        inner, tried = made.end_capture, []
+
+        def fails(stream):
+            tried.append(stream)
+            if len(tried) <= times:
+                raise CudaError("cuStreamEndCapture", 901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+            return inner(stream)
+
+        made.end_capture = fails
+        held = Held(fun, args, device)
+        for _ in range(6):
+            for a, b in zip(held(args), wanted, strict=True):
+                nearly_equal(a, b)
+        assert not made.capturing and len(tried) == min(times + 1, execution.TRIES)
+        assert bool(made.graphs_launched) == (times < execution.TRIES)
+        assert ("CAPTURE_INVALIDATED" in held.executable.way) == (times >= execution.TRIES)
 
 
 def test_a_failure_of_the_call_itself_is_raised(monkeypatch):

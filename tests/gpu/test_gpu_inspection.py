@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.usefixtures("by_libraries"),
 def device(monkeypatch):
     monkeypatch.setattr(memory, "_arenas", {})
     with host_driver.host_gpu(monkeypatch) as (_, made):
-        monkeypatch.setattr(made, "begin", lambda: None, raising=False)
         monkeypatch.setattr(subjects, "_device", lambda *args: made)
         yield made
 

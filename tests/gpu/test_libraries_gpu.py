@@ -100,7 +100,11 @@ class DevicePlan:
         cupy.cuda.runtime.deviceSynchronize()
         self._issue(functions, stream.ptr)
         driver().begin_capture(stream.ptr)
-        self._issue(functions, stream.ptr)
+        try:
+            self._issue(functions, stream.ptr)
+        except BaseException:
+            driver().abandon_capture(stream.ptr)
+            raise
         graph = driver().instantiate(driver().end_capture(stream.ptr))
         driver().launch_graph(graph, stream.ptr)
         stream.synchronize()

@@ -13,7 +13,7 @@ import pytest
 
 import toile.numpy as jnp
 from tests.gpu.fake_libraries import FakeCublas
-from toile.backends.gpu import cublas, cudnn, libraries, starting
+from toile.backends.gpu import cublas, cudnn, driver, libraries, starting
 from toile.engine import gpu, gpu_start
 
 
@@ -37,22 +37,43 @@ def begun(monkeypatch):
     monkeypatch.delenv("TOILE_PLATFORM", raising=False)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     for name, value in {
-        "driver_library": lambda: driver, "driver_count": lambda: 1, "has_cupy": lambda: True,
+        "driver_library": lambda: made, "driver_count": lambda: 1, "has_cupy": lambda: True,
         "cupy": lambda: done.append("cupy"), "fleet": fleet,
     }.items():
         monkeypatch.setattr(gpu, name, value)
-    driver = Driver()
+    made = Driver()
     monkeypatch.setattr(gpu.presence, "none", False)
     monkeypatch.setattr(gpu.hooks, "warm", lambda device: done.append("warm"), raising=False)
     monkeypatch.setattr(gpu.hooks, "load", lambda: done.append("backend"), raising=False)
     monkeypatch.setattr(gpu_start, "_begun", [])
     monkeypatch.setattr(gpu_start, "load_cublas", lambda: done.append("cuBLAS"))
-    return types.SimpleNamespace(done=done, driver=driver, fleet=fleet)
+    return types.SimpleNamespace(done=done, driver=made, fleet=fleet)
 
 
 def ended():
     for thread in gpu_start._begun:
         thread.join()
+
+
+def test_captures_and_cudnn_wait_until_all_has_begun(begun, monkeypatch):
+    """Calls that libraries make when they begin would end a capture."""
+    go, said = threading.Event(), []
+    made = SimpleNamespace(_do=lambda call, *_: said.append(call))
+    monkeypatch.setattr(cudnn, "frontend", lambda: said.append("frontend") or (None, "none"))
+    monkeypatch.setattr(cudnn, "_warn", lambda problem: None)
+    monkeypatch.setattr(gpu.hooks, "warm", lambda device: (go.wait(10), gpu_start.wait()))
+    gpu_start.soon()
+    uses = [threading.Thread(target=driver.Driver.begin_capture, args=(made, 5)),
+            threading.Thread(target=cudnn.make)]
+    for each in uses:
+        each.start()
+    time.sleep(0.05)
+    assert not said
+    go.set()
+    for each in uses:
+        each.join(10)
+    assert sorted(said) == ["cuStreamBeginCapture_v2", "frontend"]
+    assert gpu_start._begun and not any(x.is_alive() for x in gpu_start._begun)
 
 
 def test_context_and_cupy_at_the_same_time_and_once(begun):
@@ -233,6 +254,7 @@ def test_cudnn_beside_cublas(installed, monkeypatch):
     done, ended = [], threading.Event()
     spec = object() if installed else None
     monkeypatch.setattr(starting.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(cublas, "_handles", {})
     monkeypatch.setattr(cublas, "blas", lambda: done.append(1))
     monkeypatch.setattr(cublas, "make", lambda: 2)
     monkeypatch.setattr(starting, "first_products", done.append)
@@ -248,6 +270,11 @@ def test_cudnn_beside_cublas(installed, monkeypatch):
         assert ended.wait(10)
     names = ["toile: starting cuDNN"] if installed else []
     assert [x for x in done if isinstance(x, str)] == names and {1, 2} <= {*done}
+    assert not any(x.name in names for x in threading.enumerate())
+    cublas._handles["any"] = object()  # a library is in use: nothing begins beside it
+    done.clear()
+    starting.begin(types.SimpleNamespace(current=lambda: threading.Lock()))
+    assert not done
 
 
 def test_threads_that_begin_together_have_one_stream(monkeypatch):
@@ -263,7 +290,29 @@ def test_threads_that_begin_together_have_one_stream(monkeypatch):
     monkeypatch.setattr(gpu, "cupy", lambda: SimpleNamespace(cuda=cuda))
     device = gpu.GpuDevice(0)
     for name in ("stream", "capture_stream", "side_stream"):
-        with ThreadPoolExecutor(6) as pool:
-            found = set(pool.map(getattr, [device] * 6, [name] * 6))
-        assert found == {len(made)}
+        # A program holds the lock while it waits for devices which ask for its streams.
+        with ThreadPoolExecutor(6) as pool, device.lock:
+            asked = [pool.submit(getattr, device, name) for _ in range(6)]
+            assert {x.result(10) for x in asked} == {len(made)}
     assert len(made) == 3
+
+
+def test_a_thread_has_the_contexts_of_its_devices(monkeypatch):
+    """CuPy's `Device` alone gives a new thread none for number 0."""
+    said = []
+    cuda = SimpleNamespace(Device=lambda number: contextlib.nullcontext(),
+                           runtime=SimpleNamespace(setDevice=said.append))
+    monkeypatch.setattr(gpu, "cupy", lambda: SimpleNamespace(cuda=cuda))
+    devices = [gpu.GpuDevice(i) for i in range(2)]
+    for each in devices:
+        each.primary = each
+
+    def work():
+        for each in [*devices, *devices]:
+            with each.current():
+                pass
+
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(work).result()
+    assert said == [0, 1, 0, 1]

@@ -31,16 +31,20 @@ from toile.engine.source import Source, here, user_source
 SYNC_HINT = "CUDA reports errors late: TOILE_DEBUG=sync names the kernel"
 
 
-class _once(functools.cached_property):
-    """A cached property that one thread makes, under the device's lock.
+_making = threading.RLock()  # held for no longer than a stream takes to be made
 
-    From Python 3.12 on its own takes none: of two streams that threads make at the same time one
-    would be destroyed, whose handle is in use."""
+
+class _once(functools.cached_property):
+    """A cached property that one thread makes.
+
+    From Python 3.12 on its own takes no lock: of two streams that threads make at the same time one
+    would be destroyed, whose handle is in use. The device's lock would not do: a program holds it
+    while it waits for other devices, which ask for its streams."""
 
     def __get__(self, device: Any, owner: Any = None) -> Any:
         if device is None:
             return self
-        with device.lock:
+        with _making:
             return super().__get__(device, owner)
 
 
@@ -132,19 +136,18 @@ class GpuDevice(Device):
 
     def current(self) -> Any:
         """A context in which CuPy and the driver speak of this device."""
-        if self is self.primary:
-            return cupy().cuda.Device(self.ordinal)
-        return _OnLane(self)
+        cuda = cupy().cuda
+        if self.ordinal not in entered.contexts:
+            with cuda.Device(self.ordinal):
+                cuda.runtime.setDevice(self.ordinal)
+            entered.contexts.add(self.ordinal)
+        return cuda.Device(self.ordinal) if self is self.primary else _OnLane(self)
 
     @functools.cached_property
     def sole(self) -> bool:
         """Whether all that a thread does with CuPy and the driver is on this device, once it has
         begun to: then `current` need not be said at each call."""
         return self is self.primary and driver_count() == 1
-
-    def begin(self) -> None:
-        """Make the context that the driver's calls need: making the stream does."""
-        self.stream  # noqa: B018
 
     def enter(self) -> None:
         """Have the calls of this thread go to this device, which is `sole`, from now on."""
@@ -220,9 +223,15 @@ def as_bits(data: Any) -> Any:
 
 
 class _Entered(threading.local):
-    """Whether the calls of this thread go to the only GPU that there is (see `enter`)."""
+    """Which GPUs' contexts a thread has, and whether its calls go to the only one (see `enter`).
+
+    The driver's calls need a context. CuPy's `Device` gives a thread none where the number is that
+    of the thread's device already: 0, in a new one."""
 
     here = False
+
+    def __init__(self) -> None:
+        self.contexts: set[int] = set()
 
 
 entered = _Entered()

@@ -17,6 +17,7 @@ from toile.engine import gpu
 from toile.engine.config import flags
 
 _begun: list[threading.Thread] = []
+LONGEST = 120.0  # seconds that libraries may take to load
 
 
 def soon() -> None:
@@ -34,6 +35,14 @@ def soon() -> None:
         gpu.hooks.load()
     finally:
         made.wait()
+
+
+def wait() -> None:
+    """Wait until what `soon` began has ended. Until then libraries make calls that end a capture
+    in another thread, and load parts of themselves, for which two threads may wait crosswise."""
+    for thread in _begun:
+        if thread.is_alive() and thread is not threading.current_thread():
+            thread.join(LONGEST)
 
 
 def _is_wanted() -> bool:

@@ -116,7 +116,6 @@ def compiled_on(device: GpuDevice, program: Program) -> tuple[Any, set[Any]]:
     kernels = importlib.import_module("toile.backends.gpu.kernels")
     before = kernels.loaded(device)
     with device.current():
-        device.begin()
         executable = program.memo[device] = backend.compiled(program, device)
     return executable, {k for k in gpu_kernels(executable) if k not in before}
 

@@ -36,7 +36,6 @@ def _recalled(program: Program, device: GpuDevice) -> Executable:
 def executable_of(program: Program, device: GpuDevice) -> Executable:
     """The compiled form of a Program, made once for each device."""
     with device.current():
-        device.begin()
         return program.memoized(device, lambda: _recalled(program, device))
 
 

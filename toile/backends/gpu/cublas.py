@@ -142,6 +142,11 @@ def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
     return found
 
 
+def in_use() -> bool:
+    """Whether a handle of any library was made."""
+    return bool(_handles)
+
+
 def make() -> Blas:
     """A handle on the current device."""
     memory, address = allocate(WORKSPACE)

@@ -21,6 +21,7 @@ from toile.backends import object_cache
 from toile.backends.gpu import cublas, libraries
 from toile.backends.gpu.launches import Pointers
 from toile.compiler.operands import Ref
+from toile.engine import gpu_start
 
 FORMAT = "1"  # of keys on disk
 LEAST_FRONTEND = (1, 9)
@@ -294,6 +295,7 @@ def frontend() -> tuple[Any, str]:
 
 def make() -> Any:
     """The engine of the current device, or None where there is no cuDNN."""
+    gpu_start.wait()
     found, problem = frontend()
     if found is None:
         _warn(problem)

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from toile.engine import gpu_start
 from toile.engine.gpu import driver_count as device_count
 from toile.engine.gpu import driver_library as library
 
@@ -199,6 +200,7 @@ class Driver:
 
     # ---- graphs
     def begin_capture(self, stream: int) -> None:
+        gpu_start.wait()
         self._do("cuStreamBeginCapture_v2", stream, _RELAXED)
 
     def end_capture(self, stream: int) -> int:

@@ -31,6 +31,7 @@ from toile.engine.program import Program
 
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
+TRIES = 3  # of captures that fail, one after the other
 RESTLESS = 3  # places that an input or result had before it is given one of its own
 
 
@@ -56,6 +57,8 @@ class Executable:
         self.own: dict[int, tuple[Any, int]] = {}  # places for what is elsewhere at every call
         self.calls = 0
         self.steady = True  # whether there is memory for places of its own
+        self.tries = TRIES
+        self.refusal = "the host is waited for"
         self.checked = "sync" in os.environ.get("TOILE_DEBUG", "").split(",")
         self.constants = self._uploaded()
         gpu.keepers.add(self)
@@ -163,7 +166,7 @@ class Executable:
         if self.checked:
             return "issued step by step: each step is waited for"
         if not self.issuer.capturable:
-            return "issued step by step: the host is waited for"
+            return f"issued step by step: {self.refusal}"
         if nodes > MOST_NODES:
             return f"issued step by step: {nodes} nodes are too many for a graph"
         return f"one graph of {nodes} nodes" if nodes > 1 else "one launch"
@@ -304,14 +307,20 @@ class Executable:
         return changed
 
     def _capture(self, places: Sequence[int], arena: int) -> int:
-        """A graph for these places; 0: its loops and branches are not what the driver can hold."""
+        """A graph for these places; 0: its loops and branches are not what the driver can hold, or
+        another thread made calls that end a capture, as those of libraries which begin are."""
         try:
-            return self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
-        except Exception:  # the driver's, or that of a library which does not work in a body
-            if not self.issuer.decides:
-                raise
-            self.issuer.capturable = False
+            made = self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
+        except MemoryError:
+            raise
+        except Exception as error:  # the driver's, or that of a library
+            self.tries -= 1
+            if self.issuer.decides or not self.tries:
+                self.issuer.capturable = False
+                self.refusal = f"no graph could be captured ({error})"
             return 0
+        self.tries = TRIES
+        return made
 
     def _forget(self) -> None:
         if self.graphs:

@@ -28,10 +28,23 @@ _PARTS = ("engines_precompiled", "engines_runtime_compiled")
 
 
 def begin(device: GpuDevice) -> None:
-    """Make the first calls of cuBLAS here, and those of cuDNN in a thread of their own."""
+    """Make the first calls of cuBLAS here, and those of cuDNN in a thread of their own.
+
+    Not where a library is in use already: its calls and these could wait for each other."""
+    if cublas.in_use():
+        return
     beside = threading.Thread(target=_cudnn, args=(device,), name="toile: starting cuDNN")
-    if importlib.util.find_spec("cudnn") is not None:
-        beside.start()
+    if importlib.util.find_spec("cudnn") is None:
+        _cublas()
+        return
+    beside.start()
+    try:
+        _cublas()
+    finally:
+        beside.join()
+
+
+def _cublas() -> None:
     cublas.blas()
     first_products(cublas.make())
 
