@@ -77,12 +77,8 @@ class DevicePlan:
         return Operand(Ref(held, held.start), array.shape, strides, array.dtype)
 
     def pointer(self, ref):
-        import cupy
-
         if isinstance(ref.buffer, Held):
             return ref.buffer.data.data.ptr + ref.offset
-        if ref.buffer not in self.room:
-            self.room[ref.buffer] = cupy.full(ref.buffer.nbytes, 0x7F, np.uint8)
         return self.room[ref.buffer].data.ptr + ref.offset
 
     def run(self):
@@ -91,13 +87,14 @@ class DevicePlan:
         for step in self.steps:
             if hasattr(step, "prepare"):
                 step.prepare()
-            for ref in getattr(step, "args", ()):
-                if isinstance(ref, Ref):
-                    self.pointer(ref)
+            named = {a.buffer for a in getattr(step, "args", ()) if isinstance(a, Ref)}
+            for buffer in (named | {*getattr(step, "reads", ())} | {*getattr(step, "writes", ())}):
+                if not isinstance(buffer, Held) and buffer not in self.room:
+                    self.room[buffer] = cupy.full(buffer.nbytes, 0x7F, np.uint8)
         kinds = [kernels.Kernel(s.text) for s in self.steps if hasattr(s, "text")]
         functions = kernels.functions(kinds, self.device)
         stream = cupy.cuda.Stream(non_blocking=True)
-        cupy.cuda.runtime.deviceSynchronize()
+        cupy.cuda.runtime.deviceSynchronize()  # for what was filled, on another stream
         self._issue(functions, stream.ptr)
         driver().begin_capture(stream.ptr)
         try:
