@@ -20,6 +20,8 @@ def test_replicas():
     back = jax_utils.unreplicate(copies)
     assert toile.tree.map(jnp.shape, back) == {"a": (2, 3), "b": (), "c": (3,)}
     assert int(jax_utils.unreplicate(jnp.int32(3))) == 3
+    with pytest.raises(TypeError, match="not subscriptable"):  # as flax has it
+        jax_utils.unreplicate(3)
     assert jax_utils.replicate(tree, devices=toile.devices())["a"].shape == (1, 2, 3)
 
 

@@ -16,8 +16,10 @@ import threading
 import types
 from pathlib import Path
 
+import jax
 import pytest
 
+import toile
 from toile.engine import locks
 from toile.engine.lazy import attach, names_of
 
@@ -89,6 +91,16 @@ def test_all_can_be_imported(name):
     assert not hasattr(package, "something_else")
     with pytest.raises(AttributeError, match=f"module 'toile.{name}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+def test_everything_of_the_package():
+    """`from jax import *` with another name."""
+    space = {}
+    exec("from toile import *", space)
+    public = {n for n in dir(jax) if not n.startswith("_")}
+    assert public & set(dir(toile)) <= set(space)
+    assert space["random"] is toile.random and space["pmap"] is toile.pmap
+    assert not {"engine", "api", "annotations", "backends"} & set(space)
 
 
 def test_a_name_is_looked_up_once():

@@ -18,6 +18,23 @@ SAME = {
     "constant": (lambda lib: lambda x: 3, {"out_axes": None}, (X,)),
     "first": (lambda lib: lambda x: x, {"out_axes": None}, (X,)),
     "static": (lambda lib: lambda x, n: x * n, {"static_broadcasted_argnums": 1}, (X, 3)),
+    "static_last": (
+        lambda lib: lambda x, y, n: x * n + y,
+        {"in_axes": (0, None), "static_broadcasted_argnums": 2}, (X, 1.0, 3),
+    ),
+    "static_first": (
+        lambda lib: lambda n, t, y: t["a"] * n + t["b"] + y,
+        {"in_axes": (None, {"a": 0, "b": None}, 1), "static_broadcasted_argnums": (0,)},
+        (3, {"a": X, "b": 2.0}, X.T),
+    ),
+    "static_two": (
+        lambda lib: lambda x, n, y, m: x * n + y * m,
+        {"in_axes": (0, None, None), "static_broadcasted_argnums": (3, 1)}, (X, 3, X[0], 4),
+    ),
+    "entries_of_no_argument": (
+        lambda lib: lambda x, n: x * n,
+        {"in_axes": (0, None, 0, 1), "static_broadcasted_argnums": 1}, (X, 3),
+    ),
     "psum": (lambda lib: lambda x: lib.lax.psum(x, "i"), {"axis_name": "i"}, (X,)),
     "pmean_tree": (
         lambda lib: lambda t: lib.lax.pmean({"a": t["a"] * 2, "b": t["b"]}, "i"),
@@ -50,6 +67,8 @@ def test_pmap_agrees_with_jax(name):
     ({"in_axes": None}, (X,)),
     ({"axis_size": 1}, ()),
     ({"in_axes": (0, 0)}, (X,)),
+    ({"in_axes": (0,)}, (X, X)),
+    ({"in_axes": ({"a": 0},), "static_broadcasted_argnums": 1}, (X, 3)),
 ])
 def test_pmap_refuses_what_jax_refuses(options, args):
     for lib in (jax, toile):
@@ -63,6 +82,20 @@ def test_pmap_refuses_what_jax_refuses(options, args):
 def test_wrong_axes_are_refused_when_the_function_is_made(options):
     with pytest.raises(TypeError, match=f"pmap {next(iter(options))} must be an int, None, or"):
         toile.pmap(lambda x, y: x, **options)
+
+
+@pytest.mark.parametrize("axes, static", [((0,), 2), ((0, None), 1), ((), 2)])
+def test_an_argument_that_is_not_static_needs_its_axis(axes, static):
+    for lib in (jax, toile):
+        f = lib.pmap(lambda x, y, z: x, in_axes=axes, static_broadcasted_argnums=static)
+        with pytest.raises(IndexError, match="tuple index out of range"):
+            f(X, 3, 3)
+
+
+def test_keyword_arguments_are_mapped_beside_static_ones():
+    for lib in (jax, toile):
+        f = lib.pmap(lambda x, n, *, y: x * n + y, in_axes=(0,), static_broadcasted_argnums=1)
+        np.testing.assert_allclose(f(X, 3, y=X), 4 * X)
 
 
 def test_static_arguments_are_positional():
@@ -110,6 +143,23 @@ def test_pmap_donates():
     x = jnp.ones((1, 3))
     toile.pmap(lambda x: x + 1, donate_argnums=0)(x)
     assert x.is_deleted()
+
+
+@pytest.mark.parametrize("numbers", [0, 1, (0, 1), 5, -1], ids=str)
+@pytest.mark.parametrize("positional", [0, 1, 2])
+def test_pmap_donates_what_jax_donates(numbers, positional):
+    """Arguments by position only, whatever the numbers say of those by keyword."""
+    found = []
+    for lib in (jax, toile):
+        f = lib.pmap(lambda state, batch: (state + batch, batch * 2), donate_argnums=numbers)
+        both = [lib.pmap(lambda x: x + 0)(X) for _ in range(2)]
+        names = dict(zip(("state", "batch"), both, strict=True))
+        rest = {name: names[name] for name in list(names)[positional:]}
+        f(*both[:positional], **rest)
+        found.append([x.is_deleted() for x in both])
+        if not positional:
+            np.testing.assert_array_equal(both[0] + 1, X + 1)
+    assert found[0] == found[1]
 
 
 # ------------------------------------------------------------------------------------ shard_map

@@ -1,5 +1,7 @@
 """Meshes, partition specs and shardings: bookkeeping as in JAX, on the devices there are."""
 
+import contextlib
+import importlib
 import pickle
 import re
 
@@ -226,3 +228,97 @@ def test_arrays_and_placement():
         np.testing.assert_array_equal(toile.reshard(x, P("x")), x)
     with pytest.raises(ValueError, match="mesh in force"):
         toile.reshard(x, P("x"))
+
+
+PLACES = {
+    "device_put": "lib.device_put(np.ones((8, 2)), s)",
+    "a jitted function": "lib.jit(lambda v: v * 2)(lib.device_put(np.ones((8, 2)), s))",
+    "out_shardings": "lib.jit(lambda v: v * 2, out_shardings=s)(np.ones((8, 2)))",
+    "an operator": "lib.device_put(np.ones((8, 2)), s) + 1",
+    "a callback": "lib.make_array_from_callback((8, 2), s, lambda i: np.ones((8, 2))[i])",
+    "its parts": "lib.make_array_from_single_device_arrays((8, 2), s, "
+                 "[lib.device_put(np.ones((8, 2)), lib.devices()[0])])",
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("place", PLACES)
+def test_one_device_keeps_a_named_sharding(place):
+    """Code for a mesh asks `x.sharding.spec` whether the mesh is large or not."""
+    found = []
+    for lib in (toile, jax):
+        shardings = {toile: ours, jax: theirs}[lib]
+        mesh = mesh_of(shardings, lib.devices(), ("x", "y"))
+        s = shardings.NamedSharding(mesh, shardings.PartitionSpec("x", "y"))
+        x = eval(PLACES[place], {"lib": lib, "np": np, "s": s})
+        assert x.sharding == s
+        found.append((repr(x.sharding), x.committed, x.is_fully_replicated, x.shape, str(x.dtype),
+                      len(x.addressable_shards), np.asarray(x).tolist()))
+    assert found[0] == found[1]
+
+
+SPECS_AND_MESHES = {
+    "constraint": "lib.lax.with_sharding_constraint(x, P('x'))",
+    "constraint in jit": "lib.jit(lambda v: lib.lax.with_sharding_constraint(v, P('x')))(x)",
+    "constraint P()": "lib.lax.with_sharding_constraint(x, P())",
+    "constraint None": "lib.lax.with_sharding_constraint(x, None)",
+    "constraint in a tree": "lib.lax.with_sharding_constraint([x], [None])[0]",
+    "device_put": "lib.device_put(np.arange(8.0, dtype='f4'), P('x'))",
+    "device_put in jit": "lib.jit(lambda v: lib.device_put(v, P('x')))(x)",
+    "device_put of a tree": "lib.device_put({'a': x}, {'a': P('x')})['a']",
+    "device_put with a Format": "lib.device_put(x, Format(None, NamedSharding(mesh, P('x'))))",
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("within", ["no mesh", "set_mesh", "with mesh"])
+@pytest.mark.parametrize("case", SPECS_AND_MESHES)
+@pytest.mark.filterwarnings("ignore:.*with mesh.*:DeprecationWarning")
+def test_specs_are_of_the_mesh_in_force(case, within):
+    found = []
+    for lib in (toile, jax):
+        shardings = {toile: ours, jax: theirs}[lib]
+        layout = importlib.import_module(f"{lib.__name__}.experimental.layout")
+        mesh = mesh_of(shardings, lib.devices())
+        block = {"no mesh": contextlib.nullcontext(), "with mesh": mesh}.get(within)
+        names = {"lib": lib, "np": np, "P": shardings.PartitionSpec, "mesh": mesh,
+                 "NamedSharding": shardings.NamedSharding, "Format": layout.Format,
+                 "x": lib.numpy.arange(8.0)}
+        with block or lib.set_mesh(mesh):
+            try:
+                made = eval(SPECS_AND_MESHES[case], names)
+                found.append((repr(made.sharding.mesh), np.asarray(made).tolist()))
+            except (ValueError, RuntimeError) as error:
+                found.append(type(error))
+            except TypeError:  # jax wants an array that lies on the mesh already
+                assert lib is jax and isinstance(found[0], tuple)
+                return
+    assert found[0] == found[1]
+
+
+def test_kinds_of_memory_are_places_to_stay_at():
+    x = jnp.arange(3)
+    for space in toile.memory.Space:
+        y = toile.device_put(x, space)
+        assert y.devices() == x.devices() and y.tolist() == [0, 1, 2]
+
+
+@pytest.mark.cpu
+def test_functions_are_traced_again_under_another_mesh():
+    seen = []
+
+    @toile.jit
+    def f(x):
+        seen.append(x)
+        return toile.lax.with_sharding_constraint(x * 2, P("x"))
+
+    a, b = (mesh_of(ours, toile.devices(), names) for names in (("x",), ("x", "y")))
+    for mesh in (a, b, a):
+        with mesh:
+            assert f(np.ones(4)).sharding.mesh == mesh
+    assert len(seen) == 2
+    with pytest.raises(RuntimeError, match="non-empty mesh"):
+        f(np.ones(4))
+    with a, b:
+        assert f(np.ones(4)).sharding.mesh == b
+    assert len(seen) == 4  # within both: a place of its own

@@ -124,3 +124,7 @@ _FROM = {
     "inspection": "explain profile",
 }
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _absent.missing_attribute)
+
+# `from toile import *`: what `from jax import *` gives too, not the parts that toile is made of.
+_INTERNAL = "annotations api backends compiler control engine primitives staging transforms"
+__all__ = [name for name in __dir__() if name[0] != "_" and name not in _INTERNAL.split()]

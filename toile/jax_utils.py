@@ -23,7 +23,7 @@ from toile.engine.sharded import from_parts, replicas
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Array, Tracer
-from toile.sharding import Mesh, NamedSharding, PartitionSpec
+from toile.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 __all__ = [
     "pad_shard_unpad", "partial_eval_by_shape", "pmean", "prefetch_to_device", "replicate",
@@ -58,8 +58,21 @@ def replicate(
 
 
 def unreplicate(tree_: Any) -> Any:
-    """The first of the copies that `replicate` made; scalars are left alone."""
-    return tree.map(lambda x: x if np.ndim(x) == 0 else x[0], tree_)
+    """The first of the copies that `replicate` made; scalars are left alone.
+
+    An array that several devices have the whole of has no axis of copies: it is the first one's.
+    """
+    return tree.map(_first_copy, tree_)
+
+
+def _first_copy(x: Any) -> Any:
+    if getattr(x, "ndim", None) == 0:
+        return x
+    sharding = getattr(x, "sharding", None)  # tracers and NumPy's arrays have none
+    if sharding is None or isinstance(sharding, SingleDeviceSharding) or local_device_count() == 1:
+        return x[0]
+    own = x.addressable_shards[0].data
+    return own if sharding.is_fully_replicated else own.squeeze(0)
 
 
 def pmean(xs: Any, axis_name: Any) -> Any:

@@ -84,7 +84,8 @@ def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> A
     for part in parts:
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
-    if len(parts) == 1 and cpu_count() == 1 and sharding.is_fully_addressable:
+    alone = len(parts) == 1 and cpu_count() == 1 and sharding.is_fully_addressable
+    if alone and (on_gpus(sharding) or not isinstance(sharding, NamedSharding)):
         return parts[0]
     if on_gpus(sharding):
         places = own_places(sharding, shape)

@@ -81,6 +81,7 @@ class HostDriver:
         self.conditionals = driver_module.SWITCH
         self.conditions = []  # the numbers
         self.streams = 100
+        self.shared = {}  # bytes of shared memory that functions were allowed
 
     @property
     def recording(self):
@@ -99,9 +100,10 @@ class HostDriver:
         return len(self.sources)
 
     def allow_shared(self, function, nbytes):
-        pass
+        self.shared[function] = max(nbytes, self.shared.get(function, 0))
 
     def launch(self, function, blocks, threads, shared, stream, words):
+        assert shared <= self.shared.get(function, 48 << 10), "more shared memory than allowed"
         given = list(words)
         source = self.sources[function - 1]
         text, wrapper = source.removeprefix(kernels.PRELUDE).rsplit('\nextern "C"', 1)
@@ -217,6 +219,107 @@ class HostDriver:
         self.graphs[graph] = None
 
 
+INVALID_VALUE = 1  # of codes
+
+
+def _number(x):
+    return getattr(x, "value", x)
+
+
+class CudaLibrary:
+    """libcuda below a true `Driver`, as far as shared memory and copies from the host go.
+
+    limits: bytes of shared memory that a block may have, of each GPU. A copy of what is in `locked`
+    (first and last address) is made when its stream is waited for, that of other memory at once.
+    Calls without a meaning here succeed; kernels are not run."""
+
+    def __init__(self, *limits):
+        self.limits = limits
+        self.functions, self.locked, self.later, self.names = {}, [], [], []
+        self.allowed = {}  # bytes of dynamic shared memory, by function
+        self.current = None  # the GPU
+
+    def __getattr__(self, name):
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        meaning = getattr(CudaLibrary, f"_{name.removesuffix('_v2')}", lambda *_: 0)
+
+        def function(*args):
+            self.names.append(name)
+            return meaning(self, *map(_number, args))
+
+        setattr(self, name, function)
+        return function
+
+    def _cuCtxGetDevice(self, device):
+        if self.current is None:
+            return 201  # CUDA_ERROR_INVALID_CONTEXT
+        ctypes.c_int.from_address(device).value = self.current
+        return 0
+
+    def _cuDeviceGetAttribute(self, found, attribute, device):
+        if self.limits[device] is None:
+            return INVALID_VALUE
+        assert attribute == 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        ctypes.c_int.from_address(found).value = self.limits[device]
+        return 0
+
+    def _cuModuleLoadData(self, module, code):
+        made = self.functions.setdefault(code, len(self.functions) + 1)
+        ctypes.c_void_p.from_address(module).value = made
+        return 0
+
+    def _cuModuleGetFunction(self, function, module, name):
+        ctypes.c_void_p.from_address(function).value = module
+        return 0
+
+    def _cuFuncSetAttribute(self, function, attribute, value):
+        if attribute != 8 or value > self.limits[0]:
+            return INVALID_VALUE
+        self.allowed[function] = value
+        return 0
+
+    def _cuLaunchKernel(self, function, *args):
+        return INVALID_VALUE if args[6] > self.allowed.get(function, 48 << 10) else 0
+
+    def _is_locked(self, address):
+        return any(first <= address <= last for first, last in self.locked)
+
+    def _cuPointerGetAttribute(self, found, attribute, address):
+        if attribute != 2 or not self._is_locked(address):
+            return INVALID_VALUE
+        ctypes.c_uint.from_address(found).value = 1  # CU_MEMORYTYPE_HOST
+        return 0
+
+    def _cuMemcpyHtoDAsync(self, target, source, nbytes, stream):
+        copy = lambda: ctypes.memmove(target, source, nbytes)
+        if self._is_locked(source):
+            self.later.append(copy)
+        else:
+            copy()
+        return 0
+
+    def _cuStreamSynchronize(self, stream):
+        while self.later:
+            self.later.pop(0)()
+        return 0
+
+
+@contextlib.contextmanager
+def cuda_library(monkeypatch, *limits):
+    """A true `Driver` over a library that is not there."""
+    found = CudaLibrary(*limits)
+    monkeypatch.setattr(driver_module, "library", lambda: found)
+    monkeypatch.setattr(driver_module, "device_count", lambda: len(limits))
+    driver_module._shared_of.cache_clear()
+    before = driver_module.use(driver_module.Driver())
+    try:
+        yield found
+    finally:
+        driver_module.use(before)
+        driver_module._shared_of.cache_clear()
+
+
 class RecordedCublas:
     """cuBLAS on host memory; while capturing, products wait for the graph, numbers do not."""
 
@@ -272,6 +375,3 @@ def run(executable, raws, device):
     executable.run([x.ctypes.data for x in held] + [p for _, p in memory])
     return [m.array(shape, dtype, 0).copy()
             for (m, _), (shape, dtype) in zip(memory, executable.out_specs, strict=True)]
-
-
-

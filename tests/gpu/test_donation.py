@@ -29,6 +29,23 @@ CASES = {
     "not donated": (lambda p, g: p - g, [normal(5), normal(5)], [1], {0: 1}),
     "read by two kernels": (lambda p, v, g: (p - v, v + g), [normal(9)] * 3, [0, 1], {0: 0}),
     "momentum": (momentum, [normal(9)] * 3, [0, 1], {0: 0, 1: 1}),
+    "a part in place, then a copy of others": (
+        lambda x: jnp.concatenate([x[1:], jnp.tanh(x[-1:])]), [normal(9)], [0], {}),
+    "a part in place and a copy of the same": (
+        lambda x: jnp.concatenate([jnp.tanh(x[:5]), x[:4]]), [normal(9)], [0], {}),
+    "read beside a part, before the rest": (
+        lambda x: jnp.concatenate([jnp.sin(x[:5]), jnp.sort(x)[:4]]), [normal(9)], [0], {}),
+    "read between a part and the rest": (
+        lambda x, w: jnp.concatenate([jnp.sin(x[:5]), (x @ w)[:4]]),
+        [normal(9), normal(9, 6)], [0], {}),
+    "a part from elsewhere, and a later one in place": (
+        lambda x, u: jnp.concatenate([jnp.sin(u), jnp.cumsum(x[5:]) + x[5:]]),
+        [normal(9), normal(5)], [0], {}),
+    "a part in place, the rest from elsewhere": (
+        lambda x, u: jnp.concatenate([jnp.sin(x[:5]), u]), [normal(9), normal(4)], [0], {0: 0}),
+    "parts of rows in place": (
+        lambda x, u: jnp.concatenate([jnp.sin(x[:, :5]), u], 1),
+        [normal(3, 9), normal(3, 4)], [0], {0: 0}),
 }
 
 

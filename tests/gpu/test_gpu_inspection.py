@@ -1,5 +1,6 @@
 """What `explain` and `profile` say of Programs on a GPU, with the host in its place."""
 
+import gc
 import time
 
 import numpy as np
@@ -15,9 +16,11 @@ from toile import linen as nn
 from toile.backends.gpu import cudnn, driver, execution, memory, precision, timing
 from toile.backends.gpu.cublas import Gemm, Matrix
 from toile.compiler.operands import Ref
+from toile.engine.buffers import signature
 from toile.inspection import subjects
 from toile.inspection.kernels import all_kernels, kernels_of
 from toile.inspection.profile import Profile, assigned
+from toile.staging.gpu_callpath import GpuExit
 
 pytestmark = [pytest.mark.usefixtures("by_libraries"),
               pytest.mark.skipif(not fibers.available(), reason="needs g++")]
@@ -249,11 +252,25 @@ def test_graphs_without_events(quick, monkeypatch):
     assert all(seconds > 0 for _, seconds, _ in p.times) and made.recording is None
 
 
-def test_calls_that_run_nothing(device):
-    f, args = net()
+def doubled():
+    return lambda x: x * 2, (normal(5),)
+
+
+@pytest.mark.parametrize("make", [net, doubled])
+def test_calls_that_run_nothing(make, device):
+    f, args = make()
     exe = subjects.subject(f, "profile", args, {}).executable
+    assert (exe.direct() is not None) == (make is doubled)
     hollow = timing.without_steps(exe)
-    launched = driver.driver().launched
-    hollow.run([0] * len(exe.buffers))
-    assert driver.driver().launched == launched and len(hollow.graphs) == 1
+    outs = [signature(shape, dtype, False) for shape, dtype in hollow.out_specs]
+    exit = GpuExit(hollow, [], [], outs, lambda results: None, [])
+    held = [np.zeros(v.aval.shape, v.aval.dtype) for v in exe.program.inputs]
+    made = driver.driver()
+    launched = made.launched
+    exit.leave([x.ctypes.data for x in held], held)
+    assert made.launched == launched and made.graphs_launched == 1
     assert not exe.graphs and hollow.out_bytes == exe.out_bytes
+    assert any(made.graphs.values()) and any(made.times)
+    del hollow, exit
+    gc.collect()
+    assert not any(made.graphs.values()) and not any(made.times)  # the graph is gone, its event too

@@ -1,12 +1,16 @@
-"""Memory of the GPU's backend on the host: the arena, and graphs by pointers."""
+"""Memory of the GPU's backend on the host: the arena, graphs by pointers, plans by GPUs."""
 
 import numpy as np
 import pytest
 
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
+from tests.gpu.fake_cudnn import FakeConvolution, FakeEngine
 from tests.gpu.test_programs import normal, program_of
-from toile.backends.gpu import memory
+from toile import lax
+from toile import linen as nn
+from toile.backends import gpu as backend
+from toile.backends.gpu import cudnn, memory
 from toile.backends.gpu.memory import Arena
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
@@ -102,3 +106,33 @@ def test_what_never_stays_gets_a_place_of_its_own(machine):
     for room in kept:
         for (m, _), w in zip(room, wanted, strict=True):
             np.testing.assert_allclose(m.array(w.shape, w.dtype, 0), w, rtol=1e-5)
+
+
+def gpus(*names, architecture="sm_90"):
+    """Devices on the host that are GPUs of these names."""
+    found = [host_driver.HostDevice() for _ in names]
+    for device, name in zip(found, names, strict=True):
+        device.device_kind, device.architecture = name, architecture
+    return found
+
+
+@pytest.mark.parametrize("find", [backend.executable_of, backend.compiled])
+def test_equal_gpus_share_a_plan(find, monkeypatch):
+    program, _ = program_of(lambda x: nn.softmax(x) * 2, [normal(5, 7)])
+    devices = [*gpus("large", "small", "large", "small"), *gpus("small", architecture="sm_80")]
+    with host_driver.host_gpu(monkeypatch):
+        large, small, other_large, other_small, older = [find(program, d).plan for d in devices]
+    assert large is other_large and small is other_small
+    assert len({id(plan) for plan in (large, small, older)}) == 3
+
+
+def test_each_kind_of_gpu_has_the_room_that_its_library_needs(monkeypatch):
+    """cuDNN takes another engine on another GPU."""
+    program, _ = program_of(lambda x, w: lax.conv(x, w, (1, 1), "SAME"),
+                            [normal(2, 8, 9, 9), normal(8, 8, 3, 3)])
+    found = []
+    with host_driver.host_gpu(monkeypatch), cudnn.use(FakeEngine()):
+        for device, room in zip(gpus("small", "large"), (512, 1 << 20), strict=True):
+            monkeypatch.setattr(FakeConvolution, "workspace", room)
+            found.append(backend.executable_of(program, device).arena_bytes)
+    assert found[1] - found[0] == (1 << 20) - 512

@@ -25,6 +25,7 @@ from tests.compiler.test_golden_kernels import (
 from tests.gpu import fibers
 from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
+from toile.backends.gpu import driver as driver_module
 from toile.backends.gpu import nest_forms, nests
 from toile.backends.gpu.kernels import Kernel, compile_source
 from toile.compiler.loops import build
@@ -51,6 +52,12 @@ def dropout_both_ways(key, x, g):
 
 def entropy_of_narrow(x, labels):
     return cross_entropy(x.astype(jnp.float32), labels)
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    """Texts are Hopper's, whatever GPU is here."""
+    monkeypatch.setattr(driver_module, "shared_limit", lambda: driver_module.SHARED_OF_HOPPER)
 
 
 # ---- texts

@@ -1,6 +1,8 @@
 """Running out of a GPU's memory: what is said, what is given up first, and that nothing leaks."""
 
+import contextlib
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -231,6 +233,79 @@ def test_what_is_kept_for_later_calls_is_given_up(device, monkeypatch):
     other = host_driver.compiled(large, device)
     assert other.room(48 * 32 * 4)[0].nbytes == 48 * 32 * 4
     assert not any(turn for turns in exit.spare for turn in turns)
+
+
+@contextlib.contextmanager
+def busy(device):
+    """A block in which another thread puts work on a device."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work():
+        with device.lock:
+            begun.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def restless(device):
+    """An executable that has given its results places of their own."""
+    program, leaves = program_of(momentum, [normal(8, 8)] * 3)
+    executable = host_driver.compiled(program, device)
+    held = [np.ascontiguousarray(x._data) for x in leaves]
+    rooms = [[device.allocate(n) for n in executable.out_bytes] for _ in range(6)]
+    for room in rooms:
+        executable.run([*(x.ctypes.data for x in held), *(p for _, p in room)])
+    assert executable.own and executable.graphs
+    return executable
+
+
+def test_other_devices_are_left_alone_while_they_run(device):
+    other = SmallDevice()
+    here, there = restless(device), restless(other)
+    outs = [signature(shape, dtype, False) for shape, dtype in there.out_specs]
+    exit = GpuExit(there, [], [], outs, flatten([0, 0])[1].unflatten, [])
+    exit.spare[0][0] = "memory"
+    with busy(other):
+        memory.reclaim(device, True)
+        assert there.own and there.graphs and exit.spare[0][0]
+        assert not here.own and not here.graphs
+    memory.reclaim(device, True)  # nothing runs there: what it has may be memory of the same GPU
+    assert not there.own and not there.graphs and not exit.spare[0][0]
+    with busy(other):
+        pass  # its lock was given back
+
+
+def test_keepers_that_nobody_has_go_too(device):
+    loop = [restless(device), restless(SmallDevice())]
+    gone = [weakref.ref(x) for x in loop]
+    loop.append(loop)  # only the collector finds it
+    del loop
+    memory.reclaim(device, True)
+    assert not any(x() for x in gone)
+
+
+def test_keepers_that_come_while_others_give_up(device, monkeypatch):
+    *early, late = [restless(device) for _ in range(3)]
+
+    class Growing(weakref.WeakSet):
+        def __iter__(self):
+            for x in super().__iter__():
+                self.add(late)  # as another thread may
+                yield x
+
+    monkeypatch.setattr(gpu, "keepers", Growing(early))
+    monkeypatch.setattr(memory, "executables", Growing(early))
+    memory.reclaim(device, True)
+    assert not any(x.own for x in (*early, late))
+    assert memory.out_of_memory(device, 100, MemoryError("none left"))
 
 
 def test_nothing_leaks(device, monkeypatch):

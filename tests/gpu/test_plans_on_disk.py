@@ -11,10 +11,13 @@ from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
 from toile.backends import gpu as backend
-from toile.backends.gpu import cudnn, execution, kernels, memory, recalling
-from toile.backends.gpu.planning import Plan
+from toile.backends.gpu import cublas, cudnn, execution, kernels, memory, recalling
+from toile.backends.gpu import driver as driver_module
+from toile.backends.gpu.contractions import float32_compute
+from toile.backends.gpu.planning import CallStep, Plan
 from toile.backends.object_cache import ObjectCache
 from toile.control import attention
+from toile.primitives.contractions import DotGeneral, dot_operation
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 
@@ -134,7 +137,7 @@ def test_what_is_looked_at_is_planned(device):
     for _ in range(2):
         program, _ = program_of(fun, args)
         backend._recalled(program, device)
-    assert program.memo["GPU plan"].recalled
+    assert program.memo[backend.plan_key(device)].recalled
     executable = backend.compiled(program, device)
     assert isinstance(executable.plan, Plan) and not executable.plan.recalled
     assert executable.plan.fused.groups
@@ -149,3 +152,55 @@ def test_switched_off(device, monkeypatch, tmp_path):
     again, _ = program_of(fun, args)
     assert not backend._recalled(again, device).plan.recalled
     assert len(names) == len(list((tmp_path / "kernels").iterdir()))
+
+
+def raw_product(x):
+    """A product that says nothing of its precision, as the engine's own do."""
+    return dot_operation("ij", "jk", "ik")(x, x)
+
+
+def compute_types(plan):
+    return [s.call.compute for s in plan.steps
+            if isinstance(s, CallStep) and isinstance(s.call, cublas.Gemm)]
+
+
+def test_the_default_precision_is_in_the_name(device):
+    found = []
+    for precision in (None, "highest", None):
+        with toile.default_matmul_precision(precision):
+            program, _ = program_of(raw_product, [normal(300, 300)])
+            found.append(backend._recalled(program, device).plan)
+    assert [x.recalled for x in found] == [False, False, True]
+    assert [compute_types(x) for x in found] == [["tf32"], ["float32"], ["tf32"]]
+
+
+@pytest.mark.parametrize("other", ["limit", "architecture", "device_kind"])
+def test_plans_of_another_gpu_are_not_taken(other, device, monkeypatch):
+    rows = [normal(2, 50257)]
+    backend._recalled(program_of(nn.softmax, rows)[0], device)
+    assert backend._recalled(program_of(nn.softmax, rows)[0], device).plan.recalled
+    if other == "limit":
+        monkeypatch.setattr(driver_module, "shared_limit", lambda: 99 << 10)
+    else:
+        monkeypatch.setattr(device, other, "another")
+    found = backend._recalled(program_of(nn.softmax, rows)[0], device).plan
+    assert not found.recalled
+    largest = max(x.shared for s in found.all_steps() for x in s.launches)
+    assert largest == (0 if other == "limit" else 4 * 50257)
+
+
+def test_derivatives_of_linear_algebra_are_in_float32(device):
+    """As JAX's are: their products are of Precision.HIGHEST, whatever the default is."""
+    x = normal(40, 40)
+    spd = x @ x.T + 40 * np.eye(40, dtype=np.float32)
+
+    def derivatives(a, b):
+        over = lambda f: toile.grad(lambda a: sum(jnp.sum(y) for y in f(a)))(a)
+        return (over(lambda a: [jnp.linalg.cholesky(a)]), over(jnp.linalg.eigh),
+                over(lambda a: [jnp.linalg.solve(a, b)]), over(jnp.linalg.svd))
+
+    with toile.default_matmul_precision("tensorfloat32"):
+        products = [e.op for e in program_of(derivatives, [spd, x])[0].equations
+                    if isinstance(e.op, DotGeneral)]
+    assert len(products) > 8
+    assert {float32_compute(op.precision) for op in products} == {"float32"}

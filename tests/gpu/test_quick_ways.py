@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 import toile
+from tests.gpu import host_driver
 from tests.gpu.fake_libraries import FakeCublas
+from tests.gpu.test_programs import program_of
 from toile.backends.gpu import cublas
+from toile.backends.gpu import driver as driver_module
+from toile.backends.gpu.driver import driver
 from toile.backends.gpu.execution import Executable
 from toile.backends.gpu.live import Made
 from toile.compiler.operands import Ref
@@ -15,6 +19,7 @@ from toile.engine import gpu, gpu_eager
 from toile.engine.buffers import signature
 from toile.engine.gpu_arrays import GpuArray, called, operators
 from toile.primitives import transcendental as curves
+from toile.staging.gpu_callpath import GpuExit
 
 
 def array(shape=(3, 4), pointer=64):
@@ -160,3 +165,51 @@ def test_threads_enter_the_only_gpu_once(monkeypatch):
         one = gpu.GpuDevice(0)
         one.primary = one
         assert one.sole is expected
+
+
+# ---- arguments on the host
+
+
+@pytest.mark.parametrize("nbytes", [4, 4096, 1 << 20])
+@pytest.mark.parametrize("locked", [True, False])
+def test_host_memory_has_been_read_when_an_upload_returns(nbytes, locked, monkeypatch):
+    """The driver reads page-locked memory when the stream gets there, and other memory at once."""
+    source, target = np.full(nbytes, 7, np.uint8), np.zeros(nbytes, np.uint8)
+    with host_driver.cuda_library(monkeypatch, 227 << 10) as library:
+        if locked:
+            library.locked.append((source.ctypes.data, source.ctypes.data + nbytes - 1))
+        driver().upload(target.ctypes.data, source.ctypes.data, nbytes, 9)
+        source[:] = 0  # the loader's next batch
+        assert library.names.count("cuStreamSynchronize") == locked  # else nothing is waited for
+        driver().synchronize(9)
+    assert (target == 7).all()
+
+
+def test_arguments_in_page_locked_memory(monkeypatch):
+    batch = np.arange(1000, dtype=np.float32)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        with host_driver.cuda_library(monkeypatch, 227 << 10) as library:
+            library.locked.append((batch.ctypes.data, batch.ctypes.data + batch.nbytes - 1))
+            program, _ = program_of(lambda x: x + 1, [batch])
+            executable = host_driver.compiled(program, device)
+            outs = [signature(batch.shape, batch.dtype, False)]
+            way = GpuExit(executable, [], [0], outs, lambda results: results, [])
+            way.leave([batch.ctypes.data], [batch])
+            batch[:] = 0
+            driver().synchronize(device.stream)
+            ((_, _, (memory, _)),) = way.hosted
+    np.testing.assert_array_equal(memory.array((1000,), np.float32, 0), np.arange(1000))
+
+
+def test_an_error_of_the_stream_is_not_taken_for_pageable_memory(monkeypatch):
+    source = np.ones(4, np.uint8)
+    with host_driver.cuda_library(monkeypatch, 227 << 10) as library:
+        library.cuPointerGetAttribute = lambda *args: 700  # an illegal address, of work before
+        library.cuStreamSynchronize = lambda stream: 700
+        library.cuGetErrorName = library.cuGetErrorString = lambda *args: 1
+        before = driver_module.use(driver_module.Driver())
+        try:
+            with pytest.raises(driver_module.CudaError, match="cuStreamSynchronize"):
+                driver().upload(source.ctypes.data, source.ctypes.data, 4, 9)
+        finally:
+            driver_module.use(before)

@@ -105,6 +105,18 @@ def test_not_where_there_is_none_to_use(why, begun, monkeypatch):
     assert not gpu_start._begun and not begun.done
 
 
+def test_no_thread_is_started_any_more(begun, monkeypatch):
+    """An array that is made while the interpreter ends."""
+    def refuses(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    for _ in range(2):
+        gpu_start.soon()
+        gpu_start.wait()
+    assert not begun.done
+
+
 def test_errors_are_left_to_the_first_use(begun, monkeypatch):
     begun.driver.status = 2
     gpu_start.soon()

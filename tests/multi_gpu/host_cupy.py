@@ -173,7 +173,6 @@ def properties(ordinal):
 
 runtime = types.SimpleNamespace(
     getDevice=lambda: current.device, setDevice=lambda id: setattr(current, "device", id),
-    deviceSynchronize=lambda: None,
     getDeviceProperties=properties, memGetInfo=lambda: (1 << 40, 1 << 40))
 cuda = types.SimpleNamespace(
     Device=Device, Stream=Stream, alloc=alloc, UnownedMemory=UnownedMemory,

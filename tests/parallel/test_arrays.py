@@ -206,3 +206,43 @@ def test_jit_with_shardings():
         toile.jit(jnp.sin, in_shardings=columns)(put)
     with pytest.raises(ValueError, match="partitioned 4 times|divisible|evenly"):
         toile.jit(jnp.sin, out_shardings=rows)(x[:6])
+
+
+def test_specs_of_the_mesh_that_was_set(devices):
+    x = np.arange(16.0, dtype=np.float32).reshape(8, 2)
+    with toile.set_mesh(mesh(4, 2)) as _:
+        there = NamedSharding(toile.sharding.get_mesh(), P("a", "b"))
+        for y in (toile.device_put(x, P("a", "b")), toile.jit(
+                lambda v: toile.device_put(v, P("a", "b")))(x), toile.device_put(
+                {"y": x}, {"y": P("a", "b")})["y"]):
+            assert y.sharding == there and len(y.devices()) == 8
+            np.testing.assert_array_equal(y, x)
+    with pytest.raises(ValueError, match="set a mesh"):
+        toile.device_put(x, P("a"))
+
+
+def test_a_mesh_that_is_entered_is_part_of_the_key(devices):
+    traced = []
+
+    @toile.jit
+    def double(x):
+        traced.append(x.shape)
+        return toile.lax.with_sharding_constraint(x * 2, P("a"))
+
+    first, second = mesh(2), mesh(4)
+    for each in (first, second, first):
+        with each:
+            assert double(X).sharding == NamedSharding(each, P("a"))
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("kind", ["pmax", "pmin"])
+@pytest.mark.parametrize("count", [3, 1 << 14])
+def test_complex_numbers_are_compared(kind, count, devices):
+    """Part by part where arrays are large: each thread writes one."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (4, count)) + 1j * rng.integers(-3, 4, (4, count))
+    x = x.astype(np.complex64)
+    found = toile.pmap(lambda v: getattr(toile.lax, kind)(v, "i"), "i")(x)
+    right = (np.max if kind == "pmax" else np.min)(x, axis=0)
+    np.testing.assert_array_equal(found, np.broadcast_to(right, x.shape))

@@ -1,5 +1,11 @@
 """jax_utils and common_utils with eight devices: the loop that Flax's examples have."""
 
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -22,6 +28,60 @@ def test_replicate_and_unreplicate():
     np.testing.assert_array_equal(back["w"], tree["w"])
     some = jax_utils.replicate(tree, toile.devices()[2:4])
     assert some["w"].devices() == set(toile.devices()[2:4])
+
+
+COPIES = {
+    "replicate": lambda lib, utils, put: utils.replicate(X[0]),
+    "numpy": lambda lib, utils, put: X,
+    "one device": lambda lib, utils, put: lib.numpy.asarray(X),
+    "pmap": lambda lib, utils, put: lib.pmap(lambda x: x + 1)(X[:8]),
+    "pmap without the axis": lambda lib, utils, put: lib.pmap(
+        lambda x: lib.lax.pmean(x, "i"), "i", out_axes=None)(X[:8]),
+    "a scalar without it": lambda lib, utils, put: lib.pmap(
+        lambda x: lib.lax.pmean(x.sum(), "i"), "i", out_axes=None)(X[:8]),
+    "pmap of one": lambda lib, utils, put: lib.pmap(lambda x: x + 1)(X[:1]),
+    "another axis": lambda lib, utils, put: lib.pmap(lambda x: x, out_axes=1)(X[:8]),
+    "everywhere": lambda lib, utils, put: put(8),
+    "a mesh of one": lambda lib, utils, put: put(1, "i"),
+    "parts of two": lambda lib, utils, put: put(8, "i"),
+}
+
+
+def unreplicated(lib, utils):
+    """What `unreplicate` gives for the table, or the error that it raises."""
+
+    def put(count, *axes):
+        mesh = lib.sharding.Mesh(np.array(lib.devices()[:count]), ("i",))
+        spec = lib.sharding.PartitionSpec(*axes)
+        return lib.device_put(X, lib.sharding.NamedSharding(mesh, spec))
+
+    found = {}
+    for name, build in COPIES.items():
+        try:
+            found[name] = np.asarray(utils.unreplicate(build(lib, utils, put))).tolist()
+        except ValueError as e:
+            found[name] = type(e).__name__
+    found["traced"] = lib.jit(utils.unreplicate)(put(8)).tolist()
+    return found
+
+
+def test_unreplicate_agrees_with_flax():
+    """Flax has eight devices in a process of its own."""
+    code = ("import json, jax; from flax import jax_utils; from tests.parallel import test_helpers;"
+            "print(json.dumps(test_helpers.unreplicated(jax, jax_utils)))")
+    root = pathlib.Path(__file__).parents[2]
+    more = {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=300,
+                          env={**os.environ, **more}, stdout=subprocess.PIPE, text=True)
+    wanted = json.loads(done.stdout.splitlines()[-1])
+    found = unreplicated(toile, jax_utils)
+    assert list(found) == list(wanted)
+    for name in wanted:
+        if isinstance(wanted[name], str):
+            assert found[name] == wanted[name]
+        else:
+            np.testing.assert_allclose(found[name], wanted[name], rtol=1e-6, err_msg=name)
 
 
 def test_the_loop_of_flax():

@@ -1,5 +1,6 @@
 """training.replicated: the same losses on any number of devices, and the same bits on each."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -178,6 +179,94 @@ def test_donation_and_replicate():
     assert all(x.is_deleted() for x in leaves)
 
 
+def test_donation_on_one_device():
+    batch = next(images())
+    for donate in (True, False):
+        state = start(CNN(), batch)
+        step = training.replicated(train_step, devices=toile.devices()[:1], donate=donate)
+        step(state, batch)
+        assert [x.is_deleted() for x in toile.tree.leaves(state.params)] == [donate] * 6
+
+
+@pytest.mark.parametrize("model, data", [(CNN(), images), (Transformer(), tokens)])
+def test_a_step_that_leaves_the_axis_alone_is_the_jitted_one(model, data):
+    batches = list(data(steps=3))
+    jitted = toile.jit(train_step)
+    step = training.replicated(train_step, devices=toile.devices()[:1], donate=False)
+    a = b = start(model, batches[0])
+    assert str(jitted.trace(a, batches[0]).jaxpr) == str(step.single.trace(a, batches[0]).jaxpr)
+    for batch in batches:
+        (a, wanted), (b, found) = jitted(a, batch), step(b, batch)
+    for x, y in zip(toile.tree.leaves((a, wanted)), toile.tree.leaves((b, found)), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def over_the_axis(lib, x):
+    """Collectives at large, in derivatives and in loops."""
+    lax = lib.lax
+    index = lambda: lax.axis_index("batch")
+
+    @lib.custom_vjp
+    def scaled(v):
+        return lax.psum(v, "batch") * (3 + index())
+
+    scaled.defvjp(lambda v: (scaled(v), index()), lambda i, ct: (lax.pmean(ct, "batch") * (3 + i),))
+    return {
+        "psum": lax.psum(x, "batch"), "pmean": lax.pmean(x, "batch"), "pmax": lax.pmax(x, "batch"),
+        "whole": lax.pmean(lax.psum(x.astype(int), "batch"), "batch"),
+        "number": lib.numpy.float32(lax.psum(2.0, "batch")), "index": index(),
+        "size": lib.numpy.int32(lax.axis_size("batch")),
+        "groups": lax.psum(x, "batch", axis_index_groups=[[0]]),
+        "gather": lax.all_gather(x, "batch"), "second": lax.all_gather(x, "batch", axis=1),
+        "tiled": lax.all_gather(x, "batch", axis=1, tiled=True),
+        "permute": lax.ppermute(x, "batch", [(0, 0)]),
+        "scatter": lax.psum_scatter(x[None], "batch"),
+        "exchange": lax.all_to_all(x[None], "batch", 0, 1),
+        "grad": lib.grad(lambda v: (lax.pmean(v, "batch") ** 2).sum())(x),
+        "scan": lax.scan(lambda c, _: (lax.psum(c, "batch") + index(), index()), x, None, length=3),
+        "cond": lax.cond(x[0, 0] < 1, lambda v: lax.psum(v, "batch"), lambda v: v + index(), x),
+        "jit": lib.jit(lambda v: lax.psum(v, "batch") + index())(x),
+        "vmap": lib.vmap(lambda v: lax.psum(v, ("batch", "j")) + index(), axis_name="j")(x),
+        "inner": lib.vmap(lambda v: lax.psum(v, "batch"), axis_name="batch")(x),
+        "custom": lib.grad(lambda v: (scaled(v) ** 2).sum())(x),
+    }
+
+
+def test_the_axis_of_one_device():
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    step = training.replicated(lambda s, b: (s, over_the_axis(toile, b)), donate=False,
+                               devices=toile.devices()[:1])
+    wanted = jax.pmap(lambda v: over_the_axis(jax, v), axis_name="batch")(x[None])
+    _, found = step(jnp.float32(0), x)
+    with toile.disable_jit():
+        _, at_once = step(jnp.float32(0), jnp.asarray(x))
+    for got in (found, at_once):
+        assert sorted(got) == sorted(wanted)
+        for name in wanted:
+            for a, b in zip(toile.tree.leaves(got[name]), jax.tree.leaves(wanted[name]),
+                            strict=True):
+                assert (a.shape, a.dtype) == (b.shape[1:], b.dtype), name
+                np.testing.assert_allclose(a, b[0], rtol=1e-6, err_msg=name)
+    with pytest.raises(NameError, match="unbound axis name: 'other'"):
+        training.replicated(lambda s, b: (s, toile.lax.psum(b, "other")),
+                            devices=toile.devices()[:1])(jnp.float32(0), x)
+
+
+def test_the_axis_of_one_device_adds_none_to_the_program():
+    def add(total, batch):
+        lax = toile.lax
+        return total + lax.pmean(batch, "batch") * (1 + lax.axis_index("batch")), None
+
+    x = jnp.ones((4, 3))
+    step = training.replicated(add, devices=toile.devices()[:1], donate=False)
+    program = step.single.trace(x, x).jaxpr
+    assert not program.axis_names
+    shapes = {v.aval.shape for e in program.equations for v in e.outs}
+    assert shapes == {(4, 3), (1,), ()}  # (1,) is the index before it loses its axis
+    with pytest.raises(NameError, match="unbound axis name"):  # of plain jit there is none
+        toile.jit(add)(x, x)
+
+
 def test_check_replicas_says_what_differs():
     differs = toile.pmap(lambda v: v, out_axes=None)(np.arange(4.0, dtype=np.float32))
     with pytest.raises(ValueError, match=r"\['w'\]\['b'\] on CpuDevice\(id=1\)"):
@@ -205,12 +294,17 @@ def test_batch_norm(sync):
         return run
 
     one = training.replicated(step(whole), devices=toile.devices()[:1], donate=False)
+    same = training.replicated(step(model), devices=toile.devices()[:1], donate=False)
     many = training.replicated(step(model), devices=toile.devices()[:4], donate=False)
-    wanted, found = state, state
+    wanted, found, alone = state, state, state
     for _ in range(3):
         wanted, a = one(wanted, {"x": x})
+        alone, c = same(alone, {"x": x})
         found, b = many(found, {"x": x})
     training.check_replicas(found)
+    both = [(s.params, s.collections, loss) for s, loss in ((wanted, a), (alone, c))]
+    for u, v in zip(*map(toile.tree.leaves, both), strict=True):
+        np.testing.assert_allclose(u, v, rtol=1e-6, atol=1e-7)
     stats = [toile.tree.leaves(s.collections) for s in (found, wanted)]
     if sync:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

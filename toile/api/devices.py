@@ -19,10 +19,13 @@ from toile.engine.conversion import as_array
 from toile.engine.devices import Device
 from toile.engine.gpu_arrays import placed
 from toile.engine.sharded import Sharded
+from toile.engine.shardings import Format, MemorySpace
 from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer
 from toile.engine.trees import broadcast_prefix, flatten, structure, tree_map, unflatten
+from toile.parallel.meshes import mesh_set
 from toile.parallel.placing import put
+from toile.parallel.specs import NamedSharding, PartitionSpec
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -93,9 +96,9 @@ def device_put(
 ) -> Any:
     """The leaves of a tree as arrays on a device (or under a sharding)."""
     del src, may_alias
-    if device is not None:
-        for d, leaf in zip(_places(device, x), flatten(x)[0], strict=False):
-            _check_device(d, leaf)
+    places = [] if device is None else [_resolved(d) for d in _places(device, x)]
+    for d, leaf in zip(places, flatten(x)[0], strict=False):
+        _check_device(d, leaf)
 
     target = _gpu_target(device)
 
@@ -109,8 +112,7 @@ def device_put(
     if device is None or target is not None:
         return tree_map(one, x)
     leaves, tree = flatten(x)
-    where = _places(device, x)
-    outs = [one(v, d) for v, d in zip(leaves, where, strict=True)]
+    outs = [one(v, d) for v, d in zip(leaves, places, strict=True)]
     gone = broadcast_prefix(donate, x) if donate else [False] * len(leaves)
     for old, new, give in zip(leaves, outs, gone, strict=True):
         if give and isinstance(old, ConcreteArray) and old is not new:
@@ -127,6 +129,21 @@ def _places(device: Any, x: Any) -> list[Any]:
             "device_put device specification must be a tree prefix of the corresponding value, got "
             f"specification {device} for value tree {structure(x)}. {message(e)}{here()}"
         ) from e
+
+
+def _resolved(device: Any) -> Any:
+    """A PartitionSpec on the mesh that was set, the sharding of a Format; memory has one kind."""
+    if isinstance(device, PartitionSpec):
+        mesh = mesh_set()
+        if mesh.empty:
+            raise ValueError(
+                "Please set a mesh via `toile.set_mesh` if a PartitionSpec is passed to device_put "
+                f"(got {device}, and no mesh){here()}"
+            )
+        return NamedSharding(mesh, device)
+    if isinstance(device, Format):
+        return device.sharding
+    return None if isinstance(device, MemorySpace) else device
 
 
 def _gpu_target(device: Any) -> Any:

@@ -182,7 +182,8 @@ class GpuDevice(Device):
         """The numbers of a CuPy array of `home` in memory of this device, in row-major order.
 
         On one GPU the copy is on CuPy's stream, which waits for those of all devices there, and
-        they for it. Between GPUs it is waited for."""
+        they for it. Between GPUs it is waited for, on that stream: waiting for a whole GPU would
+        end a capture that another thread makes there."""
         cuda = cupy().cuda
         with cuda.Device(home.ordinal), cuda.Stream.null:
             if not data.flags.c_contiguous:
@@ -194,11 +195,11 @@ class GpuDevice(Device):
                 made = self.empty(data.shape, data.dtype)
                 made.data.copy_from_device_async(data.data, data.nbytes, cuda.Stream.null)
                 return made
-            cuda.runtime.deviceSynchronize()
+            cuda.Stream.null.synchronize()
         with cuda.Device(self.ordinal), cuda.Stream.null:
             made = self.empty(data.shape, data.dtype)
             made.data.copy_from_device(data.data, data.nbytes)
-            cuda.runtime.deviceSynchronize()
+            cuda.Stream.null.synchronize()
         return made
 
     def trim(self) -> None:

@@ -28,8 +28,11 @@ def soon() -> None:
     made = threading.Event()
     _begun.append(threading.Thread(target=_begin, args=(made,), name="toile: starting the GPU"))
     _begun.append(threading.Thread(target=load_cublas, name="toile: loading cuBLAS"))
-    for thread in _begun:
-        thread.start()
+    try:
+        for thread in _begun:
+            thread.start()
+    except RuntimeError:  # the interpreter ends: what is used is made then
+        return
     try:
         gpu.cupy()
         gpu.hooks.load()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toile.engine.devices import process_index
+from toile.engine.records import dataclass
 from toile.engine.source import here
 
 Shape = tuple[int, ...]
@@ -31,6 +32,25 @@ class MemorySpace(enum.Enum):
 
 
 memory = types.SimpleNamespace(Space=MemorySpace)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of an array's axes in memory, slowest first."""
+
+    major_to_minor: tuple[int, ...]
+    tiling: tuple[tuple[int, ...], ...] | None = None
+    sub_byte_element_size_in_bits: int = 0
+
+    AUTO = None
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layout and a sharding."""
+
+    layout: Any = None
+    sharding: Any = None
 
 
 def checked_memory_kind(kind: str | None) -> str:

@@ -95,16 +95,23 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """The tree, laid out over devices as a sharding (or a tree of them) says.
 
-    A PartitionSpec is one on the mesh in force; without a mesh nothing is constrained."""
-    if shardings is None:
-        raise ValueError("with_sharding_constraint: needed shardings, got None" + here())
+    A PartitionSpec is one on the mesh in force, and None there the whole array on each device."""
     leaves, tree = flatten(x)
     given = broadcast_prefix(shardings, x, is_leaf=lambda s: s is None)
-    meshed = not mesh_in_force().empty
-    return unflatten(tree, [
-        v if s is None or (isinstance(s, PartitionSpec) and not meshed) else constrained(v, s)
-        for v, s in zip(leaves, given, strict=True)
-    ])
+    if not mesh_in_force().empty:
+        given = [PartitionSpec() if s is None else s for s in given]
+    elif any(s is None for s in given):
+        raise ValueError(
+            "One of with_sharding_constraint arguments got sharding None which is not allowed: "
+            f"needed a Sharding, or a mesh in force (use toile.set_mesh){here()}"
+        )
+    elif any(isinstance(s, PartitionSpec) for s in given):
+        raise RuntimeError(
+            "with_sharding_constraint requires a non-empty mesh in context if you are passing "
+            f"`PartitionSpec`s to shardings, got {shardings} (use toile.set_mesh, or pass a "
+            f"NamedSharding){here()}"
+        )
+    return unflatten(tree, [constrained(v, s) for v, s in zip(leaves, given, strict=True)])
 
 
 def composite(

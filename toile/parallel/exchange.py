@@ -253,8 +253,7 @@ def reduced(kind: str, xs: Sequence[Any], out: Any = None) -> Any:
             out[...] = total
         return total
     if kind != "sum" and dtypes.kind(first.dtype) == "c":
-        stacked = np.stack(xs)
-        return (np.max if kind == "max" else np.min)(stacked, axis=0)
+        return (np.max if kind == "max" else np.min)(np.stack(xs), axis=0, out=out)
     if first.dtype == np.bool_ and kind != "sum":
         function = np.logical_or if kind == "max" else np.logical_and
     out = np.empty(first.shape, first.dtype) if out is None else out

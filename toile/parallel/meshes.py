@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -209,11 +208,11 @@ class Mesh(_Named):
         )
 
     def __enter__(self) -> Mesh:
-        entered.stack.append(self)
+        _entered.set((*_entered.value, self))
         return self
 
     def __exit__(self, *_: Any) -> None:
-        entered.stack.pop()
+        _entered.set(_entered.value[:-1])
 
     def __str__(self) -> str:
         if not self.axis_names:
@@ -298,14 +297,7 @@ EMPTY_ABSTRACT = AbstractMesh((), ())
 # -------------------------------------------------------------------------- the mesh in force
 
 
-class _Entered(threading.local):
-    """Meshes entered by `with mesh:`, innermost last."""
-
-    def __init__(self) -> None:
-        self.stack: list[Mesh] = []
-
-
-entered = _Entered()
+_entered = Context(())  # meshes of `with mesh:`, innermost last
 _concrete = Context(EMPTY)
 _abstract = Context(EMPTY_ABSTRACT)
 
@@ -320,6 +312,11 @@ def get_mesh() -> Mesh:
     return _concrete.value
 
 
+def mesh_set() -> Mesh:
+    """The same inside of traced functions too, which a mesh is part of the key of."""
+    return _concrete.value
+
+
 def get_abstract_mesh() -> AbstractMesh:
     """Axis names and sizes of the mesh in force."""
     return _abstract.value
@@ -331,7 +328,7 @@ def mesh_in_force() -> Any:
         return _concrete.value
     if not _abstract.value.empty:
         return _abstract.value
-    return entered.stack[-1] if entered.stack else EMPTY
+    return _entered.value[-1] if _entered.value else EMPTY
 
 
 class set_mesh:

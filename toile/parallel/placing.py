@@ -28,7 +28,7 @@ from toile.engine.operation import Axis, Dim
 from toile.engine.program import Equation, Program, Var
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, from_data
-from toile.engine.shardings import Sharding, SingleDeviceSharding
+from toile.engine.shardings import Format, Sharding, SingleDeviceSharding
 from toile.engine.source import here, message
 from toile.engine.tracing import Tracer
 from toile.parallel.meshes import AbstractMesh, mesh_in_force
@@ -47,6 +47,8 @@ def concrete(sharding: Any, what: str) -> Any:
                 "pass a NamedSharding)" + here()
             )
         return NamedSharding(mesh, sharding)
+    if isinstance(sharding, Format) and isinstance(sharding.sharding, Sharding):
+        return sharding.sharding
     if not isinstance(sharding, Sharding):
         raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}{here()}")
     return sharding
@@ -85,7 +87,8 @@ def put(x: Any, target: Any) -> Any:
     if engine_devices.process_count() > 1 and not sharding.is_fully_addressable:
         return sharded.from_parts(sharded.split(made._data, made.shape, sharding), made.aval,
                                   sharding)
-    if engine_devices.cpu_count() == 1 and not isinstance(made, Sharded):
+    alone = engine_devices.cpu_count() == 1 and not isinstance(made, Sharded)
+    if alone and not isinstance(sharding, NamedSharding):
         return placed(made, None)  # there is nowhere else to be
     return from_data(sharded.fetched(made._data), made.aval, sharding)
 

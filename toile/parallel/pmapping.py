@@ -59,8 +59,7 @@ def pmap(
     _check_axes("in_axes", axes)
     _check_axes("out_axes", out_axes)
     mapping = _Mapping(fun, axis_name, axes, out_axes, static, devices, backend, axis_size)
-    options = {"static_argnums": static or None, "donate_argnums": donated or None}
-    return PmapFunction(mapping, options)
+    return PmapFunction(mapping, donated)
 
 
 def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
@@ -79,9 +78,12 @@ def _check_axes(name: str, axes: Any) -> None:
 class PmapFunction(PjitFunction):
     """A function over devices; traced once per kind of arguments, like a jitted one."""
 
-    def __init__(self, mapping: _Mapping, options: dict[str, Any]):
-        super().__init__(mapping.wrapped(), options)
+    def __init__(self, mapping: _Mapping, donated: Sequence[int]):
+        super().__init__(mapping.wrapped(), {"static_argnums": mapping.static or None})
         self.mapping = mapping
+        # Unlike jit's: only what is passed by position, counted from the first, is given up.
+        self.donate_argnums = tuple(n for n in donated if n >= 0)
+        self.donates = bool(self.donate_argnums)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         out = self.mapping.run(args, kwargs)
@@ -140,16 +142,16 @@ class _Mapping:
             form = last[2]
         else:
             form = self.forms.find((kind, tuple(avals)), lambda: self._traced(
-                args, fixed, moving, kwargs, leaves, in_tree, devices))
+                args, fixed, kwargs, leaves, in_tree, devices))
         # In a loop most of the next avals are the same objects.
         self.last = None if config.flags.disable_jit else (avals, kind, form)
         return form(leaves)
 
     def _traced(
-        self, args: Any, fixed: set[int], moving: Any, kwargs: Any, leaves: Sequence[Any],
-        in_tree: Any, devices: Sequence[Any],
+        self, args: Any, fixed: set[int], kwargs: Any, leaves: Sequence[Any], in_tree: Any,
+        devices: Sequence[Any],
     ) -> Form:
-        dims = self._input_axes(args, fixed, moving, kwargs)
+        dims = self._input_axes(args, fixed, kwargs)
         dims = [self._canonical(d, x) for d, x in zip(dims, leaves, strict=True)]
         owners = _owners(devices)
         own = devices if owners is None else [d for d in devices if _is_own(d)]
@@ -184,25 +186,39 @@ class _Mapping:
         return Form(op, consts, found[0])
 
     def _input_axes(
-        self, args: tuple[Any, ...], fixed: set[int], moving: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, args: tuple[Any, ...], fixed: set[int], kwargs: dict[str, Any]
     ) -> list[Any]:
+        """The mapped axis of each leaf; those of keyword arguments are mapped over their first."""
         axes = self.in_axes
+        moving = [i for i in range(len(args)) if i not in fixed]
         if isinstance(axes, tuple):
-            if len(axes) != len(args):
-                raise ValueError(
-                    "pmap in_axes must be an int, None, or a tuple with one entry per positional "
-                    f"argument: got {len(axes)} entries for {len(args)} arguments{here()}"
-                )
-            axes = tuple(None if i in fixed else a for i, a in enumerate(axes))
+            self._check_length(axes, moving)
+            axes = tuple([axes[i] for i in moving])
+        given = tuple([args[i] for i in moving])
         try:
-            found = broadcast_prefix(axes, moving, is_leaf=lambda x: x is None)
+            found = broadcast_prefix(axes, given, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
-                f"pmap in_axes: needed a prefix of {structure(moving)}, got {axes!r}: "
+                f"pmap in_axes: needed a prefix of {structure(given)}, got {axes!r}: "
                 f"{message(e)}{here()}"
             ) from e
         return found + [0] * len(flatten(kwargs)[0])
+
+    def _check_length(self, axes: tuple[Any, ...], moving: Sequence[int]) -> None:
+        """Refuse in_axes without an entry for an argument that is mapped; static ones need none.
+
+        Where there are static arguments, entries that belong to no argument are left alone."""
+        if self.static and moving and len(axes) <= moving[-1]:
+            raise IndexError(
+                "tuple index out of range: pmap in_axes needed an entry for argument "
+                f"{next(i for i in moving if i >= len(axes))}, which is not static, got {axes!r}"
+                f"{here()}"
+            )
+        if not self.static and len(axes) != len(moving):
+            raise ValueError(
+                "pmap in_axes must be an int, None, or a tuple with one entry per positional "
+                f"argument: got {len(axes)} entries for {len(moving)} arguments{here()}"
+            )
 
     def _canonical(self, dim: int | None, x: Any) -> int | None:
         if dim is None:

@@ -3,33 +3,51 @@
 Arguments are cut along mesh axes as `in_specs` says, results joined as `out_specs` says; inside,
 collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
 (`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so that the meaning does
-not depend on how many devices there are. May import staging and below.
+not depend on how many devices there are. Without `in_specs` arguments are cut as they lie, which
+must be known (`_own`). May import staging and below.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
+from toile.control.call import Call, Carrier
+from toile.control.custom import CustomJVPCall, CustomVJPCall
+from toile.control.remat import Remat
 from toile.engine import config
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import Device
-from toile.engine.program import evaluate, trace_program
+from toile.engine.program import (
+    Captured,
+    Equation,
+    Program,
+    ProgramTracer,
+    Var,
+    evaluate,
+    trace_program,
+)
+from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded as ShardedBase
 from toile.engine.source import here, message
-from toile.engine.tracing import Array, state
+from toile.engine.tracing import Array, Tracer, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
-from toile.parallel.specs import NamedSharding, P, axes_of
+from toile.parallel.specs import UNCONSTRAINED, NamedSharding, P, axes_of
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing_on
 from toile.parallel.varying import checked, nested_maps
-from toile.primitives.families import bdim_at, move_axis, reshape
+from toile.primitives.families import Identity, bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
 from toile.staging.flattening import name_of
+from toile.transforms.jvp import JVPTracer
+from toile.transforms.vmap import BatchTracer
 
 
 class _Infer:
@@ -46,7 +64,9 @@ def shard_map(
     f: Any = None, /, *, out_specs: Any, in_specs: Any = Infer, mesh: Any = None,
     axis_names: Any = frozenset(), check_vma: bool = True,
 ) -> Any:
-    """`f` on each device's parts of the arguments; decorates when `f` is not given."""
+    """`f` on each device's parts of the arguments; decorates when `f` is not given.
+
+    Arguments whose spec is None are static: `f` gets them as they are."""
     if f is None:
         return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
                                    axis_names=axis_names, check_vma=check_vma)
@@ -108,32 +128,83 @@ class _Sharded:
     # ---- on devices
     def on_devices(self, args: tuple[Any, ...], forms: Forms) -> Any:
         """The results of the function on each device of the mesh, traced once for a kind."""
+        given = self._given(args)
+        rests = self._rests(given.arrays)
+        fixed = given.static_key()
+        if fixed is None:
+            return self._traced(given, rests)(given.arrays)
+        key = (given.tree, tuple([aval_of(x) for x in given.arrays]), tuple(given.specs), fixed,
+               rests, self.mesh, config.trace_context(), state.axes)
+        return forms.find(key, lambda: self._traced(given, rests))(given.arrays)
+
+    def _given(self, args: tuple[Any, ...]) -> _Given:
         leaves, tree = flatten(args)
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
-        specs = self._in_specs(args, leaves)
-        key = (tree, tuple([aval_of(x) for x in leaves]), tuple(specs), self.mesh,
-               config.trace_context(), state.axes)
-        return forms.find(key, lambda: self._traced(leaves, tree, specs))(leaves)
+        if self.in_specs is Infer:
+            return _Given(leaves, tree, [self._inferred(x, i) for i, x in enumerate(leaves)])
+        return _Given(leaves, tree, self._specs(self.in_specs, args, "in_specs"))
 
-    def _in_specs(self, args: Any, leaves: Sequence[Any]) -> list[P]:
-        if self.in_specs is not Infer:
-            return self._specs(self.in_specs, args, "in_specs")
-        found = []
-        for x in leaves:
-            own = x._sharding if isinstance(x, ShardedBase) else None
-            named = isinstance(own, NamedSharding) and own.mesh == self.mesh
-            found.append(own.spec if named else P())  # type: ignore[union-attr]
-        return found
+    def _inferred(self, x: Any, number: int) -> P:
+        """The spec of an argument as it lies, without the axes that `f` is not mapped over."""
+        own: Any = _UNKNOWN if self._is_inside() else _own(x)
+        if own is None:
+            return P()
+        if own is _UNKNOWN:
+            if math.prod(self.sizes.values()) == 1:
+                return P()  # all specs cut it into one part
+            raise self._not_known(x, number)
+        if not _alike(own.mesh, self.mesh):
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed argument leaf {number} on the "
+                f"mesh {self.mesh} to infer in_specs, got one on {own.mesh} (use toile.device_put "
+                f"to bring it there, or pass in_specs){here()}"
+            )
+        if own.mapped & set(self.sizes):
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed axis_names that vmap does not map "
+                f"over, got {sorted(own.mapped & set(self.sizes), key=str)}, which divide the "
+                f"mapped axis of argument leaf {number}{here()}"
+            )
+        return P(*[self._manual(names, own.layout) for names in own.layout])
 
-    def _traced(self, leaves: Sequence[Any], tree: Any, specs: Sequence[P]) -> Form:
+    def _manual(self, names: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
+        """The names that `f` is mapped over, which must be the slowest of those of an axis."""
+        kept = tuple(n for n in names if n in self.sizes)
+        if kept != names[: len(kept)]:
+            raise ValueError(
+                f"shard_map applied to {name_of(self.f)}: needed the axes {list(self.sizes)} "
+                f"before others in each entry of an argument's spec, got {P(*layout)}{here()}"
+            )
+        return kept
+
+    def _is_inside(self) -> bool:
+        """Whether an abstract mesh is mapped already, by axes of arrays, which do not lie on it."""
+        return isinstance(self.mesh, AbstractMesh) and any(
+            n in self.mesh.axis_names for n, _ in state.axes)
+
+    def _not_known(self, x: Any, number: int) -> TypeError:
+        traced = x.traced_for() if isinstance(x, Tracer) else ""
+        return TypeError(
+            f"shard_map applied to {name_of(self.f)}: needed the sharding of argument leaf "
+            f"{number} to infer in_specs, got {aval_of(x).str_short()}, a traced value{traced} of "
+            "which it is not known (pass in_specs, or in_axes to smap; or say how it lies with "
+            f"toile.reshard(x, P(...)) in the function that is traced){here()}"
+        )
+
+    def _rests(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """How arguments lie along the other axes of the mesh, for maps over those inside."""
+        others = set(self.mesh.axis_names) - set(self.sizes)
+        return tuple([_along(_own(x), self.mesh, others) if others else None for x in arrays])
+
+    def _traced(self, given: _Given, rests: Sequence[Any]) -> Form:
         grid = Grid(tuple(self.axes), self.mesh)
-        ins = [self._layout(aval_of(x), s, i)
-               for i, (x, s) in enumerate(zip(leaves, specs, strict=True))]
-        avals = [self._part(aval_of(x), layout) for x, layout in zip(leaves, ins, strict=True)]
+        ins = [self._layout(aval_of(x), s, i) for i, x, s in given.cut()]
+        avals = [self._part(aval_of(x), layout)
+                 for x, layout in zip(given.arrays, ins, strict=True)]
         found: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            outs, out_tree = flatten(self.f(*unflatten(tree, xs)))
+            _remember(xs, rests)
+            outs, out_tree = flatten(self.f(*given.joined(xs)))
             found[:] = [out_tree]
             return [o if isinstance(o, Array) else as_array(o) for o in outs]
 
@@ -141,7 +212,7 @@ class _Sharded:
         with tracing_on(grid, list(self.mesh.devices.flat)), self._checked(inputs):
             program, consts = trace_program(flat, avals, name_of(self.f))
         dummy = unflatten(found[0], [object()] * len(program.outputs))
-        wanted = self._specs(self.out_specs, dummy, "out_specs")
+        wanted = self._out_specs(dummy)
         for o, spec in zip(program.outputs, wanted, strict=True):
             self._check_rank(spec, len(o.aval.shape))
         whole: list[Layout] = [((),) * c.ndim for c in consts]
@@ -230,37 +301,37 @@ class _Sharded:
 
     # ---- on no devices: the mesh axes as axes of the arrays
     def run(self, args: tuple[Any, ...]) -> Any:
-        leaves, tree = flatten(args)
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
-        specs = self._specs(self.in_specs, args, "in_specs")
-        cut = [self._cut(x, s, i) for i, (x, s) in enumerate(zip(leaves, specs, strict=True))]
+        given = self._given(args)
+        cut = [self._cut(x, s, i) for i, x, s in given.cut()]
         out_tree: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            outs, found = flatten(self.f(*unflatten(tree, xs)))
+            outs, found = flatten(self.f(*given.joined(xs)))
             out_tree.append(found)
             return [o if isinstance(o, Array) else as_array(o) for o in outs]
 
         mapped = [axes for _, axes in cut]
         outs, varying = nested_maps(flat, [x for x, _ in cut], mapped, self.axes)
         dummy = unflatten(out_tree[0], [object()] * len(outs))
-        wanted = self._specs(self.out_specs, dummy, "out_specs")
+        wanted = self._out_specs(dummy)
         joined = [self._join(o, v, s) for o, v, s in zip(outs, varying, wanted, strict=True)]
         return unflatten(out_tree[0], joined)
 
-    def _specs(self, given: Any, tree: Any, what: str) -> list[P]:
-        """One spec per leaf; all names are axes of the mesh."""
-        if given is Infer:
-            return [P()] * len(flatten(tree)[0])
+    def _out_specs(self, tree: Any) -> list[P]:
+        return [P() if s is None else s for s in self._specs(self.out_specs, tree, "out_specs")]
+
+    def _specs(self, given: Any, tree: Any, what: str) -> list[Any]:
+        """One spec, or None, per leaf; all names are axes of the mesh."""
         try:
-            found = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
+            specs = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
         except ValueError as e:
             raise ValueError(
                 f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: "
                 f"{message(e)}{here()}"
             ) from e
-        specs = [P() if s is None else s for s in found]
         for s in specs:
+            if s is None:
+                continue
             if not isinstance(s, P):
                 raise TypeError(f"shard_map {what}: needed PartitionSpecs, got {s!r}{here()}")
             unknown = [n for e in s for n in axes_of(e) if n not in self.sizes]
@@ -319,6 +390,40 @@ class _Sharded:
         return reshape(_transposed(out, order), tuple(shape)) if names else out
 
 
+class _Given:
+    """The arguments of a call: leaves that are cut, as arrays, and static ones, of spec None."""
+
+    __slots__ = ("tree", "specs", "arrays", "static")
+
+    def __init__(self, leaves: Sequence[Any], tree: Any, specs: Sequence[Any]):
+        self.tree, self.specs = tree, specs
+        self.arrays = [x if isinstance(x, Array) else as_array(x)
+                       for x, s in zip(leaves, specs, strict=True) if s is not None]
+        self.static = [x for x, s in zip(leaves, specs, strict=True) if s is None]
+
+    def cut(self) -> list[tuple[int, Any, P]]:
+        """The number among all leaves, the array and the spec of each leaf that is cut."""
+        numbered = [(i, s) for i, s in enumerate(self.specs) if s is not None]
+        return [(i, x, s) for (i, s), x in zip(numbered, self.arrays, strict=True)]
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """The arguments with other values in place of the arrays."""
+        moving, fixed = iter(parts), iter(self.static)
+        return unflatten(self.tree, [next(fixed if s is None else moving) for s in self.specs])
+
+    def static_key(self) -> tuple[Any, ...] | None:
+        """Equal for static values that may share a trace; None if that cannot be told."""
+        key = tuple([(type(x), x, str(x) if isinstance(x, _SIGNED) else "") for x in self.static])
+        try:
+            hash(key)
+        except TypeError:  # arrays, traced values
+            return None
+        return key
+
+
+_SIGNED = (float, complex, np.inexact)  # 0.0 and -0.0 are equal, and not the same
+
+
 def _transposed(x: Any, order: Sequence[int]) -> Any:
     """The axes of `x` in another order."""
     names = list(range(x.ndim))
@@ -328,3 +433,129 @@ def _transposed(x: Any, order: Sequence[int]) -> Any:
             x = move_axis(x, at, to)
             names.insert(to, names.pop(at))
     return x
+
+
+# ------------------------------------------------------------------------------ how arguments lie
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The mesh axes that divide each axis of an array, and those of axes that vmap maps over."""
+
+    mesh: Any
+    layout: Layout
+    mapped: frozenset[Any] = frozenset()
+
+
+_UNKNOWN = object()  # in place of an _Own; None there says that an array is not divided
+
+
+def _own(x: Any) -> Any:
+    """How an argument lies over devices, as far as it can be known now."""
+    if isinstance(x, JVPTracer):
+        return _own(x.primal)
+    if isinstance(x, BatchTracer):
+        own, d = _own(x.value), x.dim
+        if not isinstance(own, _Own):
+            return own
+        rest = own.layout[:d] + own.layout[d + 1 :]
+        return _divided(own.mesh, rest, own.mapped.union(own.layout[d]))
+    if isinstance(x, ProgramTracer):
+        return _known.setdefault(x._trace, _Known()).of(x)
+    if isinstance(x, Tracer):
+        return _UNKNOWN
+    return _laid(x._sharding, x.ndim) if isinstance(x, ShardedBase) else None
+
+
+def _laid(sharding: Any, rank: int) -> Any:
+    """How an array under a sharding lies."""
+    if not isinstance(sharding, NamedSharding):
+        return None if sharding.is_fully_replicated else _UNKNOWN
+    if UNCONSTRAINED in sharding.spec:
+        return _UNKNOWN
+    entries = [axes_of(e) for e in sharding.spec]
+    return _divided(sharding.mesh, tuple(entries + [()] * (rank - len(entries))))
+
+
+def _divided(mesh: Any, layout: Layout, mapped: frozenset[Any] = frozenset()) -> _Own | None:
+    return _Own(mesh, layout, mapped) if mapped or any(layout) else None
+
+
+def _along(own: Any, mesh: Any, names: set[Any]) -> Any:
+    """How an array lies along some axes of a mesh."""
+    if not isinstance(own, _Own):
+        return own
+    if not _alike(own.mesh, mesh):
+        return _UNKNOWN
+    layout = tuple([tuple([n for n in entry if n in names]) for entry in own.layout])
+    return _divided(own.mesh, layout, own.mapped & names)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether a spec says the same on two meshes."""
+    if a is b or a.shape_tuple != b.shape_tuple:
+        return a is b
+    abstract = isinstance(a, AbstractMesh) or isinstance(b, AbstractMesh)
+    return abstract or list(a.devices.flat) == list(b.devices.flat)
+
+
+class _Known:
+    """How the values of a trace lie, as far as it has come."""
+
+    __slots__ = ("env", "done")
+
+    def __init__(self) -> None:
+        self.env: dict[Var, Any] = {}
+        self.done = 0
+
+    def of(self, x: ProgramTracer) -> Any:
+        trace: Any = x._trace
+        for v, value in trace.consts:
+            if v not in self.env:
+                self.env[v] = _own(value)
+        for e in trace.equations[self.done :]:
+            _propagate(e, self.env)
+        self.done = len(trace.equations)
+        return self.env.get(x._var, _UNKNOWN)
+
+
+_known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+
+
+def _remember(inputs: Sequence[Any], owns: Sequence[Any]) -> None:
+    """Say how the inputs of a trace that has begun lie."""
+    for x, own in zip(inputs, owns, strict=True):
+        _known.setdefault(x._trace, _Known()).env[x._var] = own
+
+
+def _propagate(e: Equation, env: dict[Var, Any]) -> None:
+    ins = [env.get(a, _UNKNOWN) if isinstance(a, Var) else None for a in e.ins]
+    env.update(zip(e.outs, _results(e, ins), strict=True))
+
+
+def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
+    """How the results of an equation lie: only where there is no doubt."""
+    op, ranks = e.op, [len(o.aval.shape) for o in e.outs]
+    own = getattr(op, "result_shardings", None)
+    if own is not None:
+        return [_laid(s, n) for s, n in zip(own(), ranks, strict=True)]
+    if isinstance(op, Captured):
+        return [_own(op.value)]
+    if isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
+        return _through(op.program, ins)
+    found: Any = None
+    if any(x is not None for x in ins):  # elementwise: as all the operands that are divided
+        divided = {x for x in ins if x is not None}
+        same = len(divided) == 1 and (op.keeps_layout or isinstance(op, Identity))
+        found = divided.pop() if same else _UNKNOWN
+    elif isinstance(op, Carrier):
+        found = _UNKNOWN
+    return [found] * len(e.outs)
+
+
+def _through(program: Program, ins: Sequence[Any]) -> list[Any]:
+    """How the results of a Program lie."""
+    env: dict[Var, Any] = dict(zip(program.inputs, ins, strict=True))
+    for e in program.equations:
+        _propagate(e, env)
+    return [env[o] if isinstance(o, Var) else None for o in program.outputs]

@@ -38,6 +38,8 @@ from toile.primitives.shapes import iota
 
 Shape = tuple[int, ...]
 
+HIGHEST = ("HIGHEST", "HIGHEST")  # lax.Precision's, by name: float32 is not rounded to TF32
+
 
 class MatrixOperation(Operation):
     """An operation on matrices and vectors in the last axes of its operands."""
@@ -110,9 +112,9 @@ class MatrixOperation(Operation):
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """Product of matrices in the last two axes; leading axes are equal."""
+    """Product of matrices in the last two axes, of full precision; leading axes are equal."""
     batch = string.ascii_lowercase[: x.ndim - 2]
-    return contract_labels(x, y, f"{batch}XY", f"{batch}YZ", f"{batch}XZ")
+    return contract_labels(x, y, f"{batch}XY", f"{batch}YZ", f"{batch}XZ", None, HIGHEST)
 
 
 def swapped(x: Any) -> Any:

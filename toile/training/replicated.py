@@ -2,7 +2,8 @@
 
 Each device has the whole state and its part of the batch. Gradients are averaged where the state
 applies them, metrics where the step returns them, so all devices take the same step and their
-states keep the same bits. On one device the step is simply compiled.
+states keep the same bits. On one device the step is simply compiled, with the axis of devices in
+scope: its size is 1, and what is done over it is resolved while the step is traced.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from toile import api, tree
+from toile import api, lax, tree
 from toile.api.devices import devices as all_devices
 from toile.api.devices import process_index
-from toile.engine import dtypes
+from toile.engine import dtypes, tracing
+from toile.engine.operation import Dim
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.tracing import Array, bound_axis, opened
 from toile.parallel.placing import put
 from toile.parallel.pmapping import pmap
 from toile.sharding import Mesh, NamedSharding, PartitionSpec
 from toile.training import replicas
+from toile.transforms.vmap import BatchTrace
 
 __all__ = ["replicated"]
 
@@ -43,7 +46,7 @@ def replicated(
     changes in the state; a step without it calls `toile.training.average`. Metrics are averaged.
     `ModelState` draws other random numbers on each device, and so do random keys among further
     arguments, which all devices get otherwise as they are. The state is donated. Inside, the mapped
-    axis is called `axis_name`, for BatchNorm and the like.
+    axis is called `axis_name`, for BatchNorm and the like; on one device its size is 1.
 
     >>> import toile
     >>> from toile import linen as nn, optim
@@ -83,7 +86,9 @@ class Replicated:
             raise ValueError("replicated: needed a device, got none" + here())
         self.steps: dict[int, Any] = {}
         given = (0,) if donate else ()
-        self.single = api.jit(train_step, donate_argnums=given) if len(self.devices) == 1 else None
+        self.single = None
+        if len(self.devices) == 1:
+            self.single = api.jit(_alone(train_step, axis_name), donate_argnums=given)
 
     def __call__(self, state: Any, batch: Any, *more: Any) -> Any:
         if self.single is not None:
@@ -144,6 +149,27 @@ class Replicated:
 
     def __repr__(self) -> str:
         return f"<{self.train_step!r} replicated on {len(self.devices)} devices>"
+
+
+class _AloneTrace(BatchTrace):
+    """An axis of size 1 that no value has: results that vmap gives one for lose it at once."""
+
+    __slots__ = ()
+
+    def wrap(self, value: Any, dim: Dim) -> Any:
+        return value if dim is None else lax.squeeze(value, (dim,))
+
+
+def _alone(step: Callable[..., Any], axis_name: str) -> Callable[..., Any]:
+    """The step of the only device, with the axis in scope."""
+
+    @functools.wraps(step, updated=())
+    def run(*args: Any) -> Any:
+        axis = (axis_name, 1)
+        with opened(_AloneTrace(tracing.state.trace, axis)), bound_axis(*axis):
+            return step(*args)
+
+    return run
 
 
 def _mask_of(batch: Any) -> Any:

@@ -17,17 +17,23 @@ from toile.engine.program import Program
 __all__ = ["ahead", "compiled", "executable_of", "run"]
 
 
+def plan_key(device: GpuDevice) -> tuple[str, str, str]:
+    """What a Program keeps a device's plan by: equal GPUs share it, libraries choose for others."""
+    return "GPU plan", device.architecture, device.device_kind
+
+
 def compiled(program: Program, device: GpuDevice) -> Executable:
     """A Program as kernels of a device, which is current, planned in this process."""
-    plan = program.memo.get("GPU plan")
+    key = plan_key(device)
+    plan = program.memo.get(key)
     if plan is None or plan.recalled:
-        plan = program.memo["GPU plan"] = planned(program)
+        plan = program.memo[key] = planned(program)
     return allocated(device, 0, lambda _: Executable(plan.given, plan, device), None)
 
 
 def _recalled(program: Program, device: GpuDevice) -> Executable:
     """The same with a plan that may be on disk."""
-    plan = program.memoized("GPU plan", lambda: plan_of(program, device))
+    plan = program.memoized(plan_key(device), lambda: plan_of(program, device))
     if not plan.recalled:
         return compiled(program, device)
     return allocated(device, 0, lambda _: Executable(plan.given, plan, device, program), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ _NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuLaunchKernel": 11,
           "cuGetErrorName": 2, "cuGetErrorString": 2, "cuDeviceGetCount": 1, "cuInit": 1,
           "cuDriverGetVersion": 1, "cuEventCreate": 2, "cuEventDestroy_v2": 1,
           "cuEventRecordWithFlags": 3, "cuEventElapsedTime": 3,
-          "cuStreamWaitEvent": 3, "cuMemsetD8Async": 4}
+          "cuStreamWaitEvent": 3, "cuMemsetD8Async": 4, "cuPointerGetAttribute": 3}
 # Those of conditional nodes, which older drivers lack; what is not a pointer comes after them.
 _LATER = {"cuGraphConditionalHandleCreate": (3, "II"), "cuGraphAddNode_v2": (4, "NP"),
           "cuStreamGetCaptureInfo_v3": (7, ""), "cuStreamBeginCaptureToGraph": (4, "NI"),
@@ -41,9 +42,12 @@ _NON_BLOCKING = 1  # of streams: not ordered with the default one
 IF, WHILE, SWITCH = 0, 1, 2  # kinds of conditional nodes
 _EXTERNAL = 1  # of records: a node of the graph, not an order within the capture
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+_SHARED_OF_BLOCK = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+SHARED_OF_HOPPER = 227 << 10  # bytes of it
+_SHARED_OF_ALL = 48 << 10  # that need not be asked for
 
-
-OUT_OF_MEMORY = 2  # of codes
+_INVALID_VALUE, OUT_OF_MEMORY = 1, 2  # of codes
 
 
 class NodeParams(ctypes.Structure):
@@ -97,6 +101,13 @@ class Driver:
         self.calls["cuMemsetD8Async"].argtypes = [
             _HANDLE, ctypes.c_ubyte, ctypes.c_size_t, _HANDLE]
         self.graph_launch = self.calls["cuGraphLaunch"]
+        self.copy_from_host = self.calls["cuMemcpyHtoDAsync_v2"]
+        self.pointer_attribute = self.calls["cuPointerGetAttribute"]
+        self.pointer_attribute.argtypes = [_HANDLE, ctypes.c_int, _HANDLE]
+        self._unread = ctypes.c_uint()
+        self._asked = _HANDLE(ctypes.addressof(self._unread)), ctypes.c_int(_MEMORY_TYPE)
+        self._allowed: dict[int, int] = {}  # bytes of dynamic shared memory, by function
+        self._allowing = threading.Lock()
 
     def check(self, call: str, code: int) -> None:
         if code:
@@ -120,8 +131,13 @@ class Driver:
         return function.value or 0
 
     def allow_shared(self, function: int, nbytes: int) -> None:
-        """Let a function have more than 48 KiB of dynamic shared memory."""
-        self._do("cuFuncSetAttribute", function, _SHARED_BYTES, nbytes)
+        """Let a function have more than 48 KiB of dynamic shared memory.
+
+        Launches of several sizes share a function: it keeps the most that any of them asked for."""
+        with self._allowing:
+            if nbytes > self._allowed.get(function, 0):
+                self._do("cuFuncSetAttribute", function, _SHARED_BYTES, nbytes)
+                self._allowed[function] = nbytes
 
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
@@ -155,8 +171,15 @@ class Driver:
         self._do("cuMemcpyDtoDAsync_v2", target, source, nbytes, stream)
 
     def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """From host memory; pageable memory has been read when this returns."""
-        self._do("cuMemcpyHtoDAsync_v2", target, source, nbytes, stream)
+        """From host memory, which has been read when this returns.
+
+        Memory that the driver knows (page-locked: a loader's batches may be) it reads only when the
+        stream gets there: that is waited for. It reads other memory at once."""
+        code = self.copy_from_host(target, source, nbytes, stream)
+        if code:
+            self.check("cuMemcpyHtoDAsync_v2", code)
+        if self.pointer_attribute(*self._asked, source) != _INVALID_VALUE:
+            self._do("cuStreamSynchronize", stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Into host memory, and wait for it."""
@@ -319,6 +342,29 @@ def words_of(values: Sequence[int], room: int = 0) -> Any:
     return made
 
 
+def shared_limit() -> int:
+    """Bytes of shared memory that a block may have on the current GPU.
+
+    Where none is current: on all GPUs here; where there is none: on Hopper."""
+    found: Any = library()
+    count, current = device_count(), ctypes.c_int()
+    if not count:
+        return SHARED_OF_HOPPER
+    if found.cuCtxGetDevice(_HANDLE(ctypes.addressof(current))):  # there is none
+        return min(map(_shared_of, range(count)))
+    return _shared_of(current.value)
+
+
+@functools.cache
+def _shared_of(device: int) -> int:
+    """That of a GPU by its number."""
+    found: Any = library()
+    value = ctypes.c_int()
+    code = found.cuDeviceGetAttribute(
+        _HANDLE(ctypes.addressof(value)), _SHARED_OF_BLOCK, device)
+    return _SHARED_OF_ALL if code else value.value
+
+
 _driver: Any = None
 
 
@@ -338,4 +384,4 @@ def use(other: Any) -> Any:
 
 
 __all__ = ["IF", "SWITCH", "WHILE", "CudaError", "Driver", "device_count", "driver", "library",
-           "use", "words_of"]
+           "shared_limit", "use", "words_of"]

@@ -346,7 +346,8 @@ class Executable:
         """What reports need: this, or the same with a plan that knows its equations."""
         if self.original is None:
             return self
-        plan = planned(self.original)
+        with self.device.current():
+            plan = planned(self.original)
         return SimpleNamespace(program=plan.given, plan=plan, arena_bytes=self.arena_bytes,
                                kept=self.kept, peak_bytes=self.peak_bytes)
 

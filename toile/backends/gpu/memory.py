@@ -104,14 +104,44 @@ def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executab
 def reclaim(device: GpuDevice, with_arena: bool) -> None:
     """Give up what is not in use: memory of results for later calls, graphs' own places, cycles.
 
-    The arena goes too where a program is about to begin; else one that runs may lie in it."""
+    The arena goes too where a program is about to begin; else one that runs may lie in it. Other
+    devices may be on the same GPU: what they keep goes where no program of theirs is running."""
+    _give_up(device, with_arena)
+    gc.collect()  # when none of the keepers is held here any more
+
+
+def _give_up(device: GpuDevice, with_arena: bool) -> None:
+    kept: dict[GpuDevice, list[Any]] = {}
+    for keeper in members(gpu.keepers):
+        kept.setdefault(_device_of(keeper), []).append(keeper)
     with device.lock:
         device.synchronize()
-        for keeper in list(gpu.keepers):
+        for keeper in kept.pop(device, ()):
             keeper.give_up()
         if with_arena:
             arena_of(device).give_up()
-    gc.collect()
+    for other, keepers in kept.items():
+        if other.lock.acquire(blocking=False):  # two that waited for each other would do so forever
+            try:
+                with other.current():
+                    for keeper in keepers:
+                        keeper.give_up()
+            finally:
+                other.lock.release()
+
+
+def _device_of(keeper: Any) -> GpuDevice:
+    """The device of an executable, or of a way out of one."""
+    return getattr(keeper, "executable", keeper).device
+
+
+def members(found: weakref.WeakSet[T]) -> list[T]:
+    """What is in a set that other threads may add to meanwhile."""
+    while True:
+        try:
+            return list(found)
+        except RuntimeError:  # its size changed
+            continue
 
 
 def out_of_memory(
@@ -127,7 +157,7 @@ def out_of_memory(
         stats = {}
     arena = _arenas.get(device)
     held = arena.nbytes if arena is not None else 0
-    buffers = [*live_arrays(), *constants_of(list(executables))]
+    buffers = [*live_arrays(), *constants_of(members(executables))]
     if held:
         buffers.append(Buffer(held, f"uint8[{held}]", Made("temporaries of all programs")))
     fit = batch_that_fits(executable, room_for(executable, stats, held)) if executable else None

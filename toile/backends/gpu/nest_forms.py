@@ -2,7 +2,8 @@
 
 Packs are as wide as extents, strides and the places of operands allow; a thread loads some of them
 before it uses the first, so that enough bytes are under way. Rows are given to lanes, warps or
-blocks by their length, and stay in registers or shared memory where they fit.
+blocks by their length, and stay in registers or shared memory where they fit: of the latter GPUs
+have more or less, and rows that do not fit one are read again there.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
+from toile.backends.gpu import driver
 from toile.backends.gpu.nest_rows import WARP, RowForm, passes, shared_loads
 from toile.backends.gpu.nest_text import UNIT, ZERO, Pattern
 from toile.backends.gpu.nest_totals import TotalForm
-from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place, Total
+from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place, Reduce, Total
 from toile.compiler.operands import Ref
 from toile.compiler.plans import Moving
 from toile.compiler.totals import accumulator
@@ -24,11 +26,12 @@ Refs = Callable[[Place], Ref]
 THREADS = 256
 ALIGNMENT = 64  # bytes, of buffers that say nothing else
 BYTES_AT_ONCE = 64  # of loads under way for each thread
-MOST_SHARED = 200 << 10  # bytes of shared memory for one row
+MOST_SHARED = 200 << 10  # bytes of shared memory for one row, where a GPU has as much
 REGISTERS = 1 << 16  # of a multiprocessor
 MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # of them for a part of a row and of totals
 BYTES_UNDER_WAY = 32 << 10  # of the next rows, on a multiprocessor
 SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several, which most GPUs have
+MOST_WARPS = 32  # of a block
 FAR = 2**31 - 2**17  # indices beyond need 64 bits
 
 
@@ -120,13 +123,19 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
         if items * each <= room and fits and (threads > 128 or items <= 4):
             return form(items, threads, threads)
     items = max(1, min(4, 16 // each))
-    room, kept = MOST_SHARED // (packs * vector), []
+    room, kept = room_of(nest, MOST_SHARED) // (packs * vector), []
     for i in shared_loads(nest):
         size = nest.loads[i].dtype.itemsize
         if size <= room:
             kept.append(i)
             room -= size
     return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+
+
+def room_of(nest: LoopNest, most: int) -> int:
+    """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums takes."""
+    sums = [accumulator(n.dtype).itemsize for n in nest.nodes if isinstance(n, Reduce)]
+    return min(most, driver.shared_limit() - MOST_WARPS * sum(sums))
 
 
 def registers_of(nest: LoopNest, vector: int) -> int:
@@ -147,6 +156,7 @@ class _Totals:
         shared = [i for i in self.loads if i not in self.moving and x.nest.loads[i].inner == 1]
         self.kept = tuple(sorted(shared, key=lambda i: -self.size([i])))  # widest first: aligned
         self.sums = [accumulator(n.dtype).itemsize for n in x.nest.nodes if isinstance(n, Total)]
+        self.room = room_of(x.nest, SHARED_OF_ROWS)
 
     def size(self, loads: Sequence[int]) -> int:
         """Bytes of an element of some loads."""
@@ -189,7 +199,7 @@ class _Totals:
             together = resident * warps * self.row * self.size(self.moving)
             ahead = min(3, -(-BYTES_UNDER_WAY // together))
         form = self.form(vector, warps * WARP, WARP, ahead, self.kept)
-        return replace(form, resident=resident) if self.shared(form) <= SHARED_OF_ROWS else None
+        return replace(form, resident=resident) if self.shared(form) <= self.room else None
 
     def of_blocks(self, vector: int) -> TotalForm:
         """Rows for blocks."""
@@ -202,7 +212,7 @@ class _Totals:
                 if held <= MOST_OF_THREAD:
                     break
             form = self.form(by, threads, threads, ahead, kept)
-            if self.shared(form) <= SHARED_OF_ROWS and (self.copies(by) or not ahead):
+            if self.shared(form) <= self.room and (self.copies(by) or not ahead):
                 break
         fit = REGISTERS // (threads * (held + 56)), 2 * SHARED_OF_ROWS // max(1, self.shared(form))
         return replace(form, resident=max(1, min(fit)))

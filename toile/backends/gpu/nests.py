@@ -2,7 +2,8 @@
 
 Texts depend on structure: the nest, which strides are 0 or 1 or shared, the width of packs (by
 alignment and extents), of indices, and for rows how long they are. How work is cut depends on
-extents alone, not on the GPU, so that sums are the same everywhere.
+extents alone, not on the GPU, so that sums are the same everywhere (but for totals of rows on GPUs
+with less shared memory than `SHARED_OF_ROWS`, those before Ampere).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from toile.backends.gpu import (
     nests,
     tensor_convolutions,
 )
-from toile.backends.gpu.launches import Call
+from toile.backends.gpu.launches import Call, Launch
 from toile.compiler import plans
 from toile.compiler.groups import Limits
 from toile.compiler.loops import Loops, Place
@@ -40,8 +40,8 @@ class CallStep:
 class Plan(plans.Plan):
     """Steps of CUDA kernels and library calls; implements `launches.Planner`.
 
-    `in_place` has pairs of buffers (read, written) of kernels that read an element of the one only
-    where they write that of the other."""
+    `in_place` has launches with two buffers (read, written): such a launch reads an element of the
+    one only where it writes that of the other."""
 
     choose = staticmethod(attending.choose)
 
@@ -51,7 +51,7 @@ class Plan(plans.Plan):
     recalled = False  # whether it came from disk, without its equations
 
     def __init__(self, program: Program, *where: Any):
-        self.in_place: set[tuple[Any, Any]] = set()
+        self.in_place: set[tuple[Launch, Any, Any]] = set()
         self.given = program  # before what the plan itself changes
         self.begun: dict[Any, Any] = {}  # steps of collectives that end later, by their results
         super().__init__(epilogues.absorb(program), *where)
@@ -75,11 +75,14 @@ class Plan(plans.Plan):
         copies.copy(target, source, self)
 
     def loops(self, x: Loops) -> None:
-        if x.nest.kind == "map":
-            self._note_in_place(x)
+        before = len(self.steps)
         nests.plan_nest(x, self.place, self)
+        if x.nest.kind == "map":
+            for step in self.steps[before:]:
+                for launch in step.launches:
+                    self._note_in_place(x, launch)
 
-    def _note_in_place(self, x: Loops) -> None:
+    def _note_in_place(self, x: Loops, launch: Launch) -> None:
         places: dict[Any, set[Any]] = {}
         for p in x.loads:
             places.setdefault(self.place(p).buffer, set()).add((self.place(p), p.strides))
@@ -87,7 +90,7 @@ class Plan(plans.Plan):
             ref = self.place(p)
             for buffer, found in places.items():
                 if all(r.offset == ref.offset and s == p.strides for r, s in found):
-                    self.in_place.add((buffer, ref.buffer))
+                    self.in_place.add((launch, buffer, ref.buffer))
 
     @functools.cached_property
     def without_libraries(self) -> bool:
@@ -97,11 +100,12 @@ class Plan(plans.Plan):
     def may_overwrite(self) -> Callable[[Any, Any], bool]:
         """Whether a result may lie where an input lies, as a function of their buffers.
 
-        It may where nothing reads the input after the result is written."""
-        last = {b: i for i, s in enumerate(self.steps) for b in s.reads}
+        It may where nothing reads the input after the first part of the result is written."""
+        last: dict[Any, int] = {}
         first: dict[Any, int] = {}
         for i, s in enumerate(self.steps):
-            for b in s.writes:
+            last.update(dict.fromkeys(s.reads, i))
+            for b in map(plans.whole_buffer, s.writes):
                 first.setdefault(b, i)
         returned = {r.buffer for r in self.outputs}
         touching: dict[int, dict[Any, list[Any]]] = {}
@@ -121,10 +125,12 @@ class Plan(plans.Plan):
                 return False
             if until < at:
                 return True
-            if (read, written) not in self.in_place or not isinstance(self.steps[at], plans.Region):
+            if not isinstance(self.steps[at], plans.Region):
                 return False
             readers, writers = (launches(at).get(b, []) for b in (read, written))
-            return len(readers) == len(writers) == 1 and readers[0] is writers[0]
+            if len(readers) != 1 or len(writers) != 1 or readers[0] is not writers[0]:
+                return False
+            return (readers[0], read, written) in self.in_place
 
         return may
 

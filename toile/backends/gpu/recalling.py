@@ -2,8 +2,9 @@
 
 What is kept is the plan with its steps, buffers and constants, without the equations that they came
 from: reports that speak of those plan again. The name of a file covers the Program's fingerprint,
-the GPU, NVIDIA's libraries and the state of toile's own source. Programs that call users' functions
-or meet those of other devices are not kept; TOILE_PLANS=off keeps none, TOILE_DEBUG neither.
+the GPU, NVIDIA's libraries, the state of toile's own source and the flags that plans read. Programs
+that call users' functions or meet those of other devices are not kept; TOILE_PLANS=off keeps none,
+TOILE_DEBUG neither.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pickle
 import time
 from typing import Any
 
-from toile.backends.gpu import cudnn, kernels, libraries
+from toile.backends.gpu import cudnn, driver, kernels, libraries
 from toile.backends.gpu.planning import CallStep, Plan
 from toile.backends.object_cache import ObjectCache
 from toile.backends.source_state import source_state
@@ -74,7 +75,8 @@ def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
         return None
     parts = ("gpu plan", FORMAT, found, device.architecture, device.device_kind, _installed(),
              str([type(x).__name__ for x in cudnn._used[-1:]]), source_state(),
-             str(flags.allow_excess_precision))
+             str(flags.allow_excess_precision), str(flags.default_matmul_precision),
+             str(driver.shared_limit()))
     return cache, hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

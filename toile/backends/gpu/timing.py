@@ -10,7 +10,6 @@ inside is measured outside of the graph. Times are in seconds.
 
 from __future__ import annotations
 
-import copy
 import statistics
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -223,25 +222,40 @@ def measure(
     return watch.timed, took, min(took / total, 1.0) if total else 1.0
 
 
+class _Hollow(Executable):
+    """An executable with nothing to do but to launch a graph of one event, or nothing."""
+
+    def __init__(self, executable: Executable):
+        self.__dict__.update(vars(executable))
+        self.graphs, self.own = OrderedDict(), {}
+        self.event: int | None = None
+        if executable.issuer.capturable and not executable.checked:
+            self._make_graph(self.device.capture_stream)
+
+    def _make_graph(self, stream: int) -> None:
+        made = self.driver
+        self.event = made.event()
+        made.begin_capture(stream)
+        made.record(self.event, stream, True)
+        self.graphs[None] = made.instantiate(made.end_capture(stream))
+
+    def run(self, pointers: Sequence[int], again: bool = True) -> None:
+        """Launch what there is."""
+        with self.device.lock:
+            for graph in self.graphs.values():
+                self.driver.launch_graph(graph, self.device.stream)
+
+    def direct(self) -> None:
+        """The kernel is not to run."""
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self.event is not None:  # nothing records it any more
+            self.driver.forget_event(self.event)
+            self.event = None
+
+
 def without_steps(executable: Executable) -> Executable:
     """The same executable with nothing to do but to launch a graph, or nothing: what calling takes.
     """
-    hollow = copy.copy(executable)
-    hollow.graphs, hollow.own = OrderedDict(), {}
-    device = executable.device
-    graph = 0
-    if executable.issuer.capturable and not executable.checked:
-        made = driver()
-        event = made.event()
-        made.begin_capture(device.capture_stream)
-        made.record(event, device.capture_stream, True)
-        graph = made.instantiate(made.end_capture(device.capture_stream))
-        hollow.graphs[None] = graph  # destroyed with it
-
-    def run(pointers: Sequence[int], again: bool = True) -> None:
-        with device.lock:
-            if graph:
-                driver().launch_graph(graph, device.stream)
-
-    hollow.run = run  # type: ignore[method-assign]
-    return hollow
+    return _Hollow(executable)
