@@ -263,7 +263,9 @@ def test_stages_know_arguments():
     assert lowered.in_avals == made.in_avals
     assert lowered.args_info[0][1]["a"].donated and not lowered.args_info[0][0].donated
     assert repr(lowered.out_info[1]["a"]) == "ShapeDtypeStruct(shape=(3,), dtype=float32)"
-    assert made(3.0, {"a": X})[0] == 6.0
+    donated = X + 1
+    assert made(3.0, {"a": donated})[0] == 6.0
+    assert donated.is_deleted()
     assert isinstance(toile.jit(jnp.sin).eval_shape(X), toile.ShapeDtypeStruct)
 
 

@@ -125,9 +125,9 @@ def test_empty_nodes():
 
 
 def test_wrong_arguments():
-    with pytest.raises(TypeError, match=r"expected \(frozen\)dict; got .*list"):
+    with pytest.raises(AssertionError, match=r"expected \(frozen\)dict; got .*list"):
         traverse_util.flatten_dict([1])
-    with pytest.raises(TypeError, match="input is not a dict; it is a"):
+    with pytest.raises(AssertionError, match="input is not a dict; it is a"):
         traverse_util.unflatten_dict([1])
 
 

@@ -43,6 +43,8 @@ _INSTEAD = {
     "tools": "toile.make_jaxpr(f)(*args) shows the Program",
     "nnx": "write modules with toile.linen",
     "testing": "time a step with toile.profiler, or in the test runner you have",
+    "optim.contrib": 'with Optax installed, toile.interop.load("optax.contrib") runs on toile',
+    "optim.experimental": 'with Optax installed, toile.interop.load("optax.experimental") does it',
     "training.orbax_utils": "use toile.training.checkpoints, which saves trees itself",
 }
 _OF_FLAX = {"nnx", "testing", "training.orbax_utils"}
@@ -56,8 +58,9 @@ def explanation(name: str) -> str | None:
     for cut in range(2, len(parts) + 1):
         part = ".".join(parts[1:cut])
         if part in _INSTEAD:
-            origin = "flax" if part in _OF_FLAX else "jax"
-            return f"toile has no counterpart of {origin}.{part}: {_INSTEAD[part]}"
+            origin = "flax." if part in _OF_FLAX else "jax."
+            theirs = part.replace("optim.", "optax.") if part[:6] == "optim." else origin + part
+            return f"toile has no counterpart of {theirs}: {_INSTEAD[part]}"
     return None
 
 

@@ -7,10 +7,12 @@ axis in front. Derivatives differentiate the function and, under vmap, the rule.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.api.autodiff import jvp
+from toile.api.custom import dress, forwarded, positional, signature_of
 from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan
 from toile.engine.arrays import Array
@@ -105,9 +107,15 @@ class custom_vmap:
     """A function whose vmap is what `def_vmap` says; a decorator."""
 
     def __init__(self, fun: Callable[..., Any]):
-        functools.update_wrapper(self, fun)
+        dress(self, fun)
         self.fun = fun
         self.vmap_rule: Callable[..., Any] | None = None
+
+    __getattr__ = forwarded
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        return signature_of(self.fun)
 
     def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
         """Set the rule `(axis_size, in_batched, *args) -> (out, out_batched)`."""
@@ -115,10 +123,11 @@ class custom_vmap:
         return vmap_rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise TypeError(
-                f"custom_vmap: needed positional arguments for {name_of(self.fun)}, got "
-                f"{sorted(kwargs)} by name{here()}"
+        args = positional(self.fun, self._signature, args, kwargs)
+        if self.vmap_rule is None:
+            raise AttributeError(
+                f"No batching rule defined for custom_vmap function {name_of(self.fun)} using "
+                f"def_vmap (call it with the rule: f.def_vmap(rule)){here()}"
             )
         leaves, tree = flatten(args)
         leaves = _arrays(leaves)
@@ -134,11 +143,7 @@ class custom_vmap:
     def _flat_rule(
         self, in_tree: Any, out_tree: Any, size: int, mapped: Sequence[bool], xs: Sequence[Any]
     ) -> tuple[list[Any], list[bool]]:
-        if self.vmap_rule is None:
-            raise AttributeError(
-                f"No batching rule defined for custom_vmap function {name_of(self.fun)} using "
-                "def_vmap."
-            )
+        assert self.vmap_rule is not None
         label = name_of(self.vmap_rule)
         args, in_batched = unflatten(in_tree, xs), unflatten(in_tree, mapped)
         result = self.vmap_rule(size, list(in_batched), *args)

@@ -6,6 +6,7 @@ from toile.api.custom import (
     custom_gradient,
     custom_jvp,
     custom_vjp,
+    custom_vjp_primal_tree_values,
     linear_call,
     zero_from_primal,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "custom_jvp_call_p",
     "custom_vjp",
     "custom_vjp_call_p",
+    "custom_vjp_primal_tree_values",
     "linear_call",
     "zero_from_primal",
 ]

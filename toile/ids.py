@@ -41,3 +41,24 @@ class FlaxId:
 
 
 uuid = UUIDManager()
+
+_numbers = itertools.count()
+
+
+class Identity(int):
+    """What modules and variables are known by: a number, since it is looked up all the time.
+
+    Copies that `deepcopy` and pickles make are others, like those of a FlaxId."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: Any) -> Identity:
+        return identity()
+
+    def __reduce__(self) -> Any:
+        return identity, ()
+
+
+def identity() -> Identity:
+    """One that nothing else has in this process."""
+    return Identity(next(_numbers))

@@ -4,4 +4,6 @@ from toile.staging.jit import PjitFunction as Wrapped
 from toile.staging.stages import ArgInfo, Compiled, Lowered
 from toile.staging.stages import TracedStage as Traced
 
-__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
+CompilerOptions = dict[str, str | bool]
+
+__all__ = ["ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Traced", "Wrapped"]

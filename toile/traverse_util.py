@@ -66,7 +66,7 @@ def flatten_dict(
         {'dense/kernel': 2}
     """
     if not isinstance(xs, (FrozenDict, dict)):
-        raise TypeError(f"flatten_dict: expected (frozen)dict; got {type(xs)}{here()}")
+        raise AssertionError(f"flatten_dict: expected (frozen)dict; got {type(xs)}{here()}")
     flat: dict[Any, Any] = {}
 
     def visit(prefix: Path, x: Any) -> None:
@@ -92,7 +92,7 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
         {'bias': 1, 'dense': {'kernel': 2}}
     """
     if not isinstance(xs, dict):
-        raise TypeError(f"unflatten_dict: input is not a dict; it is a {type(xs)}{here()}")
+        raise AssertionError(f"unflatten_dict: input is not a dict; it is a {type(xs)}{here()}")
     out: dict[Any, Any] = {}
     for path, value in xs.items():
         *outer, last = path if sep is None else path.split(sep)

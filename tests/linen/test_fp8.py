@@ -219,7 +219,7 @@ def test_warnings_and_errors():
         fp8_ops.fp8_scaled_dot_general(one, one, dims, "high", jnp.float32, **state)
     with pytest.raises(AssertionError):
         fp8_ops.get_fp8_max(jnp.float16, jnp.float32)
-    with pytest.raises(TypeError, match="needed"):
+    with pytest.raises(AssertionError, match="needed"):
         nn.Fp8DotGeneral().init(toile.random.key(0), one, one)
 
 

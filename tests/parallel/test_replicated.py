@@ -259,7 +259,7 @@ def test_the_axis_of_one_device_adds_none_to_the_program():
 
     x = jnp.ones((4, 3))
     step = training.replicated(add, devices=toile.devices()[:1], donate=False)
-    program = step.single.trace(x, x).jaxpr
+    program = step.single.trace(x, x).jaxpr.jaxpr
     assert not program.axis_names
     shapes = {v.aval.shape for e in program.equations for v in e.outs}
     assert shapes == {(4, 3), (1,), ()}  # (1,) is the index before it loses its axis

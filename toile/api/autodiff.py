@@ -19,7 +19,14 @@ from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
 from toile.engine.source import describe, here
-from toile.engine.trees import flatten, flatten_with_path, register, structure, unflatten
+from toile.engine.trees import (
+    Partial,
+    flatten,
+    flatten_with_path,
+    register,
+    structure,
+    unflatten,
+)
 from toile.parallel.varying import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import scalar
@@ -58,7 +65,8 @@ def grad(
     >>> toile.grad(lambda x: x ** 2)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+    _check_reduce_axes("grad", reduce_axes)
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @documented(fun, f"Gradient of {name_of(fun)} with respect to positional argument(s) {argnums}."
                      " It takes the same arguments and returns the gradient, shaped like them.")
@@ -78,6 +86,7 @@ def value_and_grad(
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
     """A function's value and its gradient, computed together."""
+    _check_reduce_axes("grad", reduce_axes)
     _check_callable("grad", fun)
 
     @documented(fun, f"Value and gradient of {name_of(fun)} with respect to positional argument(s) "
@@ -136,13 +145,13 @@ def _as_weak_as(g: Any, x: Any) -> Any:
 
 
 def _pair(out: Any, fun: Callable[..., Any]) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:
+    if not isinstance(out, (list, tuple)) or len(out) != 2:
         raise TypeError(
             "expected function with aux output to return a two-element tuple, but got "
             f"{describe(out)}: "
             f"needed {name_of(fun)} to return (value, aux) because has_aux=True{here()}"
         )
-    return out
+    return out[0], out[1]
 
 
 def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
@@ -165,6 +174,11 @@ def _check_callable(what: str, fun: Any) -> None:
         )
 
 
+def _check_reduce_axes(what: str, reduce_axes: Sequence[Any]) -> None:
+    if reduce_axes:
+        raise NotImplementedError(f"reduce_axes argument to {what} is deprecated{here()}")
+
+
 def _check_inputs(
     what: str, fun: Any, leaves: Sequence[Any], tree: Any, holomorphic: bool, allow_int: bool
 ) -> None:
@@ -179,7 +193,7 @@ def _check_inputs(
                 f"{what} with holomorphic=True requires inputs with complex dtype, but got "
                 f"{dtypes.name_of(dtype)} for {name}{here()}"
             )
-        if kind in "biu" and not allow_int:
+        if kind in "biuV" and not allow_int:  # V: random keys
             raise TypeError(
                 f"{what} requires real- or complex-valued inputs (input dtype that is a sub-dtype "
                 f"of np.inexact), but got {dtypes.name_of(dtype)} for {name}. If you want integer "
@@ -397,6 +411,7 @@ def vjp(
     fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
 ) -> Any:
     """A function's value and the function that maps cotangents of it to those of `primals`."""
+    _check_reduce_axes("vjp", reduce_axes)
     _check_callable("vjp", fun)
     leaves, in_tree = flatten(primals)
     trees: list[Any] = []
@@ -428,24 +443,38 @@ def vjp(
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """A function's value at `primals` and its derivative there, as a linear function."""
+    """A function's value at `primals` and its derivative there, as a linear function.
+
+    The derivative is a pytree whose leaves are the residuals."""
     _check_callable("linearize", fun)
     if has_aux:
         value, pullback, aux = vjp(fun, *primals, has_aux=True)
     else:
         value, pullback = vjp(fun, *primals)
     pullback.flattened()
-    program, residuals, present = pullback.linear
-    in_avals, out_avals, moving = pullback.in_avals, pullback.out_avals, pullback.moving
-    in_tree, out_tree = pullback.in_tree, pullback.out_tree
+    f_jvp = Partial(_Linearized(pullback), pullback.linear[1])
+    return (value, f_jvp, aux) if has_aux else (value, f_jvp)
 
-    def f_jvp(*tangents: Any) -> Any:
+
+class _Linearized:
+    """A derivative as a function of its residuals and tangents; compared by identity."""
+
+    __slots__ = ("program", "present", "in_avals", "in_tree", "out_avals", "out_tree", "moving")
+
+    def __init__(self, pullback: VJPFunction):
+        self.program, _, self.present = pullback.linear
+        self.in_avals, self.in_tree = pullback.in_avals, pullback.in_tree
+        self.out_avals, self.out_tree = pullback.out_avals, pullback.out_tree
+        self.moving = pullback.moving
+
+    def __call__(self, residuals: Sequence[Any], *tangents: Any) -> Any:
         ts, tree = flatten(tangents)
-        if tree != in_tree:
+        if tree != self.in_tree:
             raise TypeError(
-                f"linearized function: needed tangents of structure {in_tree}, got {tree}{here()}"
+                f"linearized function: needed tangents of structure {self.in_tree}, got "
+                f"{tree}{here()}"
             )
-        for t, a in zip(ts, in_avals, strict=True):
+        for t, a in zip(ts, self.in_avals, strict=True):
             got, want = aval_of(t), a.to_tangent_aval()
             if got.shape != want.shape or got.dtype != want.dtype:
                 raise ValueError(
@@ -453,54 +482,60 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
                     f"primal values: got tangent {got.str_short()} for primal "
                     f"{a.str_short()} (linearize again for other shapes){here()}"
                 )
-        live = [
-            convert(_leaf(t), a.dtype) for t, a, m in zip(ts, in_avals, moving, strict=True) if m
-        ]
-        outs = iter(evaluate(program, [*residuals, *live]))
+        live = [_leaf(t) for t, m in zip(ts, self.moving, strict=True) if m]
+        outs = iter(evaluate(self.program, [*residuals, *live]))
         found = [
             next(outs) if p else _tangent_out(a, Zero(a))
-            for p, a in zip(present, out_avals, strict=True)
+            for p, a in zip(self.present, self.out_avals, strict=True)
         ]
-        return unflatten(out_tree, found)
-
-    return (value, f_jvp, aux) if has_aux else (value, f_jvp)
+        return unflatten(self.out_tree, found)
 
 
 def linear_transpose(
     fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., Any]:
-    """The transpose of a function that is promised to be linear; `primals` give shapes only."""
+    """The transpose of a function that is promised to be linear; `primals` give shapes only.
+
+    It is a pytree whose leaves are the values that the function closes over."""
+    _check_reduce_axes("linear_transpose", reduce_axes)
     leaves, in_tree = flatten(primals)
     avals = [aval_of(x) for x in leaves]
     flat = FlatFunction(lambda *args: fun(*args), structure((primals, {})))
-    out_avals = trace_program(flat, avals)[0].out_avals
-    out_tree = flat.out_tree
-    kinds = {dtypes.is_inexact(a.dtype) for a in (*avals, *out_avals)}
+    program, consts = trace_program(flat, avals, name_of(fun))
+    kinds = {dtypes.is_inexact(a.dtype) for a in (*avals, *program.out_avals)}
     if len(kinds) > 1:
         raise TypeError(
             "linear_transpose only supports [float or complex] -> [float or complex], and integer "
             f"-> integer functions, but got {[a.str_short() for a in avals]} -> "
-            f"{[a.str_short() for a in out_avals]} for {name_of(fun)}{here()}"
+            f"{[a.str_short() for a in program.out_avals]} for {name_of(fun)}{here()}"
         )
+    return Partial(_Transposed(program, in_tree, flat.out_tree), consts)
 
-    def transposed(cotangents: Any) -> Any:
+
+class _Transposed:
+    """A transpose as a function of what the linear function closes over and of cotangents."""
+
+    __slots__ = ("program", "in_tree", "out_tree")
+
+    def __init__(self, program: Any, in_tree: Any, out_tree: Any):
+        self.program, self.in_tree, self.out_tree = program, in_tree, out_tree
+
+    def __call__(self, consts: Sequence[Any], cotangents: Any) -> Any:
+        program = self.program
         cts, tree = flatten(cotangents)
-        if tree != out_tree:
+        if tree != self.out_tree:
             raise TypeError(
-                f"cotangent tree does not match function output, expected {out_tree} but got "
+                f"cotangent tree does not match function output, expected {self.out_tree} but got "
                 f"{tree}{here()}"
             )
-        for c, a in zip(cts, out_avals, strict=True):
+        for c, a in zip(cts, program.out_avals, strict=True):
             got = aval_of(c)
             if got.shape != a.shape or got.dtype != a.dtype:
                 raise TypeError(
                     "cotangent type does not match function output, expected "
                     f"{a.str_short()} but got {got.str_short()}{here()}"
                 )
-        outs, tape = record_linear(flat, [a.strip_weak_type() for a in avals])
-        found = backward(tape, [convert(_leaf(c), a.dtype)
-                                for c, a in zip(cts, out_avals, strict=True)])
-        del outs
-        return unflatten(in_tree, [instantiate(f) for f in found])
-
-    return transposed
+        avals = program.in_avals[len(consts) :]
+        _, tape = record_linear(lambda *xs: evaluate(program, [*consts, *xs]), avals)
+        found = backward(tape, [_leaf(c) for c in cts])
+        return unflatten(self.in_tree, [instantiate(f) for f in found])

@@ -24,8 +24,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
-from toile.engine.errors import JaxRuntimeError
-from toile.engine.source import describe, here
+from toile.engine.source import describe, here, user_source
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flattening import name_of
 
@@ -33,21 +32,16 @@ from toile.staging.flattening import name_of
 def _prepared(
     callback: Callable[..., Any], result: Any, args: Any, kwargs: Any
 ) -> tuple[Callable[..., Any], list[Aval], list[Any], Any]:
-    """A flat callback, the avals of its results, its operands and the results' structure."""
+    """A flat callback, the avals of its results, its operands and the results' structure.
+
+    The results' own structure is not looked at: their number, shapes and dtypes are."""
     leaves, in_tree = flatten((args, kwargs))
     shapes, out_tree = flatten(result)
     avals = [_result_aval(s) for s in shapes]
-    returns = bool(shapes)  # `flat` must not hold the leaves, which may be arrays
 
     def flat(*xs: Any) -> list[Any]:
         given, named = unflatten(in_tree, xs)
-        outs, tree = flatten(callback(*given, **named))
-        if returns and tree != out_tree:
-            raise JaxRuntimeError(
-                f"callback {name_of(callback)}: needed results of structure {out_tree}, got "
-                f"{tree}{here()}"
-            )
-        return outs if returns else []
+        return flatten(callback(*given, **named))[0]
 
     operands = [x if isinstance(x, Array) else as_array(x) for x in leaves]
     return flat, avals, operands, out_tree
@@ -101,10 +95,25 @@ def io_callback(
 
 
 def debug_callback(
-    callback: Callable[..., None], *args: Any, ordered: bool = False, partitioned: bool = False,
-    **kwargs: Any,
-) -> None:
-    """Call a Python function to look at values in traced code."""
+    callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False,
+    partitioned: bool = False, **kwargs: Any,
+) -> Any:
+    """Call a Python function to look at values in traced code.
+
+    Without one it returns the function that does: `debug.callback(ordered=True)(print, x)`."""
+    if callback is None:
+        if args or kwargs:
+            raise TypeError(
+                "debug.callback received unexpected arguments in the two-call form: needed a "
+                f"callable before them, got {[*args, *kwargs]} without one{here()}"
+            )
+        return functools.partial(_call_back, ordered)
+    _call_back(ordered, callback, *args, **kwargs)
+    return None
+
+
+def _call_back(ordered: bool, callback: Callable[..., None], /, *args: Any, **kwargs: Any) -> None:
+    """Call `callback` when the traced code runs; what is not an array is given to it as it is."""
     if not callable(callback):
         raise TypeError(
             "first argument to debug.callback must be callable, but got "
@@ -160,35 +169,63 @@ def debug_print(
     """Print values of traced code: `debug.print("loss {x}", x=loss)`.
 
     Without a format it returns the function that prints: `debug.print(ordered=True)("{}", x)`."""
-    if fmt is None:
-        if args or kwargs:
-            raise TypeError("debug.print: needed a format string, got arguments "
-                            f"{[*args, *kwargs]} without one{here()}")
-        return functools.partial(_print, ordered, skip_format_check)
-    _print(ordered, skip_format_check, fmt, *args, **kwargs)
-    return None
+    return _shown("debug.print", fmt, ordered, skip_format_check, args, kwargs)
 
 
-def _print(ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any) -> None:
-    """Format and print when the traced code runs, with the print options of now."""
+def debug_log(
+    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, **kwargs: Any,
+) -> Any:
+    """As `debug.print`, to the logger "toile.debug" at level INFO, with the user's line."""
+    return _shown("debug.log", fmt, ordered, skip_format_check, args, kwargs)
+
+
+def _shown(
+    name: str, fmt: str | None, ordered: bool, skip_format_check: bool, args: Any, kwargs: Any
+) -> Any:
+    """Show values, or the function that does where there is no format yet."""
+    show = functools.partial(_show, name, ordered, skip_format_check)
+    if fmt is not None:
+        return show(fmt, *args, **kwargs)
+    if args or kwargs:
+        raise TypeError(f"{name}: needed a format string, got arguments {[*args, *kwargs]} without "
+                        f"one{here()}")
+    return show
+
+
+def _show(
+    name: str, ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any
+) -> None:
+    """Format and show when the traced code runs, with the print options of now."""
     if not skip_format_check:
         _formatter.format(fmt, *args, **kwargs)
     options = np.get_printoptions()
-    fields = any(name is not None for _, name, _, _ in string.Formatter().parse(fmt))
+    fields = any(field is not None for _, field, _, _ in string.Formatter().parse(fmt))
+    emit = _logger() if name == "debug.log" else print
 
     def show(*xs: Any, **named: Any) -> None:
         if not fields:
-            print(fmt, *xs)
+            emit(" ".join([fmt, *map(str, xs)]))
             return
         with np.printoptions(**options):
-            print(fmt.format(*xs, **named))
+            emit(fmt.format(*xs, **named))
 
-    debug_callback(_named(show), *args, ordered=ordered, **kwargs)
+    show.__name__ = name
+    _call_back(ordered, show, *args, **kwargs)
 
 
-def _named(fun: Callable[..., Any]) -> Callable[..., Any]:
-    fun.__name__ = "debug.print"
-    return fun
+def _logger() -> Callable[[str], None]:
+    """Logs a text as if the user's line of now did."""
+    import logging  # `import toile` would be slower by it
+
+    logger = logging.getLogger("toile.debug")
+    source = user_source()
+    file, line = (source.file, source.line) if source else ("(unknown file)", 0)
+
+    def emit(text: str) -> None:
+        logger.handle(logger.makeRecord(logger.name, logging.INFO, file, line, text, (), None))
+
+    return emit
 
 
 def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_frames: Any = None,
@@ -201,7 +238,7 @@ def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_fra
         locals().update(seen)
         breakpoint()
 
-    debug_callback(stop, ordered=ordered, **values)
+    _call_back(ordered, stop, **values)
     return token
 
 

@@ -1,4 +1,4 @@
-"""custom_jvp, custom_vjp and custom_gradient: functions whose derivatives the user writes.
+"""custom_jvp, custom_vjp, custom_gradient and linear_call: derivatives that the user writes.
 
 `nondiff_argnums` are handed to the rules as they are. Rules are checked: a tangent or cotangent
 with the wrong structure or shape names the function and both sides. May import everything below
@@ -15,20 +15,25 @@ from typing import Any
 import numpy as np
 
 from toile.api.tracing import closed_partial
+from toile.control.call import Call, move_mapped, nonzero_mask
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError
-from toile.engine.operation import instantiate
+from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.program import Program, trace_program
+from toile.engine.records import dataclass
 from toile.engine.source import describe, here, message
-from toile.engine.tracing import state
+from toile.engine.tracing import Tracer, state
 from toile.engine.treedefs import node_type
-from toile.engine.trees import flatten, tree_map, unflatten
+from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
-from toile.staging.flattening import name_of
-from toile.transforms.jvp import JVPTracer
+from toile.primitives.families import add, bdim_at, zeros
+from toile.staging.flattening import FlatFunction, name_of
+from toile.transforms.vmap import vmap_program
 
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # in the place of a residual that is an array
@@ -50,6 +55,11 @@ class SymbolicZero:
     size = property(lambda self: self.aval.size)
     weak_type = property(lambda self: self.aval.weak_type)
 
+    @staticmethod
+    def from_primal_value(val: Any) -> SymbolicZero:
+        """The zero tangent of one array or number."""
+        return SymbolicZero(aval_of(val).to_tangent_aval())
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SymbolicZero) and self.aval == other.aval
 
@@ -70,23 +80,43 @@ class CustomVJPPrimal:
         return f"CustomVJPPrimal({self.value!r}, perturbed={self.perturbed})"
 
 
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The values in a tree of CustomVJPPrimals, as the function itself would get them."""
+
+    def value(leaf: Any) -> Any:
+        if type(leaf) is not CustomVJPPrimal:
+            raise TypeError(
+                f"unexpected leaf type {type(leaf)}: needed CustomVJPPrimal, got {describe(leaf)} "
+                f"(give it arguments of a forward rule with symbolic_zeros=True){here()}"
+            )
+        return leaf.value
+
+    return tree_map(value, tree)
+
+
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of `val`."""
-    zero = SymbolicZero(aval_of(val).to_tangent_aval())
-    return zero if symbolic_zeros else instantiate(Zero(val))
+    """The zero tangents of a tree."""
+    if symbolic_zeros:
+        return tree_map(SymbolicZero.from_primal_value, val)
+    return tree_map(lambda x: instantiate(Zero(x)), val)
 
 
-def _signature(fun: Callable[..., Any]) -> inspect.Signature | None:
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature that arguments are resolved by; a partial hides its own, as in JAX."""
+    if isinstance(fun, functools.partial):
+        return None
     try:
         return inspect.signature(fun)
     except (TypeError, ValueError):
         return None
 
 
-def _bound(
+def positional(
     fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
 ) -> tuple[Any, ...]:
-    """Positional arguments, defaults and keywords resolved by the signature."""
+    """Positional arguments, defaults and keywords resolved by the signature.
+
+    Keyword-only parameters keep their defaults: only those that the caller gave are refused."""
     if signature is None:
         if kwargs:
             raise TypeError(
@@ -104,12 +134,68 @@ def _bound(
             f"positional-only arguments. Binding failed with the error:\n{e}{here()}"
         ) from e
     bound.apply_defaults()
-    if bound.kwargs:
+    given = sorted(name for name in bound.kwargs if name in kwargs)
+    if given:
         raise TypeError(
             f"keyword arguments could not be resolved to positions for {name_of(fun)}: needed "
-            f"positional parameters, got keyword-only {sorted(bound.kwargs)}{here()}"
+            f"positional parameters, got keyword-only {given}{here()}"
         )
     return bound.args
+
+
+def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
+    """Give a wrapper the name of the function in it, and what the user hung on that."""
+    functools.update_wrapper(wrapper, fun, updated=())
+    for name, value in getattr(fun, "__dict__", {}).items():
+        if not hasattr(type(wrapper), name):
+            wrapper.__dict__.setdefault(name, value)
+
+
+def forwarded(wrapper: Any, name: str) -> Any:
+    """`def_vmap` and the like of the function in a wrapper, which may be a wrapper itself."""
+    if name.startswith("def"):
+        return getattr(wrapper.fun, name)
+    raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
+
+
+class _Results:
+    """What a function returned: the structure, and the avals once the function itself ran."""
+
+    __slots__ = ("tree", "avals")
+
+    def __init__(self) -> None:
+        self.tree: Any = None
+        self.avals: list[Aval] | None = None
+
+    def leaves(self, out: Any) -> list[Any]:
+        """The leaves of what the function returned, which are remembered."""
+        leaves, self.tree = flatten(out)
+        found = [_leaf(o) for o in leaves]
+        self.avals = [aval_of(o) for o in found]
+        return found
+
+    def check(self, rule: str, fun: str, tree: Any, outs: Sequence[Any]) -> None:
+        """Refuse a rule's primal output unless it is like the function's, if that is known."""
+        if self.tree is not None and tree != self.tree:
+            raise TypeError(
+                f"{rule} for function {fun} must produce a primal output with the same container "
+                f"(pytree) structure as the function itself: needed {self.tree}, got {tree} "
+                f"(return what {fun} returns){here()}"
+            )
+        self.tree = tree
+        got = [aval_of(o) for o in outs]
+        if self.avals is not None and _types(got) != _types(self.avals):
+            needed, given = (", ".join(a.str_short() for a in avals) for avals in (self.avals, got))
+            raise TypeError(
+                f"{rule} for function {fun} must produce a primal output equal to that of the "
+                "function, and in particular with leaves of the same shape/dtype: needed "
+                f"{needed}, got {given} (return what {fun} returns){here()}"
+            )
+
+
+def _types(avals: Sequence[Aval]) -> list[Any]:
+    """Shapes and dtypes; whether they are weak does not count."""
+    return [(a.shape, a.dtype) for a in avals]
 
 
 def _to_symbolic(t: Any) -> Any:
@@ -125,7 +211,7 @@ class _Custom:
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] | int = (),
                  nondiff_argnames: Sequence[str] = ()):
-        functools.update_wrapper(self, fun, updated=())
+        dress(self, fun)
         self.fun = fun
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         if nondiff_argnames:
@@ -135,7 +221,9 @@ class _Custom:
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
-        return _signature(self.fun)
+        return signature_of(self.fun)
+
+    __getattr__ = forwarded
 
     def _is_quick(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the function can be called as it is: nothing traces, only arrays are given."""
@@ -188,10 +276,10 @@ class custom_jvp(_Custom):
 
         def rule(primals: Any, tangents: Any) -> Any:
             out = self(*primals)
-            zeros = tree_map(lambda x: zero_from_primal(x), out)
+            zero = zero_from_primal(out)
             terms = [f(t, out, *primals) for f, t in zip(jvps, tangents, strict=True) if f]
             total = functools.reduce(
-                lambda a, b: tree_map(lambda x, y: x + y, a, b), terms, zeros
+                lambda a, b: tree_map(lambda x, y: x + y, a, b), terms, zero
             )
             return out, total
 
@@ -206,29 +294,29 @@ class custom_jvp(_Custom):
         if self._is_quick(args, kwargs):
             out = self.fun(*args)
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = _bound(self.fun, self._signature, args, kwargs)
+        args = positional(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
         fixed = tree_map(_unmoved, fixed)
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]
-        out_tree: list[Any] = [None]
+        results = _Results()
         count = len(args)
 
         def flat(*xs: Any) -> list[Any]:
             full = self._rebuilt(count, fixed, unflatten(tree, xs))
-            out_leaves, out_tree[0] = flatten(self.fun(*full))
-            return [_leaf(o) for o in out_leaves]
+            return results.leaves(self.fun(*full))
 
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             ts = [_to_symbolic(t) for t in tangents] if self.symbolic_zeros else tangents
             ts = [np.zeros(t.shape, dtypes.float0) if t.__class__ is Zero else t for t in ts]
             pair = self.jvp(*fixed, unflatten(tree, primals), unflatten(tree, ts))  # type: ignore
-            return self._checked(pair, out_tree)
+            return self._checked(pair, results)
 
         call = CustomJVP(flat, rule, self.symbolic_zeros, name_of(self.fun))
-        return unflatten_lazily(out_tree, call(*leaves))
+        outs = call(*leaves)
+        return unflatten(results.tree, outs)
 
-    def _checked(self, pair: Any, out_tree: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _checked(self, pair: Any, results: _Results) -> tuple[list[Any], list[Any]]:
         name = name_of(self.fun)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(
@@ -244,9 +332,8 @@ class custom_jvp(_Custom):
                 f"tangent outputs with equal container (pytree) structures, but got {tree} and "
                 f"{d_tree} respectively.{here()}"
             )
-        if out_tree[0] is None:
-            out_tree[0] = tree
         outs = [_leaf(o) for o in outs]
+        results.check(f"Custom JVP rule {name_of(self.jvp)}", name, tree, outs)
         found = []
         for o, d in zip(outs, douts, strict=True):
             d = _from_symbolic(d)
@@ -272,14 +359,7 @@ class custom_jvp(_Custom):
 
 def _unmoved(x: Any) -> Any:
     """An argument that is not differentiated, without the tangents it may have."""
-    while isinstance(x, JVPTracer):
-        x = x.primal
-    return x
-
-
-def unflatten_lazily(out_tree: list[Any], outs: Sequence[Any]) -> Any:
-    """Unflatten with the structure that the call has found by now."""
-    return unflatten(out_tree[0], outs)
+    return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 class custom_vjp(_Custom):
@@ -312,26 +392,25 @@ class custom_vjp(_Custom):
         if self._is_quick(args, kwargs):
             out = self.fun(*args)
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = _bound(self.fun, self._signature, args, kwargs)
+        args = positional(self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
-        if any(isinstance(x, JVPTracer) for x in flatten(fixed)[0]):
+        if any(isinstance(x, Tracer) for x in flatten(fixed)[0]):
             raise UnexpectedTracerError(
                 "Found a JAX Tracer object passed as an argument to a custom_vjp function in a "
                 "position indicated by nondiff_argnums as non-differentiable: needed values that "
-                f"are not differentiated for {name_of(self.fun)} (make it an argument with a "
-                f"cotangent, which may be None){here()}"
+                f"are not traced for {name_of(self.fun)} (make it an argument with a cotangent, "
+                f"which may be None){here()}"
             )
         leaves, tree = flatten(tuple(moving))
         leaves = [_leaf(x) for x in leaves]
         avals = [aval_of(x) for x in leaves]
         trees: dict[str, Any] = {}
-        out_tree: list[Any] = [None]
+        results = _Results()
         count = len(args)
 
         def flat(*xs: Any) -> list[Any]:
             full = self._rebuilt(count, fixed, unflatten(tree, xs))
-            out_leaves, out_tree[0] = flatten(self.fun(*full))
-            return [_leaf(o) for o in out_leaves]
+            return results.leaves(self.fun(*full))
 
         def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
             given: Any = xs
@@ -347,29 +426,26 @@ class custom_vjp(_Custom):
                     f"but got {describe(pair)}.{here()}"
                 )
             outs, found = flatten(pair[0])
-            if out_tree[0] is not None and found != out_tree[0]:
-                raise TypeError(
-                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
-                    "must produce a primal output with the same container (pytree) structure as "
-                    f"the function itself: needed {out_tree[0]}, got {found}.{here()}"
-                )
-            out_tree[0] = found
+            outs = [_leaf(o) for o in outs]
+            label = f"Custom VJP fwd rule {name_of(self.fwd)}"
+            results.check(label, name_of(self.fun), found, outs)
             residuals, trees["residuals"] = flatten(pair[1])
             # Python scalars stay what they are, so that the backward rule can branch on them.
             trees["leaves"] = [r if type(r) in _SCALARS else _MOVING for r in residuals]
             moving = [_leaf(r) for r in residuals if type(r) not in _SCALARS]
-            return [_leaf(o) for o in outs], moving
+            return outs, moving
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             given = [_to_symbolic(c) for c in cts] if self.symbolic_zeros else cts
-            ct = unflatten(out_tree[0], given)
+            ct = unflatten(results.tree, given)
             rest = iter(residuals)
             kept = [next(rest) if x is _MOVING else x for x in trees["leaves"]]
             found = self.bwd(*fixed, unflatten(trees["residuals"], kept), ct)  # type: ignore
             return self._checked(found, tree, avals)
 
         call = CustomVJP(flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros)
-        return unflatten_lazily(out_tree, call(*leaves))
+        outs = call(*leaves)
+        return unflatten(results.tree, outs)
 
     def _checked(self, cts: Any, tree: Any, avals: Sequence[Aval]) -> list[Any]:
         """Cotangents for each leaf; None stands for the zero of a whole argument."""
@@ -444,24 +520,109 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     def bwd(pullback: Any, ct: Any) -> Any:
         cts = pullback(ct)
-        return cts if isinstance(cts, tuple) else (cts,)
+        return (cts,) if cts is None or node_type(type(cts)) is None else cts
 
     wrapped.defvjp(fwd, bwd)
     return functools.wraps(fun)(wrapped)
+
+
+@dataclass(frozen=True)
+class LinearCall(Call):
+    """A call that is linear in its last operands, with a transpose of the user's.
+
+    Operands are `consts` values that the function closes over, `residuals`, and the linear ones.
+    `transposed()` gives the values that the transpose closes over, after its Program, which takes
+    those, the residuals and the cotangents."""
+
+    transposed: Callable[[], tuple[Program, list[Any]]] | None = None
+    consts: int = 0
+    residuals: int = 0
+
+    name = "linear_call"
+
+    def with_program(self, program: Program) -> Call:
+        return Call(program, self.label)  # what is derived otherwise has no transpose of its own
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        k = self.consts + self.residuals
+        outs = self(*primals)
+        douts: Sequence[Any] = [Zero(o) for o in outs]
+        if any(nonzero_mask(tangents[:k])):  # not linear in these: as the function says
+            still = [Zero(x) for x in primals[k:]]
+            _, douts = Call(self.program, self.label).jvp(primals, [*tangents[:k], *still])
+        if any(nonzero_mask(tangents[k:])):
+            dxs = [zeros(aval_of(x)) if t.__class__ is Zero else t
+                   for x, t in zip(primals[k:], tangents[k:], strict=True)]
+            moved = self(*primals[:k], *dxs)
+            douts = [_added(o, d, m) for o, d, m in zip(outs, douts, moved, strict=True)]
+        return outs, douts
+
+    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        if any(linear[: self.consts + self.residuals]):
+            return Call(self.program, self.label).split(linear, args)
+        return [None] * len(self.program.outputs), self, args
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        k, m = self.consts, self.consts + self.residuals
+        assert self.transposed is not None
+        program, consts = self.transposed()
+        back = lambda: (self.program, list(xs[:k]))
+        op = LinearCall(program, self.label, back, len(consts), self.residuals)
+        found = op(*consts, *xs[k:m], *[instantiate(c) for c in ct])
+        return (*([None] * m), *found)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        # All linear operands and results become mapped: either function may mix them.
+        k, m, size = self.consts, self.consts + self.residuals, axis[1]
+        given: list[Dim] = [None if d is None else 0 for d in dims[:m]]
+        linear, results = len(xs) - m, len(self.program.outputs)
+        program, _ = vmap_program(self.program, axis, [*given, *([0] * linear)], True)
+
+        def transposed() -> tuple[Program, list[Any]]:
+            assert self.transposed is not None
+            own, consts = self.transposed()
+            mapped: list[Dim] = [*([None] * len(consts)), *given[k:], *([0] * results)]
+            return vmap_program(own, axis, mapped, True)[0], consts
+
+        moved = move_mapped(xs[:m], dims[:m], size)
+        moved += [bdim_at(x, d, size) for x, d in zip(xs[m:], dims[m:], strict=True)]
+        op = LinearCall(program, self.label, transposed, k, self.residuals)
+        return op(*moved), [0] * results
+
+    def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
+        return self, [True] * len(self.program.inputs), [True] * len(used)
+
+
+def _added(out: Any, d: Any, moved: Any) -> Any:
+    """The tangent of a result from its two parts, of which the first may be zero."""
+    if not dtypes.is_inexact(aval_of(out).dtype):
+        return Zero(out)
+    return moved if d.__class__ is Zero else add(d, moved)
 
 
 def linear_call(
     fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
 ) -> Any:
     """`fun(residual_args, linear_args)`, linear in the latter, with a transpose of the user's."""
+    args = tree_map(_leaf, (residual_args, linear_args))
+    if state.trace is None:
+        return tree_map(_leaf, fun(*args))
+    residuals, linear = flatten(args[0])[0], flatten(args[1])[0]
+    fixed, moving = [aval_of(x) for x in residuals], [aval_of(x) for x in linear]
+    flat = FlatFunction(fun, structure((args, {})))
+    program, consts = trace_program(flat, [*fixed, *moving], name_of(fun))
 
-    @custom_vjp
-    def call(residuals: Any, linear: Any) -> Any:
-        return fun(residuals, linear)
+    @functools.cache
+    def transposed() -> tuple[Program, list[Any]]:
+        out = unflatten(flat.out_tree, [0] * len(program.outputs))
+        back = FlatFunction(fun_transpose, structure(((args[0], out), {})))
+        made = trace_program(back, [*fixed, *program.out_avals], name_of(fun_transpose))
+        if back.out_tree != structure(args[1]):
+            raise TypeError(
+                "transpose output pytree structure must match that of linear inputs: needed "
+                f"{structure(args[1])}, got {back.out_tree} from {name_of(fun_transpose)}{here()}"
+            )
+        return made
 
-    call.defvjp(
-        lambda r, x: (fun(r, x), r),
-        lambda r, ct: (tree_map(lambda v: zero_from_primal(v), r), fun_transpose(r, ct)),
-    )
-    return call(residual_args, linear_args)
-
+    op = LinearCall(program, name_of(fun), transposed, len(consts), len(residuals))
+    return unflatten(flat.out_tree, op(*consts, *residuals, *linear))

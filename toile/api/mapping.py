@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.api.autodiff import _check_callable, documented, jvp, vjp
+from toile.api.autodiff import _check_callable, _check_inputs, documented, jvp, vjp
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
@@ -232,14 +232,15 @@ def jacfwd(
                      f"{argnums}. It takes the same arguments and returns the derivatives.")
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacfwd")
-        _check_kinds("jacfwd", chosen, holomorphic, "inputs")
+        _check_real("jacfwd", chosen, holomorphic, "inputs")
         pushed = lambda t: jvp(partial, chosen, t, has_aux=has_aux)
         basis = _standard_basis(chosen)
         if has_aux:
             y, jac, aux = vmap(pushed, out_axes=(None, -1, None))(basis)
         else:
             y, jac = vmap(pushed, out_axes=(None, -1))(basis)
-        _check_kinds("jacfwd", y, holomorphic, "outputs")
+        if holomorphic:
+            _check_real("jacfwd", y, holomorphic, "outputs")
         tree = chosen if not is_index(argnums) else chosen[0]
         result = tree_map(lambda j, like: _unravel(tree, _typed(j, like), -1), jac, y)
         return (result, aux) if has_aux else result
@@ -261,12 +262,13 @@ def jacrev(
                      f"{argnums}. It takes the same arguments and returns the derivatives.")
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacrev")
-        _check_kinds("jacrev", chosen, holomorphic, "inputs", allow_int)
+        leaves = flatten(chosen)[0]
+        _check_inputs("jacrev", fun, leaves, chosen, holomorphic, allow_int)
         if has_aux:
             y, pullback, aux = vjp(partial, *chosen, has_aux=True)
         else:
             y, pullback = vjp(partial, *chosen)
-        _check_kinds("jacrev", y, holomorphic, "outputs")
+        _check_real("jacrev", y, holomorphic, "outputs")
         jac = vmap(pullback)(_standard_basis(y))
         found = jac[0] if is_index(argnums) else jac
         inputs = chosen[0] if is_index(argnums) else chosen
@@ -304,24 +306,21 @@ def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[A
     return tuple(args[n] for n in nums), partial
 
 
-def _check_kinds(
-    what: str, tree: Any, holomorphic: bool, side: str, allow_int: bool = False
-) -> None:
+def _check_real(what: str, tree: Any, holomorphic: bool, side: str) -> None:
+    """Refuse what is not real; of holomorphic functions, what is not complex."""
     for x in flatten(tree)[0]:
-        kind = dtypes.kind(aval_of(x).dtype)
-        name = dtypes.name_of(aval_of(x).dtype)
+        dtype = aval_of(x).dtype
+        kind, name = dtypes.kind(dtype), dtypes.name_of(dtype)
         if holomorphic and kind != "c":
             raise TypeError(f"{what} with holomorphic=True requires {side} with complex dtype, but "
                             f"got {name}{here()}")
-        if not holomorphic and kind == "c":
+        if not holomorphic and kind != "f":
             raise TypeError(
                 f"{what} requires real-valued {side} ({side[:-1]} dtype that is a sub-dtype of "
                 f"np.floating), but got {name}. For holomorphic differentiation, pass "
-                f"holomorphic=True{here()}"
+                f"holomorphic=True; for other functions of complex numbers or integers, use "
+                f"toile.jvp or toile.vjp{here()}"
             )
-        if kind in "biu" and side == "inputs" and not allow_int:
-            raise TypeError(f"{what} requires real- or complex-valued {side} (a sub-dtype of "
-                            f"np.inexact), but got {name}{here()}")
 
 
 def _standard_basis(tree: Any) -> Any:

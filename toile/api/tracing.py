@@ -67,6 +67,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of a function's results; nothing is computed."""
     if not callable(fun):
         raise TypeError(f"eval_shape: needed a callable, got {describe(fun)}{here()}")
+    if isinstance(fun, PjitFunction):  # which knows its static arguments
+        return fun.eval_shape(*args, **kwargs)
     leaves, in_tree = flatten((args, kwargs))
     flat = FlatFunction(fun, in_tree)
     avals = _out_avals(flat, [aval_of(x) for x in leaves])

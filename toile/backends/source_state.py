@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-_DECIDING = ("compiler", "backends", "primitives", "control", "engine")  # folders of toile
+_DECIDING = ("compiler", "backends", "primitives", "control", "engine", "transforms")  # folders
 
 
 @functools.cache

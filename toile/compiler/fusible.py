@@ -27,6 +27,8 @@ def by_element(e: Equation) -> bool:
     if not e.op.by_element or e.effects or len(e.outs) != 1:
         return False
     shape = e.outs[0].aval.shape
+    if shape and len(e.ins) == 1 and not e.ins[0].aval.shape:
+        return False  # the bytes of a number: an axis that the operand has not
     return all(a.aval.shape in (shape, ()) for a in e.ins)
 
 

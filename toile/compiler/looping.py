@@ -100,7 +100,8 @@ def _updated_in_place(program: Program, first: int, index: int) -> bool:
     if not readers or not isinstance(readers[-1].op, (DynamicUpdateSlice, Scatter)):
         return False
     last = readers[-1]
-    return len(readers) == 1 and last.outs[0] is out and last.ins[0] is given
+    once = len(readers) == 1 and sum(a is given for a in last.ins) == 1  # not its updates, too
+    return once and last.outs[0] is out and last.ins[0] is given
 
 
 def _carries(

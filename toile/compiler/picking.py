@@ -20,6 +20,7 @@ from toile.compiler.rewriting import Replacement, Rewriter, rewrite
 from toile.engine import dtypes
 from toile.engine.program import Atom, Equation, Literal, Program
 from toile.primitives.addressing import GatherScatterMode, fill_number
+from toile.primitives.arrays.indexing import default_fill
 from toile.primitives.bits import eq, ge, lt
 from toile.primitives.elementwise import clamp, convert, select
 from toile.primitives.families import (
@@ -120,6 +121,7 @@ def _picked(op: Gather, x: Any, indices: Any) -> Any:
     found = reduce_sum(select(hits, x, zeros), (len(x.shape) - 1,))
     if op.mode == GatherScatterMode.FILL_OR_DROP:
         fill = fill_number(op.fill_value, x.dtype)
+        fill = default_fill(np.dtype(x.dtype)) if fill is None else fill
         filled = broadcast_in_dim(scalar(fill, x.dtype), found.shape, ())
         low, high = (
             broadcast_in_dim(scalar(n, which.dtype), which.shape, ()) for n in (0, x.shape[-1])

@@ -284,15 +284,14 @@ class Arithmetic(Printer):
         return x if kind(x.dtype) in "bu" else self.select(self.lt(x, 0), self.neg(x), x)
 
     def sign(self, x: Value) -> Value:
-        """-1, 0 or 1; NaN stays."""
+        """-1, 0 or 1; NaN and zeros stay."""
         if x.imag:
             raise Unsupported("sign of a complex number in a kernel")
         zero, one = self.constant(0, x.dtype), self.constant(1, x.dtype)
         if kind(x.dtype) in "bu":
             return self.select(self.gt(x, zero), one, zero)
-        below = self.select(self.lt(x, zero), self.constant(-1, x.dtype), zero)
-        out = self.select(self.gt(x, zero), one, below)
-        return out if kind(x.dtype) == "i" else self.select(self.is_nan(x), x, out)
+        below = self.select(self.lt(x, zero), self.constant(-1, x.dtype), x)
+        return self.select(self.gt(x, zero), one, below)
 
     def sqrt(self, x: Value) -> Value:
         """Square root of a real float."""
@@ -318,7 +317,8 @@ class Arithmetic(Printer):
         """Nearest integer; halves away from zero."""
         whole = self.trunc(x)
         away = self.ge(self.abs(self.sub(x, whole)), 0.5)
-        return self.add(whole, self.select(away, self.copysign(1.0, x), self.constant(0, x.dtype)))
+        more = self.select(away, self.constant(1, x.dtype), self.constant(0, x.dtype))
+        return self.add(whole, self.copysign(more, x))
 
     def minimum(self, x: Operand, y: Operand) -> Value:
         """The smaller; NaN if either is."""

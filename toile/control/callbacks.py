@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import JaxRuntimeError
@@ -18,6 +19,24 @@ from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
 from toile.primitives.families import bdim_at, reshape
 from toile.primitives.shapes import concatenate_all, slice_axis
+
+
+class DebugEffect(str):
+    """The effect of looking at values, in no order; a Program's effects are told by name."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "Debug"
+
+
+class OrderedDebugEffect(str):
+    """The effect of looking at values in the order of the program."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "OrderedDebug"
 
 
 class Callback(Operation):
@@ -48,19 +67,29 @@ class Callback(Operation):
             raise _as_runtime_error(error) from error
         if len(outs) != len(self.avals):
             raise JaxRuntimeError(
-                f"{self.name}: needed {len(self.avals)} results from {self.label}, got "
-                f"{len(outs)}{here()}"
+                f"{self.name}: Mismatched number of outputs from callback: needed "
+                f"{len(self.avals)} results from {self.label}, got {len(outs)} (return one array "
+                f"for each leaf of result_shape_dtypes){here()}"
             )
-        return [self._checked(o, a) for o, a in zip(outs, self.avals, strict=True)]
+        return [self._checked(i, o, self.avals[i]) for i, o in enumerate(outs)]
 
-    def _checked(self, out: Any, aval: Aval) -> Any:
+    def _checked(self, i: int, out: Any, aval: Aval) -> Any:
+        """A result as an array of its aval; only 64 bits become 32, as everywhere."""
         value = np.asarray(out)
         if value.shape != aval.shape:
             raise JaxRuntimeError(
-                f"{self.name}: Incorrect output shape: needed {aval.str_short()} from "
-                f"{self.label}, got shape {value.shape}{here()}"
+                f"{self.name}: Incorrect output shape for return value #{i}: needed "
+                f"{aval.str_short()} from {self.label}, got shape {value.shape} (return that "
+                f"shape, or say this one in result_shape_dtypes){here()}"
             )
-        return value.astype(aval.dtype, copy=False)
+        found = dtypes.canonicalize_dtype(value.dtype)
+        if found != aval.dtype:
+            raise JaxRuntimeError(
+                f"{self.name}: Incorrect output dtype for return value #{i}: needed "
+                f"{aval.str_short()} from {self.label}, got {found} (convert it with "
+                f".astype, or say {found} in result_shape_dtypes){here()}"
+            )
+        return value.astype(found, copy=False)
 
     def again(self, function: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -> Callback:
         """The same kind of callback with other results."""
@@ -97,6 +126,9 @@ class PureCallback(Callback):
     """A function of its operands alone: it may be called any number of times."""
 
     name = "pure_callback"
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        return super().eager(xp, *xs) if self.avals else []  # without results nothing needs it
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         raise ValueError(
@@ -178,7 +210,7 @@ class DebugCallback(Callback):
     """A function that looks at values; derivatives pass it by."""
 
     name = "debug_callback"
-    effects = frozenset({"debug"})
+    effects = frozenset[str]({DebugEffect("debug")})
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         self.function(*[DeviceArray(x) for x in xs])
@@ -203,4 +235,4 @@ class DebugCallback(Callback):
 class OrderedDebugCallback(DebugCallback):
     """A debug callback that keeps its place among the ordered ones."""
 
-    effects = frozenset({"debug", "ordered"})
+    effects = frozenset[str]({OrderedDebugEffect("ordered debug")})

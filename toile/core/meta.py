@@ -158,7 +158,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         name, names = self._new_name(params), list(self.names)
         removed = names.pop(index)
         if removed != name:
-            raise ValueError(
+            raise AssertionError(
                 f"remove_axis: needed axis {index} of {self.names} to be named {name!r}, got"
                 f" {removed!r} (use the metadata_params the axis was added with){here()}"
             )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toile.core import meta
 from toile.engine import trees
+from toile.ids import identity
 
 if TYPE_CHECKING:
     from toile.core.scope_class import Scope
 
 T = TypeVar("T")
-_ids = itertools.count()
 
 
 class Variable(Generic[T]):
     """A place in a collection: `value` reads it and, where the collection is mutable, writes it."""
 
     def __init__(self, scope: Scope, collection: str, name: str, unbox: bool):
-        self._id = next(_ids)
+        self._id = identity()
         self.scope = scope
         self.collection = collection
         self.name = name

@@ -12,6 +12,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import Aval, check_numeric
+from toile.engine.errors import UnexpectedTracerError
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray, is_gpu_data, placed_by_default
 from toile.engine.source import here
@@ -91,5 +92,9 @@ def raw_operand(x: Any) -> Any:
         return x._data
     if isinstance(x, Tracer):
         check_alive(x)
-        raise RuntimeError(f"a live tracer {x!r} reached the eager evaluator{here()}")
+        raise UnexpectedTracerError(
+            f"Encountered an unexpected tracer: a live tracer {x!r} reached the eager evaluator. "
+            "Needed: a concrete array; got: a tracer of a function that is still being traced "
+            f"(use it inside of that function, or pass it as an argument).{x.created()}{here()}"
+        )
     return as_array(x)._data

@@ -204,6 +204,8 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
 def _stops(answer: Any) -> bool:
     if answer is True or answer is False:
         return answer
+    if answer is None:  # a predicate without a return on some path
+        return False
     raise ValueError(
         f"is_leaf predicate returned a non-boolean value {answer!r}; expected a boolean{here()}"
     )

@@ -26,6 +26,7 @@ from toile.lax._staging import (
     stage,
     strengthened,
 )
+from toile.lax.loops import is_concrete
 from toile.primitives.bits import ne
 from toile.primitives.elementwise import clamp, convert
 from toile.primitives.families import full_like, scalar
@@ -79,9 +80,9 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
         raise TypeError(
             f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}.{here()}"
         )
-    if config.flags.disable_jit:
-        return true_fun(*operands) if bool(pred) else false_fun(*operands)
     index = leaf(pred)
+    if config.flags.disable_jit and is_concrete(index):
+        return true_fun(*operands) if bool(index) else false_fun(*operands)
     if index.dtype != np.bool_:
         index = ne(index, full_like(index, 0))
     names = ("true_fun", "false_fun")
@@ -117,7 +118,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     if len(branches) == 1:
         return branches[0](*operands)
     index = convert(leaf(index), np.int32)
-    if config.flags.disable_jit:
+    if config.flags.disable_jit and is_concrete(index):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     which = clamp(scalar(0, np.int32), index, scalar(len(branches) - 1, np.int32))
     names = tuple(f"branch {i}" for i in range(len(branches)))

@@ -18,7 +18,7 @@ from toile.control.while_loop import While
 from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.errors import call_error, conversion_error
+from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
@@ -195,10 +195,10 @@ def while_loop(
             "lax.while_loop: body_fun and cond_fun arguments should be callable." + here()
         )
     if config.flags.disable_jit:
-        value = init_val
-        while cond_fun(value):
-            value = body_fun(value)
-        return value
+        try:
+            return _while_in_python(cond_fun, body_fun, init_val)
+        except ConcretizationTypeError:
+            pass  # the condition depends on a tracer, for example of vmap
     carry, tree = flat_arrays(init_val)
     in_tree = structure((init_val,))
     avals = [aval_of(c) for c in carry]
@@ -215,6 +215,13 @@ def while_loop(
     op = While(cond, body, len(cond_consts), len(body_consts))
     outs = op(*cond_consts, *body_consts, *with_avals(carry, avals))
     return unflatten(tree, outs)
+
+
+def _while_in_python(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
+    value = tree_map(leaf, init_val)
+    while cond_fun(value):
+        value = tree_map(leaf, body_fun(value))
+    return value
 
 
 def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
@@ -243,13 +250,9 @@ def fori_loop(
     """
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable." + here())
-    dtype = dtypes.result_type(lower, upper)
-    if dtypes.kind(dtype) not in "iu":
-        raise _other_bounds(lower, upper)
-    if any(not a.weak_type and a.dtype != dtype for a in (aval_of(lower), aval_of(upper))):
-        raise _other_bounds(lower, upper)
+    dtype = _bounds_dtype(aval_of(lower), aval_of(upper))
     low, high = (convert(leaf(v), dtype, aval_of(v).weak_type) for v in (lower, upper))
-    known = all(_is_concrete(v) for v in (low, high))
+    known = is_concrete(low) and is_concrete(high)
     if config.flags.disable_jit and known:
         value = init_val
         for i in range(int(low), int(high)):
@@ -266,8 +269,9 @@ def fori_loop(
                 raise call_error(error, body_fun) from error.__cause__
             return (add(i, full_like(i, 1)), out), None
 
-        return scan(step, (low, init_val), None, count, unroll=unroll or 1)[0][1]
-    if unroll is not None:
+        # The index is weakly typed, whatever the bounds are.
+        return scan(step, (int(low), init_val), None, count, unroll=unroll or 1)[0][1]
+    if unroll is not None and unroll is not False and unroll != 1:
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically "
                          "known." + here())
 
@@ -281,15 +285,22 @@ def fori_loop(
     return while_loop(continues, body, (low, high, init_val))[2]
 
 
-def _other_bounds(lower: Any, upper: Any) -> TypeError:
-    a, b = (dtypes.name_of(aval_of(v).dtype) for v in (lower, upper))
-    return TypeError(
+def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
+    """The common dtype of a loop's bounds; a weakly typed one takes that of the other."""
+    if lower.dtype == upper.dtype:
+        return lower.dtype
+    signed = dtypes.kind(lower.dtype) == dtypes.kind(upper.dtype) == "i"
+    if signed and lower.weak_type != upper.weak_type:
+        return upper.dtype if lower.weak_type else lower.dtype
+    a, b = dtypes.name_of(lower.dtype), dtypes.name_of(upper.dtype)
+    raise TypeError(
         f"lower and upper arguments to fori_loop must have equal types, got {a} and {b}: needed "
         f"integers of one dtype (convert them with int){here()}"
     )
 
 
-def _is_concrete(x: Any) -> bool:
+def is_concrete(x: Any) -> bool:
+    """Whether an array has a value that Python may look at."""
     return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
 
 

@@ -5,7 +5,7 @@ A module inside a container is named by the attribute and its keys: `layers_0`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
@@ -19,7 +19,7 @@ def is_plain(value: Any) -> bool:
     kind = value.__class__
     look = look_inside.get(kind)
     if look is None:
-        look = issubclass(kind, Mapping | list | tuple) or bool(
+        look = issubclass(kind, dict | FrozenDict | list | tuple) or bool(
             hasattr(kind, "_call_wrapped_method")
             or hasattr(kind, "_toile_dataclass_fields")
             or issubclass(kind, Variable)
@@ -46,7 +46,8 @@ def freeze_attr(val: Any) -> Any:
 
 
 def map_leaves(fn: Callable[[str, Any], Any], value: Any) -> Any:
-    """Apply `fn(suffix, leaf)` through dicts, lists, tuples and struct dataclasses.
+    """Apply `fn(suffix, leaf)` through dicts, lists, tuples and struct dataclasses; other mappings
+    and subclasses of lists and tuples are leaves.
 
     Leaves are visited in the order of their keys as text: the first of several places that hold
     one module names it."""
@@ -72,16 +73,16 @@ def _flatten(value: Any, path: tuple[str, ...], leaves: list[Any]) -> Callable[[
     def below(items: Any) -> list[Callable[[Any], Any]]:
         return [_flatten(v, (*path, str(k)), leaves) for k, v in items]
 
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, dict | FrozenDict) and value:
         parts = below(value.items())
         make = FrozenDict if isinstance(value, FrozenDict) else dict
         return lambda mapped: make(
             (k, part(mapped)) for k, part in zip(value, parts, strict=True)
         )
-    if isinstance(value, list | tuple) and value:
-        names = getattr(value, "_fields", range(len(value)))
-        parts = below(zip(names, value, strict=True))
-        if hasattr(value, "_fields") or type(value).__name__ == "PartitionSpec":
+    named = isinstance(value, tuple) and hasattr(value, "_fields")
+    if (named or type(value) in (list, tuple)) and value:
+        parts = below(zip(getattr(value, "_fields", range(len(value))), value, strict=True))
+        if named:
             return lambda mapped: type(value)(*[part(mapped) for part in parts])
         return lambda mapped: type(value)([part(mapped) for part in parts])
     fields = getattr(type(value), "_toile_dataclass_fields", None)

@@ -89,7 +89,7 @@ _missing = _Factory()
 def _quick_init(cls: Any, own_post_init: bool) -> Callable[..., None]:
     """An `__init__` with the parameters of a dataclass's, which writes the dict at once."""
     fields = [f for f in cls.__dataclass_fields__.values() if _is_variable(f)]
-    known: dict[str, Any] = {"_missing": _missing, "_look": look_inside.get}
+    known: dict[str, Any] = {"_missing": _missing, "_look": look_inside.get, "_cls": cls}
     body, passed = ["_dict = self.__dict__"], []
     for f in fields:
         if f._field_type.name == _INITVAR:
@@ -131,7 +131,7 @@ def _candidates(cls: type, fields: list[Any]) -> list[str]:
     """Lines of `__init__` that note which fields may hold containers or modules.
 
     Most fields of most layers have their defaults, which are known to be plain."""
-    lines = ["_dict['_candidates'] = ()"]
+    lines = []
     for f in fields:
         if not f.init or f._field_type.name == _INITVAR or f.name in ("parent", "name"):
             continue
@@ -141,8 +141,9 @@ def _candidates(cls: type, fields: list[Any]) -> list[str]:
         if hasattr(type(getattr(cls, f.name, None)), "__set__"):
             value = "self"  # a descriptor has it
         noted = f"_dict['_candidates'] += ('{f.name}',)"
-        lines.append(f"if {test}_look({value}.__class__, True): {noted}")
-    return lines
+        lines.append(f"  if {test}_look({value}.__class__, True): {noted}")
+    # A subclass with an `__init__` of its own may have set further fields before it came here.
+    return ["if self.__class__ is _cls:", "  _dict['_candidates'] = ()", *lines]
 
 
 def _parameter(f: Any, known: dict[str, Any]) -> str:

@@ -360,7 +360,7 @@ def dot_general_with_precision_jvp(
 def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
     """Operands in the dtype of the second, which is the one that its layer computes in."""
     if len(args) != 3:
-        raise TypeError(
+        raise AssertionError(
             f"{name}: needed (lhs, rhs, dimension_numbers), got {len(args)} arguments{here()}"
         )
     x, k, dimension_numbers = args

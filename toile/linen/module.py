@@ -9,7 +9,6 @@ attachment to a parent, `setup`, calls of methods. What a bound module can do wi
 from __future__ import annotations
 
 import enum
-import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
@@ -20,6 +19,7 @@ from toile.configurations import config
 from toile.core.scope import Scope
 from toile.engine.source import here
 from toile.engine.tracing import state as engine_state
+from toile.ids import identity
 from toile.linen import dataclass
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
@@ -63,7 +63,6 @@ from toile.linen.summary import Summarized, represent_tree
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
-_ids = itertools.count()
 _context = context  # under Flax's name
 
 # Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
@@ -189,7 +188,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __post_init__(self) -> None:
         d = self.__dict__
-        d["_id"] = next(_ids)
+        d["_id"] = identity()
         d["_state"] = state = ModuleState()
         parent = d.get("_parent_ref")
         if parent.__class__ is weakref.ref:  # attached before: this is the second time
@@ -232,6 +231,12 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             outer.autoname_cursor[prefix] = cursor + 1
         elif not parent._initialization_allowed:
             raise errors.AssignSubModuleError(type(self).__name__)
+        if parent.scope is None:
+            raise AssertionError(
+                f"{type(self).__name__}: needed a parent that is bound, got an unbound "
+                f"{type(parent).__name__} (make submodules in `setup`, or in a method that runs "
+                f"under init, apply or bind){here()}"
+            )
         # What `setup` makes again inside a transform is the same as outside.
         reuse = outer.in_setup and outer.setup_called == SetupState.TRANSFORMED
         if not reuse and name in parent.scope.reservations:  # type: ignore[union-attr]
@@ -246,6 +251,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             if state.is_initialized and not name.startswith("__"):
                 raise errors.SetAttributeFrozenModuleError(type(self).__name__, name, val)
             object.__setattr__(self, name, val)
+            self.__dict__.pop("_candidates", None)  # it may be a field, and hold a module now
             return
         fields = self.__dataclass_fields__  # type: ignore[attr-defined]
         if name in fields and fields[name].init:
@@ -498,6 +504,7 @@ def share_scope(module: Module, other: Module, /) -> None:
         if isinstance(child, Module) and child.scope and child.scope.parent == old:
             if isinstance(child.scope.name, str):
                 scope.reserve(child.scope.name)  # a conflict is an error here
+            child.scope.rngs  # noqa: B018  keys are those of the place it was made at
             child.scope.parent = scope
 
 

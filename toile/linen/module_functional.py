@@ -42,9 +42,9 @@ class Functional:
         if "_id" not in self.__dict__:
             raise errors.IncorrectPostInitOverrideError()
 
-    def _streams(self, rngs: Any) -> Any:
+    def _streams(self, rngs: Any, optional: bool = False) -> Any:
         """Random streams by name; a single key feeds 'params'."""
-        if rngs is None or isinstance(rngs, dict | FrozenDict):
+        if isinstance(rngs, dict | FrozenDict) or (optional and rngs is None):
             return rngs
         if not is_valid_rng(rngs):
             raise errors.InvalidRngError(
@@ -85,7 +85,7 @@ class Functional:
         `method` is a function of the module, a method or its name. `mutable` is True, a name or a
         list of names of collections. `rngs` is one key, or keys by name of stream."""
         Functional._module_checks(self)
-        rngs = self._streams(rngs)
+        rngs = self._streams(rngs, optional=True)
         run = apply(self._method(method, True), self, mutable, capture_intermediates)
         return run(variables, *args, **kwargs, rngs=rngs)
 
@@ -167,7 +167,8 @@ class Functional:
         Array([[3., 4.]], dtype=float32)
         """
         Functional._module_checks(self)
-        scope = scopes.bind(variables, self._streams(rngs), mutable, flags={"interactive": True})
+        streams = self._streams(rngs, optional=True)
+        scope = scopes.bind(variables, streams, mutable, flags={"interactive": True})
         return self.clone(parent=scope, _deep_clone=True)
 
     def unbind(self: M) -> tuple[M, Any]:

@@ -1,6 +1,6 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
-They differ in the axes that statistics are taken over; `_compute_stats` takes them and `_normalize`
+They differ in the axes that statistics are taken over; `_stats` takes them and `_normalized`
 applies them with a learned scale and bias. Statistics are float32 at least, unless a layer is told
 otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer, live in
 `weight_normalization`.
@@ -9,6 +9,7 @@ otherwise. SpectralNorm and WeightNorm, which normalize the parameters of anothe
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,19 @@ from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
 from toile.nn import initializers
 from toile.nn.initializers import Initializer
+from toile.typing import Array, Dtype, PRNGKey, Shape  # noqa: F401  found here as in Flax
 
 if TYPE_CHECKING:
     from toile.linen.transforms import map_variables
-    from toile.linen.weight_normalization import SpectralNorm, WeightNorm
+    from toile.linen.weight_normalization import (  # noqa: F401
+        SpectralNorm,
+        WeightNorm,
+        _l2_normalize,
+    )
 
 _ELSEWHERE = {
     "toile.linen.transforms": "map_variables",
-    "toile.linen.weight_normalization": "SpectralNorm WeightNorm",
+    "toile.linen.weight_normalization": "SpectralNorm WeightNorm _l2_normalize",
 }
 __getattr__, __dir__ = attach(__name__, _ELSEWHERE)
 
@@ -86,7 +92,7 @@ def _means(xs: Sequence[Any], axes: tuple[int, ...], mask: Any) -> list[Any]:
     return [lax.reduce_sum(x, axes) / count for x in xs]
 
 
-def _compute_stats(
+def _stats(
     x: Any,
     axes: Axes,
     dtype: Any,
@@ -127,7 +133,7 @@ def _compute_stats(
     return mean, jnp.maximum(0.0, square - _abs_sq(mean))
 
 
-def _normalize(
+def _normalized(
     layer: Any,
     x: Any,
     stats: tuple[Any, Any],
@@ -180,8 +186,8 @@ def _parameter(
 
 
 def _layer_stats(layer: Any, x: Any, axes: Axes, mask: Any, use_mean: bool = True) -> Any:
-    """`_compute_stats` with the fields of a layer."""
-    return _compute_stats(
+    """`_stats` with the fields of a layer."""
+    return _stats(
         x, axes, layer.dtype, layer.axis_name, layer.axis_index_groups, use_mean,
         layer.use_fast_variance, mask, layer.force_float32_reductions,
     )  # fmt: skip
@@ -193,7 +199,30 @@ def _normalize_along(
     """Normalize with statistics over `axes` and a scale and bias along `features`."""
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     sizes = tuple(x.shape[axis] for axis in features)
-    return _normalize(layer, x, stats, kept, features, sizes, use_bias)
+    return _normalized(layer, x, stats, kept, features, sizes, use_bias)
+
+
+# Under Flax's names, for layers that are made of its parts.
+
+
+def _compute_stats(x: Any, axes: Axes, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Mean and variance; without `use_mean` the mean is zero."""
+    mean, var = _stats(x, axes, *args, **kwargs)
+    return jnp.zeros_like(var) if mean is None else mean, var
+
+
+def _normalize(
+    mdl: Module, x: Any, mean: Any, var: Any, reduction_axes: Axes, feature_axes: Axes, dtype: Any,
+    param_dtype: Any, epsilon: float, use_bias: bool, use_scale: bool, bias_init: Initializer,
+    scale_init: Initializer, force_float32_reductions: bool = True,
+) -> Any:
+    """Normalize `x` with parameters of `mdl`."""
+    layer = types.SimpleNamespace(
+        param=mdl.param, dtype=dtype, param_dtype=param_dtype, epsilon=epsilon, use_scale=use_scale,
+        bias_init=bias_init, scale_init=scale_init,
+        force_float32_reductions=force_float32_reductions)
+    axes = [_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes)]
+    return _normalize_along(layer, x, (mean, var), *axes, use_bias)
 
 
 class BatchNorm(Module):
@@ -265,7 +294,7 @@ class BatchNorm(Module):
                 raise ModifyScopeVariableError(
                     "batch_stats", "mean", self.scope.path_text, type(self).__name__
                 )
-            mean, var = _compute_stats(
+            mean, var = _stats(
                 x, axes, self.dtype, None if initializing else self.axis_name,
                 self.axis_index_groups, True, self.use_fast_variance, mask,
                 self.force_float32_reductions,
@@ -435,7 +464,7 @@ class GroupNorm(Module):
         kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
         stats = _layer_stats(self, grouped, axes, mask)
         features = (x.ndim - 1, x.ndim)
-        y = _normalize(self, grouped, stats, kept, features, (channels,), self.use_bias)
+        y = _normalized(self, grouped, stats, kept, features, (channels,), self.use_bias)
         return y.reshape(x.shape)
 
 

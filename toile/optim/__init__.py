@@ -7,6 +7,7 @@ Names, arguments, states and results are those of Optax. What it lacks: a glob o
 
 import typing as _typing
 
+from toile._absent import missing_attribute as _missing
 from toile.engine.lazy import attach as _attach
 from toile.engine.lazy import names_of as _names_of
 
@@ -198,7 +199,7 @@ _MODULES = (
     "perturbations privacy projections quasi_newton scaling schedules second_order transforms tree "
     "tree_utils zoom"
 )
-__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
+__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _missing)
 
 __all__ = [  # noqa: PLE0604
     *_names_of(_FROM),

@@ -243,7 +243,7 @@ class Sign(Elementwise):
         if dtypes.kind(x.dtype) == "c":
             size = xp.abs(x)
             return xp.where(size == 0, xp.zeros((), x.dtype), x / xp.where(size == 0, 1, size))
-        return xp.sign(x)
+        return xp.where(x == 0, x, xp.sign(x)) if dtypes.kind(x.dtype) == "f" else xp.sign(x)
 
     def lower(self, k: Any, x: Any) -> Any:
         return k.sign(x)
@@ -297,8 +297,8 @@ class Round(_Step):
         if self.to_even:
             return xp.rint(x)
         whole = xp.trunc(x)
-        away = xp.abs(x - whole) >= 0.5
-        return (whole + xp.where(away, xp.sign(x), xp.zeros((), x.dtype))).astype(x.dtype)
+        away = (xp.abs(x - whole) >= 0.5).astype(x.dtype)
+        return (whole + xp.copysign(away, x)).astype(x.dtype)
 
     def lower(self, k: Any, x: Any) -> Any:
         return k.round_even(x) if self.to_even else k.round_away(x)

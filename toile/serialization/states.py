@@ -83,7 +83,7 @@ def to_state_dict(target: Any) -> Any:
     if isinstance(state, dict):
         odd = [key for key in state if not isinstance(key, str)]
         if odd:
-            raise ValueError(
+            raise AssertionError(
                 f"to_state_dict: A state dict must only have string keys, got {odd} from a"
                 f" {type(target).__name__}"
             )

@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import time
+import types
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -479,7 +480,7 @@ class PjitFunction:
         return traced.out_info
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
         try:

@@ -5,19 +5,25 @@ May import the engine, control and the call path.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from toile.backends import cpu
+from toile.backends.running import gpu_backend
 from toile.control.call import Call, Carrier, program_flops
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import first_device
 from toile.engine.errors import JaxRuntimeError
+from toile.engine.gpu import default_gpu
 from toile.engine.keypaths import keystr
-from toile.engine.program import Program
+from toile.engine.locks import compiling
+from toile.engine.program import ClosedProgram, Program, evaluate, used_vars
+from toile.engine.records import dataclass
 from toile.engine.sharded import placing
-from toile.engine.shardings import SingleDeviceSharding
+from toile.engine.shardings import Format, Layout, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, state
@@ -76,13 +82,12 @@ def operand(x: Any) -> Any:
     return x if isinstance(x, (ConcreteArray, Tracer)) else as_array(x)
 
 
+@dataclass(frozen=True)
 class ArgInfo:
     """Shape and dtype of one argument, and whether its buffer is given up."""
 
-    __slots__ = ("_aval", "donated")
-
-    def __init__(self, aval: Aval, donated: bool = False):
-        self._aval, self.donated = aval, donated
+    _aval: Aval
+    donated: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,8 +101,27 @@ class ArgInfo:
     def weak_type(self) -> bool:
         return self._aval.weak_type
 
-    def __repr__(self) -> str:
-        return f"ArgInfo(_aval={self._aval!r}, donated={self.donated})"
+
+@dataclass(frozen=True)
+class CompiledMemoryStats:
+    """What a call of a compiled function needs of memory; constants are not counted."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int  # of donated arguments that end with the call
+    temp_size_in_bytes: int  # the arena of the plan
+    generated_code_size_in_bytes: int = 0  # kernels are shared by programs
+    host_argument_size_in_bytes: int = 0
+    host_output_size_in_bytes: int = 0
+    host_alias_size_in_bytes: int = 0
+    host_temp_size_in_bytes: int = 0
+    host_generated_code_size_in_bytes: int = 0
+
+    @property
+    def peak_memory_in_bytes(self) -> int:
+        """What is in use at once; donated arguments are given back after the call."""
+        both = self.argument_size_in_bytes + self.output_size_in_bytes
+        return both + self.temp_size_in_bytes
 
 
 class TracedStage:
@@ -111,8 +135,8 @@ class TracedStage:
         self.fixed, self.labels, self.donated = sorted(fixed), labels, donated
 
     @property
-    def jaxpr(self) -> Program:
-        return self.traced.program
+    def jaxpr(self) -> ClosedProgram:
+        return ClosedProgram(self.traced.program, self.traced.consts)
 
     @property
     def fun_name(self) -> str:
@@ -136,6 +160,10 @@ class TracedStage:
         return self.of_arguments(self.traced.in_avals)
 
     @property
+    def out_avals(self) -> Any:
+        return unflatten(self.out_tree, self.traced.program.out_avals)
+
+    @property
     def args_info(self) -> Any:
         infos = [ArgInfo(a, i in self.donated) for i, a in enumerate(self.traced.in_avals)]
         return self.of_arguments(infos)
@@ -150,8 +178,32 @@ class TracedStage:
                  for a in self.traced.program.out_avals]
         return unflatten(self.traced.out_tree, infos)
 
-    def lower(self, **_: Any) -> Lowered:
+    def lower(self, *, lowering_platforms: Any = None, _private_parameters: Any = None) -> Lowered:
         return Lowered(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay what was traced, without the static arguments; transformations see through it."""
+        leaves, tree = flatten((args, kwargs))
+        if tree != self.in_tree:
+            raise self.other_structure("traced", args, kwargs)
+        given = [*self.traced.consts, *map(operand, leaves)]
+        return unflatten(self.out_tree, evaluate(self.traced.program, given))
+
+    def other_structure(self, what: str, args: Any, kwargs: Any) -> TypeError:
+        """The error for arguments of another structure than the function was traced for."""
+        expected = self.of_arguments([0] * len(self.traced.in_avals))
+        found = list(equality_errors(expected, (args, kwargs)))
+        names = [("args" if p[0].idx == 0 else "kwargs") + keystr(p[1:]) for p, *_ in found]
+        lines = [
+            f"\n    * at {name}, seen {one} but now given {other}, so {why}"
+            for name, (_, one, other, why) in zip(names, found[:5], strict=False)
+        ]
+        return TypeError(
+            f"Function {what} with input pytree does not match the input pytree it was called "
+            f"with: needed {self.in_tree} for {self.fun_name}, got "
+            f"{structure((args, kwargs))}. There are {len(found)} mismatches, including:"
+            f"{''.join(lines)}{here()}"
+        )
 
 
 class _FromTrace:
@@ -163,7 +215,6 @@ class _FromTrace:
     out_tree = property(lambda self: self.stage.out_tree)
     in_avals = property(lambda self: self.stage.in_avals)
     args_info = property(lambda self: self.stage.args_info)
-    out_info = property(lambda self: self.stage.out_info)
     donate_argnums = property(lambda self: self.stage.donate_argnums)
 
     def cost_analysis(self) -> dict[str, float]:
@@ -172,6 +223,8 @@ class _FromTrace:
 
 class Lowered(_FromTrace):
     """A traced Program, ready to be compiled."""
+
+    out_info = property(lambda self: self.stage.out_info)
 
     def __init__(self, stage: TracedStage):
         self.stage = stage
@@ -194,22 +247,55 @@ class Compiled(_FromTrace):
 
     def __init__(self, lowered: Lowered):
         self.lowered, self.stage = lowered, lowered.stage
+        traced = self.stage.traced
+        self._used = _used_arguments(traced.program)
+        self._given_up = _taken_over(traced, [i for i in self.stage.donated if i in self._used])
+
+    def _in_shardings(self) -> list[Any]:
+        """None for arguments that nothing depends on."""
+        one = SingleDeviceSharding(_device())
+        return [one if i in self._used else None for i in range(len(self.stage.traced.in_avals))]
+
+    def _out_shardings(self) -> list[Any]:
+        traced = self.stage.traced
+        wanted = self.stage.owner._wanted(traced) or [None] * len(traced.program.outputs)
+        return [s or SingleDeviceSharding(_device()) for s in wanted]
 
     @property
     def input_shardings(self) -> Any:
-        avals = self.stage.traced.in_avals
-        return self.stage.of_arguments([SingleDeviceSharding(first_device()) for _ in avals])
+        return self.stage.of_arguments(self._in_shardings())
 
     @property
     def output_shardings(self) -> Any:
+        return unflatten(self.out_tree, self._out_shardings())
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes, dtypes and shardings of the results."""
+        pairs = zip(self.stage.traced.program.out_avals, self._out_shardings(), strict=True)
+        infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in pairs]
+        return unflatten(self.out_tree, infos)
+
+    @property
+    def input_formats(self) -> Any:
+        return self.stage.of_arguments(_formats(self.stage.traced.in_avals, self._in_shardings()))
+
+    @property
+    def output_formats(self) -> Any:
         avals = self.stage.traced.program.out_avals
-        return unflatten(self.out_tree, [SingleDeviceSharding(first_device()) for _ in avals])
+        return unflatten(self.out_tree, _formats(avals, self._out_shardings()))
 
     def as_text(self) -> str:
         return self.lowered.as_text()
 
-    def memory_analysis(self) -> Any:
-        return None
+    def memory_analysis(self) -> CompiledMemoryStats:
+        """The bytes that a call needs on one device, from the memory plan."""
+        traced, used = self.stage.traced, self._used
+        given = [a for i, a in enumerate(traced.in_avals) if i in used]
+        return CompiledMemoryStats(
+            sum(a.nbytes for a in given), sum(a.nbytes for a in traced.program.out_avals),
+            sum(traced.in_avals[i].nbytes for i in self._given_up), _arena_bytes(traced.program),
+        )
 
     def runtime_executable(self) -> Any:
         return self.stage.traced.program
@@ -222,7 +308,7 @@ class Compiled(_FromTrace):
             full.insert(n, None)
         leaves, tree = flatten((owner._laid_out(tuple(full)), kwargs))
         if tree != stage.full_tree:
-            raise self._other_structure(args, kwargs)
+            raise stage.other_structure("compiled", args, kwargs)
         self._check_types(leaves)
         operands = [*traced.consts, *map(operand, leaves)]
         outs = None
@@ -230,22 +316,11 @@ class Compiled(_FromTrace):
             outs = placing.divide(traced.program, operands, owner._wanted(traced))
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)
+        if state.trace is None:
+            for i in self._given_up:
+                if isinstance(leaves[i], ConcreteArray):
+                    leaves[i].delete()
         return owner._placed(unflatten(traced.out_tree, outs))
-
-    def _other_structure(self, args: Any, kwargs: Any) -> TypeError:
-        expected = self.stage.of_arguments([0] * len(self.stage.traced.in_avals))
-        found = list(equality_errors(expected, (args, kwargs)))
-        names = [("args" if p[0].idx == 0 else "kwargs") + keystr(p[1:]) for p, *_ in found]
-        lines = [
-            f"\n    * at {name}, seen {one} but now given {other}, so {why}"
-            for name, (_, one, other, why) in zip(names, found[:5], strict=False)
-        ]
-        return TypeError(
-            "Function compiled with input pytree does not match the input pytree it was called "
-            f"with: needed {self.in_tree} for {self.stage.fun_name}, got "
-            f"{structure((args, kwargs))}. There are {len(found)} mismatches, including:"
-            f"{''.join(lines)}{here()}"
-        )
 
     def _check_types(self, leaves: Sequence[Any]) -> None:
         """Refuse tracers, and arguments of other shapes or dtypes."""
@@ -269,6 +344,50 @@ class Compiled(_FromTrace):
                 f"(needed those of {stage.fun_name}; lower and compile again for other shapes). "
                 f"The mismatches are:{''.join(wrong[:6])}{here()}"
             )
+
+
+def _device() -> Any:
+    """The device that arrays are on unless told otherwise."""
+    return default_gpu() or first_device()
+
+
+def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
+    """The layouts of row-major arrays, and where they are; nothing of those that are nowhere."""
+    return [
+        Format() if s is None else Format(Layout(tuple(range(a.ndim)), ()), s)
+        for a, s in zip(avals, shardings, strict=True)
+    ]
+
+
+def _used_arguments(program: Program) -> set[int]:
+    """The positions of the arguments that results or effects depend on."""
+    used = used_vars(program)
+    return {i for i, v in enumerate(program.invars) if v in used}
+
+
+def _taken_over(traced: Traced, donated: Sequence[int]) -> list[int]:
+    """Which donated arguments end: those for which there is a result of their shape and dtype."""
+    free = Counter((a.shape, a.dtype) for a in traced.program.out_avals)
+    found = []
+    for i in donated:
+        kind = traced.in_avals[i].shape, traced.in_avals[i].dtype
+        free[kind] -= 1
+        if free[kind] >= 0:
+            found.append(i)
+    return found
+
+
+def _arena_bytes(program: Program) -> int:
+    """The memory for temporaries of a Program, which is compiled if it has not run yet."""
+    device = default_gpu()
+    if device is not None:
+        found = gpu_backend().executable_of(program, device)
+    else:
+        with compiling:
+            if program.executable is None:
+                program.executable = cpu.compiled(program)
+        found = program.executable
+    return int(found.arena_bytes)
 
 
 def cost_analysis(program: Program) -> dict[str, float]:

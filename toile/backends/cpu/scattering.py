@@ -109,6 +109,10 @@ def _group(axes: Axes, chosen: list[int]) -> _Group:
     return _Group(shape, *steps)
 
 
+def _joined(a: _Group, b: _Group) -> _Group:
+    return _Group(*([*x, *y] for x, y in zip(a, b, strict=True)))
+
+
 class _Key(NamedTuple):
     """What a kernel's text depends on."""
 
@@ -168,12 +172,11 @@ def _launch(
         if owned != "units":
             parallel = []
     rest = [i for i in range(len(axes.shape)) if i not in parallel]
-    groups = [
-        _group(axes, parallel),
-        _group(axes, [i for i in rest if not inside[i]]),
-        _group(axes, [i for i in rest if inside[i]]),
-    ]
-    window = groups[2]
+    # Columns are places of the dense tail, which is not merged with axes before it.
+    tail = kept if owned == "columns" else []
+    window = _joined(_group(axes, [i for i in rest if inside[i] and i not in tail]),
+                     _group(axes, tail))  # fmt: skip
+    groups = [_group(axes, parallel), _group(axes, [i for i in rest if not inside[i]]), window]
     row = bool(window.shape) and window.updates[-1] == update_size and window.out[-1] == size
     key = _Key(
         op.combine, None if op.combine == "set" else dtype, update_dtype, size, indices.dtype,
