@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from toile.backends.cpu import ir, native, runner, threads
+from toile.backends.cpu import execution, ir, native, runner, threads
 
 pytest.importorskip("llvmlite")
 
@@ -234,7 +235,7 @@ def test_callbacks_and_what_they_raise():
 
 
 def test_callback_code_stops_the_run():
-    stop = runner.CALLBACK_TYPE(lambda id, buffers: id)
+    stop = runner.CALLBACK_TYPE(lambda id, buffers: runner.GO_ON + id)
     table = runner.Table()
     table.callback(stop, 0)
     table.callback(stop, 17)
@@ -242,6 +243,24 @@ def test_callback_code_stops_the_run():
     assert Memory().run(table, 1) == 17
     with pytest.raises(RuntimeError, match="17"):
         runner.execute(table.address, 0, 1)
+
+
+@pytest.mark.parametrize("handler", ["default", "another"])
+def test_an_interruption_that_nothing_could_catch(handler, monkeypatch):
+    """A signal's handler runs before the first line of a callback: ctypes drops what it raises."""
+    def raises(id, buffers):
+        raise KeyboardInterrupt
+
+    table = runner.Table()
+    table.callback(runner.CALLBACK_TYPE(raises), 0)
+    monkeypatch.setattr(sys, "unraisablehook", lambda *_: None)
+    own = signal.default_int_handler if handler == "default" else lambda *_: None
+    monkeypatch.setattr(signal, "getsignal", lambda number: own)
+    wanted = KeyboardInterrupt if handler == "default" else RuntimeError
+    with pytest.raises(wanted):
+        runner.execute(table.address, 0, 1)
+    with pytest.raises(wanted):
+        raise execution.failure()
 
 
 def test_callback_may_run_tables():

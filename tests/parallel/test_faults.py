@@ -140,6 +140,7 @@ def test_ctrl_c():
         assert "interrupted" in out and child.returncode == 0
     finally:
         child.kill()
+        child.stdout.close()
 
 
 def test_a_forked_child_has_threads_of_its_own():

@@ -256,7 +256,7 @@ def release_arenas() -> None:
 
 def failure() -> BaseException:
     """What the Python step that stopped this thread's run raised."""
-    return _failure.__dict__.pop("error", None) or RuntimeError("runner: a step failed")
+    return _failure.__dict__.pop("error", None) or runner.interruption()
 
 
 def _shared_blocks(sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
@@ -298,8 +298,8 @@ def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> 
                     target[...] = r
         except BaseException as error:
             _failure.error = error
-            return 1
-        return 0
+            return runner.STOP
+        return runner.GO_ON
 
     return runner.CALLBACK_TYPE(call)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -39,6 +40,11 @@ Slice = tuple[int, int, int, int]
 Swap = tuple[int, int]
 Chunk = tuple[int, Any, int, int]
 
+# What a callback gives if the run goes on, and if not. A number that is not there by chance: what
+# ctypes gives for a function which an interruption ended before its first line may be anything.
+GO_ON = 0x746F696C65
+STOP = GO_ON + 1
+_CODES = 1 << 20  # that callbacks may stop a run with
 CALLBACK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
@@ -229,7 +235,8 @@ class _Walk(Function):
 
     def write_callback(self) -> None:
         function, id = self.pointer(1), self.word(2)
-        self.stop_if_failed(self.value(f"call i64 {function}(i64 {id}, ptr %buffers)"))
+        found = self.value(f"call i64 {function}(i64 {id}, ptr %buffers)")
+        self.stop_if_failed(self.sub(found, GO_ON))
         self.finish(3)
 
     def write_copy(self) -> None:
@@ -303,7 +310,7 @@ def missing() -> list[str]:
 
 
 def run(table: int, buffers: int, threads: int) -> int:
-    """Walk the table at an address; 0, or what the callback that stopped it gave."""
+    """Walk the table at an address; 0, or not where a callback stopped it."""
     return function()(table, buffers, threads)
 
 
@@ -329,8 +336,8 @@ def callback(function: Callable[[int, int], None]) -> Any:
             function(id, buffers)
         except BaseException as error:
             _raised.error = error
-            return 1
-        return 0
+            return STOP
+        return GO_ON
 
     return CALLBACK_TYPE(guarded)
 
@@ -339,5 +346,13 @@ def execute(table: int, buffers: int, threads: int) -> None:
     """Walk the table at an address; raises what a callback raised."""
     code = run(table, buffers, threads)
     if code:
-        error = _raised.__dict__.pop("error", None)
-        raise error or RuntimeError(f"runner: a callback stopped the run with {code}")
+        stopped = RuntimeError(f"runner: a callback stopped the run with {code}")
+        lost = stopped if 0 < code < _CODES else interruption()
+        raise _raised.__dict__.pop("error", None) or lost
+
+
+def interruption() -> BaseException:
+    """For what a handler of a signal raised at the edge of a callback, where nothing catches it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return KeyboardInterrupt()
+    return RuntimeError("runner: a signal's handler raised an error (Python has printed it)")
