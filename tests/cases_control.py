@@ -11,6 +11,7 @@ from tests.cases import COMPLEX, REALS, I, Row, X
 from toile import lax
 from toile.api.callbacks import debug_callback, io_callback
 from toile.api.checkpoint import Name, checkpoint_name
+from toile.api.custom import LinearCall, linear_call
 from toile.control import (
     attention,
     call,
@@ -57,6 +58,11 @@ scaled_vjp.defvjp(
     lambda x, y: (jnp.sin(x) * y, (x, y)),
     lambda kept, ct: (ct * jnp.cos(kept[0]) * kept[1], ct * jnp.sin(kept[0])),
 )
+
+
+def doubled(x):
+    """Linear, with a transpose that says so."""
+    return linear_call(lambda r, x: r * x, lambda r, ct: r * ct, np.float32(2), x)
 
 
 def scanned(reverse, unroll):
@@ -196,6 +202,7 @@ CARRIERS = [
     Row(placing.Constraint, lambda x: lax.with_sharding_constraint(x, ALONE), (V,), np.copy,
         linear=(0,)),
     Row(varying.Varying, varying.Varying(("i",)), (V,), np.copy, linear=(0,)),
+    Row(LinearCall, doubled, (V,), lambda x: 2 * x, linear=(0,)),
 ]
 
 ROWS = [*cases_elementwise.ROWS, *cases_arrays.ROWS, *cases_linalg.ROWS, *CARRIERS]

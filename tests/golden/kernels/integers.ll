@@ -37,7 +37,7 @@ body8:
   %v32 = select i1 %v31, i32 %v15, i32 %v30
   %v33 = icmp ne i32 %v32, %v3
   %v34 = icmp slt i32 %v15, 0
-  %v35 = select i1 %v34, i32 -1, i32 0
+  %v35 = select i1 %v34, i32 -1, i32 %v15
   %v36 = icmp sgt i32 %v15, 0
   %v37 = select i1 %v36, i32 1, i32 %v35
   %v38 = icmp ne i32 %v37, %v4
