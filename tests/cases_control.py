@@ -11,13 +11,14 @@ from tests.cases import COMPLEX, REALS, I, Row, X
 from toile import lax
 from toile.api.callbacks import debug_callback, io_callback
 from toile.api.checkpoint import Name, checkpoint_name
-from toile.api.custom import LinearCall, linear_call
+from toile.api.custom import linear_call
 from toile.control import (
     attention,
     call,
     callbacks,
     cond,
     custom,
+    linear,
     linear_solve,
     remat,
     scan,
@@ -202,7 +203,7 @@ CARRIERS = [
     Row(placing.Constraint, lambda x: lax.with_sharding_constraint(x, ALONE), (V,), np.copy,
         linear=(0,)),
     Row(varying.Varying, varying.Varying(("i",)), (V,), np.copy, linear=(0,)),
-    Row(LinearCall, doubled, (V,), lambda x: 2 * x, linear=(0,)),
+    Row(linear.LinearCall, doubled, (V,), lambda x: 2 * x, linear=(0,)),
 ]
 
 ROWS = [*cases_elementwise.ROWS, *cases_arrays.ROWS, *cases_linalg.ROWS, *CARRIERS]

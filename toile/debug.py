@@ -34,8 +34,7 @@ class _Cell(NamedTuple):
         """Blanks above, right, below and left of the text."""
         left, odd = divmod(self.width - len(self.text) - 2, 2)
         top, odd_line = divmod(self.height - 2, 2)
-        sides = top, left + odd, top + odd_line, left
-        return tuple([max(n, 0) for n in sides])  # type: ignore[return-value]
+        return max(top, 0), max(left + odd, 0), max(top + odd_line, 0), max(left, 0)
 
 
 def visualize_sharding(

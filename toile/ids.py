@@ -18,17 +18,23 @@ class UUIDManager:
         return FlaxId(next(self._ids))
 
 
-class FlaxId:
-    """A hashable identifier; copying one makes a new one."""
+class FlaxId(int):
+    """A hashable identifier, which is none of the plain numbers; copying one makes a new one.
 
-    def __init__(self, rawid: int):
-        self.id = rawid
+    It is a number because modules and variables are looked up by theirs all the time."""
+
+    __slots__ = ()
+    __hash__ = int.__hash__
+
+    @property
+    def id(self) -> int:
+        return int(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FlaxId) and other.id == self.id
 
-    def __hash__(self) -> int:
-        return hash(self.id)
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __repr__(self) -> str:
         return f"FlaxId({self.id})"
@@ -39,26 +45,8 @@ class FlaxId:
     def __deepcopy__(self, memo: Any) -> FlaxId:
         return uuid()
 
+    def __reduce__(self) -> Any:
+        return uuid, ()  # of another process, where the number may be taken
+
 
 uuid = UUIDManager()
-
-_numbers = itertools.count()
-
-
-class Identity(int):
-    """What modules and variables are known by: a number, since it is looked up all the time.
-
-    Copies that `deepcopy` and pickles make are others, like those of a FlaxId."""
-
-    __slots__ = ()
-
-    def __deepcopy__(self, memo: Any) -> Identity:
-        return identity()
-
-    def __reduce__(self) -> Any:
-        return identity, ()
-
-
-def identity() -> Identity:
-    """One that nothing else has in this process."""
-    return Identity(next(_numbers))

@@ -176,7 +176,10 @@ def _check_callable(what: str, fun: Any) -> None:
 
 def _check_reduce_axes(what: str, reduce_axes: Sequence[Any]) -> None:
     if reduce_axes:
-        raise NotImplementedError(f"reduce_axes argument to {what} is deprecated{here()}")
+        raise NotImplementedError(
+            f"reduce_axes argument to {what} is deprecated: needed none, got {reduce_axes} (sum "
+            f"the derivatives over the axes with lax.psum){here()}"
+        )
 
 
 def _check_inputs(

@@ -15,25 +15,22 @@ from typing import Any
 import numpy as np
 
 from toile.api.tracing import closed_partial
-from toile.control.call import Call, move_mapped, nonzero_mask
 from toile.control.custom import CustomJVP, CustomVJP
+from toile.control.linear import LinearCall
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import instantiate
 from toile.engine.program import Program, trace_program
-from toile.engine.records import dataclass
 from toile.engine.source import describe, here, message
 from toile.engine.tracing import Tracer, state
 from toile.engine.treedefs import node_type
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
-from toile.primitives.families import add, bdim_at, zeros
 from toile.staging.flattening import FlatFunction, name_of
-from toile.transforms.vmap import vmap_program
 
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # in the place of a residual that is an array
@@ -524,80 +521,6 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped.defvjp(fwd, bwd)
     return functools.wraps(fun)(wrapped)
-
-
-@dataclass(frozen=True)
-class LinearCall(Call):
-    """A call that is linear in its last operands, with a transpose of the user's.
-
-    Operands are `consts` values that the function closes over, `residuals`, and the linear ones.
-    `transposed()` gives the values that the transpose closes over, after its Program, which takes
-    those, the residuals and the cotangents."""
-
-    transposed: Callable[[], tuple[Program, list[Any]]] | None = None
-    consts: int = 0
-    residuals: int = 0
-
-    name = "linear_call"
-
-    def with_program(self, program: Program) -> Call:
-        return Call(program, self.label)  # what is derived otherwise has no transpose of its own
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        k = self.consts + self.residuals
-        outs = self(*primals)
-        douts: Sequence[Any] = [Zero(o) for o in outs]
-        if any(nonzero_mask(tangents[:k])):  # not linear in these: as the function says
-            still = [Zero(x) for x in primals[k:]]
-            _, douts = Call(self.program, self.label).jvp(primals, [*tangents[:k], *still])
-        if any(nonzero_mask(tangents[k:])):
-            dxs = [zeros(aval_of(x)) if t.__class__ is Zero else t
-                   for x, t in zip(primals[k:], tangents[k:], strict=True)]
-            moved = self(*primals[:k], *dxs)
-            douts = [_added(o, d, m) for o, d, m in zip(outs, douts, moved, strict=True)]
-        return outs, douts
-
-    def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        if any(linear[: self.consts + self.residuals]):
-            return Call(self.program, self.label).split(linear, args)
-        return [None] * len(self.program.outputs), self, args
-
-    def transpose(self, ct: Any, *xs: Any) -> Any:
-        k, m = self.consts, self.consts + self.residuals
-        assert self.transposed is not None
-        program, consts = self.transposed()
-        back = lambda: (self.program, list(xs[:k]))
-        op = LinearCall(program, self.label, back, len(consts), self.residuals)
-        found = op(*consts, *xs[k:m], *[instantiate(c) for c in ct])
-        return (*([None] * m), *found)
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        # All linear operands and results become mapped: either function may mix them.
-        k, m, size = self.consts, self.consts + self.residuals, axis[1]
-        given: list[Dim] = [None if d is None else 0 for d in dims[:m]]
-        linear, results = len(xs) - m, len(self.program.outputs)
-        program, _ = vmap_program(self.program, axis, [*given, *([0] * linear)], True)
-
-        def transposed() -> tuple[Program, list[Any]]:
-            assert self.transposed is not None
-            own, consts = self.transposed()
-            mapped: list[Dim] = [*([None] * len(consts)), *given[k:], *([0] * results)]
-            return vmap_program(own, axis, mapped, True)[0], consts
-
-        moved = move_mapped(xs[:m], dims[:m], size)
-        moved += [bdim_at(x, d, size) for x, d in zip(xs[m:], dims[m:], strict=True)]
-        op = LinearCall(program, self.label, transposed, k, self.residuals)
-        return op(*moved), [0] * results
-
-    def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
-        return self, [True] * len(self.program.inputs), [True] * len(used)
-
-
-def _added(out: Any, d: Any, moved: Any) -> Any:
-    """The tangent of a result from its two parts, of which the first may be zero."""
-    if not dtypes.is_inexact(aval_of(out).dtype):
-        return Zero(out)
-    return moved if d.__class__ is Zero else add(d, moved)
 
 
 def linear_call(

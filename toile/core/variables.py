@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from toile.core import meta
 from toile.engine import trees
-from toile.ids import identity
+from toile.ids import uuid
 
 if TYPE_CHECKING:
     from toile.core.scope_class import Scope
@@ -18,7 +18,7 @@ class Variable(Generic[T]):
     """A place in a collection: `value` reads it and, where the collection is mutable, writes it."""
 
     def __init__(self, scope: Scope, collection: str, name: str, unbox: bool):
-        self._id = identity()
+        self._id = uuid()
         self.scope = scope
         self.collection = collection
         self.name = name

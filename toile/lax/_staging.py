@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import config, dtypes
-from toile.engine.arrays import Array
+from toile.engine.arrays import Array, ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import TreeStructureError
@@ -31,6 +31,11 @@ _cache: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictiona
 
 def leaf(x: Any) -> Any:
     return x if isinstance(x, Array) else as_array(x)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether an array has a value that Python may look at."""
+    return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
 
 
 def flat_arrays(tree: Any) -> tuple[list[Any], Any]:

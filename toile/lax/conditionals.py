@@ -22,11 +22,11 @@ from toile.lax._staging import (
     check_same_structure,
     check_same_types,
     flat_arrays,
+    is_concrete,
     leaf,
     stage,
     strengthened,
 )
-from toile.lax.loops import is_concrete
 from toile.primitives.bits import ne
 from toile.primitives.elementwise import clamp, convert
 from toile.primitives.families import full_like, scalar

@@ -16,7 +16,6 @@ from toile.api import vmap
 from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine import config, dtypes
-from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
 from toile.engine.source import describe, here
@@ -27,6 +26,7 @@ from toile.lax._staging import (
     agree_on_weak,
     check_carry,
     flat_arrays,
+    is_concrete,
     leaf,
     stage,
     with_avals,
@@ -297,11 +297,6 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
         f"lower and upper arguments to fori_loop must have equal types, got {a} and {b}: needed "
         f"integers of one dtype (convert them with int){here()}"
     )
-
-
-def is_concrete(x: Any) -> bool:
-    """Whether an array has a value that Python may look at."""
-    return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
 
 
 def associative_scan(

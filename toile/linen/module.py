@@ -19,7 +19,7 @@ from toile.configurations import config
 from toile.core.scope import Scope
 from toile.engine.source import here
 from toile.engine.tracing import state as engine_state
-from toile.ids import identity
+from toile.ids import uuid
 from toile.linen import dataclass
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
@@ -188,7 +188,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __post_init__(self) -> None:
         d = self.__dict__
-        d["_id"] = identity()
+        d["_id"] = uuid()
         d["_state"] = state = ModuleState()
         parent = d.get("_parent_ref")
         if parent.__class__ is weakref.ref:  # attached before: this is the second time

@@ -4,50 +4,38 @@ Arguments are cut along mesh axes as `in_specs` says, results joined as `out_spe
 collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
 (`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so that the meaning does
 not depend on how many devices there are. Without `in_specs` arguments are cut as they lie, which
-must be known (`_own`). May import staging and below.
+must be known (`lie_of`). May import staging and below.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from toile.control.call import Call, Carrier
-from toile.control.custom import CustomJVPCall, CustomVJPCall
-from toile.control.remat import Remat
 from toile.engine import config
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import Device
 from toile.engine.program import (
-    Captured,
-    Equation,
-    Program,
-    ProgramTracer,
-    Var,
     evaluate,
     trace_program,
 )
-from toile.engine.records import dataclass
-from toile.engine.sharded import Sharded as ShardedBase
 from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
+from toile.parallel.lying import UNKNOWN, alike, along, lie_of, remember
 from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
-from toile.parallel.specs import UNCONSTRAINED, NamedSharding, P, axes_of
+from toile.parallel.specs import P, axes_of
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing_on
 from toile.parallel.varying import checked, nested_maps
-from toile.primitives.families import Identity, bdim_at, move_axis, reshape
+from toile.primitives.families import bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
 from toile.staging.flattening import name_of
-from toile.transforms.jvp import JVPTracer
-from toile.transforms.vmap import BatchTracer
 
 
 class _Infer:
@@ -145,14 +133,14 @@ class _Sharded:
 
     def _inferred(self, x: Any, number: int) -> P:
         """The spec of an argument as it lies, without the axes that `f` is not mapped over."""
-        own: Any = _UNKNOWN if self._is_inside() else _own(x)
+        own: Any = UNKNOWN if self._is_inside() else lie_of(x)
         if own is None:
             return P()
-        if own is _UNKNOWN:
+        if own is UNKNOWN:
             if math.prod(self.sizes.values()) == 1:
                 return P()  # all specs cut it into one part
             raise self._not_known(x, number)
-        if not _alike(own.mesh, self.mesh):
+        if not alike(own.mesh, self.mesh):
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed argument leaf {number} on the "
                 f"mesh {self.mesh} to infer in_specs, got one on {own.mesh} (use toile.device_put "
@@ -193,7 +181,7 @@ class _Sharded:
     def _rests(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """How arguments lie along the other axes of the mesh, for maps over those inside."""
         others = set(self.mesh.axis_names) - set(self.sizes)
-        return tuple([_along(_own(x), self.mesh, others) if others else None for x in arrays])
+        return tuple([along(lie_of(x), self.mesh, others) if others else None for x in arrays])
 
     def _traced(self, given: _Given, rests: Sequence[Any]) -> Form:
         grid = Grid(tuple(self.axes), self.mesh)
@@ -203,7 +191,7 @@ class _Sharded:
         found: list[Any] = []
 
         def flat(*xs: Any) -> list[Any]:
-            _remember(xs, rests)
+            remember(xs, rests)
             outs, out_tree = flatten(self.f(*given.joined(xs)))
             found[:] = [out_tree]
             return [o if isinstance(o, Array) else as_array(o) for o in outs]
@@ -433,129 +421,3 @@ def _transposed(x: Any, order: Sequence[int]) -> Any:
             x = move_axis(x, at, to)
             names.insert(to, names.pop(at))
     return x
-
-
-# ------------------------------------------------------------------------------ how arguments lie
-
-
-@dataclass(frozen=True)
-class _Own:
-    """The mesh axes that divide each axis of an array, and those of axes that vmap maps over."""
-
-    mesh: Any
-    layout: Layout
-    mapped: frozenset[Any] = frozenset()
-
-
-_UNKNOWN = object()  # in place of an _Own; None there says that an array is not divided
-
-
-def _own(x: Any) -> Any:
-    """How an argument lies over devices, as far as it can be known now."""
-    if isinstance(x, JVPTracer):
-        return _own(x.primal)
-    if isinstance(x, BatchTracer):
-        own, d = _own(x.value), x.dim
-        if not isinstance(own, _Own):
-            return own
-        rest = own.layout[:d] + own.layout[d + 1 :]
-        return _divided(own.mesh, rest, own.mapped.union(own.layout[d]))
-    if isinstance(x, ProgramTracer):
-        return _known.setdefault(x._trace, _Known()).of(x)
-    if isinstance(x, Tracer):
-        return _UNKNOWN
-    return _laid(x._sharding, x.ndim) if isinstance(x, ShardedBase) else None
-
-
-def _laid(sharding: Any, rank: int) -> Any:
-    """How an array under a sharding lies."""
-    if not isinstance(sharding, NamedSharding):
-        return None if sharding.is_fully_replicated else _UNKNOWN
-    if UNCONSTRAINED in sharding.spec:
-        return _UNKNOWN
-    entries = [axes_of(e) for e in sharding.spec]
-    return _divided(sharding.mesh, tuple(entries + [()] * (rank - len(entries))))
-
-
-def _divided(mesh: Any, layout: Layout, mapped: frozenset[Any] = frozenset()) -> _Own | None:
-    return _Own(mesh, layout, mapped) if mapped or any(layout) else None
-
-
-def _along(own: Any, mesh: Any, names: set[Any]) -> Any:
-    """How an array lies along some axes of a mesh."""
-    if not isinstance(own, _Own):
-        return own
-    if not _alike(own.mesh, mesh):
-        return _UNKNOWN
-    layout = tuple([tuple([n for n in entry if n in names]) for entry in own.layout])
-    return _divided(own.mesh, layout, own.mapped & names)
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Whether a spec says the same on two meshes."""
-    if a is b or a.shape_tuple != b.shape_tuple:
-        return a is b
-    abstract = isinstance(a, AbstractMesh) or isinstance(b, AbstractMesh)
-    return abstract or list(a.devices.flat) == list(b.devices.flat)
-
-
-class _Known:
-    """How the values of a trace lie, as far as it has come."""
-
-    __slots__ = ("env", "done")
-
-    def __init__(self) -> None:
-        self.env: dict[Var, Any] = {}
-        self.done = 0
-
-    def of(self, x: ProgramTracer) -> Any:
-        trace: Any = x._trace
-        for v, value in trace.consts:
-            if v not in self.env:
-                self.env[v] = _own(value)
-        for e in trace.equations[self.done :]:
-            _propagate(e, self.env)
-        self.done = len(trace.equations)
-        return self.env.get(x._var, _UNKNOWN)
-
-
-_known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
-
-
-def _remember(inputs: Sequence[Any], owns: Sequence[Any]) -> None:
-    """Say how the inputs of a trace that has begun lie."""
-    for x, own in zip(inputs, owns, strict=True):
-        _known.setdefault(x._trace, _Known()).env[x._var] = own
-
-
-def _propagate(e: Equation, env: dict[Var, Any]) -> None:
-    ins = [env.get(a, _UNKNOWN) if isinstance(a, Var) else None for a in e.ins]
-    env.update(zip(e.outs, _results(e, ins), strict=True))
-
-
-def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
-    """How the results of an equation lie: only where there is no doubt."""
-    op, ranks = e.op, [len(o.aval.shape) for o in e.outs]
-    own = getattr(op, "result_shardings", None)
-    if own is not None:
-        return [_laid(s, n) for s, n in zip(own(), ranks, strict=True)]
-    if isinstance(op, Captured):
-        return [_own(op.value)]
-    if isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
-        return _through(op.program, ins)
-    found: Any = None
-    if any(x is not None for x in ins):  # elementwise: as all the operands that are divided
-        divided = {x for x in ins if x is not None}
-        same = len(divided) == 1 and (op.keeps_layout or isinstance(op, Identity))
-        found = divided.pop() if same else _UNKNOWN
-    elif isinstance(op, Carrier):
-        found = _UNKNOWN
-    return [found] * len(e.outs)
-
-
-def _through(program: Program, ins: Sequence[Any]) -> list[Any]:
-    """How the results of a Program lie."""
-    env: dict[Var, Any] = dict(zip(program.inputs, ins, strict=True))
-    for e in program.equations:
-        _propagate(e, env)
-    return [env[o] if isinstance(o, Var) else None for o in program.outputs]

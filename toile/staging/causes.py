@@ -111,14 +111,20 @@ def explain_miss(fun: Any, cause: str) -> None:
     _log(f"TRACING CACHE MISS at {place}:\n  {text}")
 
 
-def warn_of_unused(donated: Sequence[Aval], outs: Sequence[Aval]) -> None:
-    """Say which donated buffers no result can take over."""
+def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[bool]:
+    """For each donated buffer, whether there is a result of its shape and dtype left for it."""
     free = Counter((a.shape, a.dtype) for a in outs)
-    unused = []
+    found = []
     for a in donated:
         free[a.shape, a.dtype] -= 1
-        if free[a.shape, a.dtype] < 0:
-            unused.append(a.str_short())
+        found.append(free[a.shape, a.dtype] >= 0)
+    return found
+
+
+def warn_of_unused(donated: Sequence[Aval], outs: Sequence[Aval]) -> None:
+    """Say which donated buffers no result can take over."""
+    usable = taken_over(donated, outs)
+    unused = [a.str_short() for a, used in zip(donated, usable, strict=True) if not used]
     if unused:
         warnings.warn(
             f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"

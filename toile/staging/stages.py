@@ -5,7 +5,6 @@ May import the engine, control and the call path.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +28,7 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, unflatten
+from toile.staging.causes import taken_over
 from toile.staging.flattening import name_of
 from toile.staging.gpu_callpath import GpuExit
 
@@ -249,7 +249,9 @@ class Compiled(_FromTrace):
         self.lowered, self.stage = lowered, lowered.stage
         traced = self.stage.traced
         self._used = _used_arguments(traced.program)
-        self._given_up = _taken_over(traced, [i for i in self.stage.donated if i in self._used])
+        given = [i for i in self.stage.donated if i in self._used]
+        ends = taken_over([traced.in_avals[i] for i in given], traced.program.out_avals)
+        self._given_up = [i for i, end in zip(given, ends, strict=True) if end]
 
     def _in_shardings(self) -> list[Any]:
         """None for arguments that nothing depends on."""
@@ -363,18 +365,6 @@ def _used_arguments(program: Program) -> set[int]:
     """The positions of the arguments that results or effects depend on."""
     used = used_vars(program)
     return {i for i, v in enumerate(program.invars) if v in used}
-
-
-def _taken_over(traced: Traced, donated: Sequence[int]) -> list[int]:
-    """Which donated arguments end: those for which there is a result of their shape and dtype."""
-    free = Counter((a.shape, a.dtype) for a in traced.program.out_avals)
-    found = []
-    for i in donated:
-        kind = traced.in_avals[i].shape, traced.in_avals[i].dtype
-        free[kind] -= 1
-        if free[kind] >= 0:
-            found.append(i)
-    return found
 
 
 def _arena_bytes(program: Program) -> int:
