@@ -332,8 +332,9 @@ CHECKED = {
     "nan_div": _checked(lambda lib: lib.lax.div, "nan_checks", ZERO, ZERO),
     "nan_rem": _checked(lambda lib: lib.lax.rem, "nan_checks", ZERO, ZERO),
 }
-for _name in ("neg", "abs", "sign", "floor", "real", "exp2", "sort", "exp", "log", "sqrt", "sin",
-              "tanh", "lgamma", "erf_inv", "cumsum", "cbrt", "logistic"):
+for _name in ("neg", "abs", "sign", "floor", "real", "sort", "exp", "log", "sqrt", "sin", "tanh",
+              "lgamma", "erf_inv", "cumsum", "cbrt", "logistic",
+              *["exp2"] * (jax.__version_info__ >= (0, 11))):
     CHECKED[f"nan_{_name}"] = _checked(
         lambda lib, n=_name: getattr(lib.lax, n), "nan_checks", NAN)
 for _name in ("max", "min", "add", "mul", "pow", "nextafter", "atan2"):

@@ -46,7 +46,11 @@ class FlaxId(int):
         return uuid()
 
     def __reduce__(self) -> Any:
-        return uuid, ()  # of another process, where the number may be taken
+        return _another, ()  # where it is loaded the number may be taken
 
 
 uuid = UUIDManager()
+
+
+def _another() -> FlaxId:
+    return uuid()

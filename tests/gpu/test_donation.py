@@ -67,6 +67,33 @@ def test_overwritten(name, monkeypatch):
             np.testing.assert_array_equal(got, a)
 
 
+def test_leaves_stay(monkeypatch):
+    """A result that may not lie in the place of its like leaves that of others alone: each would
+    take another's, and all would move on with every call."""
+    def step(ps):
+        new = [ps[0] * 2]
+        for p in ps[1:]:  # the one before is read once more before the next is written
+            new.append(p * 2 + (jnp.sort(new[-1], 0) @ ps[len(new) - 1].T).sum())
+        return new
+
+    program, _ = program_of(step, ([normal(6, 7) for _ in range(4)],))
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        may, inputs = executable.plan.may_overwrite(), program.inputs
+        results = [r.buffer for r in executable.plan.outputs]
+        own = {i: i for i in range(4) if may(inputs[i], results[i])}
+        others = [i for i in range(4) for j in range(4) if i != j and may(inputs[j], results[i])]
+        assert executable.overwritten(range(4)) == own
+        assert {*others} - {*own}  # there was something to leave alone
+
+
+def test_results_beyond_the_donated_take_what_is_left(monkeypatch):
+    program, _ = program_of(lambda p, x: (jnp.sort(p + p.T, 0), x * 2, p * 2), [normal(6, 6)] * 2)
+    with host_driver.host_gpu(monkeypatch) as (_, device):
+        executable = host_driver.compiled(program, device)
+        assert executable.overwritten([0]) == {2: 0}
+
+
 def test_many_leaves(monkeypatch):
     """Every result finds its own place, and finding it does not go through the plan for each."""
     count, looked = 120, []

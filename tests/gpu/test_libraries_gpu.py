@@ -88,7 +88,9 @@ class DevicePlan:
             if hasattr(step, "prepare"):
                 step.prepare()
             named = {a.buffer for a in getattr(step, "args", ()) if isinstance(a, Ref)}
-            for buffer in (named | {*getattr(step, "reads", ())} | {*getattr(step, "writes", ())}):
+            for use in ("reads", "writes"):  # None: all that is named
+                named |= {*(getattr(step, use, None) or ())}
+            for buffer in named:
                 if not isinstance(buffer, Held) and buffer not in self.room:
                     self.room[buffer] = cupy.full(buffer.nbytes, 0x7F, np.uint8)
         kinds = [kernels.Kernel(s.text) for s in self.steps if hasattr(s, "text")]

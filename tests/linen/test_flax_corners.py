@@ -237,6 +237,14 @@ def test_identities():
     assert pair[0]._id == pair[1]._id != one._id
 
 
+def test_loaded_identities_are_new():
+    """Pickling once took the counter along: what was loaded got numbers that were in use."""
+    text = pickle.dumps(toile.linen.Dropout(0.5))
+    later = [toile.linen.Dropout(0.5) for _ in range(3)]
+    loaded = [pickle.loads(text) for _ in range(3)]
+    assert len({x._id for x in [*later, *loaded]}) == 6
+
+
 def test_a_variable_is_not_taken_for_a_module():
     """They are noted together where a function is lifted: their numbers come from one place."""
     made = [make()._id for _ in range(3) for make in (

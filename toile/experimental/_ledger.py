@@ -44,8 +44,8 @@ Signature = tuple[tuple[tuple[int, ...], Any], ...]
 # The operations whose results are searched for NaNs: JAX's list, and what is made of those.
 _NAN_MAKERS = frozenset({
     *("add", "sub", "mul", "div", "rem", "pow", "integer_pow", "sqrt", "rsqrt", "cbrt"),
-    *("exp", "expm1", "log", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv"),
+    *("exp", "exp2", "expm1", "log", "log1p", "logistic", "sin", "cos", "tan", "asin", "acos"),
+    *("atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv"),
     *("lgamma", "digamma", "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta"),
     *("bessel_i0e", "bessel_i1e", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
     *("reduce", "reduce_sum", "reduce_prod", "reduce_window", "reduce_window_sum"),

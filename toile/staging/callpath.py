@@ -28,9 +28,11 @@ MAX_SIGNATURES = 1024  # of one structure
 _MAX_CONTEXTS = 16
 
 
-def worth_writing(leaves: int) -> int:
-    """The number of calls after which to write code: that costs about 50 us a leaf."""
-    return 2 + leaves // 64
+def worth_writing(leaves: int, device: Any) -> int:
+    """The number of calls after which to write code: that costs about 50 us a leaf.
+
+    On a GPU the general way issues every step from Python, which costs more than that soon."""
+    return 2 + leaves // (64 if device is None else 512)
 
 
 def adopted(x: Any) -> Any:

@@ -224,9 +224,10 @@ class PjitFunction:
             wrap = placing.place(traced.program, traced.consts + leaves)
             outs = wrap(results) if wrap else wrap_outputs(traced.program, results)
             traced.calls += 1
-            if traced.calls >= worth_writing(len(leaves)) and wrap is None:
+            if traced.calls > 1 and wrap is None:
                 device = None if presence.none else device_for(traced.raw_consts + raws)
-                self._learn(traced, statics, args, kwargs, leaves, in_tree, device)
+                if traced.calls >= worth_writing(len(leaves), device):
+                    self._learn(traced, statics, args, kwargs, leaves, in_tree, device)
         else:
             op = Call(traced.program, name_of(self.fun))
             outs = op(*traced.consts, *[operand(x) for x in leaves])

@@ -83,20 +83,27 @@ class Executable:
         return where
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
-        """For results the donated inputs (by number) in whose place they may be computed."""
+        """For results the donated inputs (by number) in whose place they may be computed.
+
+        A step's results are the next one's inputs, in their order: of those alike the first takes
+        the place of the first, or none. In that of another, which another takes in turn, all would
+        move on with every call, and graphs know places. Results beyond take what is left."""
         found: dict[int, int] = {}
-        free: dict[Any, list[int]] = {}
+        given: dict[Any, list[int]] = {}
         for j in donated:
             aval = self.program.inputs[j].aval
             if aval.size:
-                free.setdefault((aval.shape, aval.dtype), []).append(j)
+                given.setdefault((aval.shape, aval.dtype), []).append(j)
         may = self.plan.may_overwrite()
+        taken: dict[Any, int] = {}  # of results alike: how many there were
         for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
-            alike = free.get((o.aval.shape, o.aval.dtype), [])
-            for j in alike:
+            form = o.aval.shape, o.aval.dtype
+            alike, number = given.get(form, []), taken.get(form, 0)
+            taken[form] = number + 1
+            left = (j for j in alike if j not in found.values())
+            for j in alike[number : number + 1] or left:
                 if may(self.program.inputs[j], ref.buffer):
                     found[i] = j
-                    alike.remove(j)
                     break
         return found
 
