@@ -65,8 +65,8 @@ def test_rows_add_up_to_the_call():
         params = [(normal(width, width), normal(width)) for _ in range(4)]
         args = toile.device_put((params, normal(n, width)), device)
         p = toile.profile(step)(*args)
-        for _ in range(3):
-            if p.covered < 0.95:
+        for _ in range(3):  # others may use the GPU meanwhile
+            if not 0.95 <= p.covered < 1.1:
                 p = toile.profile(step)(*args)
         print(p, p.calling)
         assert 0.95 <= p.covered < 1.1
