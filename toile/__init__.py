@@ -117,6 +117,7 @@ _FROM = {
     "parallel": "pmap shard_map smap",
     "ref": "Ref ds empty_ref free_ref freeze new_ref",
     "api.environment": "print_environment_info",
+    "api.cotangents": "ad",
     "api.pairs": "fwd_and_bwd",
     "backends.cpu.threads": "threads",
     "engine.contexts": "make_user_context",

@@ -10,6 +10,7 @@ from toile.api.autodiff import vjp
 from toile.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from toile.api.tracing import make_jaxpr
 from toile.control.call import Call
+from toile.control.remat import Offloadable, Recompute, Saveable
 from toile.engine.avals import aval_of
 from toile.engine.keypaths import keystr
 from toile.engine.program import Var
@@ -17,7 +18,8 @@ from toile.engine.trees import flatten, flatten_with_path, unflatten
 from toile.primitives.barriers import Name
 
 __all__ = [
-    "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
+    "Offloadable", "Recompute", "Saveable", "checkpoint", "checkpoint_name", "checkpoint_policies",
+    "print_saved_residuals", "remat",
 ]
 
 

@@ -27,6 +27,7 @@ from toile.engine.trees import flatten, structure, unflatten
 from toile.primitives.families import bdim_at
 from toile.staging.flattening import FlatFunction, name_of
 from toile.transforms.jvp import jvp_program
+from toile.transforms.vmap import vmap_flat
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
@@ -72,35 +73,47 @@ class CustomVmapCall(Call):
         if any(nonzero[:k]):
             return Call(program, self.label)
         mask = nonzero[k:]
+        n = len(mask)
 
-        def moved(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-            n = len(mask)
-            both = list(mapped[:n])
-            rest = iter(mapped[n:])
-            for i, m in enumerate(mask):  # a value and its tangent are mapped together
-                both[i] = (next(rest) or both[i]) if m else both[i]
-            arriving = iter(zip(xs[n:], mapped[n:], strict=True))
-            values = [bdim_at(x, 0 if m else None, size) if b else x
-                      for x, m, b in zip(xs[:n], mapped[:n], both, strict=True)]
-            dxs = [bdim_at(*_placed(next(arriving)), size) if b else next(arriving)[0]
-                   for b, m in zip(both, mask, strict=True) if m]
+        def derived(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+            """The rule's derivative for values whose tangents are mapped as they are."""
             found: list[bool] = []
 
             def run(*chosen: Any) -> list[Any]:
                 given = iter(chosen)
-                full = [next(given) if m else v for v, m in zip(values, mask, strict=True)]
-                outs, out_mapped = rule(size, both, full)
+                full = [next(given) if m else v for v, m in zip(xs[:n], mask, strict=True)]
+                outs, out_mapped = rule(size, mapped, full)
                 found[:] = out_mapped
                 return outs
 
-            outs, douts = jvp(run, tuple(pick(values, mask)), tuple(dxs))
+            outs, douts = jvp(run, tuple(pick(xs[:n], mask)), tuple(xs[n:]))
             return [*outs, *pick(douts, moving)], [*found, *pick(found, moving)]
 
+        def moved(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
+            rest = iter(mapped[n:])
+            shaken = [next(rest) if m else False for m in mask]
+            pairs = list(zip(mapped[:n], shaken, strict=True))
+            found: list[bool] = []
+
+            def alone(*values: Any) -> list[Any]:
+                outs, out_mapped = derived(size, [False] * n, values)
+                found[:] = out_mapped
+                return outs
+
+            if not any(p and t for p, t in pairs):  # the rule gets one example at a time
+                dims: list[Dim] = [0 if m else None for m in mapped]
+                outs, out_dims = vmap_flat(alone, (None, size), xs, dims)
+                if not any(found):
+                    return ([o if d is None else bdim_at(o, d, size)
+                             for o, d in zip(outs, out_dims, strict=True)],
+                            [d is not None for d in out_dims])
+            both = [p or t for p, t in pairs]
+            wanted = [*both, *pick(both, mask)]
+            full = [bdim_at(x, 0 if m else None, size) if w else x
+                    for x, m, w in zip(xs, mapped, wanted, strict=True)]
+            return derived(size, both, full)
+
         return CustomVmapCall(program, self.label, moved, k)
-
-
-def _placed(pair: tuple[Any, bool]) -> tuple[Any, Dim]:
-    return pair[0], 0 if pair[1] else None
 
 
 class custom_vmap:
@@ -123,7 +136,7 @@ class custom_vmap:
         return vmap_rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args = positional(self.fun, self._signature, args, kwargs)
+        args = positional("custom_vmap", self.fun, self._signature, args, kwargs)
         if self.vmap_rule is None:
             raise AttributeError(
                 f"No batching rule defined for custom_vmap function {name_of(self.fun)} using "

@@ -43,4 +43,4 @@ def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any
 def is_supported_dtype(dtype: Any) -> bool:
     """Whether arrays of a dtype can be shared through DLPack."""
     found = np.dtype(dtype)
-    return found.kind in _KINDS or found == dtypes.bfloat16
+    return (found.isbuiltin == 1 and found.kind in _KINDS) or found == dtypes.bfloat16

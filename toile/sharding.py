@@ -6,7 +6,7 @@ Asking for more devices than there are is an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array, ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, raw_operand
-from toile.engine.devices import cpu_count, process_count
+from toile.engine.devices import Device, cpu_count, process_count
 from toile.engine.sharded import Sharded, fetched, from_parts, on_gpus, own_places, part_on
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
@@ -124,26 +124,31 @@ def make_array_from_process_local_data(
 ) -> Any:
     """Arrays from what each process has; one process has all."""
     leaves, tree = flatten(local_data)
-    shardings = broadcast_prefix(sharding, local_data)
+    shardings = [SingleDeviceSharding(s) if isinstance(s, Device) else s
+                 for s in broadcast_prefix(sharding, local_data)]
+    shapes = broadcast_prefix(global_shape, local_data, is_leaf=_is_shape)
     if process_count() > 1:
         return unflatten(tree, [
-            _of_processes(leaf, concrete(one, "make_array_from_process_local_data"), global_shape)
-            for leaf, one in zip(leaves, shardings, strict=True)
+            _of_processes(leaf, concrete(one, "make_array_from_process_local_data"), shape)
+            for leaf, one, shape in zip(leaves, shardings, shapes, strict=True)
         ])
-    if global_shape is not None:
-        for leaf in leaves:
-            if tuple(global_shape) != np.shape(leaf):
-                raise ValueError(
-                    "When calling `make_array_from_process_local_data` on a single process, "
-                    "global_shape should be None or equal to local_data.shape. Got global_shape="
-                    f"{global_shape} and local_data.shape={np.shape(leaf)}.{here()}"
-                )
+    for leaf, shape in zip(leaves, shapes, strict=True):
+        if shape is not None and tuple(shape) != np.shape(leaf):
+            raise ValueError(
+                "When calling `make_array_from_process_local_data` on a single process, "
+                "global_shape should be None or equal to local_data.shape. Got global_shape="
+                f"{shape} and local_data.shape={np.shape(leaf)}.{here()}"
+            )
     outs = []
     for leaf, one in zip(leaves, shardings, strict=True):
         found = concrete(one, "make_array_from_process_local_data")
         found.shard_shape(np.shape(leaf))
         outs.append(put(leaf, found))
     return unflatten(tree, outs)
+
+
+def _is_shape(x: Any) -> bool:
+    return x is None or (isinstance(x, (tuple, list)) and all(isinstance(n, int) for n in x))
 
 
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
@@ -186,10 +191,10 @@ def make_array_from_single_device_arrays(
             "make_array_from_single_device_arrays: needed a list or tuple of arrays, got "
             f"{type(arrays).__name__}{here()}"
         )
-    if not arrays:
+    if not arrays and dtype is None:
         raise ValueError(
-            "make_array_from_single_device_arrays: needed one array per device of this process, "
-            "got none" + here()
+            "If the Array has no addressable shards, `dtype` must be provided via the `dtype` "
+            "argument to `jax.make_array_from_single_device_arrays`: got neither" + here()
         )
     for a in arrays:
         if not isinstance(a, ConcreteArray):
@@ -197,20 +202,53 @@ def make_array_from_single_device_arrays(
                 "make_array_from_single_device_arrays: needed arrays, got "
                 f"{type(a).__name__}{here()}"
             )
+    found = {a.dtype for a in arrays}
+    if dtype is not None and found - {dtypes.canonicalize_dtype(dtype)}:
+        raise ValueError(
+            "If `dtype` is provided to `jax.make_array_from_single_device_arrays`, it must match "
+            f"the dtype of the addressable shards: got dtype={dtype} and {_listed(found)}{here()}"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"Input buffers to `Array` must have matching dtypes. Got {_listed(found)}{here()}")
     wanted = len(sharding.addressable_devices)
     if len(arrays) != wanted:
         raise ValueError(
-            f"make_array_from_single_device_arrays: needed {wanted} arrays, one per device of this "
-            f"process, got {len(arrays)}{here()}"
+            f"Expected {wanted} per-device arrays (this is how many devices are addressable by the "
+            f"sharding), but got {len(arrays)}{here()}"
         )
     return _assembled(_in_order(arrays, tuple(shape), sharding), tuple(shape), sharding)
 
 
+def _listed(items: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(str, items)))
+
+
 def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
-    """Arrays that are on the devices of a sharding in its order, as they are if they are not."""
+    """Arrays that are on the devices of a sharding, in its order."""
+    for a in arrays:
+        if len(a.devices()) != 1:
+            raise ValueError(
+                "When making an array from single-device arrays the input arrays must have one "
+                f"shard each. An argument array had {len(a.devices())} shard(s).{here()}"
+            )
     by_device = {next(iter(a.devices())): a for a in arrays}
+    if len(by_device) < len(arrays):
+        ids = [d.id for a in arrays for d in a.devices()]
+        raise ValueError(
+            "When making an array from single-device arrays, the input arrays must be from "
+            f"distinct devices, but got device IDs {ids} (use toile.device_put){here()}"
+        )
     order = list(own_places(sharding, shape))
-    return [by_device[d] for d in order] if set(by_device) == set(order) else arrays
+    if set(by_device) != set(order):
+        lacking = {d.id for d in order if d not in by_device}
+        extra = {d.id for d in by_device if d not in order}
+        raise ValueError(
+            "Addressable devices and per-device arrays devices do not match. Sharding contains "
+            f"devices {lacking} that are not present in per-device arrays. Per-device arrays "
+            f"contain devices {extra} that are not present in the sharding.{here()}"
+        )
+    return [by_device[d] for d in order]
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:

@@ -214,7 +214,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     if entry is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
     children, aux = entry.split(tree)
-    if entry.kind == "list":
+    if entry.kind in ("list", "custom"):
         return list(children), aux
     if entry.kind == "namedtuple":
         return list(children), entry.cls
@@ -296,8 +296,8 @@ def register_dataclass(
         given = {*data, *meta}
         if given != needed:
             raise ValueError(
-                f"register_dataclass: data_fields and meta_fields of {nodetype} must include all"
-                " dataclass fields with ``init=True`` and only them."
+                "register_dataclass: data_fields and meta_fields must include all dataclass fields"
+                f" with ``init=True`` and only them, here those of {nodetype}."
                 + (f" Missing fields: {needed - given}." if needed - given else "")
                 + (" Add them to drop_fields to suppress this error." if needed - given else "")
                 + (f" Unexpected fields: {given - needed}." if given - needed else "") + here()

@@ -57,6 +57,25 @@ def test_devices_agree_with_an_abstract_mesh(name):
         assert r.sharding.is_equivalent_to(wanted, r.ndim)
 
 
+def test_collectives_over_two_names():
+    """Their devices count in the order of the names, whichever axis is gathered or divided."""
+    x, both, lax = np.arange(64, dtype=np.float32).reshape(8, 8), ("x", "y"), toile.lax
+    for f, ins, outs, wanted in (
+        (lambda p: lax.all_gather(p, both, axis=1, tiled=True), P(None, both), P(), x),
+        (lambda p: lax.all_gather(p, both, axis=-1, tiled=True), P(None, both), P(), x),
+        (lambda p: lax.all_gather(p, both, axis=1), P(both), P(), x.reshape(8, 8)[None]),
+        (lambda p: lax.psum_scatter(p, both, scatter_dimension=1, tiled=True), P(), P(None, both),
+         8 * x),
+        (lambda p: lax.psum_scatter(p, both, scatter_dimension=1), P(), P(both), (8 * x).T.ravel()),
+    ):
+        for mesh in (grid(), AbstractMesh((4, 2), both)):
+            run = toile.shard_map(f, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
+            np.testing.assert_array_equal(run(x), wanted)
+    with pytest.raises(ValueError, match="psum_scatter: needed an axis 0 of the size 8"):
+        toile.shard_map(lambda p: lax.psum_scatter(p, both), mesh=grid(), in_specs=P(),
+                        out_specs=P(both))(x[:4])
+
+
 def test_checks_of_replicas():
     mesh = grid()
     with pytest.raises(ValueError, match="replicated over mesh axis 'x'"):

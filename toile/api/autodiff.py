@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.api.cotangents import Directed, directed
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
@@ -30,7 +31,7 @@ from toile.engine.trees import (
 from toile.parallel.varying import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import scalar
-from toile.staging.flattening import FlatFunction, argnums_of, is_index, name_of
+from toile.staging.flattening import FlatFunction, argnums_of, given_argnums, is_index, name_of
 from toile.transforms.jvp import jvp_flat
 from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program
 from toile.transforms.remembering import grad_tape
@@ -88,6 +89,7 @@ def value_and_grad(
     """A function's value and its gradient, computed together."""
     _check_reduce_axes("grad", reduce_axes)
     _check_callable("grad", fun)
+    given_argnums(argnums, "grad")
 
     @documented(fun, f"Value and gradient of {name_of(fun)} with respect to positional argument(s) "
                      f"{argnums}. It takes the same arguments and returns both as a pair.")
@@ -122,7 +124,7 @@ def value_and_grad(
             instantiate(next(found)) if m else np.zeros(aval_of(x).shape, dtypes.float0)
             for x, m in zip(leaves, moving, strict=True)
         ]
-        grads = [_as_weak_as(g, x) for g, x in zip(grads, leaves, strict=True)]
+        grads = [_weakened(g, aval_of(x).weak_type) for g, x in zip(grads, leaves, strict=True)]
         tree = unflatten(in_tree, grads)
         g = tree[0] if is_index(argnums) else tree
         if has_aux:
@@ -132,9 +134,8 @@ def value_and_grad(
     return value_and_grad_f
 
 
-def _as_weak_as(g: Any, x: Any) -> Any:
-    """A gradient is weakly typed exactly when its argument is."""
-    weak = aval_of(x).weak_type
+def _weakened(g: Any, weak: bool) -> Any:
+    """A derivative, weakly typed or not: a gradient is exactly when its argument is."""
     if g.__class__ is DeviceArray:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)
@@ -252,15 +253,15 @@ def jvp(
     _check_callable("jvp", fun)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
-            "primal and tangent arguments to toile.jvp must be tuples or lists; found "
-            f"{type(primals).__name__} and {type(tangents).__name__} (pass (x,) for one "
+            "primal and tangent arguments to jax.jvp must be tuples or lists; found "
+            f"{type(primals).__name__} and {type(tangents).__name__}. (Pass (x,) for one "
             f"argument){here()}"
         )
     xs, in_tree = flatten(primals)
     ts, t_tree = flatten(tangents)
     if in_tree != t_tree:
         raise TypeError(
-            "primal and tangent arguments to toile.jvp must have the same tree structure; primals "
+            "primal and tangent arguments to jax.jvp must have the same tree structure; primals "
             f"have tree structure {in_tree} whereas tangents have tree structure {t_tree}{here()}"
         )
     ts = [_tangent_of(x, t) for x, t in zip(xs, ts, strict=True)]
@@ -290,9 +291,15 @@ def _leaf(x: Any) -> Any:
 
 
 def _tangent_out(out: Any, d: Any) -> Any:
-    if not dtypes.is_inexact(aval_of(out).dtype):
-        return np.zeros(aval_of(out).shape, dtypes.float0)
-    return instantiate(d)
+    aval = aval_of(out)
+    if not dtypes.is_inexact(aval.dtype):
+        return np.zeros(aval.shape, dtypes.float0)
+    return _weakened(instantiate(d), aval.weak_type)
+
+
+def _all_as_weak(given: Sequence[Any], avals: Sequence[Aval]) -> bool:
+    """Whether the (co)tangents are weakly typed wherever their primals are."""
+    return all(aval_of(g).weak_type for g, a in zip(given, avals, strict=True) if a.weak_type)
 
 
 def _tangent_of(x: Any, t: Any) -> Any:
@@ -303,7 +310,7 @@ def _tangent_of(x: Any, t: Any) -> Any:
         return Zero(x)
     if got.dtype != wanted.dtype:
         raise TypeError(
-            "primal and tangent arguments to toile.jvp do not match; dtypes must be equal, or in "
+            "primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in "
             "case of int/bool primal dtype the tangent dtype must be float0. Got primal dtype "
             f"{dtypes.name_of(aval.dtype)} and so expected tangent dtype "
             f"{dtypes.name_of(wanted.dtype)}, but got tangent dtype {dtypes.name_of(got.dtype)} "
@@ -338,14 +345,21 @@ class VJPFunction:
         self.out_avals, self.out_tree, self.moving, self.label = out_avals, out_tree, moving, label
         self.linear = linear  # (Program, residuals, which outputs it has) once flattened
 
-    def __call__(self, cotangents: Any) -> Any:
-        cts, tree = flatten(cotangents)
+    def __call__(self, *cotangents: Any) -> Any:
+        if len(cotangents) != 1:
+            raise TypeError(
+                f"The function returned by `jax.vjp` applied to {self.label} was called with "
+                f"{len(cotangents)} arguments: needed one, a cotangent for what {self.label} "
+                f"returns (for several results pass one tuple, as in f_vjp((a, b))){here()}"
+            )
+        cts, tree = flatten(cotangents[0])
         if tree != self.out_tree:
             raise ValueError(
                 "unexpected tree structure. Tree structure of cotangent input to vjp function: got "
                 f"{tree}, does not match that of the result of {self.label}, {self.out_tree}"
                 f"{here()}"
             )
+        weak = _all_as_weak(cts, self.out_avals)
         cts = [_cotangent_of(c, a) for c, a in zip(cts, self.out_avals, strict=True)]
         if self.tape is not None:
             found = iter(backward(self.tape, cts))
@@ -358,10 +372,15 @@ class VJPFunction:
             )
             found = iter(backward(tape, live))
         outs = [
-            instantiate(next(found)) if m else np.zeros(a.shape, dtypes.float0)
+            _weakened(instantiate(next(found)), weak and a.weak_type) if m
+            else np.zeros(a.shape, dtypes.float0)
             for a, m in zip(self.in_avals, self.moving, strict=True)
         ]
         return unflatten(self.in_tree, outs)
+
+    def with_refs(self, *wishes: Any) -> Directed:
+        """This function, its cotangents returned, added to Refs or left out (`toile.ad`)."""
+        return directed(self, wishes, self.in_tree)
 
     def flattened(self) -> tuple[list[Any], Any]:
         if self.linear is None:
@@ -486,9 +505,10 @@ class _Linearized:
                     f"{a.str_short()} (linearize again for other shapes){here()}"
                 )
         live = [_leaf(t) for t, m in zip(ts, self.moving, strict=True) if m]
+        weak = _all_as_weak(ts, self.in_avals)
         outs = iter(evaluate(self.program, [*residuals, *live]))
         found = [
-            next(outs) if p else _tangent_out(a, Zero(a))
+            _weakened(next(outs), weak and a.weak_type) if p else _tangent_out(a, Zero(a))
             for p, a in zip(self.present, self.out_avals, strict=True)
         ]
         return unflatten(self.out_tree, found)
@@ -541,4 +561,6 @@ class _Transposed:
         avals = program.in_avals[len(consts) :]
         _, tape = record_linear(lambda *xs: evaluate(program, [*consts, *xs]), avals)
         found = backward(tape, [_leaf(c) for c in cts])
-        return unflatten(self.in_tree, [instantiate(f) for f in found])
+        outs = [_weakened(instantiate(f), a.weak_type) if isinstance(f, Zero) else instantiate(f)
+                for f, a in zip(found, avals, strict=True)]
+        return unflatten(self.in_tree, outs)

@@ -22,12 +22,13 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError
+from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import Program, trace_program
 from toile.engine.source import describe, here, message
 from toile.engine.tracing import Tracer, state
 from toile.engine.treedefs import node_type
-from toile.engine.trees import flatten, structure, tree_map, unflatten
+from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, unflatten
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
 from toile.staging.flattening import FlatFunction, name_of
@@ -109,10 +110,11 @@ def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def positional(
-    fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
+    kind: str, fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
 ) -> tuple[Any, ...]:
     """Positional arguments, defaults and keywords resolved by the signature.
 
+    `kind` is the decorator of the function, for errors.
     Keyword-only parameters keep their defaults: only those that the caller gave are refused."""
     if signature is None:
         if kwargs:
@@ -126,18 +128,20 @@ def positional(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as e:
-        raise TypeError(
-            f"The input arguments to the custom function {name_of(fun)} could not be resolved to "
-            f"positional-only arguments. Binding failed with the error:\n{e}{here()}"
-        ) from e
+        raise _unresolved(kind, fun, str(e)) from e
     bound.apply_defaults()
     given = sorted(name for name in bound.kwargs if name in kwargs)
     if given:
-        raise TypeError(
-            f"keyword arguments could not be resolved to positions for {name_of(fun)}: needed "
-            f"positional parameters, got keyword-only {given}{here()}"
-        )
+        raise _unresolved(kind, fun, "The following keyword arguments could not be resolved to "
+                          f"positions: {', '.join(given)}")
     return bound.args
+
+
+def _unresolved(kind: str, fun: Callable[..., Any], why: str) -> TypeError:
+    return TypeError(
+        f"The input arguments to the {kind}-decorated function {name_of(fun)} could not be "
+        f"resolved to positional-only arguments. Binding failed with the error:\n{why}{here()}"
+    )
 
 
 def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
@@ -171,23 +175,39 @@ class _Results:
         self.avals = [aval_of(o) for o in found]
         return found
 
-    def check(self, rule: str, fun: str, tree: Any, outs: Sequence[Any]) -> None:
+    def check(self, kind: str, rule: Any, fun: Any, tree: Any, outs: Sequence[Any]) -> None:
         """Refuse a rule's primal output unless it is like the function's, if that is known."""
-        if self.tree is not None and tree != self.tree:
-            raise TypeError(
-                f"{rule} for function {fun} must produce a primal output with the same container "
-                f"(pytree) structure as the function itself: needed {self.tree}, got {tree} "
-                f"(return what {fun} returns){here()}"
-            )
-        self.tree = tree
         got = [aval_of(o) for o in outs]
-        if self.avals is not None and _types(got) != _types(self.avals):
-            needed, given = (", ".join(a.str_short() for a in avals) for avals in (self.avals, got))
-            raise TypeError(
-                f"{rule} for function {fun} must produce a primal output equal to that of the "
-                "function, and in particular with leaves of the same shape/dtype: needed "
-                f"{needed}, got {given} (return what {fun} returns){here()}"
-            )
+        if self.tree is not None and tree != self.tree:
+            alike, what = "of the same container/pytree structure", "container/pytree structure"
+            needed = f"{_typed(self.tree, self.avals)}."
+        elif self.avals is not None and _types(got) != _types(self.avals):
+            alike, what = "with leaves of the same shape/dtype", "shapes/dtypes of"
+            needed = _typed(tree, self.avals)
+        else:
+            self.tree = tree
+            return
+        part = "JVP rule" if kind == "custom_jvp" else "VJP fwd rule"
+        decorated = f"{kind}-decorated function {name_of(fun)}"
+        raise TypeError(
+            f"Custom {part} {name_of(rule)} for function {name_of(fun)} must produce a pair (list "
+            f"or tuple of length two) whose first element is what {name_of(fun)} returns, {alike}: "
+            f"the first element had {what}:\n    {_typed(tree, got)}\nwhile the {decorated} had "
+            f"output {what}:\n    {needed}{here()}"
+        )
+
+
+def _typed(tree: Any, avals: Sequence[Aval] | None) -> str:
+    """A tree with the types of its leaves in their places; the structure when they are unknown."""
+    if avals is None:
+        return str(tree)
+    return str(unflatten(tree, [_Typed(a.str_short()) for a in avals]))
+
+
+class _Typed(str):
+    """A type in the text of a tree."""
+
+    __repr__ = str.__str__
 
 
 def _types(avals: Sequence[Aval]) -> list[Any]:
@@ -291,7 +311,7 @@ class custom_jvp(_Custom):
         if self._is_quick(args, kwargs):
             out = self.fun(*args)
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = positional(self.fun, self._signature, args, kwargs)
+        args = positional("custom_jvp", self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
         fixed = tree_map(_unmoved, fixed)
         leaves, tree = flatten(tuple(moving))
@@ -319,7 +339,7 @@ class custom_jvp(_Custom):
             raise TypeError(
                 f"Custom JVP rule {name_of(self.jvp)} for function {name} must produce a pair "
                 "(list or tuple of length two) representing primal and tangent outputs, but got "
-                f"{describe(pair)}.{here()}"
+                f"{_shown(pair)}.{here()}"
             )
         outs, tree = flatten(pair[0])
         douts, d_tree = flatten(pair[1])
@@ -330,7 +350,7 @@ class custom_jvp(_Custom):
                 f"{d_tree} respectively.{here()}"
             )
         outs = [_leaf(o) for o in outs]
-        results.check(f"Custom JVP rule {name_of(self.jvp)}", name, tree, outs)
+        results.check("custom_jvp", self.jvp, self.fun, tree, outs)
         found = []
         for o, d in zip(outs, douts, strict=True):
             d = _from_symbolic(d)
@@ -347,11 +367,16 @@ class custom_jvp(_Custom):
                 raise TypeError(
                     "Custom JVP rule must produce primal and tangent outputs with corresponding "
                     f"shapes and dtypes. Expected {want.str_short()} (tangent type of "
-                    f"{aval_of(o).str_short()}) but got {got.str_short()} from the rule "
+                    f"{aval_of(o).str_short()}) but got {got.str_short()}. The rule is "
                     f"{name_of(self.jvp)} for function {name}.{here()}"
                 )
-            found.append(convert(_leaf(d), want.dtype))
+            found.append(_leaf(d) if got.dtype == want.dtype else convert(_leaf(d), want.dtype))
         return outs, found
+
+
+def _shown(x: Any) -> str:
+    """A value in an error: numbers as they are, other arrays by their type."""
+    return str(x) if x.__class__ is DeviceArray and not x.shape else describe(x)
 
 
 def _unmoved(x: Any) -> Any:
@@ -389,7 +414,7 @@ class custom_vjp(_Custom):
         if self._is_quick(args, kwargs):
             out = self.fun(*args)
             return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = positional(self.fun, self._signature, args, kwargs)
+        args = positional("custom_vjp", self.fun, self._signature, args, kwargs)
         fixed, moving = self._split(args)
         if any(isinstance(x, Tracer) for x in flatten(fixed)[0]):
             raise UnexpectedTracerError(
@@ -424,8 +449,7 @@ class custom_vjp(_Custom):
                 )
             outs, found = flatten(pair[0])
             outs = [_leaf(o) for o in outs]
-            label = f"Custom VJP fwd rule {name_of(self.fwd)}"
-            results.check(label, name_of(self.fun), found, outs)
+            results.check("custom_vjp", self.fwd, self.fun, found, outs)
             residuals, trees["residuals"] = flatten(pair[1])
             # Python scalars stay what they are, so that the backward rule can branch on them.
             trees["leaves"] = [r if type(r) in _SCALARS else _MOVING for r in residuals]
@@ -453,9 +477,30 @@ class custom_vjp(_Custom):
         if not isinstance(cts, tuple) or len(cts) != len(dummy):
             raise _other_structure(name_of(self.bwd), name, flatten(cts)[1], tree)
         found: list[Any] = [Zero(a) for a in avals]
-        for given, places in zip(cts, dummy, strict=True):
-            _assign(found, given, places, avals, (name_of(self.bwd), name, cts, tree))
+        given, given_tree = flatten(cts, is_leaf=lambda x: x is None)
+        try:
+            places = given_tree.flatten_up_to(dummy)
+        except ValueError as e:
+            got = flatten(cts)[1]
+            raise _other_structure(name_of(self.bwd), name, got, tree, f" {message(e)}") from e
+        for ct, below in zip(given, places, strict=True):  # one may stand for a whole argument
+            for i in flatten(below)[0] if ct is not None else ():
+                found[i] = self._cotangent(ct, i, avals[i], dummy)
         return found
+
+    def _cotangent(self, ct: Any, i: int, aval: Aval, dummy: Any) -> Any:
+        """A cotangent that the rule gave for leaf number i of `dummy`, like its input."""
+        want = aval.to_tangent_aval()
+        symbolic = isinstance(ct, SymbolicZero)
+        got = ct.aval if symbolic else aval_of(ct)
+        if not symbolic and dtypes.float0 in (want.dtype, got.dtype):
+            return Zero(aval)
+        if got.shape != want.shape:
+            at = next(keystr(path) for path, j in flatten_with_path(dummy)[0] if j == i)
+            raise _other_shape(name_of(self.bwd), name_of(self.fun), at, got, want, symbolic)
+        if symbolic:
+            return Zero(aval)
+        return _leaf(ct) if got.dtype == want.dtype else convert(_leaf(ct), want.dtype)
 
 
 def _other_structure(rule: str, name: str, got: Any, needed: Any, more: str = "") -> TypeError:
@@ -468,37 +513,22 @@ def _other_structure(rule: str, name: str, got: Any, needed: Any, more: str = ""
     )
 
 
-def _assign(
-    found: list[Any], given: Any, places: Any, avals: Sequence[Aval],
-    call: tuple[str, str, Any, Any],
-) -> None:
-    """Store the cotangents of one argument; None anywhere above leaves is zero."""
-    if given is None:
-        return
-    rule, name, cts, whole = call
-    place_leaves, tree = flatten(places)
-    try:
-        parts = tree.flatten_up_to(given)
-    except ValueError as e:
-        raise _other_structure(rule, name, flatten(cts)[1], whole, f" {message(e)}") from e
-    for i, ct in zip(place_leaves, parts, strict=True):
-        ct = _from_symbolic(ct)
-        if ct is None or ct.__class__ is Zero:
-            continue
-        if node_type(type(ct)) is not None:
-            raise _other_structure(rule, name, flatten(cts)[1], whole)
-        want, got = avals[i].to_tangent_aval(), aval_of(ct)
-        if want.dtype == dtypes.float0 or got.dtype == dtypes.float0:
-            continue
-        if got.shape != want.shape:
-            raise ValueError(
-                "Custom VJP bwd rule must produce an output with the same type as the args tuple "
-                f"of the primal function, but the rule {rule} for function {name} produced an "
-                f"output of type {got.str_short()} corresponding to an input of type "
-                f"{want.str_short()}, so the shapes do not match (custom_vjp: return one cotangent "
-                f"per argument, shaped like it){here()}"
-            )
-        found[i] = convert(_leaf(ct), want.dtype)
+def _other_shape(
+    rule: str, name: str, at: str, got: Aval, want: Aval, symbolic: bool
+) -> ValueError:
+    if symbolic:
+        return ValueError(
+            f"Custom VJP bwd rule {rule} for function {name} produced a SymbolicZero of another "
+            f"shape/dtype than the input: at output{at} it was {got.str_short()}, needed "
+            f"{want.str_short()} (return None instead, which fits any input){here()}"
+        )
+    return ValueError(
+        "Custom VJP bwd rule must produce an output with the same type as the args tuple of the "
+        f"primal function, but at output{at} the bwd rule produced an output of type "
+        f"{got.str_short()} corresponding to an input of type {want.str_short()}, so the shapes do "
+        f"not match, from the rule {rule} for function {name} (custom_vjp: return one cotangent "
+        f"per argument, shaped like it){here()}"
+    )
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from toile.engine.trees import broadcast_prefix, flatten, structure, tree_map, u
 from toile.parallel.meshes import mesh_set
 from toile.parallel.placing import put
 from toile.parallel.specs import NamedSharding, PartitionSpec
+from toile.staging.flattening import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -94,8 +95,14 @@ host_id, host_count, host_ids = process_index, process_count, process_indices
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
 ) -> Any:
-    """The leaves of a tree as arrays on a device (or under a sharding)."""
-    del src, may_alias
+    """The leaves of a tree as arrays on a device (or under a sharding).
+
+    What lies there already is returned as it is, unless `may_alias` is False."""
+    del src
+    if donate and may_alias:
+        _check_donation(donate, may_alias, x)
+    if may_alias is not None and not may_alias:
+        return tree_map(_unshared, device_put(x, device, donate=donate), x)
     places = [] if device is None else [_resolved(d) for d in _places(device, x)]
     for d, leaf in zip(places, flatten(x)[0], strict=False):
         _check_device(d, leaf)
@@ -125,10 +132,22 @@ def _places(device: Any, x: Any) -> list[Any]:
     try:
         return broadcast_prefix(device, x, is_leaf=_is_none)
     except ValueError as e:
+        raise prefix_error("device_put device", device, x, _is_none) from e
+
+
+def _check_donation(donate: Any, may_alias: Any, x: Any) -> None:
+    """Refuse leaves whose memory is to be given up and kept in use."""
+    pairs = zip(broadcast_prefix(donate, x), broadcast_prefix(may_alias, x, _is_none), strict=True)
+    if any(give and keep for give, keep in pairs):
         raise ValueError(
-            "device_put device specification must be a tree prefix of the corresponding value, got "
-            f"specification {device} for value tree {structure(x)}. {message(e)}{here()}"
-        ) from e
+            "may_alias and donate cannot be True at the same time. Got both for a leaf of "
+            f"{structure(x)} (the memory is given up, or stays in use){here()}"
+        )
+
+
+def _unshared(new: Any, old: Any) -> Any:
+    """An array that does not share memory with `old`."""
+    return new.copy() if new is old and isinstance(new, ConcreteArray) else new
 
 
 def _resolved(device: Any) -> Any:
@@ -221,6 +240,12 @@ def block_until_ready(x: Any) -> Any:
 
 def copy_to_host_async(x: Any) -> Any:
     """Start copying the leaves of a tree to the host; returns the tree."""
+    for v in flatten(x)[0]:
+        try:
+            start = v.copy_to_host_async
+        except AttributeError:
+            continue
+        start()
     return x
 
 

@@ -17,7 +17,7 @@ from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error, call_error
-from toile.engine.source import describe, here, message
+from toile.engine.source import describe, here
 from toile.engine.trees import (
     broadcast_prefix,
     flatten,
@@ -29,7 +29,14 @@ from toile.primitives.bits import eq
 from toile.primitives.elementwise import convert
 from toile.primitives.families import bdim_at, broadcast_in_dim, reshape, scalar, sub
 from toile.primitives.shapes import iota, slice_axis
-from toile.staging.flattening import argnums_of, argument_labels, is_index, name_of
+from toile.staging.flattening import (
+    argnums_of,
+    argument_labels,
+    given_argnums,
+    is_index,
+    name_of,
+    prefix_error,
+)
 from toile.transforms.vmap import vmap_flat
 
 
@@ -54,7 +61,7 @@ def vmap(
     if not isinstance(in_axes, (tuple, int, type(None))):
         raise TypeError(
             "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
-            f"positional arguments passed to the function, but got {in_axes!r}{here()}"
+            f"positional arguments passed to the function, but got {in_axes!r}.{here()}"
         )
     for leaf in flatten(in_axes)[0]:
         if not isinstance(leaf, int) or isinstance(leaf, bool):
@@ -85,8 +92,9 @@ def vmap(
         leaves, in_tree = flatten((args, kwargs))
         if not leaves and axis_size is None:
             raise ValueError(
-                "vmap wrapped function must be passed at least one argument containing an array, "
-                f"got empty *args={args} and **kwargs={kwargs} (or specify axis_size){here()}"
+                "vmap wrapped function must be passed at least one argument containing an array "
+                f"or axis_size must be specified, got empty *args={args} and **kwargs={kwargs}"
+                f"{here()}"
             )
         dims = _input_axes(in_axes, args, kwargs)
         # What is not mapped arrives as it was given: a number may be a shape, or it is a function.
@@ -106,7 +114,7 @@ def vmap(
             return [_leaf(o) for o in out_leaves]
 
         outs, found = vmap_flat(flat, (axis_name, size), leaves, dims)
-        wanted = _output_axes(out_axes, out_tree[0], outs, fun)
+        wanted = _output_axes(out_axes, out_tree[0], outs)
         placed = [
             _place(o, d, w, (axis_name, size), fun)
             for o, d, w in zip(outs, found, wanted, strict=True)
@@ -129,10 +137,7 @@ def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
     try:
         found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
     except ValueError as e:
-        raise ValueError(
-            "vmap in_axes specification must be a tree prefix of the corresponding value, got "
-            f"specification {in_axes!r} for value tree {structure(args)}. {message(e)}{here()}"
-        ) from e
+        raise prefix_error("vmap in_axes", in_axes, args, _is_none) from e
     return found + [0] * len(flatten(kwargs)[0])
 
 
@@ -165,11 +170,13 @@ def _mapped_size(
             "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
             f"axis_size, for {name_of(fun)}{here()}"
         )
-    labels = argument_labels(fun, args, kwargs)
+    labels = argument_labels(fun, args, kwargs, "kwargs")
+    positional = len(flatten(args)[0])
     groups: dict[int, list[str]] = {}
-    for label, x, d in zip(labels, leaves, dims, strict=True):
+    for i, (label, x, d) in enumerate(zip(labels, leaves, dims, strict=True)):
         if d is not None:
-            text = f"axis {d} of argument {label} of type {describe(x)}"
+            of = "argument " if i < positional else ""
+            text = f"axis {d} of {of}{label} of type {describe(x)}"
             groups.setdefault(x.shape[d], []).append(text)
     lines = [f"  * the `axis_size` argument was {axis_size}"] if axis_size is not None else []
     for most, (n, found) in enumerate(sorted(groups.items(), key=lambda g: -len(g[1]))[:7]):
@@ -185,29 +192,26 @@ def _mapped_size(
     )
 
 
-def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any], fun: Any) -> list[Any]:
+def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any]) -> list[Any]:
     if isinstance(out_axes, int) or out_axes is None:
         return [out_axes] * len(outs)
     dummy = unflatten(out_tree, [object()] * len(outs))
     try:
         return broadcast_prefix(out_axes, dummy, is_leaf=_is_none)
     except ValueError as e:
-        raise ValueError(
-            "vmap out_axes specification must be a tree prefix of the corresponding value, got "
-            f"specification {out_axes!r} for value tree {out_tree}, the result of "
-            f"{name_of(fun)}{here()}"
-        ) from e
+        raise prefix_error("vmap out_axes", out_axes, dummy, _is_none) from e
 
 
 def _place(out: Any, dim: int | None, wanted: Any, axis: tuple[Any, int], fun: Any) -> Any:
     name, size = axis
     if wanted is None:
         if dim is not None:
-            named = "" if name is None else f" (axis_name={name!r})"
+            said = f"at vmap out_axes, got axis spec None but output was batched on axis {dim}"
+            if name is not None:
+                said = f"vmap has mapped output (axis_name={name}) but out_axes is None"
             raise ValueError(
-                f"vmap has mapped output{named} but out_axes is None: needed an "
-                f"integer in out_axes for a result of {name_of(fun)} that depends on mapped "
-                f"arguments{here()}"
+                f"{said}: needed an integer in out_axes for a result of {name_of(fun)} that "
+                f"depends on mapped arguments{here()}"
             )
         return out
     rank = out.ndim + (dim is None)
@@ -227,6 +231,7 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """The Jacobian of `fun`, column by column: good for more results than arguments."""
     _check_callable("jacfwd", fun)
+    given_argnums(argnums, "jacfwd")
 
     @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
                      f"{argnums}. It takes the same arguments and returns the derivatives.")

@@ -47,13 +47,19 @@ def jit(
     >>> toile.jit(lambda x: 2 * x)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    options = {
+    options: dict[str, Any] = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
         "max_traces": max_traces,
+        "compiler_options": compiler_options,
     }
+    if device is not None and backend is not None:
+        raise ValueError(
+            f"can't specify both a device and a backend for jit, got {device=} and {backend=}"
+            f"{here()}"
+        )
     if fun is None:
         return functools.partial(jit, in_shardings=in_shardings, out_shardings=out_shardings,
                                  **options)
@@ -109,6 +115,10 @@ def make_jaxpr(
                    for a in program.out_avals]
         return made, unflatten(flat.out_tree, structs)
 
+    name = name_of(fun)
+    jaxpr_of.__name__ = f"make_jaxpr({name})"
+    jaxpr_of.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', name)})"
+    jaxpr_of.__module__ = "toile"
     return jaxpr_of
 
 

@@ -136,6 +136,12 @@ class PureCallback(Callback):
             f"while taking gradients (the callback is {self.label}){here()}"
         )
 
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        raise ValueError(
+            "Pure callbacks do not support transpose. Please use `toile.custom_vjp` to use "
+            f"callbacks while taking gradients (the callback is {self.label}){here()}"
+        )
+
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         size = axis[1]
         method = self.vmap_method
@@ -193,6 +199,11 @@ class IoCallback(Callback):
             )
         outs = self(*primals)
         return outs, [Zero(o) for o in outs]
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        raise ValueError(
+            f"IO callbacks do not support transpose. (the callback is {self.label}){here()}"
+        )
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         if "ordered" in self.effects:

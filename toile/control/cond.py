@@ -19,10 +19,15 @@ from toile.control.call import (
     program_flops,
     spread,
 )
+from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
 from toile.engine.records import dataclass
+from toile.engine.source import here
+from toile.engine.tracing import state
+from toile.primitives.barriers import stop_gradient
+from toile.primitives.bits import eq
 from toile.primitives.elementwise import clamp, select_n
 from toile.primitives.families import bdim_at, broadcast_in_dim, scalar, zeros
 from toile.transforms.jvp import jvp_program
@@ -109,13 +114,22 @@ class Cond(Carrier):
         self, axis: Axis, index: Any, xs: Sequence[Any], dims: Sequence[Dim]
     ) -> tuple[Any, Any]:
         """Each example chooses for itself: run all branches, select per example."""
+        if "io" in self.effects:
+            raise NotImplementedError(
+                "IO effect not supported in vmap-of-cond. (every branch runs when the examples "
+                f"choose for themselves: needed an index that is not mapped){here()}"
+            )
         size = axis[1]
         results = []
-        for b in self.branches:
-            outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, xs, dims)
-            results.append([bdim_at(o, d, size) for o, d in zip(outs, found, strict=True)])
         last = scalar(len(self.branches) - 1, np.int32)
         which = clamp(scalar(0, np.int32), index, last)
+        for i, b in enumerate(self.branches):
+            given = xs
+            if state.trace is not None:  # something may differentiate this
+                taken = eq(which, scalar(i, np.int32))
+                given = [_moving_where(taken, x, d) for x, d in zip(xs, dims, strict=True)]
+            outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, given, dims)
+            results.append([bdim_at(o, d, size) for o, d in zip(outs, found, strict=True)])
         chosen = []
         for cases in zip(*results, strict=True):
             spread_index = broadcast_in_dim(which, cases[0].shape, (0,))
@@ -135,6 +149,15 @@ class Cond(Carrier):
 
     def flops(self, *avals: Aval) -> int:
         return max(program_flops(b) for b in self.branches)
+
+
+def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
+    """An operand without derivatives in the examples that do not take a branch.
+
+    There the branch may divide by zero, which would make a NaN of the zero that comes back."""
+    if dim is None or dtypes.kind(x.dtype) not in "fc":
+        return x
+    return select_n(broadcast_in_dim(taken, x.shape, (dim,)), stop_gradient(x), x)
 
 
 def _padded_outputs(

@@ -69,18 +69,20 @@ class CustomJVP:
             n = len(primals)
             moving = [t for t in tangents if t.__class__ is not Zero]
             mask = [t.__class__ is not Zero for t in tangents]
+            still: list[bool] = []  # which results' tangents are symbolic zeros
 
             def both(*args: Any) -> list[Any]:
                 rest = iter(args[n:])
                 ts = [next(rest) if m else Zero(p) for m, p in zip(mask, args[:n], strict=True)]
                 outs, douts = self.rule(args[:n], ts)
-                return [*outs, *(instantiate(d) for d in douts)]
+                still[:] = [d.__class__ is Zero for d in douts]
+                return [*outs, *(d for d in douts if d.__class__ is not Zero)]
 
             t_dims = [d for d, m in zip(dims, mask, strict=True) if m]
             results, out_dims = vmap_flat(
                 both, axis, [*primals, *moving], [*dims, *t_dims], level
             )
-            return _joined(results, out_dims, axis[1], found)
+            return _joined(results, out_dims, axis[1], still, found)
 
         made = CustomJVP(fun, rule, self.symbolic_zeros, self.label)
         return made, lambda: found
@@ -97,21 +99,26 @@ def _checked_tangent(d: Any) -> Any:
     return Zero(d) if aval_of(d).dtype == dtypes.float0 else d
 
 
-def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, found: list[Dim]) -> Any:
-    """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place."""
-    n = len(results) // 2
-    outs, douts = list(results[:n]), list(results[n:])
+def _joined(
+    results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: Sequence[bool],
+    found: list[Dim],
+) -> Any:
+    """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place.
+
+    There are tangents only for the outs that are not `still`."""
+    n = len(still)
+    outs, douts = list(results[:n]), []
     dims: list[Dim] = []
-    for i in range(n):
-        d_out, d_tan = out_dims[i], out_dims[n + i]
-        if d_out is None and d_tan is None:
-            dims.append(None)
-            continue
-        to = 0 if d_out is None else d_out
-        outs[i] = bdim_at(outs[i], d_out, size, to)
-        if aval_of(douts[i]).dtype != dtypes.float0:
-            douts[i] = bdim_at(douts[i], d_tan, size, to)
+    rest = iter(zip(results[n:], out_dims[n:], strict=True))
+    for i, d_out in enumerate(out_dims[:n]):
+        tangent, d_tan = (None, None) if still[i] else next(rest)
+        to = d_out if d_out is not None or d_tan is None else 0
+        if to is not None:
+            outs[i] = bdim_at(outs[i], d_out, size, to)
+            if tangent is not None and aval_of(tangent).dtype != dtypes.float0:
+                tangent = bdim_at(tangent, d_tan, size, to)
         dims.append(to)
+        douts.append(Zero(outs[i]) if tangent is None else tangent)
     found[:] = dims
     return outs, douts
 
@@ -245,7 +252,8 @@ class CustomVJP:
 
             def back(*xs: Any) -> list[Any]:
                 rest = iter(xs[n:])
-                full = [next(rest) if m else c for c, m in zip(cts, mask, strict=True)]
+                full = [next(rest) if m else _row(c, d)
+                        for c, m, d in zip(cts, mask, found, strict=True)]
                 return [instantiate(c) for c in self.bwd(xs[:n], full)]
 
             args = [*residuals, *live]
@@ -261,6 +269,14 @@ class CustomVJP:
         program, consts = _staged(self.fun, args, self.label)
         op = CustomVJPCall(program, len(consts), self)
         return trace.process(op, [*consts, *args])
+
+
+def _row(zero: Zero, dim: Dim) -> Zero:
+    """The zero of one slice along a mapped axis."""
+    if dim is None:
+        return zero
+    aval = zero.aval
+    return Zero(aval.with_shape(aval.shape[:dim] + aval.shape[dim + 1:]))
 
 
 def _to_dim(ct: Any, dim: Dim, wanted: Dim, size: int) -> Any:

@@ -7,7 +7,7 @@ then goes backwards. May import control.call and below.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toile.control.call import Call, Carrier, nonzero_mask, pick, pruned
 from toile.engine.avals import Aval
@@ -22,11 +22,35 @@ from toile.engine.program import (
     without_dead_code,
 )
 from toile.engine.records import dataclass
+from toile.engine.source import here
 from toile.primitives.shapes import optimization_barrier
 from toile.transforms.linearize import split_program
 from toile.transforms.transpose import transpose_program
 
-Policy = Callable[..., bool]
+Policy = Callable[..., Any]
+
+
+class _Answer:
+    """What a policy may return instead of a bool."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __bool__(self) -> bool:
+        return self is not Recompute
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
+
+
+class Offloadable(NamedTuple):
+    """The answer of a policy that a value is kept in another memory; here it stays where it is."""
+
+    src: Any
+    dst: Any
 
 
 @dataclass(frozen=True)
@@ -42,15 +66,19 @@ class Remat(Call):
         return Remat(program, self.label, self.policy, self.prevent_cse)
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
+        if "io" in self.effects:
+            raise NotImplementedError(
+                "Effects not supported in AD of `checkpoint`/`remat`: needed a function "
+                f"without io_callback, which must not run twice, got {self.label}{here()}"
+            )
         parts = split_program(self.program, linear)
         known_args = pick(args, linear, False)
         n = sum(not z for z in parts.is_linear)
-        forward, saved_vars = _saving(parts.known, n, self.policy)
-        outs = self.with_program(forward)(*known_args)
+        replay, saved = _replayed(parts.known, n, self.policy)
+        outs = self.with_program(_saving(parts.known, n, saved))(*known_args)
         if not any(parts.is_linear):
             return outs[:n], None, None
-        replay = _from_saved(parts.known, saved_vars)
-        op = RematLinear(replay, parts.linear, tuple(parts.forwarded), len(saved_vars), n,
+        op = RematLinear(replay, parts.linear, tuple(parts.forwarded), len(saved),
                          self.prevent_cse)
         linear_args = [*outs[n:], *known_args, *pick(args, linear)]
         return parts.known_outputs(outs[:n]), op, linear_args
@@ -59,16 +87,26 @@ class Remat(Call):
         return Call(self.program, self.label).transpose(ct, *xs)
 
 
-def _saving(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
-    """The forward Program with `n` outputs and then what the policy saves."""
+def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
+    """What makes the residuals, which come after `n` results, from the saved values that it needs.
+
+    The policy says what may be saved; those values are the first inputs."""
     saved: list[Var] = []
     if policy is not None:
         for e in known.equations:
             if saveable(policy, e):
                 saved += e.outs
+    replay = _from_saved(known, saved, policy)
+    small, kept = pruned(replay, [i >= n for i in range(len(replay.outputs))])
+    needed = pick(saved, kept[: len(saved)])
+    inputs = [*needed, *known.inputs]
+    return Program(inputs, small.equations, replay.outputs[n:], known.name), needed
+
+
+def _saving(known: Program, n: int, saved: Sequence[Var]) -> Program:
+    """The forward Program with `n` outputs and then the saved values."""
     outputs = [*known.outputs[:n], *saved]
-    program = Program(known.inputs, known.equations, outputs, known.name)
-    return without_dead_code(program), saved
+    return without_dead_code(Program(known.inputs, known.equations, outputs, known.name))
 
 
 def saveable(policy: Policy, e: Equation) -> bool:
@@ -76,12 +114,19 @@ def saveable(policy: Policy, e: Equation) -> bool:
     return bool(policy(e.op, *[a.aval for a in e.ins], **e.params))
 
 
-def _from_saved(known: Program, saved: Sequence[Var]) -> Program:
-    """The Program with saved values as its first inputs instead of the equations that make them."""
+def _from_saved(known: Program, saved: Sequence[Var], policy: Policy | None) -> Program:
+    """The Program with saved values as its first inputs instead of the equations that make them.
+
+    What only looks at values looks again, unless the policy saves it and a value it sees."""
     have = set(saved)
     equations = []
     for e in known.equations:
-        if not all(o in have for o in e.outs):
+        if e.outs:
+            again = not all(o in have for o in e.outs)
+        else:
+            seen = any(a.__class__ is Var and a in have for a in e.ins)
+            again = policy is None or not saveable(policy, e) or not seen
+        if again:
             equations.append(e)
     return Program([*saved, *known.inputs], equations, known.outputs, known.name)
 
@@ -96,7 +141,6 @@ class RematLinear(Carrier):
     linear: Program
     forwarded: tuple[int | None, ...]
     saved: int
-    results: int
     prevent_cse: bool
 
     name = "checkpoint_linear"
@@ -108,10 +152,7 @@ class RematLinear(Carrier):
         return self.linear.out_avals
 
     def _residuals(self, known: Sequence[Any], run: Callable[..., Any]) -> list[Any]:
-        program, kept = pruned(
-            self.replay,
-            [i >= self.results for i in range(len(self.replay.outputs))],
-        )
+        program, kept = pruned(self.replay, [True] * len(self.replay.outputs))
         rest = iter(run(program, pick(known, kept)))
         return [next(rest) if f is None else known[self.saved + f] for f in self.forwarded]
 

@@ -103,6 +103,12 @@ class While(LoopCarrier):
             m_carry = [a or b for a, b in zip(found, m_carry, strict=True)]
         cond_dims: list[Dim] = [0 if m else None for m in m_cond + m_carry]
         cond, (pred_dim,) = vmap_program(self.cond, axis, cond_dims)
+        if pred_dim is not None and "io" in self.effects:
+            raise NotImplementedError(
+                "Unordered IO effects not supported in while_loop with batched predicate (the body "
+                "also runs for examples that have stopped: needed a condition that is not mapped)"
+                + here()
+            )
         if pred_dim is not None:  # each example stops for itself: all carries are mapped
             m_carry = [True] * len(m_carry)
             body, _ = vmap_program(self.body, axis, [0 if m else None for m in m_body + m_carry],

@@ -2,13 +2,36 @@
 
 from typing import Any
 
+import numpy as np
+
 from toile.engine.avals import Aval
-from toile.engine.avals import Aval as ShapedArray
 from toile.engine.avals import aval_of as get_aval
 from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate
 from toile.engine.tracing import Trace, Tracer, state
 
 AbstractValue = Aval
+
+
+class _AsAval(type):
+    """Makes an aval of what users write; every aval is an instance."""
+
+    def __call__(cls, shape: Any, dtype: Any, weak_type: bool = False, **_: Any) -> Aval:
+        named = dtype if hasattr(dtype, "kind") else np.dtype(dtype)
+        return Aval(tuple(shape), named, weak_type)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Aval)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, Aval)
+
+
+class ShapedArray(Aval, metaclass=_AsAval):
+    """Shape, dtype and weak bit of an array, of a shape and a dtype in any form."""
+
+    __slots__ = ()
+
+
 Atom = Var | Literal
 Jaxpr, ClosedJaxpr, JaxprEqn = Program, ClosedProgram, Equation
 

@@ -31,14 +31,35 @@ __all__ = ["Array", "ConcreteArray", "DeviceArray", "KeyArray"]
 class _Deleted:
     """What a deleted array holds instead of a buffer."""
 
-    def __getattr__(self, name: str) -> Any:
+    _was = ""  # of which shape
+
+    def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise RuntimeError(
-            "Array has been deleted: needed a live buffer, got one that was donated to a jitted "
-            "call or deleted (use the call's result instead, or drop donate_argnums)" + here()
+            f"Array has been deleted{self._was}. Needed a live buffer, got a deleted or donated "
+            "buffer (use the result of the jitted call that it was donated to, or drop "
+            f"donate_argnums){here()}"
         )
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse()
+
+    __array__ = __array_ufunc__ = __reduce__ = __str__ = __format__ = _refuse
+    __getitem__ = __iter__ = __contains__ = __len__ = _refuse
+    __bool__ = __int__ = __float__ = __complex__ = __index__ = _refuse
+
+
+class _DeletedBuffer(_Deleted):
+    """The same for arrays of one signature: it knows what the buffer was like, to be printed."""
+
+    def __init__(self, form: Signature):
+        self.shape, self.dtype = form.buffer_shape, form.buffer_dtype
+        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+        self.nbytes = self.size * self.dtype.itemsize
+        self._was = f" with shape={Aval(form.shape, form.dtype).str_short()}"
 
 
 _DELETED: Any = _Deleted()
+_deleted_buffers: dict[Signature, _DeletedBuffer] = {}
 
 
 class ConcreteArray(Array):
@@ -58,6 +79,8 @@ class ConcreteArray(Array):
         if fill is None:
             kind = type(self).__name__
             text = f"{kind!r} object has no attribute {name!r}"
+            if name == "__cuda_array_interface__":
+                text = f"{name} is only defined for GPU buffers."
             raise AttributeError(text, name=name, obj=self)
         return fill(self)
 
@@ -132,12 +155,11 @@ class ConcreteArray(Array):
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
-        if self._memory is _DELETED:
-            return self._memory.shape  # raises, saying why
-        return self
+        return self._data._refuse() if self._memory is _DELETED else self
 
     def copy_to_host_async(self) -> None:
-        return None
+        if self.is_deleted():
+            self._data._refuse()
 
     def is_ready(self) -> bool:
         return True
@@ -157,15 +179,17 @@ class ConcreteArray(Array):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
-            "toile arrays are immutable: needed a new array, got an item assignment to "
-            f"{self.aval.str_short()} (write `x = x.at[{_index_text(index)}].set(value)`){here()}"
+            "JAX arrays are immutable and do not support in-place item assignment: needed a new "
+            f"array, got an item assignment to {self.aval.str_short()} (write "
+            f"`x = x.at[{_index_text(index)}].set(value)`){here()}"
         )
 
     def __copy__(self) -> Any:
-        return self
+        """A buffer of its own; while a function is traced, the constant itself."""
+        return self.copy() if state.trace is None else self
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self
+        return self.__copy__()
 
 
 def _index_text(index: Any) -> str:
@@ -200,6 +224,15 @@ class DeviceArray(ConcreteArray):
 
     __array_priority__ = 100
 
+    def delete(self) -> None:
+        form = self._signature
+        gone = _deleted_buffers.get(form)
+        if gone is None:
+            if len(_deleted_buffers) >= 4096:
+                _deleted_buffers.clear()
+            gone = _deleted_buffers[form] = _DeletedBuffer(form)
+        self._data, self._memory, self._pointer = gone, _DELETED, None
+
     def __dlpack__(self, **kwargs: Any) -> Any:
         data = self._data
         if not data.flags.writeable:  # NumPy refuses to export what it cannot flag as read-only
@@ -222,7 +255,13 @@ class DeviceArray(ConcreteArray):
         return interface
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self.__array__())
+        try:
+            return memoryview(self.__array__())
+        except ValueError:  # ml_dtypes' elements have no letter there
+            kind = {"bfloat16": "BF16"}.get(self.dtype.name, self.dtype.name)
+            raise BufferError(
+                f"Buffers of type {kind} are not supported by the Python buffer protocol."
+            ) from None
 
     def unsafe_buffer_pointer(self) -> int:
         return self._data.ctypes.data
@@ -254,6 +293,11 @@ class DeviceArray(ConcreteArray):
     def __bool__(self) -> bool:
         data = self._data
         if data.size != 1:
+            if not data.size:
+                raise ValueError(
+                    "The truth value of an empty array is ambiguous. Use `array.size > 0` to check "
+                    f"that an array is not empty (got shape {data.shape}){here()}"
+                )
             raise ValueError(
                 "The truth value of an array with more than one element is ambiguous. "
                 f"Use a.any() or a.all() (needed size 1, got shape {data.shape}){here()}"
@@ -270,13 +314,13 @@ class DeviceArray(ConcreteArray):
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        data = self._scalar("index")
-        if data.dtype.kind not in "iub":
+        data = self._data
+        if data.ndim or data.dtype.kind not in "iu":
             raise TypeError(
                 "Only integer scalar arrays can be converted to a scalar index: got "
                 f"{self.aval.str_short()} (convert it with int(x)){here()}"
             )
-        return int(data) if data.dtype.kind == "b" else data.__index__()
+        return self._scalar("index").__index__()
 
     def __format__(self, spec: str) -> str:
         return format(self._data[()], spec) if self._data.ndim == 0 else format(self._data, spec)
@@ -335,8 +379,8 @@ class KeyArray(ConcreteArray):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError(
-            "random keys have no NumPy form: needed numbers, got an array of "
-            f"{self._dtype} (use toile.random.key_data){here()}"
+            "JAX array with PRNGKey dtype cannot be converted to a NumPy array. Needed numbers, "
+            f"got an array of {self._dtype} (use toile.random.key_data){here()}"
         )
 
     def __repr__(self) -> str:

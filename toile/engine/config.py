@@ -103,7 +103,11 @@ def _one_of(*allowed: str | None) -> Parser:
         word = getattr(value, "value", value)
         if any(word is option or (option is not None and word == option) for option in allowed):
             return word
-        raise ValueError(f"config: {name} must be one of {list(allowed)}, got {value!r}{here()}")
+        words = [option for option in allowed if option is not None]
+        raise ValueError(
+            f"new enum value must be {'None or ' if None in allowed else ''}in {words}, got {value}"
+            f" of type {type(value)} for the option {name}{here()}"
+        )
 
     return parse
 
@@ -271,12 +275,23 @@ def trace_context() -> tuple[Any, ...]:
     return values
 
 
-def set_contexts(pairs: tuple[Any, ...]) -> None:
-    """Replace this thread's (context, value) pairs."""
-    if pairs:
+def set_contexts(pairs: tuple[Any, ...] | None) -> None:
+    """Replace this thread's (context, value) pairs; None leaves it with those of the process."""
+    if pairs is not None and pairs != _Flags.contexts:
         flags.contexts = pairs
     else:
         flags.__dict__.pop("contexts", None)
+    _changed("contexts")
+
+
+def process_contexts() -> tuple[Any, ...]:
+    """The (context, value) pairs of threads that have set none of their own."""
+    return _Flags.contexts
+
+
+def set_process_contexts(pairs: tuple[Any, ...]) -> None:
+    """Replace the (context, value) pairs of the process."""
+    _Flags.contexts = pairs
     _changed("contexts")
 
 
@@ -385,6 +400,8 @@ class Config:
             return self._values[name]
         return getattr(flags, _short_name(name))
 
+    _read = read
+
     @contextlib.contextmanager
     def temp_flip_flag(self, var_name: str, var_value: bool) -> Iterator[None]:
         """Give the flag `flax_<var_name>` another value in every thread for a while."""
@@ -486,6 +503,10 @@ class State:
     def value(self) -> Any:
         """The value in force on this thread."""
         return getattr(flags, self.__name__)
+
+    def get_global(self) -> Any:
+        """The value of the whole process, which a thread may have another one for."""
+        return getattr(_Flags, self.__name__)
 
     def __call__(self, new_val: Any = _REQUIRED) -> Override:
         name, parser = self.__name__, _TABLE[self.__name__][1]

@@ -27,10 +27,19 @@ class Context:
     @property
     def value(self) -> Any:
         """The value in force on this thread."""
-        for context, value in config.flags.contexts:
+        return self._found(config.flags.contexts)
+
+    def _found(self, pairs: tuple[Any, ...]) -> Any:
+        for context, value in pairs:
             if context is self:
                 return value
         return self.default
+
+    def _replaced(self, pairs: tuple[Any, ...], new_val: Any) -> tuple[Any, ...]:
+        kept = [pair for pair in pairs if pair[0] is not self]
+        if new_val is not self.default:  # what is as ever leaves no trace in cache keys
+            kept.append((self, new_val))
+        return tuple(sorted(kept, key=lambda pair: pair[0].number))
 
     def __call__(self, new_val: Any) -> Setting:
         hash(new_val)  # fails here rather than at the next jitted call
@@ -38,11 +47,16 @@ class Context:
 
     def set(self, new_val: Any) -> None:
         """Put a value in force on this thread until it is set again."""
-        kept = [pair for pair in config.flags.contexts if pair[0] is not self]
-        if new_val is not self.default:  # what is as ever leaves no trace in cache keys
-            kept.append((self, new_val))
-        kept.sort(key=lambda pair: pair[0].number)
-        config.set_contexts(tuple(kept))
+        config.set_contexts(self._replaced(config.flags.contexts, new_val))
+
+    def get_global(self) -> Any:
+        """The value of threads that have set no context."""
+        return self._found(config.process_contexts())
+
+    def set_global(self, new_val: Any) -> None:
+        """Put a value in force on every thread that has set no context."""
+        hash(new_val)
+        config.set_process_contexts(self._replaced(config.process_contexts(), new_val))
 
 
 class Setting:
@@ -55,7 +69,7 @@ class Setting:
         self.saved: list[Any] = []  # a stack: one manager may be entered again
 
     def __enter__(self) -> Any:
-        self.saved.append(config.flags.contexts)
+        self.saved.append(config.flags.__dict__.get("contexts"))
         self.context.set(self.new_val)
         return self.new_val
 

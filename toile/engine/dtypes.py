@@ -166,8 +166,9 @@ _ANCESTORS: dict[type, frozenset[type]] = {
 _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
-def issubdtype(a: Any, b: Any) -> bool:
-    """Whether dtype or scalar type `a` lies at or below `b` in the hierarchy of scalar types."""
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether a dtype or scalar type lies at or below another in the hierarchy of scalar types."""
+    a, b = arg1, arg2
     try:
         return _subdtypes[a, b]
     except (KeyError, TypeError):  # TypeError: unhashable
@@ -350,8 +351,8 @@ def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
     if np_dtype not in SUPPORTED:
         where = f" in {fun_name}" if fun_name else ""
         raise TypeError(
-            f"only number and bool dtypes are supported, got dtype {dtype}{where} (use a dtype "
-            f"such as jnp.float32){here()}"
+            f"JAX only supports number, bool, and string dtypes, got dtype {dtype}{where} (toile "
+            f"has no strings: use a dtype such as jnp.float32){here()}"
         )
     return narrowed_on_request(np_dtype, fun_name)
 

@@ -274,25 +274,29 @@ _CONVERSIONS = {
     ),
 }
 _CASTS = ("int", "float", "complex")
+_METHODS = ("tobytes", "tolist")
 
 
 def conversion_error(tracer: Any, wanted: str) -> Exception:
     """The error for a tracer that was asked for its value as `wanted`."""
     fix = "compute it outside of the traced function, or mark the argument with static_argnums"
+    used, arose = f" needed one for `{wanted}`, got", ""
+    if wanted in _METHODS:
+        used = f" needed a known value. The {wanted}() method was called on"
     if wanted in _CASTS:
         fix = f"to convert its dtype, try using `x.astype({wanted})`; else {fix}"
+        used, arose = "", f". The problem arose with the `{wanted}` function"
     kind, text, fix = _CONVERSIONS.get(
         wanted,
         (
             ConcretizationTypeError,
-            "Abstract tracer value encountered where concrete value is expected: needed one for "
-            f"`{wanted}`, got",
+            f"Abstract tracer value encountered where concrete value is expected:{used}",
             fix,
         ),
     )
     return kind(
-        f"{text} traced array with shape {tracer.aval.str_short()}, which has no value while its "
-        f"function is traced ({fix}){tracer.describe()}{here()}"
+        f"{text} traced array with shape {tracer.aval.str_short()}. It has no value while its "
+        f"function is traced{arose} ({fix}){tracer.describe()}{here()}"
     )
 
 
@@ -350,12 +354,12 @@ def shape_value_error(op: str, shape: Any) -> TypeError:
     traced = any(getattr(n, "aval", None) is not None for n in shape)
     kind = ConcretizationTypeError if traced else TypeError
     fix = (
-        "shapes are known when a function is traced: mark the argument with static_argnums, or "
-        "compute the size from x.shape"
+        "\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions. "
+        "Shapes are known when a function is traced: the size may come from x.shape"
         if traced
-        else "convert the sizes with int"
+        else " (convert the sizes with int)"
     )
     return kind(
         "Shapes must be 1D sequences of concrete values of integer type, got "
-        f"{describe(shape)} for the {op} ({fix}){here()}"
+        f"{describe(shape)} for the {op}.{fix}{here()}"
     )

@@ -30,7 +30,7 @@ class _Key:
         return bool(self._value == other._value)
 
     def __hash__(self) -> int:
-        return hash(self._value)
+        return hash((type(self), self._value))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._field}={self._value!r})"

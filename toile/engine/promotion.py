@@ -164,9 +164,13 @@ def least_upper_bound(*nodes: Node) -> Node:
     lattice = _LATTICES[mode, flags.enable_x64]
     for node in nodes:
         if node not in lattice.above:
+            met = ", ".join(
+                str(narrowed(_WEAK_DTYPES[n]) if isinstance(n, type) else n) for n in nodes
+            )
             raise ShapeError(
-                f"dtype={node} is not a valid dtype for type promotion: needed numbers (random "
-                f"keys have no arithmetic; see toile.random.fold_in and key_data){here()}"
+                f"dtype={node} is not a valid dtype for type promotion: arithmetic does not accept "
+                f"dtypes {met} (needed numbers; random keys have no arithmetic, see "
+                f"toile.random.fold_in and key_data){here()}"
             )
     join = lattice.join(nodes)
     if join is None:
@@ -182,12 +186,16 @@ def _no_path(nodes: Sequence[Node], mode: str) -> str:
             f"{message} when jax_numpy_dtype_promotion=strict (cast the inputs explicitly, or "
             "set jax_numpy_dtype_promotion=standard)."
         )
-    for family, kind, example in (
-        (NARROW_FLOATS, "floats of 8 bits and fewer", "float32"),
-        (NARROW_INTEGERS, "integers of fewer than 8 bits", "int32"),
+    for family, info, kind, example in (
+        (NARROW_FLOATS, ml_dtypes.finfo, "floats", "float32"),
+        (NARROW_INTEGERS, ml_dtypes.iinfo, "integers", "int32"),
     ):
-        if any(n in family for n in nodes):
-            return f"{message}: {kind} are not promoted (use e.g. x.astype('{example}'))."
+        narrow = next((n for n in nodes if n in family), None)
+        if narrow is not None:
+            return (
+                f"{message}: {info(narrow).bits}-bit {kind} do not support implicit promotion"
+                f" (use e.g. x.astype('{example}'))."
+            )
     return f"{message} (cast the inputs to the desired output type)."
 
 

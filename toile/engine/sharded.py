@@ -92,6 +92,11 @@ class Sharded(ConcreteArray):
         return found
 
     @property
+    def _arrays(self) -> list[Any] | None:
+        """The parts of this process as arrays, each on its device; None of a deleted array."""
+        return None if self.is_deleted() else [shard.data for shard in self.addressable_shards]
+
+    @property
     def nbytes(self) -> int:
         return self._aval.nbytes
 
@@ -101,7 +106,7 @@ class Sharded(ConcreteArray):
 
     def block_until_ready(self) -> Any:
         if self.is_deleted():
-            return self._data.shape  # raises, saying why
+            return self._data._refuse()  # raises, saying why
         for device in () if presence.none else self._sharding.device_set:
             if device.platform == "gpu" and device.process_index == process_index():
                 device.synchronize()

@@ -112,6 +112,11 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        """The devices in order."""
+        raise NotImplementedError("Subclasses should implement this method." + here())
+
+    @property
     def addressable_devices(self) -> set[Any]:
         """The devices of this process among them."""
         return {d for d in self.device_set if d.process_index == process_index()}
@@ -147,6 +152,10 @@ class SingleDeviceSharding(Sharding):
     @property
     def device_set(self) -> set[Any]:
         return {self._device}
+
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        return (self._device,)
 
     def shard_shape(self, global_shape: Shape) -> Shape:
         return tuple(global_shape)

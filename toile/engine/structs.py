@@ -1,31 +1,61 @@
 """ShapeDtypeStruct: a shape and a dtype that stand for an array at the API's edge.
 
-May import engine.dtypes.
+May import engine.dtypes, engine.source.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.source import here
+
+# What the classes of shardings, formats and partition specs have, the last made in a layer above.
+_PLACING = ("device_set", "layout", "unreduced")
 
 
 class ShapeDtypeStruct:
     """Shape, dtype and other static facts of an array, without one."""
 
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "is_ref", "vma")
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Any
+    weak_type: bool
+    is_ref: bool
+    vma: Any
 
     def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False,
                  vma: Any = None, is_ref: bool = False):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified")
-        self.shape = tuple(shape)
-        self.dtype = dtype if dtypes.is_extended(dtype) else np.dtype(dtype)
-        self.sharding, self.weak_type = sharding, weak_type
-        self.is_ref, self.vma = is_ref, vma
+        if sharding is not None and not any(hasattr(type(sharding), name) for name in _PLACING):
+            raise ValueError(
+                "sharding should be an instance of `toile.sharding.Sharding`, "
+                "`toile.sharding.PartitionSpec` or `toile.experimental.layout.Format`. Got "
+                f"{sharding} of type {type(sharding)}.{here()}"
+            )
+        put = object.__setattr__
+        put(self, "shape", tuple(shape))
+        put(self, "dtype", dtype if dtypes.is_extended(dtype) else np.dtype(dtype))
+        put(self, "sharding", sharding)
+        put(self, "weak_type", weak_type)
+        put(self, "is_ref", is_ref)
+        put(self, "vma", vma)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise RuntimeError(
+            f"Cannot reassign attributes ({name}) of immutable ShapeDtypeStruct objects: needed a "
+            f"new one (write `s.update({name}=value)`){here()}"
+        )
+
+    def __reduce__(self) -> Any:
+        kept = {name: getattr(self, name) for name in ("sharding", "weak_type", "vma", "is_ref")}
+        return functools.partial(type(self), **kept), (self.shape, self.dtype)
 
     @property
     def ndim(self) -> int:
@@ -45,11 +75,12 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """A copy with some fields replaced."""
-        shape = changes.pop("shape", self.shape)
-        dtype = changes.pop("dtype", self.dtype)
+        """A copy with some fields replaced; other names are left aside."""
+        shape = changes.get("shape", self.shape)
+        dtype = changes.get("dtype", self.dtype)
         kept = {"sharding": self.sharding, "weak_type": self.weak_type, "vma": self.vma}
-        return ShapeDtypeStruct(shape, dtype, **{**kept, **changes})
+        kept.update((name, changes[name]) for name in kept if name in changes)
+        return ShapeDtypeStruct(shape, dtype, **kept)
 
     def __repr__(self) -> str:
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""

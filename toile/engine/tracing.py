@@ -130,7 +130,7 @@ def axis_size(name: Any) -> int:
             return size
     known = [n for n, _ in state.axes]
     raise NameError(
-        f"unbound axis name: {name!r}. Needed a name bound by vmap, pmap or shard_map"
+        f"unbound axis name: {name}. Needed a name bound by vmap, pmap or shard_map "
         f"(axis_name={name!r}), got {known or 'no named axis'} in scope{here()}"
     )
 
@@ -208,6 +208,7 @@ class Tracer(Array):
     def _value(self, wanted: str) -> Any:
         value = self.concrete()
         if value is None:
+            _check_form(self.aval, wanted)
             raise errors.conversion_error(self, wanted)
         return value
 
@@ -234,6 +235,9 @@ class Tracer(Array):
 
     def tolist(self) -> Any:
         return self._value("tolist").tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._value("tobytes").tobytes(order)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -270,6 +274,16 @@ class Tracer(Array):
         return repr(self)
 
     # What only an array in memory has.
+    @property
+    def sharding(self) -> Any:
+        value = self.concrete()
+        if value is None:
+            raise AttributeError(
+                f"The 'sharding' attribute is not available on traced array with shape "
+                f"{self.aval.str_short()} (use toile.typeof(x) for what is known of it){here()}"
+            )
+        return value.sharding
+
     def devices(self) -> Any:
         return self._value("devices").devices()
 
@@ -281,6 +295,27 @@ class Tracer(Array):
 
     def unsafe_buffer_pointer(self) -> int:
         return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
+
+
+def _check_form(aval: Aval, wanted: str) -> None:
+    """Refuse conversions that an array of this shape and dtype has in no case."""
+    if wanted == "index" and (aval.shape or aval.dtype.kind not in "iu"):
+        raise TypeError(
+            "Only integer scalar arrays can be converted to a scalar index. Needed an integer of "
+            f"shape (), got {aval.str_short()}{here()}"
+        )
+    if wanted in ("int", "float", "complex") and aval.shape:
+        raise TypeError(
+            f"Only scalar arrays can be converted to Python scalars; got arr.ndim={aval.ndim} "
+            f"(needed shape () for {wanted}(), got {aval.str_short()}; use x.astype({wanted}), or "
+            f"index it){here()}"
+        )
+    if wanted == "bool" and aval.size != 1:
+        what = "an array with more than one element" if aval.size else "an empty array"
+        raise ValueError(
+            f"The truth value of {what} is ambiguous. Use a.any(), a.all() or a.size > 0 (needed "
+            f"size 1, got {aval.str_short()}){here()}"
+        )
 
 
 def check_leaks(trace: Trace) -> None:

@@ -78,8 +78,8 @@ def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
     """What a registered flattener returned, its children as a tuple."""
     if type(result) is not tuple or len(result) != 2:
         raise ValueError(
-            f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
-            f" tuple, got {result!r}{here()}"
+            "The to_iterable function for a custom PyTree node should return a (children, aux_data)"
+            f" tuple, got {result!r} from the flatten function of {cls}{here()}"
         )
     children, aux = result
     if type(children) is tuple:
@@ -90,8 +90,9 @@ def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
         if hasattr(type(children), "__iter__"):
             raise  # the iterator itself failed: its own error says more
         raise ValueError(
-            f"tree_flatten: the flatten function of {cls} should return a (children, aux_data)"
-            f" tuple where 'children' is iterable, got {result!r}{here()}"
+            "The to_iterable function for a custom PyTree node should return a (children, aux_data)"
+            f" tuple where 'children' is iterable, got {result!r} from the flatten function of"
+            f" {cls}{here()}"
         ) from None
 
 
@@ -258,21 +259,21 @@ class PyTreeDef:
         where, kind, arity = at(self._path(path)), self.entry.kind, len(self._children)
         if kind == "dict":
             return (
-                f"Dict key mismatch{where}; expected keys: {list(self.aux)}; present keys: "
-                f"{list(aux)}."
+                f"Dict key mismatch; expected keys: {list(self.aux)}; present keys: "
+                f"{list(aux)}.{where}"
             )
         if kind in ("list", "tuple", "namedtuple"):
             name = {"list": "List", "tuple": "Tuple", "namedtuple": "Named tuple"}[kind]
             return (
-                f"{name} arity mismatch{where}: {len(children)} != {arity}; {kind}: {short(tree)}."
+                f"{name} arity mismatch: {len(children)} != {arity}; {kind}: {short(tree)}.{where}"
             )
         if not self._same_aux(aux):
             return (
-                f"Mismatch custom node data{where}: {self.aux!r} != {aux!r}; value: {short(tree)}."
+                f"Mismatch custom node data: {self.aux!r} != {aux!r}; value: {short(tree)}.{where}"
             )
         return (
-            f"Custom node arity mismatch{where}: expected {arity} children, got {len(children)};"
-            f" value: {short(tree)}."
+            f"Custom node arity mismatch: expected {arity} children, got {len(children)};"
+            f" value: {short(tree)}.{where}"
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
@@ -327,6 +328,19 @@ class PyTreeDef:
     ) -> PyTreeDef:
         """The structure with the given root (as node_data returns it) and children."""
         return make_from_node_data(node_data, children)
+
+    def serialize_using_proto(self) -> bytes:
+        """The structure as a protocol buffer; for builtin containers with string keys."""
+        from toile.engine.treeproto import dumps
+
+        return dumps(self)
+
+    @staticmethod
+    def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
+        """The structure that serialize_using_proto wrote."""
+        from toile.engine.treeproto import loads
+
+        return loads(data)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -472,8 +486,8 @@ def text(treedef: PyTreeDef) -> str:
 
 
 def at(path: KeyPath) -> str:
-    """` at key path ...` for a message; nothing at the root."""
-    return f" at key path {keystr(path)}" if path else ""
+    """` This is at key path ...` for the end of a message; nothing at the root."""
+    return f" This is at key path {keystr(path)}." if path else ""
 
 
 def short(value: Any, limit: int = 200) -> str:
@@ -487,17 +501,17 @@ def type_mismatch(entry: NodeType, tree: Any, path: KeyPath) -> str:
     where = at(path)
     if entry.kind == "custom":
         return (
-            f"Custom node type mismatch{where}: expected type: {entry.cls}, value: {short(tree)}."
+            f"Custom node type mismatch: expected type: {entry.cls}, value: {short(tree)}.{where}"
         )
     if entry.kind == "namedtuple":
         if isinstance(tree, tuple) and hasattr(tree, "_fields"):
             return (
-                f"Named tuple type mismatch{where}: expected type: {entry.cls},"
-                f" tuple: {short(tree)}."
+                f"Named tuple type mismatch: expected type: {entry.cls},"
+                f" tuple: {short(tree)}.{where}"
             )
-        return f"Expected named tuple {entry.cls.__name__}{where}, got {short(tree)}."
+        return f"Expected named tuple, got {short(tree)}. Its type is {entry.cls}.{where}"
     name = "None" if entry.kind == "none" else entry.kind
     hint = ""
     if entry.kind == "none":
-        hint = " (None is a tree without leaves; pass is_leaf=lambda x: x is None to map over it)"
-    return f"Expected {name}{where}, got {short(tree)}{hint}."
+        hint = " None is a tree without leaves; pass is_leaf=lambda x: x is None to map over it."
+    return f"Expected {name}, got {short(tree)}.{where}{hint}"

@@ -30,16 +30,21 @@ def _is_leaf(tree: Any, is_leaf: IsLeaf | None) -> bool:
     return node_type(type(tree)) is None or (is_leaf is not None and bool(is_leaf(tree)))
 
 
-def _key_difference(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> str:
-    """The entries found on one side only, written out; nothing where they cannot be compared."""
+def _lone_keys(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """The entries found on one side only; none where they cannot be compared."""
     try:
-        missing = [str(key) for key in keys1 if key not in keys2]
-        extra = [str(key) for key in keys2 if key not in keys1]
+        missing = [key for key in keys1 if key not in keys2]
+        return missing, [key for key in keys2 if key not in keys1]
     except Exception:
-        return ""
-    parts = [f"only in the first: {' '.join(missing)}"] if missing else []
-    parts += [f"only in the second: {' '.join(extra)}"] if extra else []
-    return "; ".join(parts)
+        return [], []
+
+
+def _key_difference(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> str:
+    """The entries found on one side only, written out in brackets."""
+    missing, extra = _lone_keys(keys1, keys2)
+    parts = [f"only in the first: {' '.join(map(str, missing))}"] if missing else []
+    parts += [f"only in the second: {' '.join(map(str, extra))}"] if extra else []
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -47,6 +52,22 @@ def _differ(a: Any, b: Any) -> bool:
         return a is not b and not bool(a == b)
     except Exception:
         return True
+
+
+def _counts_differ(keys1: tuple[Any, ...], keys2: tuple[Any, ...], prefix: bool) -> str:
+    """The explanation for nodes with different numbers of children."""
+    lone = [key for side in _lone_keys(keys1, keys2) for key in side]
+    if not lone:
+        return "the numbers of children do not match"
+    sides = _key_difference(keys1, keys2)
+    if prefix:
+        shown = " ".join([keystr((key,)) for key in lone])
+        return f"the symmetric difference on key sets is\n    {shown}\n{sides.lstrip()}"
+    shown = " ".join([repr(getattr(key, "key", key)) for key in lone])
+    return (
+        "the numbers of children do not match, with the symmetric difference of key sets:"
+        f" {{{shown}}}{sides}"
+    )
 
 
 def _count(n: int) -> str:
@@ -77,18 +98,15 @@ def _differences(
             f"different lengths of {name}",
         )  # fmt: skip
     elif n1 != n2:
-        diff = _key_difference(keys1, keys2)
         yield (
             path, f"{cls} with {_count(n1)}", f"{cls} with {_count(n2)}",
-            "the numbers of children do not match" + (diff and f" ({diff})"),
-            "different numbers of pytree children",
+            _counts_differ(keys1, keys2, prefix), "different numbers of pytree children",
         )  # fmt: skip
     elif _differ(aux1, aux2):
-        diff = _key_difference(keys1, keys2)
         yield (
             path, f"{cls} with pytree metadata {short(aux1)}",
             f"{cls} with pytree metadata {short(aux2)}",
-            "the pytree node metadata does not match" + (diff and f" ({diff})"),
+            "the pytree node metadata does not match" + _key_difference(keys1, keys2),
             "different pytree metadata",
         )  # fmt: skip
     else:

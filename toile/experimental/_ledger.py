@@ -292,19 +292,23 @@ def _while(op: While, ins: list[Any], ledger: Ledger, enabled: frozenset[Any]) -
     cond, in_cond = checked_program(op.cond, enabled)
     body, in_body = checked_program(op.body, enabled)
     k, b, n = op.cond_consts, op.cond_consts + op.body_consts, len(op.body.outputs)
-    p, q = in_cond.size, in_cond.size + in_body.size
+    kinds = tuple(dict.fromkeys((*in_cond.signatures, *in_body.signatures)))
+    found = Found((*in_cond.sites, *in_body.sites), kinds)
+    op_cond = _without_ledger(cond, 1)
+    cond = _padded(cond, in_cond, kinds, 1, 0)
+    body = _padded(body, in_body, kinds, n, len(in_cond.sites))
+    q = found.size
 
     def new_cond(*xs: Any) -> list[Any]:
         return evaluate(op_cond, [*xs[:k], *xs[k + q :]])
 
     def new_body(*xs: Any) -> list[Any]:
         c_consts, b_consts, old, carry = xs[:k], xs[k:b], xs[b : b + q], xs[b + q :]
-        first = evaluate(cond, [*c_consts, *carry])[1:]
+        asked = _merged(found, old, evaluate(cond, [*c_consts, *carry])[1:])
         outs = evaluate(body, [*b_consts, *carry])
-        return [*_merged(in_cond, old[:p], first), *_merged(in_body, old[p:], outs[n:]), *outs[:n]]
+        return [*_merged(found, asked, outs[n:]), *outs[:n]]
 
-    op_cond = _without_ledger(cond, 1)
-    extra = [*cond.out_avals[1:], *body.out_avals[n:]]
+    extra = cond.out_avals[1:]
     c_avals, b_avals = op.cond.in_avals, op.body.in_avals
     carried = b_avals[op.body_consts :]
     made_cond = derive(new_cond, [*c_avals[:k], *extra, *carried], cond.name)
@@ -312,10 +316,9 @@ def _while(op: While, ins: list[Any], ledger: Ledger, enabled: frozenset[Any]) -
         new_body, [*c_avals[:k], *b_avals[: op.body_consts], *extra, *carried], body.name
     )
     loop = While(made_cond, made_body, k, b)
-    outs = loop(*ins[:k], *ins[:b], *in_cond.empty(), *in_body.empty(), *ins[b:])
+    outs = loop(*ins[:k], *ins[:b], *found.empty(), *ins[b:])
     last = evaluate(cond, [*ins[:k], *outs[q:]])[1:]
-    ledger.merge(in_cond, _merged(in_cond, outs[:p], last))
-    ledger.merge(in_body, outs[p:q])
+    ledger.merge(found, _merged(found, outs[:q], last))
     return outs[q:]
 
 

@@ -196,7 +196,9 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 def check_error(error: Error) -> None:
     """Raise what an error holds, or pass it on to the checkify around."""
     if not isinstance(error, Error):
-        raise TypeError(f"check_error: needed an Error, got {type(error).__name__}{here()}")
+        raise TypeError(
+            f"check_error takes an Error as argument, got type {type(error)} instead.{here()}"
+        )
     for code, payload in zip(error.codes, error.payloads, strict=True):
         code = code if isinstance(code, Array) else as_array(code)
         if code.ndim:  # the errors of a batch: take the first

@@ -68,6 +68,11 @@ class Computation:
         self.program, self.consts, out_tree = stage(fun, pair, [*avals, *avals])
         given = [(a.shape, a.dtype) for a in avals]
         got = [(a.shape, a.dtype) for a in self.program.out_avals]
+        if name == "reduce_window" and out_tree != tree:
+            raise ValueError(
+                "reduce_window output must have the same tree structure as the operands: needed "
+                f"{tree}, got {out_tree}{here()}"
+            )
         if out_tree != tree or given != got:
             raise TypeError(
                 f"{name}: needed a computation that returns what it is given, "
@@ -130,8 +135,11 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
         values.append(v)
     avals = [a.aval for a in (*arrays, *values)]
     if any(v.shape for v in values):
-        raise ValueError(f"{name}: needed scalar initial values, got shapes "
-                         f"{[v.shape for v in values]}{here()}")
+        found = [v.shape for v in values]
+        if name == "reduce_window":
+            raise TypeError("reduce_window expected init_values to be scalars but init_values "
+                            f"have shapes {found}.{here()}")
+        raise ValueError(f"{name}: needed scalar initial values, got shapes {found}{here()}")
     if any(a.dtype != v.dtype for a, v in zip(arrays, values, strict=True)):
         raise shape_error(name, "initial values of the operands' dtypes", avals)
     if any(a.shape != arrays[0].shape for a in arrays):

@@ -20,10 +20,10 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
-from toile.engine.errors import axis_error
+from toile.engine.errors import axis_error, shape_value_error
 from toile.engine.gpu import presence
 from toile.engine.gpu_eager import quickly
-from toile.engine.promotion import KIND_LETTERS, NARROWED
+from toile.engine.promotion import KIND_LETTERS, NARROW_INTEGERS, NARROWED
 from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.primitives.families import broadcast_in_dim
@@ -93,8 +93,8 @@ def checked(op: Any, args: Sequence[Any]) -> Any:
 
 
 def dtypes_of(kinds: str) -> frozenset[Any]:
-    """All dtypes of the given kinds, by their letters."""
-    return frozenset(d for d, letter in KIND_LETTERS.items() if letter in kinds)
+    """All dtypes of the given kinds, by their letters, except integers of fewer than 8 bits."""
+    return frozenset(d for d, letter in KIND_LETTERS.items() if letter in kinds) - NARROW_INTEGERS
 
 
 @lru_cache(maxsize=8192)
@@ -114,7 +114,10 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
         shape = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
     for n in shape:
         if type(n) is not int:
-            shape = tuple(map(operator.index, shape))
+            try:
+                shape = tuple(map(operator.index, shape))
+            except TypeError:
+                raise shape_value_error(name, shape) from None
             break
     if shape and min(shape) < 0:
         told = "reshape new_sizes must all be positive" if name == "reshape" else (
@@ -141,10 +144,13 @@ def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
     axes = ints(axes)
     if any(not 0 <= a < x.ndim for a in axes):
         raise ValueError(
-            f"{name}: needed axes in [0, {x.ndim}), got {axes} for {x.aval.str_short()}{here()}"
+            f"reduction axes {axes} contains out-of-bounds indices for {x.aval.str_short()}: "
+            f"{name} needed axes in [0, {x.ndim}){here()}"
         )
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name}: needed distinct axes, got {axes}{here()}")
+        raise ValueError(
+            f"duplicate value in 'axes' of reduction: {axes} ({name} needed distinct axes){here()}"
+        )
     return axes if len(axes) < 2 else tuple(sorted(axes))
 
 

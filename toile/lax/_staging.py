@@ -78,22 +78,35 @@ def _call_tree(args_tree: Any) -> Any:
 
 
 def check_same_structure(
-    what: str, first: Any, second: Any, names: tuple[str, str], both: str | None = None
+    subject: str, first: Any, second: Any, names: tuple[str, str], hint: str
 ) -> None:
-    """Raise unless two structures are equal, telling both; `both` is what they are together."""
-    if first != second:
-        subject = f"{what} {both or f'{names[0]} and {names[1]}'}"
-        found = list(equality_errors(_dummy(first), _dummy(second)))
-        lines = [
-            f"\n  {names[0]}{keystr(p)} is a {_leaf_text(one)} but {names[1]}{keystr(p)} is a "
-            f"{_leaf_text(other)}, so {why}."
-            for p, one, other, why in found[:4]
-        ]
-        raise TreeStructureError(
-            f"{subject} must have the same pytree structure, but they differ: got {names[0]} "
-            f"{first} and {names[1]} {second} (return the same tuples, lists and dicts from both)."
-            f"{''.join(lines)}{here()}"
-        )
+    """Raise unless two structures are equal, listing where they differ.
+
+    Names may have places for the path: `{path}`, `{at}` and `{component}`."""
+    if first == second:
+        return
+    lines = []
+    for path, one, other, why in list(equality_errors(_dummy(first), _dummy(second)))[:6]:
+        left, right = (_placed(name, keystr(path)) for name in names)
+        lines.append(f"{left} is a {_leaf_text(one)} but {right} is a {_leaf_text(other)}, so "
+                     f"{why}")
+    raise TreeStructureError(
+        f"{subject} must have the same pytree structure, but they differ:\n\n{_listed(lines)}\n\n"
+        f"{hint} (got {first} and {second}: return the same tuples, lists and dicts){here()}"
+    )
+
+
+def _placed(name: str, path: str) -> str:
+    """A name in an error with the path to a part of what it names."""
+    return name.format(path=path, at=path and f" at path {path}", component=path and "component ")
+
+
+def _listed(lines: list[str]) -> str:
+    """Sentences that each say one difference: one alone, or as a list."""
+    if len(lines) == 1:
+        [line] = lines
+        return f"The {line[4:]}." if line.startswith("the ") else f"{line}."
+    return ";\n".join(f"  * {line}" for line in lines) + "."
 
 
 class _Leaf:
@@ -109,8 +122,8 @@ def _leaf_text(text: str) -> str:
 
 
 def check_same_types(
-    what: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval], names: tuple[str, str],
-    both: str | None = None,
+    subject: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval], names: tuple[str, str],
+    hint: str,
 ) -> None:
     """Raise unless shapes and dtypes agree leaf by leaf, listing all that differ."""
     bad = [
@@ -121,14 +134,13 @@ def check_same_types(
         return
     paths = [keystr(p) for p, _ in flatten_with_path(unflatten(tree, [0] * len(needed)))[0]]
     lines = [
-        f"  {names[0].format(path=paths[i], at=paths[i] and f' at path {paths[i]}')} has type "
-        f"{a.str_short()} but {names[1]} has type {b.str_short()}, so {_why(a, b)} do not match."
+        f"{_placed(names[0], paths[i])} has type {a.str_short()} but {names[1]} has type "
+        f"{b.str_short()}, so {_why(a, b)} do not match"
         for i, a, b in bad[:6]
     ]
-    hint = "convert with .astype, or start with an array of the dtype and shape that comes out"
     raise TreeStructureError(
-        f"{what} {both or f'{names[0]} and {names[1]} must have equal types,'} but they differ:\n"
-        + "\n".join(lines) + f"\n(the shapes and dtypes must agree: {hint}){here()}"
+        f"{subject}\n\n{_listed(lines)}\n\n{hint} (convert with .astype, or start with an array of "
+        f"the dtype and shape that comes out){here()}"
     )
 
 
@@ -138,20 +150,18 @@ def _why(a: Aval, b: Aval) -> str:
     return "the dtypes"
 
 
-CARRY = "body function carry input and carry output"
-
-
 def check_carry(
     what: str, fun: Any, tree: Any, avals: Sequence[Aval], out_tree: Any, outs: Sequence[Aval]
 ) -> None:
     """Raise unless a loop's carry comes out as it went in."""
-    check_same_structure(what, tree, out_tree, (f"the input carry {_first(fun)}",
-                                                "the corresponding output carry"), CARRY)
-    component = "component " if tree.children() else ""
-    name = f"The input carry {component}{_first(fun)}{{path}}"
-    check_same_types(what, tree, avals, outs,
+    subject = f"{what} body function carry input and carry output"
+    name = f"the input carry {{component}}{_first(fun)}{{path}}"
+    check_same_structure(subject, tree, out_tree,
+                         (name, "the corresponding component of the carry output"),
+                         "Return the carry as it came in.")
+    check_same_types(f"{subject} must have equal types, but they differ:", tree, avals, outs,
                      (name, "the corresponding output carry component"),
-                     f"{CARRY} must have equal types,")
+                     "The carry must come out with the shapes and dtypes it went in with.")
 
 
 def _first(fun: Any) -> str:

@@ -14,7 +14,9 @@ from toile.engine import dtypes
 from toile.engine.conversion import from_numpy
 from toile.engine.source import here
 from toile.engine.tracing import axis_size as _bound_size
+from toile.engine.tracing import state
 from toile.engine.trees import tree_map
+from toile.lax import indexing
 from toile.lax._staging import leaf
 from toile.parallel.varying import Varying, mode
 from toile.primitives.collectives import (
@@ -27,8 +29,18 @@ from toile.primitives.collectives import (
     check_bound,
     is_number,
 )
-from toile.primitives.elementwise import convert, div
-from toile.primitives.families import add, full_like, move_axis, mul, reduce_sum, reshape, scalar
+from toile.primitives.elementwise import convert, div, like, select
+from toile.primitives.families import (
+    add,
+    broadcast_in_dim,
+    full_like,
+    move_axis,
+    mul,
+    reduce_sum,
+    reshape,
+    scalar,
+)
+from toile.primitives.reductions import ReduceMax, ReduceMin
 
 AxisName = Hashable
 
@@ -37,19 +49,44 @@ def _names(axis_name: Any) -> tuple[Any, ...]:
     return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
 
-def _groups(groups: Any, axis_name: Any) -> Any:
+def _groups(groups: Any, axis_name: Any, even: bool = True) -> Any:
     if groups is None:
         return None
     made = tuple(tuple(int(i) for i in g) for g in groups)
-    if len({len(g) for g in made}) != 1:
-        raise ValueError(f"axis_index_groups must all be the same size, got {groups}{here()}")
     size = check_bound(_names(axis_name))
     if sorted(i for g in made for i in g) != list(range(size)):
         raise ValueError(
             f"axis_index_groups must cover all indices exactly once: needed 0 to {size - 1}, got "
             f"{groups}{here()}"
         )
+    if even and not _are_even(made):
+        raise ValueError(f"axis_index_groups must all be the same size, got {groups}{here()}")
     return made
+
+
+def _are_even(groups: Any) -> bool:
+    return groups is None or len({len(g) for g in groups}) == 1
+
+
+def _reduced(kind: str, v: Any, names: tuple[Any, ...], groups: Any) -> Any:
+    """The sum, maximum or minimum over all of the axes or over one's group."""
+    if _are_even(groups):
+        return AllReduce(kind, names, groups)(v)
+    size = check_bound(names)
+    same = np.zeros((size, size), np.bool_)  # whether two examples share a group
+    for g in groups:
+        same[np.ix_(g, g)] = True
+    everyone = all_gather(v, names)
+    mine = broadcast_in_dim(_entry(same, names), everyone.shape, (0,))
+    if kind == "sum":
+        return reduce_sum(select(mine, everyone, like(everyone, 0)), (0,))
+    own = broadcast_in_dim(v, everyone.shape, tuple(range(1, everyone.ndim)))
+    return (ReduceMax if kind == "max" else ReduceMin)((0,))(select(mine, everyone, own))
+
+
+def _entry(table: Any, names: tuple[Any, ...]) -> Any:
+    """This example's row of a table."""
+    return indexing.dynamic_index_in_dim(from_numpy(table), axis_index(names), 0, keepdims=False)
 
 
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -57,7 +94,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     names = _names(axis_name)
     positional = tuple(n for n in names if isinstance(n, int))
     names = tuple(n for n in names if not isinstance(n, int))
-    groups = _groups(axis_index_groups, names)
+    groups = _groups(axis_index_groups, names, even=False)
 
     def one(v: Any) -> Any:
         if is_number(v) and not positional:
@@ -68,7 +105,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
             v = convert(v, np.int32)
         if positional:
             v = reduce_sum(v, tuple(sorted(p % v.ndim for p in positional)))
-        return AllReduce("sum", names, groups)(v) if names else v
+        return _reduced("sum", v, names, groups) if names else v
 
     return tree_map(one, x)
 
@@ -76,7 +113,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Mean of `x` over a named axis (or several)."""
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
-    groups = _groups(axis_index_groups, axis_name)
+    groups = _groups(axis_index_groups, axis_name, even=False)
     size = len(groups[0]) if groups else check_bound(_names(axis_name))
 
     def one(v: Any) -> Any:
@@ -92,27 +129,40 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Maximum of `x` over a named axis (or several)."""
-    op = AllReduce("max", _names(axis_name), _groups(axis_index_groups, axis_name))
-    return tree_map(lambda v: op(leaf(v)), x)
+    names, groups = _names(axis_name), _groups(axis_index_groups, axis_name, even=False)
+    return tree_map(lambda v: _reduced("max", leaf(v), names, groups), x)
 
 
 def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Minimum of `x` over a named axis (or several)."""
-    op = AllReduce("min", _names(axis_name), _groups(axis_index_groups, axis_name))
-    return tree_map(lambda v: op(leaf(v)), x)
+    names, groups = _names(axis_name), _groups(axis_index_groups, axis_name, even=False)
+    return tree_map(lambda v: _reduced("min", leaf(v), names, groups), x)
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
     """Send values between examples by (source, destination) pairs; others receive zeros."""
-    op = PPermute(_single(axis_name), tuple((int(a), int(b)) for a, b in perm))
+    names, pairs = _names(axis_name), tuple((int(a), int(b)) for a, b in perm)
+    if len(names) != 1:
+        return tree_map(lambda v: _permuted(leaf(v), names, pairs), x)
+    op = PPermute(names[0], pairs)
     return tree_map(lambda v: op(leaf(v)), x)
 
 
-def _single(axis_name: Any) -> Any:
-    names = _names(axis_name)
-    if len(names) != 1:
-        raise NotImplementedError(f"needed one named axis, got {axis_name}{here()}")
-    return names[0]
+def _permuted(v: Any, names: tuple[Any, ...], perm: tuple[tuple[int, int], ...]) -> Any:
+    """`ppermute` between examples that several axes number, in the order of the mesh's axes."""
+    size, bound = check_bound(names), [n for n, _ in state.axes]
+    names = tuple(sorted(names, key=bound.index))
+    for ends in zip(*perm, strict=True):
+        if len(set(ends)) != len(ends) or any(not 0 <= i < size for i in ends):
+            raise ValueError(f"ppermute sources and destinations must be unique and in [0, {size})"
+                             f", got {perm}{here()}")
+    sources, receives = np.zeros(size, np.int32), np.zeros(size, np.bool_)
+    for source, target in perm:
+        sources[target], receives[target] = source, True
+    sent = indexing.dynamic_index_in_dim(
+        all_gather(v, names), _entry(sources, names), 0, keepdims=False
+    )
+    return select(_entry(receives, names), sent, like(sent, 0))
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
@@ -133,14 +183,16 @@ def all_to_all(
     axis_index_groups: Any = None, tiled: bool = False,
 ) -> Any:
     """Give part j of `split_axis` to example j; join what arrives along `concat_axis`."""
-    name = _single(axis_name)
+    names = _names(axis_name)
     groups = _groups(axis_index_groups, axis_name)
-    size = len(groups[0]) if groups else _bound_size(name)
+    size = len(groups[0]) if groups else check_bound(names)
 
     def one(v: Any) -> Any:
         v = leaf(v)
+        if tiled and len(names) == 1:
+            return AllToAll(names[0], split_axis, concat_axis, groups)(v)
         if tiled:
-            return AllToAll(name, split_axis, concat_axis, groups)(v)
+            return _exchanged_tiles(v, names, size, split_axis % v.ndim, concat_axis % v.ndim)
         if v.shape[split_axis] != size:
             raise ValueError(
                 "all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_"
@@ -148,12 +200,35 @@ def all_to_all(
             )
         # The split axis leaves; a new axis of the same size appears at concat_axis.
         rest = move_axis(v, split_axis, 0)
+        if len(names) != 1:
+            return move_axis(_exchanged(rest, names), 0, concat_axis)
         grown = reshape(rest, (size, 1, *rest.shape[1:]))
-        out = AllToAll(name, 0, 1, groups)(grown)
+        out = AllToAll(names[0], 0, 1, groups)(grown)
         out = reshape(out, out.shape[1:])
         return move_axis(out, 0, concat_axis)
 
     return tree_map(one, x)
+
+
+def _exchanged(v: Any, names: tuple[Any, ...]) -> Any:
+    """Row i of `v` for example i, which several axes number; row j then comes from example j."""
+    grid = reshape(v, (*map(_bound_size, names), *v.shape[1:]))
+    for at, name in enumerate(names):
+        grid = AllToAll(name, at, at, None)(grid)
+    return reshape(grid, v.shape)
+
+
+def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, joined: int) -> Any:
+    if v.shape[split] % size:
+        raise ValueError(
+            f"all_to_all: needed an axis {split} that divides into {size} parts over {names}, got "
+            f"{v.aval.str_short()}{here()}"
+        )
+    part = v.shape[split] // size
+    rows = reshape(v, (*v.shape[:split], size, part, *v.shape[split + 1 :]))
+    rows = move_axis(_exchanged(move_axis(rows, split, 0), names), 0, joined)
+    whole = size * rows.shape[joined + 1]
+    return reshape(rows, (*rows.shape[:joined], whole, *rows.shape[joined + 2 :]))
 
 
 def all_gather(
@@ -170,11 +245,11 @@ def all_gather(
         rank = v.ndim + (not tiled)
         names = _names(axis_name)
         if len(names) > 1:
-            for n in reversed(names[1:]):
-                v = AllGather(n, 0, tiled, None)(v)
-            v = AllGather(names[0], 0, tiled, None)(v)
-            size = check_bound(names)
-            v = v if tiled else reshape(v, (size, *v.shape[len(names):]))
+            for n in reversed(names):
+                v = AllGather(n, axis % rank if tiled else 0, tiled, None)(v)
+            if tiled:
+                return v
+            v = reshape(v, (check_bound(names), *v.shape[len(names):]))
             return move_axis(v, 0, axis % rank)
         return AllGather(names[0], axis % rank, tiled, groups)(v)
 
@@ -186,9 +261,23 @@ def psum_scatter(
     tiled: bool = False,
 ) -> Any:
     """Sum over a named axis, each example keeping its own part of `scatter_dimension`."""
-    groups = _groups(axis_index_groups, axis_name)
-    op = ReduceScatter(_single(axis_name), scatter_dimension, tiled, groups)
-    return tree_map(lambda v: op(leaf(v)), x)
+    groups, names = _groups(axis_index_groups, axis_name), _names(axis_name)
+
+    def one(v: Any) -> Any:
+        v = leaf(v)
+        if len(names) == 1:
+            return ReduceScatter(names[0], scatter_dimension, tiled, groups)(v)
+        d, size = scatter_dimension % v.ndim, check_bound(names)
+        if not tiled and v.shape[d] != size:
+            raise ValueError(
+                f"psum_scatter: needed an axis {d} of the size {size} of {names}, got "
+                f"{v.aval.str_short()} (tiled=True divides it){here()}"
+            )
+        for n in names:
+            v = ReduceScatter(n, d, True, None)(v)
+        return v if tiled else reshape(v, (*v.shape[:d], *v.shape[d + 1 :]))
+
+    return tree_map(one, x)
 
 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
@@ -219,9 +308,16 @@ def axis_size(axis_name: Any) -> int:
     return check_bound(_names(axis_name))
 
 
-def pcast(x: Any, axis_name: Any = None, *, to: Any = None) -> Any:
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """`x`, with `to="varying"` as one value per device inside of shard_map."""
-    return pvary(x, axis_name) if to == "varying" and axis_name is not None else x
+    if axis_name is None or axis_name == ():
+        return x
+    if to not in ("varying", "unreduced", "reduced"):
+        raise ValueError(
+            "Got unexpected `to` value. Allowed `to` values are: 'varying', 'unreduced' and "
+            f"'reduced', got {to!r}{here()}"
+        )
+    return pvary(x, axis_name) if to == "varying" else x
 
 
 def pvary(x: Any, axis_name: Any) -> Any:

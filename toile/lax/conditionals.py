@@ -45,7 +45,7 @@ def cond(
     """
     if operand is not _UNSET:
         if operands:
-            raise TypeError("if `operand` keyword is passed then no positional operands can be "
+            raise TypeError("if 'operand' keyword is passed then no positional operands can be "
                             f"passed, got operand={describe(operand)} and positional "
                             f"{describe(operands)}{here()}")
         operands = (operand,)
@@ -68,9 +68,9 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
     except TypeError as e:
         if callable(pred):
             raise TypeError("Pred type must be either boolean or number, got "
-                            f"{describe(pred)}.{here()}") from e
-        raise TypeError(f"Pred must be a scalar, got {describe(pred)} of type {type(pred)} (Pred "
-                        f"type must be either boolean or number){here()}") from e
+                            f"{pred}.{here()}") from e
+        raise TypeError(f"Pred must be a scalar, got {pred} of type {type(pred)} (Pred type must "
+                        f"be either boolean or number){here()}") from e
     if aval.shape:
         raise TypeError(
             f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} (reduce it with "
@@ -95,7 +95,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     """`branches[index](*operands)`, the index clamped to the branches."""
     if operand is not _UNSET:
         if operands:
-            raise TypeError("if `operand` keyword is passed then no positional operands can be "
+            raise TypeError("if 'operand' keyword is passed then no positional operands can be "
                             f"passed, got operand={describe(operand)} and positional "
                             f"{describe(operands)}{here()}")
         operands = (operand,)
@@ -104,7 +104,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     try:
         aval = aval_of(index)
     except TypeError as e:
-        raise TypeError(f"Index type must be an integer, got {describe(index)}.{here()}") from e
+        if isinstance(index, (tuple, list)):
+            raise TypeError(f"Branch index must be scalar, got {index} of shape {np.shape(index)}."
+                            f"{here()}") from e
+        raise TypeError(f"Index type must be an integer, got {index}.{here()}") from e
     if aval.shape:
         raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
@@ -121,7 +124,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     if config.flags.disable_jit and is_concrete(index):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     which = clamp(scalar(0, np.int32), index, scalar(len(branches) - 1, np.int32))
-    names = tuple(f"branch {i}" for i in range(len(branches)))
+    names = ("branch 0", *(f"branch{i}" for i in range(1, len(branches))))
     return _branched("switch", which, branches, operands, names)
 
 
@@ -138,12 +141,15 @@ def _branched(
     first = staged[0]
     lead = staged[order[0]]
     for i in order[1:]:
-        pair = (f"{names[order[0]]} output", f"{names[i]} output")
-        check_same_structure(what, lead[2], staged[i][2], pair, "branch outputs")
+        one, other = names[order[0]], names[i]
+        check_same_structure(f"{what} branch outputs", lead[2], staged[i][2],
+                             (f"{one} output{{at}}", f"{other} output{{at}}"),
+                             f"Return the same from {one} and {other}.")
         check_same_types(
-            what, lead[2], lead[0].out_avals, staged[i][0].out_avals,
-            (f"The output of {names[order[0]]}{{at}}", f"the corresponding output of {names[i]}"),
-            "branches must have equal output types",
+            f"{what} branches must have equal output types but they differ.", lead[2],
+            lead[0].out_avals, staged[i][0].out_avals,
+            (f"the output of {one}{{at}}", f"the corresponding output of {other}"),
+            f"The shapes and dtypes that {one} and {other} return must agree.",
         )
     outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(

@@ -8,7 +8,7 @@ May import the engine, primitives, `_operands` and this package's shapes and ele
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -348,10 +348,10 @@ def ragged_dot_general(
     groups = operand(name, group_sizes, 2)
     if group_offset is not None:
         raise NotImplementedError(f"{name}: needed group_offset=None, got an offset{here()}")
-    if len(numbers.lhs_ragged_dimensions) != 1:
-        raise TypeError(
-            f"{name}: needed one ragged axis, got {numbers.lhs_ragged_dimensions}{here()}"
-        )
+    problem = next(_ragged_problems(numbers, x, y, groups), "")
+    if problem:
+        raise shape_error(name, f"axes and group sizes that fit, here {numbers}",
+                          [x.aval, y.aval, groups.aval], said=problem)
     ragged = numbers.lhs_ragged_dimensions[0]
     (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
     up = lambda dims: tuple(d + 1 for d in dims)
@@ -360,23 +360,51 @@ def ragged_dot_general(
     elif ragged in lc:
         at = lc.index(ragged)
         y = _by_group(y, rc[at], groups, (*rb, *rc[:at]))
-        x = _by_group(x, ragged, groups, (*lb, *lc[:at]))
+        x = _by_group(x, ragged, groups, _before_ragged(numbers, x.ndim))
         dims = ((up(lc), up(rc)), ((0, *up(lb)), (0, *up(rb))))
     else:
-        _check_groups(name, numbers, x, y, groups)
-        free = [d for d in range(x.ndim) if d not in lb and d not in lc]
-        x = _by_group(x, ragged, groups, (*lb, *free[: free.index(ragged)]))
+        x = _by_group(x, ragged, groups, _before_ragged(numbers, x.ndim))
         dims = (((*up(lc), 0), (*rc, numbers.rhs_group_dimensions[0])), (up(lb), rb))
     return _dot_general(name, x, y, dims, precision, preferred_element_type)
 
 
-def _check_groups(name: str, numbers: Any, x: Any, y: Any, groups: Any) -> None:
-    axes = numbers.rhs_group_dimensions
-    if len(axes) != 1 or not 0 <= axes[0] < y.ndim or y.shape[axes[0]] != groups.shape[-1]:
-        raise shape_error(
-            name, f"one axis of the second operand (here {axes}) with a place for each of "
-            f"{groups.shape[-1]} groups", [x.aval, y.aval, groups.aval],
-        )  # fmt: skip
+def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
+    """The axes of lhs whose places may each have group sizes of their own."""
+    ragged, ((lc, _), (lb, _)) = numbers.lhs_ragged_dimensions[0], numbers.dot_dimension_numbers
+    if ragged in lb:
+        return lb[: lb.index(ragged)]
+    among = lc if ragged in lc else [d for d in range(rank) if d not in (*lb, *lc)]
+    return *lb, *among[: among.index(ragged)]
+
+
+def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]:
+    """What is wrong with a ragged product, in JAX's words, one problem after the other."""
+    name = "ragged_dot_general"
+    if len(numbers.lhs_ragged_dimensions) != 1:
+        yield f"{name} expects exactly one lhs ragged dimension"
+    ragged, axes = numbers.lhs_ragged_dimensions[0], numbers.rhs_group_dimensions
+    (lc, rc), (lb, rb) = numbers.dot_dimension_numbers
+    if not 0 <= ragged < x.ndim:
+        yield (f"{name} requires lhs ragged dimension numbers to be nonnegative and less than the "
+               f"number of axes of the lhs, got {ragged} for {x.ndim}")
+    if not 0 < groups.ndim:
+        yield f"{name} expected group_sizes to have a rank of at least 1, got 0"
+    count = groups.shape[-1]
+    whole = (*(x.shape[d] for d in _before_ragged(numbers, x.ndim)), count)
+    if groups.shape not in ((count,), whole):
+        yield f"{name} expected group_sizes to have shape {whole}, got {groups.shape}"
+    if any(d in rc or d in rb for d in axes):
+        yield (f"{name} requires rhs group dimension numbers to be distinct from contracting and "
+               f"batch dimensions, got {axes}")
+    if ragged in lc or ragged in lb:
+        if axes:
+            yield (f"{name} requires zero group dimensions in the rhs when lhs ragged dimension "
+                   f"is contracting or batch, got {axes}")
+    elif len(axes) != 1 or not 0 <= axes[0] < y.ndim:
+        yield (f"{name} requires exactly one rhs group dimension when lhs ragged dimension is "
+               f"noncontracting, got {axes}")
+    elif y.shape[axes[0]] != count:
+        yield f"{name} expected rhs group dimension size to be {count}, got {y.shape[axes[0]]}"
 
 
 def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:

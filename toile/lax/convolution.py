@@ -136,7 +136,7 @@ def _pairs(padding: Any) -> tuple[tuple[int, int], ...]:
         return tuple((operator.index(low), operator.index(high)) for low, high in padding)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "conv_general_dilated: needed a string or (low, high) pairs as padding, got "
+            "padding argument to conv_general_dilated: needed a string or (low, high) pairs, got "
             f"{padding!r}{here()}"
         ) from error
 

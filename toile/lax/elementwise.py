@@ -19,6 +19,7 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import unary as on_gpu
+from toile.engine.promotion import NARROW_INTEGERS
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
@@ -81,7 +82,18 @@ def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
             _refuse(op, accepts, args)
     if len(args) > 1 and any(a.shape != args[0].shape for a in args):
         args = stretched(args)
+    if args[0].dtype in NARROW_INTEGERS:
+        return _narrow(op, accepts, args)
     return checked(op, args)
+
+
+def _narrow(op: Any, accepts: str, args: Sequence[Any]) -> Any:
+    """On integers of fewer than 8 bits, which NumPy may widen: the result is converted back."""
+    if op is ops.abs_:
+        _refuse(op, accepts, args)
+    out = checked(op, args)
+    dtype = op.infer(*[a.aval for a in args]).dtype
+    return out if out.dtype == dtype else ops.convert(out, dtype)
 
 
 def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:

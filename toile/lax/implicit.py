@@ -57,6 +57,7 @@ def custom_root(
         x, aux = result if has_aux else (result, None)
         _, df = jvp(lambda c: g(c, x), (consts,), (d_consts,))
         dx = tangent_solve(lambda v: jvp(lambda y: g(consts, y), (x,), (v,))[1], df)
+        _check_tree("tangent_solve", structure(dx), "x", structure(x))
         dx = tree_map(neg, dx)
         return result, (dx, tree_map(_zero_tangent, aux)) if has_aux else dx
 
@@ -102,8 +103,13 @@ def custom_linear_solve(
     out_tree = solver[2]
     x_tree = out_tree.children()[0] if has_aux and out_tree.children() else out_tree
     n = len(leaves)
-    for name, found, outs in (("matvec", first[2], first[0].out_avals),
-                              ("solve", x_tree, solver[0].out_avals[: x_tree.num_leaves])):
+    checks = [("matvec", first[2], first[0].out_avals),
+              ("solve", x_tree, solver[0].out_avals[: x_tree.num_leaves])]
+    if staged[3] is not None:
+        back, _, back_tree = staged[3]
+        back_tree = back_tree.children()[0] if has_aux and back_tree.children() else back_tree
+        checks.append(("transpose_solve", back_tree, back.out_avals[: back_tree.num_leaves]))
+    for name, found, outs in checks:
         shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
         if shapes != needed:
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import DeviceArray
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.source import here
@@ -169,8 +169,16 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
             f"{len(starts)}{here()}"
         )
     allowed = [negative] * x.ndim if isinstance(negative, (bool, np.bool_)) else negative
-    traced = [s for s in starts if not isinstance(s, (int, np.integer))]
-    dtype = dtypes.dtype(traced[0]) if traced else dtypes.default_int_dtype()
+    found = {
+        s.dtype if isinstance(s, Array) else dtypes.canonicalize_dtype(dtypes.dtype(s))
+        for s in starts if type(s) is not int
+    }
+    dtype = found.pop() if found else dtypes.default_int_dtype()
+    if found or dtypes.kind(dtype) not in "iu":
+        names = ", ".join(dtypes.name_of(d) for d in (dtype, *found))
+        raise TypeError(
+            f"index arguments to {name} must be integers of the same type, got {names}{here()}"
+        )
     return [
         _start(name, s, n, dtype, a) for s, n, a in zip(starts, x.shape, allowed, strict=True)
     ]
@@ -178,8 +186,6 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
 
 def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
     if state.trace is None and s.__class__ is DeviceArray and not s.shape:
-        if dtypes.kind(s.dtype) not in "iu":
-            raise TypeError(f"{name}: needed integer starts, got {s.aval.str_short()}{here()}")
         s = int(s._data)
     elif not isinstance(s, (int, np.integer)):
         s = _operand(name, s)

@@ -69,7 +69,7 @@ def scan(
     in_tree = structure((unflatten(init_tree, carry), unflatten(xs_tree, rows)))
     avals = [aval_of(c) for c in carry]
     program, consts, out_tree = stage(f, in_tree, avals + x_avals, carry + rows, "scan")
-    _check_pair(out_tree, f)
+    _check_pair(out_tree, program.out_avals, f)
     k = init_tree.num_leaves
     promoted = agree_on_weak(avals, program.out_avals[:k]) if _fits(out_tree, init_tree) else None
     if promoted is not None:
@@ -86,13 +86,13 @@ def _fits(out_tree: Any, init_tree: Any) -> bool:
     return out_tree.children()[0] == init_tree
 
 
-def _check_pair(out_tree: Any, f: Any) -> None:
+def _check_pair(out_tree: Any, avals: list[Aval], f: Any) -> None:
     if len(out_tree.children()) != 2 or out_tree.node_data() is None or (
         out_tree.node_data()[0] is not tuple and out_tree.node_data()[0] is not list
     ):
         raise TypeError(
-            f"scan body output must be a pair, got {out_tree}: needed {name_of(f)} to return "
-            f"(carry, y){here()}"
+            f"scan body output must be a pair, got {describe(unflatten(out_tree, avals))}. Needed "
+            f"{name_of(f)} to return (carry, y){here()}"
         )
 
 
@@ -124,8 +124,8 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         return length
     if len(sizes) > 1:
         raise ValueError(
-            f"scan got values with different leading axis sizes: {[x.shape[0] for x in rows]} "
-            f"in xs of structure {xs_tree}{here()}"
+            "scan got values with different leading axis sizes: "
+            f"{', '.join(str(x.shape[0]) for x in rows)}. (xs of structure {xs_tree}){here()}"
         )
     if not sizes:
         raise ValueError(
@@ -228,14 +228,13 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     avals = cond.out_avals
     if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
         raise TypeError(
-            f"cond_fun must return a boolean scalar, but got pytree {tree} from "
-            f"{name_of(fun)}.{here()}"
+            f"cond_fun must return a boolean scalar, but got pytree {tree}. (from {name_of(fun)})"
+            f"{here()}"
         )
     if avals[0].shape or avals[0].dtype != np.bool_:
         raise TypeError(
-            "cond_fun must return a boolean scalar, but got output type(s) "
-            f"{avals[0].str_short()} from {name_of(fun)} (compare scalars, or reduce with "
-            f"jnp.all or jnp.any).{here()}"
+            f"cond_fun must return a boolean scalar, but got output type(s) [{avals[0]}]. (from "
+            f"{name_of(fun)}: compare scalars, or reduce with jnp.all or jnp.any){here()}"
         )
 
 

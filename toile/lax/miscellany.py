@@ -20,7 +20,7 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.source import here
 from toile.engine.tracing import state
-from toile.engine.trees import broadcast_prefix, flatten, tree_map, unflatten
+from toile.engine.trees import broadcast_prefix, flatten, register, tree_map, unflatten
 from toile.lax import elementwise, shapes
 from toile.lax._operands import operand, operands, sizes, user_dtype
 from toile.lax.conversion import bitcast_convert_type, convert_element_type
@@ -133,6 +133,10 @@ class Token:
         return self
 
 
+# Functions that are traced take and give tokens without an operand for them.
+register(Token, lambda token: ((), None), lambda _, children: Token())
+
+
 def create_token(_: Any = None) -> Token:
     """A token that comes after nothing."""
     return Token()
@@ -142,7 +146,8 @@ def after_all(*operands: Any) -> Token:
     """A token that comes after others."""
     if any(not isinstance(t, Token) for t in operands):
         raise TypeError(
-            f"after_all: needed tokens, got {[type(t).__name__ for t in operands]}{here()}"
+            "Arguments to after_all must be tokens: needed results of create_token, got "
+            f"{[type(t).__name__ for t in operands]}{here()}"
         )
     return Token()
 

@@ -93,6 +93,11 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     gone = {axis_of(d, x.ndim) for d in dimensions}
     if not gone:
         return x
+    if len(gone) != len(dimensions):
+        raise ValueError(
+            f"dimensions are not unique: squeeze needed distinct axes, got {tuple(dimensions)}"
+            f"{here()}"
+        )
     shape = x.shape
     if any(shape[d] != 1 for d in gone):
         raise ValueError(

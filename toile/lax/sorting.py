@@ -50,7 +50,13 @@ def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> li
     count = operator.index(k)
     if count < 0:
         raise ValueError(f"k argument to top_k must be nonnegative, got {k}{here()}")
-    return prepared(TopK, (count, axis_of(axis, x.ndim)), x.shape, x.dtype)(x)
+    axis = axis_of(axis, x.ndim)
+    if x.shape[axis] > 2**31:
+        raise ValueError(
+            "top_k returns int32 indices, which will overflow: needed an axis of at most 2**31 "
+            f"elements, got {x.aval.str_short()}{here()}"
+        )
+    return prepared(TopK, (count, axis), x.shape, x.dtype)(x)
 
 
 def _approximate(name: str, x: Any, k: int, axis: int, all_of_them: bool) -> list[Any]:

@@ -53,6 +53,9 @@ _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 # What an operand is.
 
 
+_MASKED = np.ma.MaskedArray
+
+
 def _refuse(name: str, x: Any, position: int) -> TypeError:
     return TypeError(
         f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position} "
@@ -76,6 +79,9 @@ def as_operand(name: str, x: Any, position: int = 0) -> Any:
 
 def _from_host(x: Any) -> Any:
     dtype = x.dtype
+    if isinstance(x, _MASKED):
+        raise ValueError("numpy masked arrays are not supported: needed a plain array (fill the "
+                         f"masked elements with x.filled()){here()}")
     if dtype not in _ALLOWED:
         if dtype == dtypes.float0:
             return x
@@ -183,8 +189,10 @@ def user_dtype(dtype: Any, name: str = "") -> Any:
     """A dtype the user named: canonical, with a warning where 64 bits are cut to 32."""
     try:
         return _known_dtypes[dtype]
-    except (KeyError, TypeError):  # TypeError: unhashable, and certainly no dtype
+    except KeyError:
         pass
+    except TypeError:  # unhashable, but it may have an attribute dtype
+        return dtypes.check_user_dtype_supported(dtype, name)
     found = dtypes.check_user_dtype_supported(dtype, name)
     # Remembered unless the answer depends on x64.
     if not (isinstance(dtype, type) and dtype in _NUMBER_SET):
@@ -482,7 +490,8 @@ def canonicalize_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
                 break
         else:
             return shape
-    items = shape if np.iterable(shape) and np.ndim(shape) == 1 else (shape,)
+    several = isinstance(shape, (tuple, list)) or np.iterable(shape) and np.ndim(shape) == 1
+    items = shape if several else (shape,)
     try:
         sizes = tuple(operator.index(n) for n in items)
     except TypeError:

@@ -112,9 +112,9 @@ def _iterate(self):
 
 
 def _refuse_assignment(self, index, value):
-    raise TypeError("toile arrays are immutable: needed a new array, got an item assignment to "
-                    f"{self.aval.str_short()} (write `x = x.at[idx].set(y)` instead of "
-                    f"`x[idx] = y`){here()}")
+    raise TypeError("JAX arrays are immutable and do not support in-place item assignment: needed "
+                    f"a new array, got an item assignment to {self.aval.str_short()} (write "
+                    f"`x = x.at[idx].set(y)` instead of `x[idx] = y`){here()}")
 
 
 # Methods.
@@ -231,7 +231,7 @@ def view(self, dtype=None, type=None):
 
 
 def _no_flat(self):
-    raise NotImplementedError("toile arrays do not implement the arr.flat property: consider "
+    raise NotImplementedError("JAX Arrays do not implement the arr.flat property: consider "
                               "arr.flatten() instead." + here())
 
 
@@ -251,7 +251,11 @@ def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where
 
 def _namespace(self, *, api_version=None):
     """The module with the functions of these arrays."""
-    return sys.modules["toile.numpy"]
+    module = sys.modules["toile.numpy"]
+    if api_version is not None and api_version != module.__array_api_version__:
+        raise ValueError(f"{api_version=} is not available; available versions are: "
+                         f"{[module.__array_api_version__]}{here()}")
+    return module
 
 
 _METHODS = {

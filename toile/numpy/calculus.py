@@ -128,12 +128,21 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     return out[0] if len(out) == 1 else out
 
 
+def _steps(dx, shape, axis):
+    """Distances between samples of an array of this shape, with `axis` moved last."""
+    axis = canonical_axis(axis, len(shape))
+    pieces = (*shape[:axis], shape[axis] - 1, *shape[axis + 1:])
+    return manipulation.moveaxis(h.broadcast_to(dx, pieces), axis, -1)
+
+
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """The integral of samples by the trapezoidal rule."""
     if x is None:
         check("trapezoid", y)
         y, = promote_inexact(y)
         step = promote_inexact(arr(dx))[0]
+        if step.ndim:
+            step = _steps(step, y.shape, axis)
     else:
         check("trapezoid", y, x)
         y, x = promote_inexact(y, x)

@@ -20,7 +20,6 @@ from toile.numpy._promotion import (
     as_array,
     broadcast_shapes,
     broadcast_to,
-    check_arraylike,
     convert,
     literal,
     promote_args,
@@ -139,7 +138,7 @@ def iscomplexobj(x: Any) -> bool:
     if x is None:
         return False
     if not hasattr(x, "dtype"):
-        check_arraylike("iscomplexobj", x)
+        return np.iscomplexobj(x)
     return dtypes.issubdtype(dtypes.dtype(x), np.complexfloating)
 
 

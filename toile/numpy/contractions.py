@@ -195,6 +195,9 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
                             f"({a.shape} and {b.shape}){here()}")
         left, right = tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
     elif isinstance(axes, (tuple, list)) and len(axes) == 2:
+        if any(isinstance(x, str) for x in axes):
+            raise TypeError("tensordot requires both axes lists to be either ints, tuples or "
+                            f"lists, got {axes[0]!r} and {axes[1]!r}{here()}")
         left, right = (tuple(x) if isinstance(x, (tuple, list, np.ndarray)) else (x,)
                        for x in axes)
         if len(left) != len(right):

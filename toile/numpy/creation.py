@@ -30,6 +30,7 @@ from toile.numpy._promotion import (
     COMPLEX,
     INTEGERS,
     as_array,
+    as_operand,
     broadcast_shapes,
     broadcast_to,
     canonicalize_axis,
@@ -108,6 +109,8 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
         return _from_sequence(a, dtype)
     if a is None:
         raise ValueError("None is not a valid value for jnp.array" + here())
+    if isinstance(a, (int, float, complex)):  # IntEnum members and other subclasses of numbers
+        return _build(as_operand("array", a), dtype, copied, None, 0, None)
     if isinstance(a, (memoryview, bytearray)):
         return _from_host(np.asarray(memoryview(a)), a, dtype)
     return _from_host(np.asarray(a), a, dtype)
@@ -157,7 +160,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
                 fix = "give all rows one length, or keep a list of arrays"
                 raise ValueError(f"array: {error} ({fix}){here()}") from None
             wanted = default_float() if not leaves else narrowed(values.dtype)
-            if values.dtype == wanted:
+            if values.dtype == wanted and wanted.kind != "O":
                 return _placed(values)
             if values.dtype == object or wanted in INTEGERS:
                 values = np.array(nested, default_int())  # an integer too large is an error
@@ -204,6 +207,10 @@ def _stacked(nested: Any, dtype: Any) -> Any:
 dtypes.scalar_factory = lambda x, dtype: asarray(x, dtype)
 
 
+class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
+    """An imaginary part is dropped, which will be an error one day."""
+
+
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` converted to `dtype`; the imaginary part of complex numbers is dropped with a warning."""
     x = as_array("astype", x)
@@ -215,7 +222,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
             warnings.warn(
                 "Casting from complex to real dtypes will discard the imaginary part. For "
                 "real-valued input, use x.real.astype(dtype) instead.",
-                np.exceptions.ComplexWarning,
+                _ComplexToReal,
                 stacklevel=user_stack_level(),
             )
             x = lax.real(x)
@@ -264,7 +271,15 @@ def _eager_on_host() -> bool:
 
 
 def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any:
-    dtype = default_float() if dtype is None else user_dtype(dtype, name)
+    try:
+        dtype = default_float() if dtype is None else user_dtype(dtype, name)
+    except TypeError as error:
+        if not isinstance(shape, int) or not isinstance(dtype, int):
+            raise
+        raise TypeError(
+            f"{error}\n\nDid you accidentally write `jax.numpy.{name}({shape}, {dtype})` when you "
+            f"meant `jax.numpy.{name}(({shape}, {dtype}))`, that is, one tuple for the shape?"
+        ) from None
     shape = canonicalize_shape(shape, name)
     if device is None and _eager_on_host() and dtype.__class__ is not _KeyDType:
         return DeviceArray(np.ones(shape, dtype) if value else np.zeros(shape, dtype))
@@ -284,7 +299,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """The same as `zeros`: there is no uninitialised memory here."""
-    return zeros(shape, dtype, device=device)
+    return _constant("empty", shape, 0, dtype, device)
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
@@ -451,21 +466,25 @@ def eye(
     N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None
 ) -> Any:
     """An N by M matrix with ones on diagonal `k` and zeros elsewhere."""
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows, columns = (
+        n if type(n) is int else canonicalize_shape((n,), "eye")[0]
+        for n in (N, N if M is None else M)
+    )
     if rows < 0 or columns < 0:
         raise ValueError(f"negative dimensions are not allowed, got {(rows, columns)}{here()}")
     dtype = default_float() if dtype is None else user_dtype(dtype, "eye")
-    row, column = _row_and_column((rows, columns), k)
+    row, column = _row_and_column((rows, columns), k, "eye")
     result = lax.convert_element_type(lax.eq(row, column), dtype)
     return result if device is None else device_put(result, device)
 
 
-def _row_and_column(shape: tuple[int, int], k: Any) -> tuple[Any, Any]:
+def _row_and_column(shape: tuple[int, int], k: Any, name: str = "") -> tuple[Any, Any]:
     """Row number plus `k`, and column number, of each element of a matrix."""
     index = np.dtype("int32")
     row = lax.broadcasted_iota(index, shape, 0)
     if not isinstance(k, int) or k:
+        if name == "eye" and isinstance(k, int):
+            k = max(-shape[0], min(k, shape[1]))  # beyond, the diagonal is empty all the same
         row = lax.add(row, convert(as_array("eye", k), index))
     return row, lax.broadcasted_iota(index, shape, 1)
 
@@ -477,7 +496,7 @@ def identity(n: Any, dtype: Any = None) -> Any:
 
 def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
     """An N by M matrix with ones on and below diagonal `k`."""
-    shape = operator.index(N), operator.index(N if M is None else M)
+    shape = canonicalize_shape((N, N if M is None else M), "tri")
     dtype = user_dtype(float if dtype is None else dtype, "tri")
     return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
 

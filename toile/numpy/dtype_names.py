@@ -1,14 +1,18 @@
 """Dtypes, constants and printing under their NumPy names.
 
-The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine.
+The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine, and
+api.devices when asked for devices.
 """
 
 from __future__ import annotations
+
+from typing import Any as _Any
 
 import numpy as np
 
 from toile.engine import dtypes as _d
 from toile.engine.arrays import Array as ndarray
+from toile.engine.config import flags as _flags
 from toile.engine.dtypes import (
     bfloat16,
     bool_,
@@ -86,7 +90,54 @@ printoptions = np.printoptions
 set_printoptions = np.set_printoptions
 iterable = np.iterable
 
+__array_api_version__ = "2024.12"
+
+
+class ArrayNamespaceInfo:
+    """What the Python array API standard lets a program ask of `toile.numpy`."""
+
+    def capabilities(self) -> dict[str, _Any]:
+        """What arrays can do inside of transformed functions, and their highest rank."""
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+
+    def default_device(self) -> None:
+        """None: arrays are where toile puts them."""
+
+    def devices(self) -> list[_Any]:
+        """What may be passed as `device`."""
+        from toile.api.devices import devices
+
+        return [None, *devices()]
+
+    def default_dtypes(self, *, device: _Any = None) -> dict[str, np.dtype]:
+        """The dtypes that results have where none is asked for."""
+        integral = _d.default_int_dtype()
+        return {
+            "real floating": _d.default_float_dtype(),
+            "complex floating": _d.default_complex_dtype(),
+            "integral": integral,
+            "indexing": integral,
+        }
+
+    def dtypes(self, *, device: _Any = None, kind: _Any = None) -> dict[str, np.dtype]:
+        """The standard's dtypes that arrays can have, by name; `kind` as in `isdtype`."""
+        known = map(np.dtype, _STANDARD[: None if _flags.enable_x64 else 9])
+        return {d.name: d for d in known if kind is None or isdtype(d, kind)}
+
+
+_STANDARD = (
+    *("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "complex64"),
+    *("int64", "uint64", "float64", "complex128"),
+)
+
+
+def __array_namespace_info__() -> ArrayNamespaceInfo:
+    """The object that answers questions about this module."""
+    return ArrayNamespaceInfo()
+
+
 __all__ = [
+    "__array_api_version__", "__array_namespace_info__",
     "ComplexWarning", "array_repr", "array_str", "bfloat16", "bool", "bool_", "can_cast",
     "cdouble", "character", "complex128", "complex64", "complex_", "complexfloating", "csingle",
     "double", "dtype", "e", "euler_gamma", "finfo", "flexible", "float16", "float32",

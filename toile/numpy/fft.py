@@ -23,7 +23,13 @@ __all__ = [
 _KINDS = {"fft": "FFT", "ifft": "IFFT", "rfft": "RFFT", "irfft": "IRFFT"}
 
 
-def _scale(name, kind, norm, count):
+def _unknown_norm(norm):
+    return ValueError(
+        f'Invalid norm value {norm}; should be "backward","ortho" or "forward".{here()}'
+    )
+
+
+def _scale(kind, norm, count):
     """The factor that turns lax.fft's convention (inverse divides by count) into `norm`'s."""
     if norm in (None, "backward"):
         return None
@@ -32,9 +38,7 @@ def _scale(name, kind, norm, count):
         return root if kind in ("ifft", "irfft") else 1 / root
     if norm == "forward":
         return float(count) if kind in ("ifft", "irfft") else 1 / count
-    raise ValueError(
-        f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".{here()}'
-    )
+    raise _unknown_norm(norm)
 
 
 def _resized(x, axes, sizes):
@@ -56,25 +60,30 @@ def _transform(name, kind, a, s, axes, norm):
     if s is not None:
         s = tuple(h.static_int(n, f"'s' argument of {name}") for n in s)
         if any(n < 1 for n in s):
-            raise ValueError("Shape should be non-negative." + here())
+            raise ValueError(f"Shape should be positive. Got {list(s)} in {name}{here()}")
         if axes is None:
+            if len(s) > a.ndim:
+                raise ValueError(f"FFT input shape {a.shape} must have at least as many input "
+                                 f"dimensions as fft_lengths {s}.{here()}")
             axes = range(a.ndim - len(s), a.ndim)
+        elif len(s) != len(axes):
+            raise ValueError("Shape and axes have different lengths. Got "
+                             f"{len(s)} sizes and {len(axes)} axes in {name}{here()}")
+    given = axes
     axes = tuple(range(a.ndim)) if axes is None else canonical_axes(tuple(axes), a.ndim)
-    if s is not None and len(s) != len(axes):
-        raise ValueError(
-            f"{name}: needed as many sizes as axes, got {len(s)} and {len(axes)}{here()}"
-        )
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{name} does not support repeated axes. Got axes {axes}.{here()}")
+        raise ValueError(
+            f"jax.numpy.fft.{name} does not support repeated axes. Got axes {given}.{here()}"
+        )
     if kind == "rfft" and h.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"only real valued inputs supported for rfft, got {a.dtype}{here()}")
-    if not axes:
-        return a
     x, = promote_inexact(a)
     if kind != "rfft" and not h.issubdtype(x.dtype, np.complexfloating):
         x = lax.convert_element_type(x, h.dtypes.to_complex_dtype(x.dtype))
     elif x.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
         x = lax.convert_element_type(x, np.float32)
+    if not axes:
+        return x
     last = tuple(range(x.ndim - len(axes), x.ndim))
     x = manipulation.moveaxis(x, axes, last)
     if s is None:
@@ -86,7 +95,7 @@ def _transform(name, kind, a, s, axes, norm):
         sizes[-1] = s[-1] // 2 + 1
     x = _resized(x, last, sizes)
     x = _in_turns(x, kind, tuple(s))
-    factor = _scale(name, kind, norm, math.prod(s))
+    factor = _scale(kind, norm, math.prod(s))
     if factor is not None:
         x = lax.mul(x, lax.full_like(x, factor))
     return manipulation.moveaxis(x, last, axes)
@@ -112,10 +121,14 @@ def _in_turns(x, kind, sizes):
     return outer_axes(call(x, kind, sizes[-3:]))
 
 
-def _one_axis(name, kind, a, n, axis, norm):
+def _check_one_axis(name, axis):
     if isinstance(axis, (tuple, list)):
-        raise ValueError(f"{name} does not support multiple axes. Please use {name}n. Got axis = "
-                         f"{axis!r}.{here()}")
+        raise ValueError(f"jax.numpy.fft.{name} does not support multiple axes. Please use "
+                         f"jax.numpy.fft.{name}n. Got axis = {axis!r}.{here()}")
+
+
+def _one_axis(name, kind, a, n, axis, norm):
+    _check_one_axis(name, axis)
     size = None if n is None else (operator.index(n),)
     return _transform(name, kind, a, size, None if axis is None else (axis,), norm)
 
@@ -145,14 +158,13 @@ _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward":
 
 def _swapped(norm):
     if norm not in _SWAPPED:
-        raise ValueError(
-            f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".{here()}'
-        )
+        raise _unknown_norm(norm)
     return _SWAPPED[norm]
 
 
 def hfft(a, n=None, axis=-1, norm=None):
     """The real spectrum of a signal with Hermitian symmetry, given by its first half."""
+    _check_one_axis("hfft", axis)
     a = one("hfft", a)
     size = 2 * (a.shape[axis] - 1) if n is None else n
     return _one_axis("hfft", "irfft", ufuncs.conj(a), size, axis, _swapped(norm))
@@ -185,7 +197,7 @@ def irfftn(a, s=None, axes=None, norm=None):
 
 def _two_axes(name, kind, a, s, axes, norm):
     if len(axes) != 2:
-        raise ValueError(f"{name} only supports 2 axes. Got axes = {axes!r}.{here()}")
+        raise ValueError(f"jax.numpy.fft.{name} only supports 2 axes. Got axes = {axes!r}.{here()}")
     return _transform(name, kind, a, s, axes, norm)
 
 
@@ -209,9 +221,17 @@ def irfft2(a, s=None, axes=(-2, -1), norm=None):
     return _two_axes("irfft2", "irfft", a, s, axes, norm)
 
 
+def _length(name, n):
+    if isinstance(n, (tuple, list)):
+        raise ValueError(f"The n argument of jax.numpy.fft.{name} only takes an int. Got n = "
+                         f"{list(n)}.{here()}")
+    return operator.index(n)
+
+
 def _frequencies(name, values, n, d, dtype):
     if isinstance(d, (tuple, list)):
-        raise ValueError(f"The d argument of jnp.fft.{name} only takes a single value.{here()}")
+        raise ValueError(f"The d argument of jax.numpy.fft.{name} only takes a single value. Got "
+                         f"d = {list(d)}.{here()}")
     dtype = h.dtypes.to_inexact_dtype(h.canonical_dtype(np.float64)) if dtype is None else (
         _promotion.user_dtype(dtype, name))
     k = creation.asarray(values, dtype=dtype)
@@ -220,14 +240,14 @@ def _frequencies(name, values, n, d, dtype):
 
 def fftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of fft's results for samples `d` apart."""
-    n = operator.index(n)
+    n = _length("fftfreq", n)
     k = np.arange(n)
     return _frequencies("fftfreq", np.where(k < (n + 1) // 2, k, k - n), n, d, dtype)
 
 
 def rfftfreq(n, d=1.0, *, dtype=None, device=None):
     """The frequencies of rfft's results for samples `d` apart."""
-    n = operator.index(n)
+    n = _length("rfftfreq", n)
     return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype)
 
 

@@ -14,7 +14,6 @@ from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.gpu import shared
 from toile.engine.promotion import narrowed
-from toile.engine.source import here
 from toile.numpy.creation import asarray
 
 __all__ = [
@@ -60,16 +59,14 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     if on_gpu is not None:
         return asarray(wrap(on_gpu), copy=copy, device=device)
     values = np.from_dlpack(x)
-    if values.dtype != narrowed(values.dtype):
-        raise ValueError(f"from_dlpack: needed x64 enabled for dtype {values.dtype}{here()}")
-    return from_numpy(values)
+    return from_numpy(np.asarray(values, narrowed(values.dtype)))
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """The array in a .npy file; a .npz file comes as NumPy gives it."""
+    """The array in a .npy file; a .npz file or pickled objects come as NumPy gives them."""
     # NumPy writes types it does not know, such as bfloat16, as two opaque bytes.
     loaded = np.load(file, *args, **kwargs)
-    if not isinstance(loaded, np.ndarray):
+    if not isinstance(loaded, np.ndarray) or loaded.dtype == object:
         return loaded
     if loaded.dtype == np.dtype("V2"):
         loaded = loaded.view(dtypes.bfloat16.dtype)

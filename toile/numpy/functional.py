@@ -5,11 +5,14 @@ They map with vmap, so that the function sees single vectors or scalars and is c
 
 import functools
 import re
+import warnings
 
 import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine.config import flags
+from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import manipulation, selection
@@ -72,6 +75,15 @@ def _checked(func, out_dims, sizes, where):
     return call
 
 
+def _promotes_rank(shapes, signature):
+    text = (f"operands with shapes {shapes} require rank promotion for jnp.vectorize function with "
+            f"signature {signature}. Set the jax_numpy_rank_promotion config option to 'allow' to "
+            "disable this message.")
+    if flags.numpy_rank_promotion == "raise":
+        raise ValueError(text + here())
+    warnings.warn(text, stacklevel=user_stack_level())
+
+
 def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
     """`pyfunc`, written for scalars (or the core axes of `signature`), broadcast over arrays."""
     if any(not isinstance(e, (str, int)) for e in excluded):
@@ -83,7 +95,10 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
     @functools.wraps(pyfunc)
     def wrapped(*args, **kwargs):
         where = f"on vectorized function with excluded={excluded!r} and signature={signature!r}"
-        func, mapped = _close_over(pyfunc, args, kwargs, excluded)
+        nothing = {i for i, x in enumerate(args) if x is None} - set(excluded)
+        if nothing and signature is not None:
+            raise ValueError(f"Cannot pass None at locations {nothing} with {signature=}{here()}")
+        func, mapped = _close_over(pyfunc, args, kwargs, {*excluded, *nothing})
         check("vectorize", *mapped)
         mapped = [arr(x) for x in mapped]
         in_dims, out_dims = [()] * len(mapped), None
@@ -93,6 +108,8 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
             raise TypeError(f"wrong number of positional arguments: expected {len(in_dims)}, got "
                             f"{len(mapped)} {where}{here()}")
         sizes, leads = _core_sizes(mapped, in_dims, where)
+        if flags.numpy_rank_promotion != "allow" and len({len(s) for s in leads if s}) > 1:
+            _promotes_rank([x.shape for x in mapped], signature)
         common = manipulation.broadcast_shapes(*leads)
         call = _checked(func, out_dims, sizes, where)
         # axes of length one are not mapped: the function sees the same slice each time

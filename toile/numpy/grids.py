@@ -14,6 +14,8 @@ from toile import lax
 from toile.api import vmap
 from toile.engine import dtypes
 from toile.engine.source import here
+from toile.engine.tracing import Tracer
+from toile.numpy._helpers import concrete
 from toile.numpy._promotion import (
     as_array,
     broadcast_shapes,
@@ -157,13 +159,16 @@ def geomspace(
 # Slices as ranges.
 
 
-def _range(s: slice, dtype_name: str) -> Any:
+def _range(s: slice, name: str) -> Any:
     """The numbers a slice stands for; an imaginary step is a number of points."""
+    for part in ("start", "stop", "step"):
+        if isinstance(getattr(s, part), Tracer):
+            concrete(getattr(s, part), f"slice {part} of jnp.{name}")
     start = 0 if s.start is None else s.start
     step = 1 if s.step is None else s.step
-    if s.stop is None:
-        raise ValueError(f"{dtype_name}: needed slices with an end, got {s}{here()}")
     if isinstance(step, complex):
+        if s.stop is None:
+            raise ValueError(f"{name}: needed slices with an end, got {s}{here()}")
         return linspace(start, s.stop, int(abs(step)))
     return arange(start, s.stop, step)
 
@@ -181,7 +186,7 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range(key, self._name)
-        axes = promote_dtypes(*[_range(k, self._name) for k in key])
+        axes = promote_dtypes(*[_range(k, self._name) for k in key]) if key else ()
         grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
         if self._sparse:
             return grid
@@ -197,9 +202,9 @@ ogrid = _Grid("ogrid", sparse=True)
 class _Join:
     """Subscripted with arrays, numbers and slices, joins them along an axis."""
 
-    def __init__(self, name: str, directive: str) -> None:
+    def __init__(self, name: str, *defaults: int) -> None:
         self._name = name
-        self._directive = directive
+        self._defaults = defaults
 
     def __repr__(self) -> str:
         return f"<toile.numpy.{self._name}>"
@@ -208,17 +213,19 @@ class _Join:
         items = key if isinstance(key, tuple) else (key,)
         if items and isinstance(items[0], str):
             return self._joined(items[0], items[1:])
-        return self._joined(self._directive, items)
+        return self._joined("", items)
 
     def _joined(self, directive: str, items: tuple[Any, ...]) -> Any:
-        matrix = {"r": "0,2", "c": "0,2"}.get(directive)
-        axis, ndmin, place = _parsed(matrix or directive)
+        plain = directive in ("", "r", "c")
+        axis, ndmin, place = self._defaults if plain else _parsed(directive, self._defaults)
         parts = [self._part(item, ndmin, place) for item in items]
         parts = promote_dtypes(*parts)
         if any(p.ndim == 0 for p in parts):
             parts = [lax.reshape(p, (1,)) if p.ndim == 0 else p for p in parts]
         joined = lax.concatenate(parts, axis + parts[0].ndim if axis < 0 else axis)
-        return lax.transpose(joined, (1, 0)) if directive == "c" and len(joined) == 1 else joined
+        if directive in ("r", "c") and joined.ndim == 1:  # a matrix of one row or one column
+            return lax.expand_dims(joined, (0 if directive == "r" else 1,))
+        return joined
 
     def _part(self, item: Any, ndmin: int, place: int) -> Any:
         x = _range(item, self._name) if isinstance(item, slice) else asarray(item)
@@ -235,15 +242,15 @@ class _Join:
         return lax.transpose(grown, tuple(order))
 
 
-def _parsed(directive: str) -> tuple[int, int, int]:
+def _parsed(directive: str, defaults: tuple[int, ...]) -> tuple[int, ...]:
     """'axis', 'axis,ndmin' or 'axis,ndmin,place' as numbers."""
     try:
-        numbers = [int(n) for n in directive.split(",")]
+        numbers = [int(n) for n in directive.split(",")[:3]]
     except ValueError:
         raise ValueError(f"could not understand directive {directive!r}{here()}") from None
-    axis, ndmin, place = (*numbers, *(0, 1, -1)[len(numbers) :])
-    return axis, ndmin, place
+    return (*numbers, *defaults[len(numbers) :])
 
 
-r_ = _Join("r_", "0")
-c_ = _Join("c_", "-1,2,0")
+# The defaults are the axis to join along, the least rank, and where the original axes go.
+r_ = _Join("r_", 0, 1, -1)
+c_ = _Join("c_", -1, 2, 0)

@@ -187,7 +187,7 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                 f"{result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
         x, y = promote(x, y)
-    entries, inserted = indexing.parse_index(x.shape, idx, lenient)
+    entries, inserted = indexing.parse_index(x.shape, idx, lenient, wrap_negative_indices)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
     window = _window(entries)
@@ -379,11 +379,17 @@ def put(a, ind, v, mode=None, *, inplace=True):
     ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
     if not a.size or not ind.size or not v.size:
         return a
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.put is not supported: needed None, "
+                                  f"'clip' or 'wrap'{here()}")
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
     if mode == "wrap":
         ind = ufuncs_numeric.remainder(ind, a.size)
     else:
+        if mode is None and ind.dtype.kind == "i":
+            ind = lax.select(lax.lt(ind, lax.full_like(ind, 0)),
+                             lax.add(ind, lax.full_like(ind, a.size)), ind)
         ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:

@@ -58,7 +58,7 @@ def _components(idx):
     if isinstance(idx, list):
         raise TypeError(_NOT_A_TUPLE + here())
     if isinstance(idx, str):
-        raise TypeError(f"toile does not support string indexing; got idx={idx!r} (index a dict, "
+        raise TypeError(f"JAX does not support string indexing; got idx={idx!r} (index a dict, "
                         f"or use integers){here()}")
     out = []
     for i in idx if isinstance(idx, tuple) else (idx,):
@@ -69,7 +69,7 @@ def _components(idx):
         elif isinstance(i, (int, np.integer)):
             out.append(int(i))
         elif isinstance(i, str):
-            raise TypeError(f"toile does not support string indexing; got idx={i!r} (index a dict, "
+            raise TypeError(f"JAX does not support string indexing; got idx={i!r} (index a dict, "
                             f"or use integers){here()}")
         else:
             i = _as_index_array(i)
@@ -124,11 +124,12 @@ def _static_slice(s, axis, n, position):
     return ("slice", axis, start, len(range(start, stop, step)), step)
 
 
-def parse_index(shape, idx, lenient=False):
+def parse_index(shape, idx, lenient=False, wrap=True):
     """Entries of `idx` for an operand of `shape`, and the axes of length one to insert first.
 
     The inserted axes carry scalar booleans, which index an axis of their own. An integer out of
-    bounds raises, unless `lenient`: then a mode was asked for, which says what it means.
+    bounds raises, unless `lenient`: then a mode was asked for, which says what it means. Without
+    `wrap`, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
@@ -156,7 +157,7 @@ def parse_index(shape, idx, lenient=False):
             axis, source = axis + 1, source + 1
         elif type(i) is int:
             n = shape[source]
-            if lenient and not -n <= i < n:
+            if not wrap and i < 0 or lenient and n and not -n <= i < n:
                 entries.append(("array", axis, np.asarray(i, np.int32)))
                 axis, source = axis + 1, source + 1
                 continue
@@ -297,10 +298,17 @@ def gather_mode(mode, default):
     return lax.GatherScatterMode.from_any(mode)
 
 
+def _refuse_empty(axis, shape):
+    if shape[axis] == 0:
+        raise IndexError(f"index is out of bounds for axis {axis} with size 0 in shape {shape} "
+                         f"(needed a slice: the axis is empty){here()}")
+
+
 def _scalar_get(x, arrays, wrap):
     """Traced scalar positions: dynamic_slice, which clamps, then squeeze."""
     starts, sizes = [0] * x.ndim, list(x.shape)
     for axis, i in arrays:
+        _refuse_empty(axis, x.shape)
         starts[axis], sizes[axis] = index_array(i, x.shape[axis], wrap), 1
     dtype = np.result_type(*(s.dtype for s in starts if not isinstance(s, int)))
     starts = [lax.convert_element_type(s, dtype) if not isinstance(s, int)
@@ -327,6 +335,8 @@ def _gather(x, arrays, tokens, options):
             shape.append(x.shape[t])
     if 0 in batch and any(x.shape[a] == 0 for a in axes):
         return lax.full(shape, 0, x.dtype), len(batch)     # nothing read from nothing
+    for axis in axes:
+        _refuse_empty(axis, x.shape)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(offset), collapsed_slice_dims=tuple(sorted(axes)), start_index_map=axes)
     sizes = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
@@ -346,7 +356,7 @@ def get(x, idx, *, indices_are_sorted=False, unique_indices=False, mode=None, fi
     """`x[idx]` with JAX's options for out-of-bounds index arrays (they clamp by default)."""
     if fill_value is not None and mode is None:
         mode = "fill"
-    entries, inserted = parse_index(x.shape, idx, lenient=mode is not None)
+    entries, inserted = parse_index(x.shape, idx, mode is not None, wrap_negative_indices)
     mode = gather_mode(mode, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))

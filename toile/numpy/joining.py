@@ -175,14 +175,15 @@ def _split(name, ary, indices_or_sections, axis):
     ary = one(name, ary)
     axis = canonical_axis(axis, ary.ndim)
     n = ary.shape[axis]
-    if np.ndim(indices_or_sections):
+    what = f"in jax.numpy.{name} argument 1"
+    if isinstance(indices_or_sections, (list, tuple)) or np.ndim(indices_or_sections):
         points = indices_or_sections
         if not isinstance(points, (list, tuple)):
-            points = h.concrete(points, "in jax.numpy.split argument 1")
-        points = [h.static_int(p, f"in jax.numpy.{name} argument 1") for p in points]
+            points = h.concrete(points, what)
+        points = [int(h.concrete(p, what)) for p in points]
         edges = [0, *(min(max(p + n if p < 0 else p, 0), n) for p in points), n]
     else:
-        parts = h.static_int(indices_or_sections, f"in jax.numpy.{name} argument 1")
+        parts = int(h.concrete(indices_or_sections, what))
         if parts <= 0:
             raise ValueError("number sections must be larger than 0." + here())
         each, rest = divmod(n, parts)
@@ -277,7 +278,11 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
     if h.is_concrete(repeats):
         counts = h.concrete(repeats, "repeats")
         if counts.size == 1 and total_repeat_length is None:
-            return _repeat_equally(a, max(int(counts.reshape(())), 0), axis)
+            count = counts.reshape(())[()]
+            if counts.dtype.kind not in "biu" or count < 0:
+                raise TypeError(f"repeat: needed a count that is an integer of at least 0, got "
+                                f"{count}{here()}")
+            return _repeat_equally(a, int(count), axis)
         if counts.ndim > 1:
             raise ValueError(
                 f"repeats must be a scalar or 1D array, got shape {counts.shape}{here()}"
@@ -290,8 +295,7 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
         rows = np.repeat(np.arange(n), np.broadcast_to(counts.reshape(-1), (n,)))
         if total_repeat_length is not None:
             missing = max(total_repeat_length - len(rows), 0)
-            fill = rows[-1] if len(rows) else n - 1
-            rows = np.concatenate([rows, np.full(missing, fill)])[:total_repeat_length]
+            rows = np.concatenate([rows, np.full(missing, n - 1)])[:total_repeat_length]
         return _rows(a, rows.astype(np.int32), axis)
     if total_repeat_length is None:
         h.concrete(repeats, "repeats in jnp.repeat (pass total_repeat_length to allow it)")
@@ -398,7 +402,7 @@ def insert(arr, obj, values, axis=None):
     count = values.shape[axis] if scalar or where.size == 1 else where.size
     full = (*a.shape[:axis], count, *a.shape[axis + 1:])
     values = h.broadcast_to(values, full)
-    a, values = promote(a, values)
+    values = lax.convert_element_type(values, a.dtype)
     where = lax.convert_element_type(h.arr(where), np.int32)
     where = h.broadcast_to(lax.reshape(where, (where.size,)), (count,))
     where = lax.select(lax.lt(where, lax.full_like(where, 0)),

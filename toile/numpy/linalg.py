@@ -5,12 +5,17 @@ they solve, not through the factorisation. Norms are in norms.py.
 """
 
 import functools
+import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from toile import lax
+from toile.api import vmap
+from toile.engine.arrays import Array
 from toile.engine.source import here
+from toile.engine.tracing import Tracer
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -69,17 +74,17 @@ class SVDResult(NamedTuple):
     Vh: Any
 
 
-def _matrix(name, a, square=False):
-    """`a` as an inexact array of matrices."""
+def _matrix(name, a, square=False, error=ValueError):
+    """`a` as an inexact array of matrices; `error` if its rank is too low."""
     a, = promote_inexact(*h.arrs(name, a))
     a = h.with_dtype(a, a.dtype, False)
-    if a.ndim < 2:
-        raise ValueError(f"{name}: needed an array of rank >= 2, got {a.aval.str_short()}{here()}")
-    if square and a.shape[-1] != a.shape[-2]:
+    if square and (a.ndim < 2 or a.shape[-1] != a.shape[-2]):
         raise ValueError(
             f"Argument to {name} must have shape [..., n, n], got shape {a.shape} (needed square "
             f"matrices){here()}"
         )
+    if a.ndim < 2:
+        raise error(f"{name}: input must have rank at least 2, but got shape={a.shape}{here()}")
     return a
 
 
@@ -98,22 +103,53 @@ def cholesky(a, *, upper=False, symmetrize_input=True):
     return _h(lower) if upper else lower
 
 
+def _reflected(a):
+    """One matrix reduced to R, the tails of the reflecting vectors below it; their factors."""
+    m, n = a.shape
+    rows = lax.iota(np.int32, m)
+    columns = lax.iota(np.int32, n)
+
+    def step(j, carry):
+        a, taus = carry
+        x, alpha = a[:, j], a[j, j]
+        tail = selection.where(ufuncs.greater(rows, j), x, 0)
+        rest = reductions.sum(ufuncs.square(ufuncs.absolute(tail)))
+        size = ufuncs.sqrt(ufuncs.add(ufuncs.square(ufuncs.absolute(alpha)), rest))
+        beta = selection.where(ufuncs.greater_equal(ufuncs.real(alpha), 0), -size, size)
+        done = ufuncs.logical_and(ufuncs.equal(rest, 0), ufuncs.equal(ufuncs.imag(alpha), 0))
+        beta = selection.where(done, alpha, lax.convert_element_type(beta, a.dtype))
+        tau = selection.where(done, 0, (beta - alpha) / selection.where(done, 1, beta))
+        tail = tail / selection.where(done, 1, alpha - beta)
+        v = selection.where(ufuncs.equal(rows, j), 1, tail)
+        moved = contractions.matmul(ufuncs.conj(v), a, precision=lax.Precision.HIGHEST)
+        later = a - ufuncs.conj(tau) * contractions.outer(v, moved)
+        kept = selection.where(ufuncs.greater(rows, j), tail, x)
+        kept = selection.where(ufuncs.equal(rows, j), beta, kept)
+        a = selection.where(ufuncs.greater(columns, j), later, a)
+        return a.at[:, j].set(kept), taus.at[j].set(tau)
+
+    start = a, lax.full((min(m, n),), 0, a.dtype)
+    return lax.fori_loop(0, min(m, n), step, start) if a.size else start
+
+
 def qr(a, mode="reduced"):
-    """Orthonormal times upper triangular; mode is reduced, complete or r."""
-    a = _matrix("jnp.linalg.qr", a)
+    """Orthonormal times upper triangular; mode is reduced (or full), complete, r or raw."""
+    a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
-        raise NotImplementedError(
-            "qr: needed mode 'reduced', 'complete', 'r' or 'full', got 'raw'" + here()
-        )
+        reduce = _reflected
+        for _ in a.shape[:-2]:
+            reduce = vmap(reduce)
+        packed, taus = reduce(a)
+        return QRResult(manipulation.matrix_transpose(packed), taus)
     if mode not in ("reduced", "complete", "full", "r"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
-    q, r = lax.linalg.qr(a, full_matrices=mode in ("complete", "full"))
+    q, r = lax.linalg.qr(a, full_matrices=mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
 
 def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index=None):
     """Singular values in decreasing order and the two sets of singular vectors."""
-    a = _matrix("jnp.linalg.svd", a)
+    a = _matrix("jnp.linalg.svd", a, error=TypeError)
     if hermitian:
         return _hermitian_svd(a, compute_uv)
     options = {} if subset_by_index is None else {"subset_by_index": subset_by_index}
@@ -148,16 +184,25 @@ def svdvals(x, /):
     return svd(x, compute_uv=False, hermitian=False)
 
 
+def _general(name, a):
+    a = _matrix(name, a, error=TypeError)
+    if a.shape[-1] != a.shape[-2]:
+        raise ValueError(
+            f"The input to eig must be a square matrix. Got shape {a.shape} in {name}.{here()}"
+        )
+    return a
+
+
 def eig(a):
     """Eigenvalues and right eigenvectors of general matrices, complex."""
-    a = _matrix("jnp.linalg.eig", a, square=True)
+    a = _general("jnp.linalg.eig", a)
     w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
     return EigResult(w, v)
 
 
 def eigvals(a):
     """Eigenvalues of general matrices, complex."""
-    a = _matrix("jnp.linalg.eigvals", a, square=True)
+    a = _general("jnp.linalg.eigvals", a)
     out = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
     return out[0] if isinstance(out, (tuple, list)) else out
 
@@ -309,6 +354,8 @@ def _cutoff(a, rtol, largest):
 def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     """The pseudo-inverse, singular values below the cutoff taken as zero."""
     a = _matrix("jnp.linalg.pinv", a)
+    if rtol is not None and rcond is not None:
+        raise ValueError("pinv: only one of rtol and rcond may be specified." + here())
     rtol = rcond if rtol is None else rtol
     m, n = a.shape[-2:]
     if m == 0 or n == 0:
@@ -325,6 +372,8 @@ def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
     """The number of singular values above the cutoff."""
     check("jnp.linalg.matrix_rank", M)
     M, = promote_inexact(M)
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank: only one of tol or rtol may be specified." + here())
     rtol = tol if rtol is None else rtol
     if M.ndim < 2:
         return lax.convert_element_type(reductions.any(ufuncs.not_equal(M, 0)), h.index_dtype())
@@ -337,7 +386,16 @@ def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
 
 def cond(x, p=None):
     """The condition number in the norm `p`."""
-    x = _matrix("jnp.linalg.cond", x)
+    x, = promote_inexact(*h.arrs("jnp.linalg.cond", x))
+    if x.ndim < 2:
+        raise ValueError(
+            f"jnp.linalg.cond: input array must be at least 2D; got shape {x.shape}{here()}"
+        )
+    if not x.size:
+        raise ValueError(
+            f"jnp.linalg.cond: input array must not be empty; got shape {x.shape}{here()}"
+        )
+    x = h.with_dtype(x, x.dtype, False)
     if p in (None, 2, -2):
         s = svd(x, compute_uv=False)
         largest, smallest = s[..., 0], s[..., s.shape[-1] - 1]
@@ -345,7 +403,7 @@ def cond(x, p=None):
     else:
         if x.shape[-1] != x.shape[-2]:
             raise ValueError(
-                f"cond: needed square matrices for p={p!r}, got shape {x.shape}{here()}"
+                f"jnp.linalg.cond: for {p=}, array must be square; got shape {x.shape}{here()}"
             )
         r = ufuncs.multiply(norm(x, p, axis=(-2, -1)), norm(inv(x), p, axis=(-2, -1)))
     bad = reductions.any(ufuncs.isnan(x), axis=(-2, -1))
@@ -398,9 +456,19 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
 def matrix_power(a, n):
     """Square matrices multiplied by themselves n times; negative n inverts first."""
     a = one("jnp.linalg.matrix_power", a)
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise TypeError(f"matrix_power: last two dimensions must be square; got {a.shape}{here()}")
-    n = h.static_int(n, "exponent of jnp.linalg.matrix_power")
+    if a.ndim < 2:
+        raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
+                        f" (in matrix_power){here()}")
+    if a.shape[-1] != a.shape[-2]:
+        raise TypeError("Last 2 dimensions of the array must be square (in matrix_power); got "
+                        f"{a.shape}{here()}")
+    try:
+        n = operator.index(n) if not isinstance(n, Array) else h.static_int(
+            n, "exponent of jnp.linalg.matrix_power")
+    except TypeError:
+        if isinstance(n, Tracer):
+            raise
+        raise TypeError(f"exponent must be an integer, got {n}{here()}") from None
     if n == 0:
         return h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
@@ -418,13 +486,17 @@ def multi_dot(arrays, *, precision=None):
     """The product of several matrices, multiplied in the cheapest order."""
     arrays = h.arrs("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
-        raise ValueError("multi_dot requires at least two arrays" + here())
-    if any(a.ndim not in (1, 2) for a in (arrays[0], arrays[-1])):
-        raise ValueError("First and last arrays in multi_dot must be 1D or 2D; got "
-                         f"{[a.shape for a in arrays]}{here()}")
-    if any(a.ndim != 2 for a in arrays[1:-1]):
-        raise ValueError(f"Intermediate arrays in multi_dot must be 2D; got "
-                         f"{[a.shape for a in arrays]}{here()}")
+        raise ValueError(
+            f"multi_dot requires at least two arrays; got len(arrays)={len(arrays)}{here()}"
+        )
+    shapes = [a.shape for a in arrays]
+    ends = arrays[0].ndim, arrays[-1].ndim
+    if not {1, 2}.issuperset(ends) or any(a.ndim != 2 for a in arrays[1:-1]):
+        raise ValueError("multi_dot: input arrays must all be two-dimensional, except for the first"
+                         f" and last, of one dimension or two. Got array shapes {shapes}{here()}")
+    if any(s[-1] != t[0] for s, t in zip(shapes, shapes[1:])):
+        raise ValueError("multi_dot: last dimension of each array must match first dimension of "
+                         f"following array. Got array shapes {shapes}{here()}")
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     terms = [letters[i:i + 2] for i in range(len(arrays))]
     terms[0] = terms[0][1:] if arrays[0].ndim == 1 else terms[0]
@@ -441,8 +513,13 @@ def tensorinv(a, ind=2):
     if ind <= 0:
         raise ValueError(f"ind must be a positive integer; got ind={ind}{here()}")
     left, right = a.shape[:ind], a.shape[ind:]
-    size = int(np.prod(left))
-    return lax.reshape(inv(lax.reshape(a, (size, a.size // max(size, 1)))), (*right, *left))
+    size = math.prod(left)
+    if size != math.prod(right):
+        raise ValueError(
+            "tensorinv is only possible when the product of the first `ind` dimensions equals that "
+            f"of the remaining dimensions. Got shape {a.shape} with ind={ind}.{here()}"
+        )
+    return lax.reshape(inv(lax.reshape(a, (size, size))), (*right, *left))
 
 
 def tensorsolve(a, b, axes=None):

@@ -6,14 +6,17 @@ wanted form are returned as they are. Joining and splitting live in joining.py.
 
 import math
 import operator
+import warnings
 
 import numpy as np
 
 from toile import lax
 from toile.engine.errors import ShapeError
+from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, arr, canonical_axes, canonical_axis, check, one
+from toile.numpy._promotion import is_arraylike
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
@@ -23,11 +26,18 @@ __all__ = [
 ]
 
 
+def _warn_of_lists(name, a):
+    if not is_arraylike(a):
+        warnings.warn(f"{name} requires ndarray or scalar arguments, got {type(a)}: this will be "
+                      "an error (convert it with jnp.array)", DeprecationWarning,
+                      stacklevel=user_stack_level())
+
+
 def shape(a):
     """The shape of an array or scalar, as a tuple."""
     if hasattr(a, "shape"):
         return a.shape
-    check("shape", a)
+    _warn_of_lists("shape", a)
     return np.shape(a)
 
 
@@ -35,19 +45,22 @@ def ndim(a):
     """The number of axes of an array or scalar."""
     if hasattr(a, "ndim"):
         return a.ndim
-    check("ndim", a)
+    _warn_of_lists("ndim", a)
     return np.ndim(a)
 
 
 def size(a, axis=None):
     """The number of elements, or the length of the given axis or axes."""
     if not hasattr(a, "shape"):
-        check("size", a)
+        _warn_of_lists("size", a)
     dims = np.shape(a)
     if axis is None:
         return math.prod(dims)
-    return math.prod(dims[canonical_axis(i, len(dims))] for i in
-                     (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(canonical_axis(i, len(dims)) for i in axes)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"repeated axis: {axes}{here()}")
+    return math.prod(dims[i] for i in axes)
 
 
 def _new_shape(have, count, wanted):
@@ -367,7 +380,9 @@ def resize(a, new_shape):
 
 def trim_zeros(filt, trim="fb", axis=None):
     """`filt` without leading ("f") and trailing ("b") zeros; needs concrete values."""
-    filt = arr(filt)
+    filt = one("trim_zeros", filt)
+    if filt.ndim == 0:
+        return filt
     values = h.concrete(filt, "trim_zeros")
     axes = range(filt.ndim) if axis is None else canonical_axes(axis, filt.ndim)
     where, index = np.nonzero(values), [slice(None)] * filt.ndim

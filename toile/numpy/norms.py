@@ -27,12 +27,13 @@ def _vector(x, ord, axes, keepdims):
     """Norms of the vectors over `axes` (one, or several taken together)."""
     if ord is None or ord == 2:
         return _euclidean(x, axes, keepdims)
-    if isinstance(ord, str) and ord not in ("inf", "-inf"):
-        raise ValueError(f"Invalid order '{ord}' for vector norm.{here()}")
+    if isinstance(ord, str):
+        fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
+        raise ValueError(f"Invalid order '{ord}' for vector norm.{fix}{here()}")
     size = ufuncs.absolute(x)
-    if ord in (np.inf, "inf"):
+    if ord == np.inf:
         return reductions.amax(size, axis=axes, keepdims=keepdims, initial=0)
-    if ord in (-np.inf, "-inf"):
+    if ord == -np.inf:
         return reductions.amin(size, axis=axes, keepdims=keepdims, initial=np.inf)
     if ord == 0:
         return reductions.sum(ufuncs.not_equal(x, 0), axis=axes, keepdims=keepdims,
@@ -50,15 +51,15 @@ def _matrix(x, ord, axes, keepdims):
         return _euclidean(x, axes, keepdims)
     sums = {1: (reductions.amax, row, column), -1: (reductions.amin, row, column),
             np.inf: (reductions.amax, column, row), -np.inf: (reductions.amin, column, row)}
-    key = {"inf": np.inf, "-inf": -np.inf}.get(ord, ord)
-    if key in sums:
-        pick, summed, compared = sums[key]
+    if ord in sums:
+        pick, summed, compared = sums[ord]
         total = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
         bound = {"initial": 0} if pick is reductions.amax else {"initial": np.inf}
         out = pick(total, axis=compared, keepdims=True, **bound)
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in ("nuc", 2, -2):
-        raise ValueError(f"Invalid order '{ord}' for matrix norm.{here()}")
+        fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
+        raise ValueError(f"Invalid order '{ord}' for matrix norm.{fix}{here()}")
     s = lax.linalg.svd(manipulation.moveaxis(x, axes, (-2, -1)), full_matrices=False,
                        compute_uv=False)
     s = s[0] if isinstance(s, (tuple, list)) else s
@@ -77,12 +78,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
     if axis is None:
         if ord is None:
             return _euclidean(x, tuple(range(x.ndim)), keepdims)
-        axes = tuple(range(x.ndim))
-        if x.ndim not in (1, 2):
-            raise ValueError(
-                f"Improper number of axes for norm: axis={axis}. Pass one axis to "
-                "compute a vector-norm, or two axes to compute a matrix-norm." + here()
-            )
+        axis = axes = tuple(range(x.ndim))
     else:
         axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
     if len(axes) == 1:

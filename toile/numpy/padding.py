@@ -141,7 +141,6 @@ def _mirror(x, widths, mode, odd):
 
 def _ramp(x, widths, end_values):
     pairs = _pairs(end_values, x.ndim, "end_values")
-    whole = x.dtype.kind in "iu"
     for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs)):
         n = x.shape[axis]
         parts = []
@@ -150,12 +149,9 @@ def _ramp(x, widths, end_values):
             if not width:
                 parts.append(None)
                 continue
-            start = h.broadcast_to(lax.convert_element_type(arr(end), x.dtype), edge.shape)
-            line = creation.linspace(start, edge, width, endpoint=False, axis=axis,
-                                     dtype=None if whole else x.dtype)
-            line = lax.squeeze(line, (axis + 1,))
-            line = ufuncs.rint(line) if whole else line
-            parts.append(lax.convert_element_type(line, x.dtype))
+            start = h.broadcast_to(arr(end), edge.shape)
+            line = creation.linspace(start, edge, width, endpoint=False, axis=axis, dtype=x.dtype)
+            parts.append(lax.squeeze(line, (axis + 1,)))
         head, tail = parts
         x = _grow(x, head, None if tail is None else lax.rev(tail, (axis,)), axis)
     return x

@@ -221,7 +221,7 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     c, residuals, rank, s = linalg.lstsq(left, right, rcond)
     c = manipulation.transpose(ufuncs.divide(manipulation.transpose(c), scale))
     if full:
-        return c, residuals, rank, s, rcond
+        return c, residuals, rank, s, arr(rcond)
     if not cov:
         return c
     base = linalg.inv(contractions.dot(manipulation.transpose(left), left))

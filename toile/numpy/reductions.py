@@ -444,7 +444,8 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
         axis = canonicalize_axis(axis, a.ndim)
         shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
     if a.shape[axis] == 0:
-        raise ValueError(f"attempt to get {name} of an empty sequence (check x.size first){here()}")
+        kind = name.removeprefix("nan")
+        raise ValueError(f"attempt to get {kind} of an empty sequence (check x.size first){here()}")
     result = search(a, axis, default_int())
     return lax.reshape(result, shape) if keepdims else result
 

@@ -373,7 +373,7 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
         columns = [ufuncs_numeric.clip(c, 0, n - 1) for c, n in zip(columns, dims)]
     elif mode == "wrap":
         columns = [ufuncs_numeric.remainder(c, n) for c, n in zip(columns, dims)]
-    else:
+    elif mode != "ignore":
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'{here()}")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")

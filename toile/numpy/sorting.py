@@ -26,7 +26,7 @@ def _refuse(name, kind, order):
         raise TypeError(f"'kind' argument to {name} is not supported. Use stable=True or "
                          "stable=False to specify sort stability." + here())
     if order is not None:
-        raise ValueError(f"'order' argument to {name} is not supported.{here()}")
+        raise TypeError(f"'order' argument to {name} is not supported.{here()}")
 
 
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
@@ -117,6 +117,11 @@ def _before(x, y, side):
     """Whether element x of the sorted array stands before the query y (NaN sorts last)."""
     if not h.issubdtype(x.dtype, np.inexact):
         return lax.lt(x, y) if side == "left" else lax.le(x, y)
+    if h.issubdtype(x.dtype, np.complexfloating):
+        first = _before(lax.real(x), lax.real(y), "left")
+        tied = lax.bitwise_not(_before(lax.real(y), lax.real(x), "left"))
+        rest = _before(lax.imag(x), lax.imag(y), side)
+        return lax.bitwise_or(first, lax.bitwise_and(tied, rest))
     x_nan, y_nan = lax.ne(x, x), lax.ne(y, y)
     if side == "left":
         less = lax.lt(x, y)
@@ -195,8 +200,7 @@ def digitize(x, bins, right=False, *, method=None):
     side = "left" if right else "right"
     options = {} if method is None else {"method": method}
     up = searchsorted(bins, x, side, **options)
-    down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x,
-                                           "right" if right else "left", **options))
+    down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x, side, **options))
     return selection.where(ufuncs.greater_equal(bins[n - 1], bins[0]), up, down)
 
 

@@ -100,7 +100,7 @@ def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=N
         check("histogram", a, weights)
         if np.shape(a) != np.shape(weights):
             raise ValueError("weights should have the same shape as a." + here())
-        a, weights = h.promote(a, weights)
+        a, weights = promote_inexact(a, weights)
     edges = histogram_bin_edges(a, bins, range, weights)
     a, weights = manipulation.ravel(a), manipulation.ravel(weights)
     x, edges = promote_inexact(a, edges)
@@ -185,8 +185,15 @@ def _observation_weights(fweights, aweights, count):
     return w
 
 
+def _check_inexact(name, dtype):
+    if dtype is not None and not h.issubdtype(dtype, np.inexact):
+        raise ValueError(f"{name}: dtype must be a subclass of float or complex; got "
+                         f"dtype={dtype!r}{here()}")
+
+
 def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
     """The covariance matrix of variables in rows (or columns)."""
+    _check_inexact("cov", dtype)
     if y is not None:
         m, y = promote_inexact(*h.arrs("cov", m, y))
         if y.ndim > 2:
@@ -229,6 +236,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
 def corrcoef(x, y=None, rowvar=True, dtype=None):
     """The matrix of correlation coefficients."""
     check("corrcoef", x)
+    _check_inexact("corrcoef", dtype)
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return ufuncs.divide(c, c)
@@ -248,10 +256,10 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size, got "
                          f"{describe(xp)} and {describe(fp)}{here()}")
-    for value in (left, right):
+    for name, value in (("left", left), ("right", right)):
         if isinstance(value, str) and value != "extrapolate":
-            raise ValueError(f"the only valid string value of `left` or `right` is 'extrapolate', "
-                             f"but got: {value!r}{here()}")
+            raise ValueError(f"the only valid string value of `{name}` is 'extrapolate', but got: "
+                             f"{value!r}{here()}")
     x, xp = promote_inexact(x, xp)
     fp, = promote_inexact(fp)
     if h.issubdtype(x.dtype, np.complexfloating):

@@ -54,7 +54,13 @@ class _Methods:
     def _binary(self, method: str) -> None:
         if self.nin != 2:
             raise ValueError(
-                f"{method}: needed a function of two arguments, got {self.name}{here()}"
+                f"{method} only supported for binary ufuncs: needed a function of two arguments, "
+                f"got {self.name}{here()}"
+            )
+        if getattr(self.call, "nout", 1) != 1:
+            raise ValueError(
+                f"{method} only supported for functions returning a single value, got "
+                f"{self.name}{here()}"
             )
 
     def _start(self, x: Any, dtype: Any) -> Any:
@@ -62,7 +68,13 @@ class _Methods:
         x = as_array(self.name, x)
         if dtype is not None:
             return convert(x, user_dtype(dtype, self.name))
-        return convert(x, x.dtype)
+        return self._truth(convert(x, x.dtype))
+
+    def _truth(self, x: Any) -> Any:
+        """Whether elements are other than 0, for the functions that ask no more of them."""
+        if x.dtype == BOOL or not self.name.startswith("logical_"):
+            return x
+        return lax.ne(x, lax.full_like(x, 0))
 
     def reduce(
         self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
@@ -73,7 +85,7 @@ class _Methods:
         reductions.no_out(f"{self.name}.reduce", out)
         if initial is None and self.identity is None and where is not None:
             raise ValueError(
-                f"reduction operation {self.name} does not have an identity, so to use a where "
+                f"reduction operation {self.name!r} does not have an identity, so to use a where "
                 "mask one has to specify 'initial'." + here()
             )
         a = self._start(a, dtype)
@@ -172,7 +184,7 @@ class _Methods:
         a = as_array(self.name, a)
         if b is None:
             return a.at[indices].apply(lambda x: convert(self.call(x), a.dtype))
-        b = as_array(self.name, b, 2)
+        a, b = self._truth(a), as_array(self.name, b, 2)
         name = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max",
                 "minimum": "min"}.get(self.name)
         if name is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray
+from toile.engine.arrays import Array, ConcreteArray, DeviceArray
 from toile.engine.source import here
 from toile.engine.tracing import state
 from toile.numpy._promotion import (
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 _INT32 = np.dtype("int32")
+_HOLDERS = (ConcreteArray, np.ndarray)
 
 
 def _zero(x: Any) -> Any:
@@ -167,18 +168,35 @@ def lcm(x1: Any, x2: Any) -> Any:
 
 
 def power(x1: Any, x2: Any, /) -> Any:
-    """x1 to the power x2; a whole-number constant x2 is done by multiplication."""
+    """x1 to the power x2; one known whole number x2 is done by multiplication."""
     if type(x2) is int or (
         not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
     ):
-        x1 = as_array("power", x1)
-        return lax.integer_pow(convert(x1, _INT32) if x1.dtype is BOOL else x1, int(x2))
+        return _whole_power(x1, int(x2))
+    if isinstance(x2, _HOLDERS) and not x2.shape and x2.dtype in INTEGERS:
+        # Inside jit a new array counts as unknown.
+        trace = state.trace
+        if trace is None or not trace.staging or type(x2) is np.ndarray:
+            return _whole_power(x1, int(x2))
     exponent = as_operand("power", x2, 1)
     strong = not pair_of(exponent)[1] and pair_of(exponent)[0] not in INEXACT
     x1, x2 = numeric_pair("power", x1, exponent)
     if x1.dtype in INTEGERS:
         return _integer_power(x1, x2)
     return lax.pow(strengthen(x1) if strong else x1, x2)
+
+
+def _whole_power(x: Any, n: int) -> Any:
+    """x ** n for a known n, which has no part in the dtype of the result."""
+    x = as_array("power", x)
+    if x.dtype is BOOL:
+        x = convert(x, _INT32)
+    if n < 0 and x.dtype in INTEGERS:
+        raise TypeError(
+            f"Integers cannot be raised to negative powers, got {x.aval.str_short()} to the power "
+            f"{n} (convert the base with .astype, or use jnp.float_power){here()}"
+        )
+    return lax.integer_pow(x, n)
 
 
 def _integer_power(x: Any, e: Any) -> Any:
@@ -456,6 +474,8 @@ def _round(x: Any, decimals: int) -> Any:
     dtype, weak = x.dtype, x.weak_type
     # float16 ends at 65504, too soon to hold x times a power of ten.
     work = np.dtype("float32") if dtype == np.float16 else dtype
+    if decimals > math.log10(float(dtypes.finfo(work).max)):
+        return x  # no digit is left to round
     x, factor = convert(x, work, weak), literal(10.0**decimals, work, weak)
     return convert(lax.div(lax.round(lax.mul(x, factor), even), factor), dtype, weak)
 

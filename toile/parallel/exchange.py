@@ -148,7 +148,7 @@ class ThreadExchange(interface.Exchange):
             for name, _, i in place:
                 if name == axis:
                     return i
-        raise NameError(f"unbound axis name: {axis!r}")
+        raise NameError(f"unbound axis name: {axis}")
 
     def group(self, axes: tuple[Any, ...], groups: Groups) -> Group:
         """The devices that differ from this one in their indices along `axes` only."""
@@ -168,7 +168,7 @@ class ThreadExchange(interface.Exchange):
             ranges.reverse()
             choices.append([(number, p) for p in itertools.product(*ranges)])
         if free:
-            raise NameError(f"unbound axis name: {next(iter(free))!r}")
+            raise NameError(f"unbound axis name: {next(iter(free))}")
         choices.reverse()
         members = tuple(itertools.product(*choices))
         if groups is not None:  # along one axis, so members are in the order of its indices

@@ -198,9 +198,9 @@ class _Mapping:
         try:
             found = broadcast_prefix(axes, given, is_leaf=lambda x: x is None)
         except ValueError as e:
+            told = message(e).replace("broadcast_prefix prefix_tree", "pmap in_axes[0]")
             raise ValueError(
-                f"pmap in_axes: needed a prefix of {structure(given)}, got {axes!r}: "
-                f"{message(e)}{here()}"
+                f"pmap in_axes: needed a prefix of {structure(given)}, got {axes!r}: {told}{here()}"
             ) from e
         return found + [0] * len(flatten(kwargs)[0])
 
@@ -217,7 +217,8 @@ class _Mapping:
         if not self.static and len(axes) != len(moving):
             raise ValueError(
                 "pmap in_axes must be an int, None, or a tuple with one entry per positional "
-                f"argument: got {len(axes)} entries for {len(moving)} arguments{here()}"
+                f"argument: got {len(axes)} entries for {len(moving)} arguments (each argument "
+                f"passed by keyword is mapped over its leading axis){here()}"
             )
 
     def _canonical(self, dim: int | None, x: Any) -> int | None:
@@ -292,9 +293,9 @@ class _Mapping:
         try:
             return broadcast_prefix(self.out_axes, dummy, is_leaf=lambda x: x is None)
         except ValueError as e:
+            told = message(e).replace("broadcast_prefix prefix_tree", "pmap out_axes")
             raise ValueError(
-                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: "
-                f"{message(e)}{here()}"
+                f"pmap out_axes: needed a prefix of {tree}, got {self.out_axes!r}: {told}{here()}"
             ) from e
 
 

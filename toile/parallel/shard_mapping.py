@@ -25,13 +25,14 @@ from toile.engine.program import (
     evaluate,
     trace_program,
 )
+from toile.engine.sharded import Sharded
 from toile.engine.source import here, message
 from toile.engine.tracing import Array, Tracer, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.lying import UNKNOWN, alike, along, lie_of, remember
-from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
-from toile.parallel.specs import P, axes_of
-from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing_on
+from toile.parallel.meshes import AbstractMesh, Mesh, get_abstract_mesh, mesh_in_force
+from toile.parallel.specs import DuplicateSpecError, NamedSharding, P, axes_of
+from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
 from toile.parallel.varying import checked, nested_maps
 from toile.primitives.families import bdim_at, move_axis, reshape
 from toile.primitives.shapes import slice_axis
@@ -61,18 +62,21 @@ def shard_map(
     if not callable(f):
         raise TypeError(f"shard_map: needed a callable, got {f!r}{here()}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise TypeError(f"shard_map: needed a Mesh or an AbstractMesh, got {mesh!r}{here()}")
+        raise TypeError(
+            "shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance "
+            f"for its second argument, but got {mesh!r} of type {type(mesh)}{here()}"
+        )
+    if not isinstance(axis_names, (set, frozenset)):
+        raise TypeError(
+            "`axis_names` argument of shard_map should be of type `frozenset` or `set`. Got type: "
+            f"{type(axis_names)}{here()}"
+        )
 
     forms = Forms()
 
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
-        used = mesh_in_force() if mesh is None else mesh
-        if used.empty:
-            raise ValueError(
-                "shard_map: the context mesh cannot be empty (pass mesh=, or use "
-                "`toile.set_mesh(mesh)` to enter into a mesh context)" + here()
-            )
+        used = _mesh_for(mesh, args)
         sharded = _Sharded(f, used, axis_names, in_specs, out_specs, check_vma)
         if isinstance(used, Mesh) and all(isinstance(d, Device) for d in used.devices.flat):
             return sharded.on_devices(args, forms)
@@ -81,10 +85,45 @@ def shard_map(
     return mapped
 
 
+def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:
+    """The mesh of a call: the one given, the one in force, or that of the map it is inside of.
+
+    For an abstract one, the mesh of the arguments, which is to be of the same axes."""
+    context = get_abstract_mesh()
+    if mesh is None:
+        mesh = mesh_in_force()
+        if mesh.empty and state.trace is not None and tracing.mesh is not None:
+            mesh = tracing.mesh
+        if mesh.empty:
+            raise ValueError(
+                "The context mesh cannot be empty. Use `toile.set_mesh(mesh)` to enter into a mesh "
+                "context, or pass mesh= to shard_map" + here()
+            )
+    elif not context.empty and mesh.shape_tuple != context.shape_tuple:
+        raise ValueError(
+            f"The context mesh {context} should match the mesh passed to shard_map {mesh}{here()}"
+        )
+    if isinstance(mesh, Mesh) or state.trace is not None:
+        return mesh
+    for x in flatten(args)[0]:
+        if isinstance(x, Sharded) and isinstance(x._sharding, NamedSharding):
+            own = x._sharding.mesh
+            if own.shape_tuple != mesh.shape_tuple:
+                raise ValueError(
+                    f"Mesh shape of the input {own.shape_tuple} does not match the mesh shape "
+                    f"passed to shard_map {mesh.shape_tuple} for shape {x.aval.str_short()}{here()}"
+                )
+            mesh = own
+    return mesh
+
+
 def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Any:
     """`f` on each device's parts along one mesh axis; the mesh is the one in force."""
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if isinstance(axis_name, (tuple, list, set, frozenset)):
+        raise TypeError(
+            f"smap axis_name should be a `str` or a `Hashable`, but got {axis_name}{here()}")
 
     def spec(axis: int | None) -> Any:
         return P() if axis is None else P(*(None,) * axis, axis_name)
@@ -106,8 +145,8 @@ class _Sharded:
         manual = set(names) or set(mesh.axis_names)
         if not manual <= set(mesh.axis_names):
             raise ValueError(
-                f"shard_map: needed axis_names among the mesh axes {mesh.axis_names}, got "
-                f"{sorted(manual - set(mesh.axis_names))}{here()}"
+                f"jax.shard_map requires axis_names={frozenset(manual)} to be a subset of "
+                f"mesh.axis_names={mesh.axis_names}{here()}"
             )
         self.mesh = mesh
         self.axes = [(n, s) for n, s in mesh.shape_tuple if n in manual]
@@ -202,7 +241,7 @@ class _Sharded:
         dummy = unflatten(found[0], [object()] * len(program.outputs))
         wanted = self._out_specs(dummy)
         for o, spec in zip(program.outputs, wanted, strict=True):
-            self._check_rank(spec, len(o.aval.shape))
+            self._check_rank("out_specs", spec, len(o.aval.shape), "the result")
         whole: list[Layout] = [((),) * c.ndim for c in consts]
         if self.check:
             self._check_replicas(program, whole + ins, wanted)
@@ -219,18 +258,17 @@ class _Sharded:
 
     def _layout(self, aval: Any, spec: P, number: int) -> Layout:
         """The names that divide each axis of an argument, which must be divisible."""
-        if len(spec) > aval.ndim:
-            raise ValueError(
-                f"shard_map applied to {name_of(self.f)}: needed an in_specs entry no longer than "
-                f"the rank of argument leaf {number}, got {spec} for shape {aval.shape}{here()}"
-            )
+        self._check_rank("in_specs", spec, aval.ndim, f"argument leaf {number}")
         layout = self._entries(spec, aval.ndim)
         seen: set[Any] = set()
         for i, (size, names) in enumerate(zip(aval.shape, layout, strict=True)):
             self._check_division(i, size, names, number, aval.shape)
             if seen & set(names):
-                raise ValueError(f"shard_map in_specs: needed each mesh axis once, got {spec}"
-                                 f"{here()}")
+                raise DuplicateSpecError(
+                    "A single NamedSharding spec specification can map every mesh axis to at most "
+                    f"one positional dimension, but {spec} of in_specs has duplicate entries for "
+                    f"`{min(seen & set(names), key=str)}`{here()}"
+                )
             seen |= set(names)
         return layout
 
@@ -262,17 +300,21 @@ class _Sharded:
 
     def _differs(self, spec: P, name: Any) -> ValueError:
         return ValueError(
-            f"shard_map applied to {name_of(self.f)}: out_specs is {spec}, which needs a "
-            f"result that is replicated over mesh axis {name!r}, got one that may vary over "
-            "it (mention the axis in out_specs, reduce over it with psum or pmean, or pass "
+            f"shard_map applied to {name_of(self.f)} was given out_specs which require replication "
+            f"which can't be statically inferred given the mesh: out_specs is {spec}, which needs "
+            f"a result that is replicated over mesh axis {name!r}, got one that may vary over it "
+            "(mention the axis in out_specs, reduce over it with psum or pmean, or pass "
             f"check_vma=False){here()}"
         )
 
-    def _check_rank(self, spec: P, rank: int) -> None:
+    def _check_rank(self, what: str, spec: P, rank: int, whose: str) -> None:
+        """Refuse a spec that is too long for what it belongs to."""
         if len(spec) > rank:
+            hint = "" if rank else f" (consider using an {what} entry of `P()`, the empty spec)"
             raise ValueError(
-                f"shard_map applied to {name_of(self.f)}: needed an out_specs entry no longer than "
-                f"the rank of the result, got {spec} for a result of rank {rank}{here()}"
+                f"shard_map applied to {name_of(self.f)}: needed an {what} entry no longer than "
+                f"the rank of {whose}, got {spec}, which has length {len(spec)}, for a value which "
+                f"has rank {rank}{hint}{here()}"
             )
 
     def _check_division(
@@ -282,7 +324,7 @@ class _Sharded:
         if size % parts:
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed axis {axis} of argument leaf "
-                f"{number} to be divisible by {parts} (the mesh axes {names}), got shape "
+                f"{number} to be evenly divisible by {parts} (the mesh axes {names}), got shape "
                 f"{shape}{here()}"
             )
         return parts
@@ -313,15 +355,19 @@ class _Sharded:
         try:
             specs = broadcast_prefix(given, tree, is_leaf=lambda x: x is None)
         except ValueError as e:
+            told = message(e).replace("broadcast_prefix prefix_tree", f"shard_map {what}")
             raise ValueError(
                 f"shard_map {what}: needed a prefix of {structure(tree)}, got {given!r}: "
-                f"{message(e)}{here()}"
+                f"{told}{here()}"
             ) from e
         for s in specs:
             if s is None:
                 continue
             if not isinstance(s, P):
-                raise TypeError(f"shard_map {what}: needed PartitionSpecs, got {s!r}{here()}")
+                raise TypeError(
+                    f"shard_map {what} argument must be a pytree of `jax.sharding.PartitionSpec` "
+                    f"instances, but got {s!r} of type {type(s).__name__}{here()}"
+                )
             unknown = [n for e in s for n in axes_of(e) if n not in self.sizes]
             if unknown:
                 raise ValueError(
@@ -332,11 +378,7 @@ class _Sharded:
 
     def _cut(self, x: Any, spec: P, number: int) -> tuple[Any, list[Any]]:
         """The array with one leading axis for each mesh axis it is cut along, in mesh order."""
-        if len(spec) > x.ndim:
-            raise ValueError(
-                f"shard_map applied to {name_of(self.f)}: needed an in_specs entry no longer than "
-                f"the rank of argument leaf {number}, got {spec} for shape {x.shape}{here()}"
-            )
+        self._check_rank("in_specs", spec, x.ndim, f"argument leaf {number}")
         shape: list[int] = []
         found: dict[Any, int] = {}
         rest: list[int] = []
@@ -357,7 +399,7 @@ class _Sharded:
         """A result's parts put together along the axes of its spec."""
         wanted = [n for e in spec for n in axes_of(e)]
         rank = out.ndim - len(varying)
-        self._check_rank(spec, rank)
+        self._check_rank("out_specs", spec, rank, "the result")
         names = list(varying)
         for n in [n for n in varying if n not in wanted]:
             if self.check:

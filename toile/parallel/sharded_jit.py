@@ -13,10 +13,12 @@ from typing import Any
 from toile.engine.sharded import Sharded
 from toile.engine.shardings import Sharding
 from toile.engine.source import here, message
+from toile.engine.tracing import state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel import partition as partition
+from toile.parallel.meshes import AbstractMesh, mesh_in_force
 from toile.parallel.placing import check_fit, concrete, constrained
-from toile.parallel.specs import PartitionSpec
+from toile.parallel.specs import NamedSharding, PartitionSpec
 from toile.staging.flattening import name_of
 from toile.staging.jit import PjitFunction
 from toile.staging.stages import Traced
@@ -24,6 +26,39 @@ from toile.staging.stages import Traced
 
 def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, (Sharding, PartitionSpec))
+
+
+def _check_known(sharding: Any, what: str) -> None:
+    """Refuse an empty mesh, and a spec that leaves an axis open: jit needs to know all of them."""
+    spec = getattr(sharding, "spec", sharding)
+    if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+        raise ValueError(
+            f"One of {what} leaf specifications got an empty NamedSharding: {sharding} which is "
+            f"not allowed.{here()}"
+        )
+    if isinstance(spec, PartitionSpec) and PartitionSpec.UNCONSTRAINED in spec:
+        raise ValueError(
+            f"Unconstrained dims are not allowed when passed to {what}: needed an axis of the mesh "
+            f"or None, got {sharding}{here()}"
+        )
+
+
+def _known(sharding: Any, what: str) -> Any:
+    """A sharding of jit; a PartitionSpec is on the mesh in force."""
+    if isinstance(sharding, PartitionSpec) and mesh_in_force().empty:
+        raise RuntimeError(
+            "jit requires a non-empty mesh in context if you are passing `PartitionSpec`s to "
+            f"{what}: got {sharding} (use toile.set_mesh, or pass a NamedSharding){here()}"
+        )
+    return concrete(sharding, f"jit {what}")
+
+
+def _is_abstract(sharding: Any) -> bool:
+    return isinstance(getattr(sharding, "mesh", None), AbstractMesh)
+
+
+def _ids(devices: set[Any]) -> list[int]:
+    return sorted(d.id for d in devices)
 
 
 class ShardedJit(PjitFunction):
@@ -35,9 +70,20 @@ class ShardedJit(PjitFunction):
     ):
         super().__init__(fun, options)
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
+        for what in ("in_shardings", "out_shardings"):
+            for sharding in flatten(getattr(self, what), is_leaf=_is_leaf)[0]:
+                _check_known(sharding, what)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._placed(super().__call__(*self._laid_out(args), **kwargs))
+        if kwargs and self.in_shardings is not None:
+            raise ValueError(
+                "pjit does not support kwargs when in_shardings is specified: needed arguments of "
+                f"{name_of(self.fun)} by position, got {', '.join(kwargs)} by name{here()}"
+            )
+        out = self._placed(super().__call__(*self._laid_out(args), **kwargs))
+        if self.donates and self.in_shardings is not None and state.trace is None:
+            self._delete_donated(args, kwargs)  # what was given, besides how it was laid out
+        return out
 
     def _placed(self, out: Any) -> Any:
         if self.out_shardings is None:
@@ -61,10 +107,19 @@ class ShardedJit(PjitFunction):
         avals = traced.program.out_avals
         wanted = self._prefixed(self.out_shardings, unflatten(traced.out_tree, avals),
                                 "out_shardings")
-        found = [None if s is None else concrete(s, "jit out_shardings") for s in wanted]
+        found = [None if s is None else _known(s, "out_shardings") for s in wanted]
+        given = [s.device_set for s in flatten(self.in_shardings, is_leaf=_is_leaf)[0]
+                 if isinstance(s, Sharding) and not _is_abstract(s)]
         for aval, s in zip(avals, found, strict=True):
-            if s is not None:
-                check_fit(aval.shape, s, "jit out_shardings arguments")
+            if s is None:
+                continue
+            check_fit(aval.shape, s, "jit out_shardings arguments")
+            if given and not _is_abstract(s) and s.device_set != given[0]:
+                raise ValueError(
+                    "Received incompatible devices for jitted computation: needed out_shardings on "
+                    f"the devices of in_shardings, {_ids(given[0])}, got {_ids(s.device_set)}"
+                    f"{here()}"
+                )
         return found
 
     def _prefixed(self, given: Any, x: Any, what: str) -> Sequence[Any]:
@@ -82,7 +137,7 @@ class ShardedJit(PjitFunction):
         leaves, tree = flatten(x)
         wanted = self._prefixed(given, x, what)
         return unflatten(tree, [
-            v if s is None else self._one(v, concrete(s, f"jit {what}"), what, check)
+            v if s is None else self._one(v, _known(s, what), what, check)
             for v, s in zip(leaves, wanted, strict=True)
         ])
 
@@ -90,9 +145,13 @@ class ShardedJit(PjitFunction):
         if check and isinstance(v, Sharded) and v._is_committed and not (
             v._sharding.is_equivalent_to(sharding, v.ndim)
         ):
+            text = "Received incompatible devices for jitted computation"
+            if v._sharding.device_set == sharding.device_set:
+                text = ("Sharding passed to jit does not match the sharding on the respective arg, "
+                        "incompatible layouts")
             raise ValueError(
-                "Received incompatible devices or layouts for jitted computation: needed an "
-                f"argument of {name_of(self.fun)} under {sharding}, got {v.aval.str_short()} under "
-                f"{v._sharding} (use toile.device_put to change it){here()}"
+                f"{text}: needed an argument of {name_of(self.fun)} under {sharding}, got "
+                f"{v.aval.str_short()} under {v._sharding} (use toile.device_put to change it)"
+                f"{here()}"
             )
         return constrained(v, sharding, f"jit {what}")

@@ -215,6 +215,11 @@ class NamedSharding(Sharding):
         return set(self.mesh.devices.flat)
 
     @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        self._needs_devices("_device_assignment")
+        return tuple(self.mesh.devices.flat)
+
+    @property
     def num_devices(self) -> int:
         return self.mesh.size
 

@@ -62,10 +62,11 @@ Layout = tuple[tuple[Any, ...], ...]
 
 
 class _Tracing(threading.local):
-    """The devices of the mapping that is being traced: one inside of it shares them."""
+    """The devices and the mesh of the mapping that is being traced: one inside shares them."""
 
     devices: tuple[Any, ...] | None = None
     size: int = 1
+    mesh: Mesh | None = None
 
 
 tracing = _Tracing()
@@ -78,12 +79,13 @@ class tracing_on:
         self.grid, self.devices = grid, tuple(devices)
 
     def __enter__(self) -> None:
-        self.before = tracing.devices, tracing.size, state.axes
+        self.before = tracing.devices, tracing.size, tracing.mesh, state.axes
         tracing.devices, tracing.size = self.devices, math.prod(s for _, s in self.grid.bound)
+        tracing.mesh = self.grid.mesh
         state.axes = (*state.axes, *self.grid.bound)
 
     def __exit__(self, *_: Any) -> None:
-        tracing.devices, tracing.size, state.axes = self.before
+        tracing.devices, tracing.size, tracing.mesh, state.axes = self.before
 
 
 class bound_axes:

@@ -7,6 +7,7 @@ is kept as text, because fields of operations compare by value. May import the e
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,21 +90,122 @@ def fill_number(text: str | None, dtype: Any) -> Any:
     return number if kind == "f" else int(text) if text.lstrip("-").isdigit() else int(number)
 
 
-def index_problem(
-    operand: Aval, indices: Aval, mapped: Dims, batching: Dims, index_batching: Dims
+def gather_problem(
+    operand: Aval, indices: Aval, numbers: GatherDimensionNumbers, sizes: Dims
 ) -> str:
-    """What is wrong with the indices of a gather or scatter; empty if nothing is."""
-    if dtypes.kind(indices.dtype) not in "iu":
-        return "integer indices"
-    if indices.ndim < 1 or indices.shape[-1] != len(mapped):
-        return f"index vectors of {len(mapped)} components along the last axis of the indices"
-    if any(not 0 <= d < operand.ndim for d in (*mapped, *batching)):
-        return f"addressed axes within the operand's, here {(*mapped, *batching)}"
-    if len(set(mapped)) != len(mapped) or set(mapped) & set(batching):
-        return f"distinct addressed axes, here {(*mapped, *batching)}"
-    pairs = list(zip(batching, index_batching, strict=False))
-    if len(batching) != len(index_batching) or any(
-        operand.shape[a] != indices.shape[b] for a, b in pairs
-    ):
-        return f"equal sizes of the paired batching axes {pairs} of operand and indices"
-    return ""
+    """What is wrong with the parameters of a gather, in JAX's words; empty if nothing is."""
+    return next(_gather_problems(operand, indices, numbers, sizes), "")
+
+
+def scatter_problem(
+    operand: Aval, indices: Aval, updates: Aval, numbers: ScatterDimensionNumbers
+) -> str:
+    """What is wrong with the parameters of a scatter, in JAX's words; empty if nothing is."""
+    return next(_scatter_problems(operand, indices, updates, numbers), "")
+
+
+# Later checks rely on earlier ones, so problems are found one by one.
+
+
+def _gather_problems(
+    operand: Aval, indices: Aval, numbers: GatherDimensionNumbers, sizes: Dims
+) -> Iterator[str]:
+    yield from _index_problems("gather", indices)
+    offset, collapsed, _, batching, _ = numbers
+    yield from _axes_problems("gather", "offset_dims", offset)
+    rank = len(offset) + indices.ndim - 1
+    for i, d in enumerate(offset):
+        if not 0 <= d < rank:
+            yield f"Offset dimension {i} in gather op is out of bounds, got {d} of rank {rank}"
+    yield from _operand_problems("gather", operand, indices, numbers)
+    if len(sizes) != operand.ndim:
+        yield ("Gather op must have one slice size for every input dimension, got "
+               f"{len(sizes)} for {operand.ndim}")
+    if len(sizes) != len(offset) + len(collapsed) + len(batching):
+        yield ("All components of the offset index in a gather op must either be a offset "
+               f"dimension or explicitly collapsed/batching, got {numbers}")
+    for i, (n, m) in enumerate(zip(sizes, operand.shape, strict=True)):
+        if not 0 <= n <= m and 0 not in indices.shape:
+            yield (f"Slice size at index {i} in gather op is out of range, must be within "
+                   f"[0, {m} + 1), got {n}")
+    for i, d in enumerate(collapsed):
+        if sizes[d] != 1:
+            yield ("Gather op can only collapse slice dims with bound 1, but bound is "
+                   f"{sizes[d]} for index {d} at position {i}.")
+    for i, d in enumerate(batching):
+        if sizes[d] > 1:
+            yield ("Gather op can only have operand batching dims with bound 0/1, but bound is "
+                   f"{sizes[d]} for index {d} at position {i}.")
+
+
+def _scatter_problems(
+    operand: Aval, indices: Aval, updates: Aval, numbers: ScatterDimensionNumbers
+) -> Iterator[str]:
+    yield from _index_problems("scatter", indices)
+    windows, inserted, _, batching, _ = numbers
+    rank = len(windows) + indices.ndim - 1
+    if updates.ndim != rank:
+        yield f"Updates tensor must be of rank {rank}; got {updates.ndim}."
+    yield from _axes_problems("scatter", "update_window_dims", windows, rank)
+    yield from _operand_problems("scatter", operand, indices, numbers)
+    size = len(windows) + len(inserted) + len(batching)
+    if size != operand.ndim:
+        yield (f"Scatter op has window of size {size}; doesn't match operand of rank "
+               f"{operand.ndim}.")
+    kept = [n for i, n in enumerate(operand.shape) if i not in (*inserted, *batching)]
+    found = [updates.shape[d] for d in windows]
+    if any(n > m for n, m in zip(found, kept, strict=True)):
+        yield ("Bounds of the window dimensions of updates must not exceed the bounds of the "
+               f"operand's, got {found} for {kept}")
+    rest = tuple(n for i, n in enumerate(updates.shape) if i not in windows)
+    if rest != indices.shape[:-1]:
+        yield ("Bounds of the scatter dimensions of updates must be the same as those of the "
+               f"indices, got {rest} for {indices.shape[:-1]}")
+
+
+def _index_problems(op: str, indices: Aval) -> Iterator[str]:
+    if dtypes.kind(indices.dtype) not in "iu" or indices.ndim < 1:
+        yield f"{op.capitalize()} indices must be vectors of integers along the last axis"
+
+
+def _axes_problems(
+    op: str, name: str, dims: Dims, rank: int | None = None, ordered: bool = True
+) -> Iterator[str]:
+    if ordered and list(dims) != sorted(dims):
+        yield f"{name} in {op} op must be sorted, got {dims}"
+    if len(set(dims)) != len(dims):
+        yield f"{name} in {op} op must not repeat, got {dims}"
+    if rank is not None and any(not 0 <= d < rank for d in dims):
+        yield f"Invalid {name} set in {op} op; valid range is [0, {rank}), got {dims}"
+
+
+def _operand_problems(
+    op: str, operand: Aval, indices: Aval, numbers: GatherDimensionNumbers | ScatterDimensionNumbers
+) -> Iterator[str]:
+    """The axes that leave the operand, that pair it with the indices, and that they address."""
+    (_, dropped, mapped, batching, index_batching), names = numbers, numbers._fields
+    yield from _axes_problems(op, names[1], dropped, operand.ndim)
+    yield from _axes_problems(op, names[3], batching, operand.ndim)
+    for name, dims in (names[1], dropped), (names[2], mapped):
+        if not set(dims).isdisjoint(batching):
+            yield f"{name} and {names[3]} in {op} op must be disjoint, got {dims} and {batching}"
+    yield from _axes_problems(op, names[4], index_batching, indices.ndim, ordered=False)
+    last, title = indices.ndim - 1, op.capitalize()
+    if last in index_batching:
+        yield (f"{title} op cannot have the index vector dimension as a batching dimension, got "
+               f"{index_batching}")
+    if len(batching) != len(index_batching):
+        yield (f"{title} op requires equal numbers of {names[3]} and {names[4]}, got {batching} "
+               f"and {index_batching}")
+    ours = tuple(operand.shape[d] for d in batching)
+    theirs = tuple(indices.shape[d] for d in index_batching)
+    if ours != theirs:
+        yield (f"{title} op requires operand batching dimensions and indices batching dimensions "
+               f"to have the same shape, got {ours} and {theirs}")
+    if len(mapped) != indices.shape[-1]:
+        yield (f"{title} op has {len(mapped)} elements in {names[2]} and the bound of dimension "
+               f"index_vector_dim={last} of indices is {indices.shape[-1]}. These two numbers "
+               "must be equal.")
+    if any(not 0 <= d < operand.ndim for d in mapped):
+        yield f"Invalid {names[2]} mapping; domain is [0, {operand.ndim}), got {mapped}"
+    yield from _axes_problems(op, names[2], mapped, ordered=False)

@@ -49,11 +49,25 @@ class SelectN(Operation):
             raise shape_error(
                 "select", "a predicate of rank 0 or of the cases' shape and cases of equal shapes "
                 "and dtypes", [which, *cases], "use toile.numpy.where, which broadcasts",
+                self._problem(which, cases),
             )
         if which.dtype not in (np.bool_, np.int32) or (which.dtype == np.bool_ and len(cases) > 2):
             raise shape_error("select", "a bool predicate (or int32 for more than two cases)",
-                              [which, *cases])
+                              [which, *cases], said=self._problem(which, cases))
         return Aval(first.shape, first.dtype, all(c.weak_type for c in cases))
+
+    def _problem(self, which: Aval, cases: Sequence[Aval]) -> str:
+        """What does not fit, in JAX's words."""
+        first = cases[0]
+        if any(c.dtype != first.dtype for c in cases):
+            return "select cases must have the same dtypes"
+        if any(c.shape != first.shape for c in cases):
+            return f"select cases must have the same shapes, got {[c.shape for c in cases]}"
+        if which.shape not in ((), first.shape):
+            return "select `which` must be scalar or have the same shape as cases"
+        if which.dtype == np.bool_:
+            return "select with boolean `which` cannot have > 2 cases"
+        return "select `which` must be boolean or integer type"
 
     def flops(self, *avals: Aval) -> int:
         return avals[1].size

@@ -328,6 +328,9 @@ class BroadcastInDim(Linear):
         if len(self.dims) != x.ndim:
             return (f"{what} have length equal to operand ndim; got broadcast_dimensions "
                     f"{self.dims} for operand ndim {x.ndim}")
+        if len(self.shape) < x.ndim:
+            return ("broadcast_in_dim target broadcast shape must have equal or higher rank to the "
+                    f"operand shape; got operand ndim {x.ndim} and target shape {self.shape}")
         if any(not 0 <= d < len(self.shape) for d in self.dims):
             return (f"{what} be a subset of output dimensions, got {self.dims} for operand ndim "
                     f"{x.ndim} and shape {self.shape}")

@@ -60,26 +60,41 @@ class Fft(Linear):
     def infer(self, x: Aval) -> Aval:
         lengths, kind = self.fft_lengths, self.fft_type
         if len(lengths) > x.ndim:
-            raise self._unfit(f"at least {len(lengths)} axes for lengths {lengths}", x)
+            raise self._unfit(
+                f"FFT input shape {x.shape} must have at least as many input dimensions as "
+                f"fft_lengths {lengths}", f"at least {len(lengths)} axes", x,
+            )  # fmt: skip
         batch = x.shape[: x.ndim - len(lengths)]
         half = (*lengths[:-1], lengths[-1] // 2 + 1)
         if kind is FftType.RFFT:
             if x.dtype not in (np.float32, np.float64):
-                raise self._unfit("float32 or float64 input", x)
+                raise self._unfit(
+                    f"RFFT input must be float32 or float64, got {dtypes.name_of(x.dtype)}",
+                    "real input", x,
+                )  # fmt: skip
         elif dtypes.kind(x.dtype) != "c":
-            raise self._unfit("complex64 or complex128 input", x)
+            raise self._unfit(
+                f"{'IRFFT' if kind is FftType.IRFFT else 'FFT'} input must be complex64 or "
+                f"complex128, got {dtypes.name_of(x.dtype)}", "complex input", x,
+            )  # fmt: skip
         wanted = half if kind is FftType.IRFFT else lengths
         if x.shape[len(batch) :] != wanted:
-            raise self._unfit(f"last axes of sizes {wanted} for lengths {lengths}", x)
+            name, equal = kind.name.replace("IFFT", "FFT"), f"fft_lengths {lengths}"
+            if kind is FftType.IRFFT:
+                equal = f"all except the last fft_length, got fft_lengths={lengths}"
+            raise self._unfit(
+                f"{name} input shape {x.shape} minor dimensions must be equal to {equal}",
+                f"last axes of sizes {wanted}", x,
+            )  # fmt: skip
         if kind is FftType.RFFT:
             return Aval((*batch, *half), dtypes.to_complex_dtype(x.dtype), x.weak_type)
         if kind is FftType.IRFFT:
             return Aval((*batch, *lengths), dtypes.dtype_to_real(x.dtype), x.weak_type)
         return x
 
-    def _unfit(self, needed: str, x: Aval) -> ValueError:
+    def _unfit(self, said: str, needed: str, x: Aval) -> ValueError:
         return ValueError(
-            f"{self.fft_type.name.lower()}: needed {needed}, got {x.str_short()}{here()}"
+            f"{said} ({self.fft_type.name.lower()}: needed {needed}, got {x.str_short()}){here()}"
         )
 
     def eager(self, xp: Any, x: Any) -> Any:

@@ -28,7 +28,8 @@ from toile.primitives.addressing import (
     GatherScatterMode,
     ScatterDimensionNumbers,
     fill_number,
-    index_problem,
+    gather_problem,
+    scatter_problem,
 )
 from toile.primitives.addressing import fill_text as fill_text
 from toile.primitives.bits import eq
@@ -74,24 +75,14 @@ class Gather(Linear):
 
     def infer(self, operand: Aval, indices: Aval) -> Aval:
         numbers, sizes = self.dimension_numbers, self.slice_sizes
-        problem = index_problem(operand, indices, numbers[2], numbers[3], numbers[4])
+        problem = gather_problem(operand, indices, numbers, sizes)
+        if problem:
+            raise shape_error(
+                self.name, f"dimension numbers and slice_sizes that fit, here {numbers} and "
+                f"{sizes}", [operand, indices], said=problem,
+            )  # fmt: skip
         dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
         window = [n for i, n in enumerate(sizes) if i not in dropped]
-        if not problem and len(sizes) != operand.ndim:
-            problem = f"slice_sizes for {operand.ndim} axes, here {sizes}"
-        elif not problem and any(
-            not 0 <= n <= m for n, m in zip(sizes, operand.shape, strict=True)
-        ):
-            problem = f"slice_sizes within the operand's shape, here {sizes}"
-        elif not problem and any(sizes[d] > 1 for d in dropped):
-            problem = f"slice_sizes <= 1 at the collapsed and batching axes, here {sizes}"
-        elif not problem and (
-            len(numbers.offset_dims) != len(window)
-            or list(numbers.offset_dims) != sorted(set(numbers.offset_dims))
-        ):
-            problem = f"{len(window)} sorted offset_dims, here {numbers.offset_dims}"
-        if problem:
-            raise shape_error(self.name, problem, [operand, indices])
         rank, windows, batch = len(window) + indices.ndim - 1, iter(window), iter(indices.shape)
         shape = tuple(next(windows if d in numbers.offset_dims else batch) for d in range(rank))
         return Aval(shape, operand.dtype, operand.weak_type)
@@ -168,28 +159,14 @@ class Scatter(Linear):
 
     def infer(self, operand: Aval, indices: Aval, updates: Aval) -> Aval:
         numbers = self.dimension_numbers
-        dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        problem = index_problem(operand, indices, numbers[2], numbers[3], numbers[4])
-        windows = numbers.update_window_dims
-        kept = [n for i, n in enumerate(operand.shape) if i not in dropped]
-        batch = tuple(n for i, n in enumerate(updates.shape) if i not in windows)
-        if not problem and updates.dtype != operand.dtype:
-            problem = "updates of the operand's dtype"
-        elif not problem and (
-            len(windows) != len(kept) or updates.ndim != len(windows) + indices.ndim - 1
-        ):
-            problem = (
-                f"updates with {len(kept)} window axes, here {windows}, and the "
-                f"{indices.ndim - 1} leading axes of the indices"
-            )
-        elif not problem and batch != indices.shape[:-1]:
-            problem = f"updates whose other axes have the indices' sizes {indices.shape[:-1]}"
-        elif not problem and any(
-            updates.shape[d] > n for d, n in zip(windows, kept, strict=True)
-        ):
-            problem = f"windows that fit into the operand's axes of sizes {tuple(kept)}"
+        name, avals = f"scatter ({self.combine})", [operand, indices, updates]
+        if updates.dtype != operand.dtype:
+            raise shape_error(name, "updates of the operand's dtype", avals)
+        problem = scatter_problem(operand, indices, updates, numbers)
         if problem:
-            raise shape_error(f"scatter ({self.combine})", problem, [operand, indices, updates])
+            raise shape_error(
+                name, f"dimension numbers that fit, here {numbers}", avals, said=problem
+            )
         return operand
 
     def eager(self, xp: Any, operand: Any, indices: Any, updates: Any) -> Any:

@@ -6,6 +6,7 @@ shards it, so a sharding only has to be of the right kind here.
 
 import operator
 import platform
+import warnings
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes, tracing
 from toile.engine.arrays import Array, DeviceArray, KeyArray
+from toile.engine.config import flags
 from toile.engine.conversion import wrap
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here
@@ -29,6 +31,8 @@ def wrapped_key(name, key, batched=False):
         typed, raw = key, False
     else:
         typed, raw = random_wrap(_key_words(name, key)), True
+        if flags.legacy_prng_key != "allow" or flags.enable_custom_prng:
+            _complain_of_words(flags.legacy_prng_key)
     if typed.shape and not batched:
         raise ValueError(
             f"{name} accepts a single key, but was given a key array of shape {typed.shape} != () "
@@ -50,9 +54,23 @@ def _key_words(name, key):
         )
     if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != 2:
         raise TypeError(
-            f"{name}: needed a key made by random.key or uint32 words of shape (..., 2), got "
+            f"JAX encountered invalid PRNG key data: {name} needed a key made by random.key or "
+            "uint32 words of shape (..., 2), got "
             f"{key.dtype} of shape {tuple(key.shape)}{here()}")
     return key if isinstance(key, Array) else jnp.asarray(key)
+
+
+def _complain_of_words(mode):
+    """Raise or warn about a raw key, as the flags ask."""
+    text = ("Legacy uint32 key array passed as key to jax.random function: needed a key made by "
+            'random.key (or set jax_legacy_prng_key="allow")')
+    if mode == "error":
+        raise ValueError(text + here())
+    if mode == "warn":
+        warnings.warn(text, stacklevel=4)
+    else:
+        warnings.warn("Raw arrays as random keys to jax.random functions are deprecated: they are "
+                      "taken for threefry2x32 keys", FutureWarning, stacklevel=4)
 
 
 def split_key(key, num=2):

@@ -14,6 +14,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.config import flags
 from toile.engine.source import describe, here
+from toile.lax._operands import operand
 from toile.primitives.random import (
     random_fold_in,
     random_seed,
@@ -95,13 +96,18 @@ def key(seed, *, impl=None, dtype=None):
 def PRNGKey(seed, *, impl=None):
     """A key in the older form, two uint32 words, from an integer seed."""
     _check_impl("PRNGKey", impl)
-    return random_unwrap(_seeded("PRNGKey", seed))
+    return _returned(_seeded("PRNGKey", seed), raw=True)
+
+
+def _returned(keys, raw):
+    """Keys in the form asked for; under `jax_enable_custom_prng` all keys are typed."""
+    return random_unwrap(keys) if raw and not flags.enable_custom_prng else keys
 
 
 def _seeded(name, seed):
     if isinstance(seed, int):
         # All 64 bits under x64, else the low 32: hash values are common seeds, and large.
-        seed = np.int64(seed)
+        seed = np.int64(seed + flags.random_seed_offset)
         return random_seed(jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32)))
     if isinstance(getattr(seed, "dtype", None), dtypes.KeyDType):
         raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.{here()}")
@@ -112,7 +118,7 @@ def _seeded(name, seed):
     seed = seed if isinstance(seed, Array) else jnp.asarray(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
         raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}{here()}")
-    return random_seed(seed)
+    return random_seed(seed + flags.random_seed_offset if flags.random_seed_offset else seed)
 
 
 def split(key, num=2):
@@ -120,7 +126,7 @@ def split(key, num=2):
     typed, raw = wrapped_key("split", key)
     shape = num if isinstance(num, Sequence) else (num,)
     keys = random_split(typed, canonical_shape(shape))
-    return random_unwrap(keys) if raw else keys
+    return _returned(keys, raw)
 
 
 def fold_in(key, data):
@@ -131,7 +137,7 @@ def fold_in(key, data):
             f"fold_in accepts a scalar, but was given an array of shape {np.shape(data)} != () "
             "(use vmap for batching)" + here())
     new = random_fold_in(typed, jnp.asarray(data, dtype=np.uint32))
-    return random_unwrap(new) if raw else new
+    return _returned(new, raw)
 
 
 def key_data(keys):
@@ -144,12 +150,12 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     _check_impl("wrap_key_data", impl, dtype)
     words = key_bits_array
     if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
-        raise TypeError("wrap_key_data: needed an array of key data, got "
+        raise TypeError("JAX encountered invalid PRNG key data: needed an array, got "
                         f"{describe(words)}{here()}")
     if words.ndim < 1 or words.shape[-1] != 2 or words.dtype != np.uint32:
         raise TypeError(
-            "wrap_key_data: invalid PRNG key data: needed uint32 of shape (..., 2), got "
-            f"{words.dtype} of shape {tuple(words.shape)}{here()}")
+            "JAX encountered invalid PRNG key data: wrap_key_data needed uint32 of shape (..., 2), "
+            f"got {words.dtype} of shape {tuple(words.shape)}{here()}")
     return random_wrap(words if isinstance(words, Array) else jnp.asarray(words))
 
 
@@ -161,4 +167,4 @@ def key_impl(keys):
 
 def clone(key):
     """The key itself, marked as used again on purpose."""
-    return key
+    return operand("random_clone", key)

@@ -229,7 +229,7 @@ def orthogonal(key, n, shape=(), dtype=None, m=None, *, out_sharding=None):
     """Orthogonal (or unitary) matrices, uniformly; n by m ones have orthonormal rows or columns."""
     shape = args.canonical_shape(shape)
     key = args.one_key("orthogonal", key)
-    dtype = args.any_dtype("orthogonal", dtype, float)
+    dtype = args.float_dtype("normal", dtype, allow_complex=True)
     n = args.concrete("orthogonal", operator.index, n)
     m = n if m is None else args.concrete("orthogonal", operator.index, m)
     args.check_sharding("orthogonal", out_sharding)

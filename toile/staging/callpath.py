@@ -76,7 +76,9 @@ class Entrance:
         self.enter = _Way(in_tree, statics).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
-        """The table for the configuration of this thread."""
+        """The table for the configuration of this thread; an empty one where nothing may run."""
+        if config.flags.no_execution:
+            return {}
         values = config.trace_context()
         table = self.tables.get(values)
         if table is None:

@@ -95,20 +95,62 @@ def log_compile(name: str, seconds: float, cause: str, avals: Sequence[Aval]) ->
     _log(f"Compiling jit({name}) with global shapes and types {tuple(avals)}.")
 
 
-def explain_miss(fun: Any, cause: str) -> None:
-    """What `explain_cache_misses` asks for: why a call of a jitted function is traced."""
+_explained: set[tuple[str, int, str]] = set()  # where explained functions were defined
+
+
+def explain_miss(fun: Any, old: Any, new: Any, labels: Sequence[str]) -> None:
+    """What `explain_cache_misses` asks for: why a call of a jitted function is traced.
+
+    `old` is the closest earlier cache key; None: there is none."""
     place, code = user_source(2), getattr(fun, "__code__", None)
     name = getattr(fun, "__name__", type(fun).__name__)
     defined = f"{name} defined at {code.co_filename}:{code.co_firstlineno}" if code else name
-    if cause == FIRST:
-        text = f"never seen function:\n    {defined}"
-    else:
-        kind = "input pytree" if cause.startswith(STRUCTURE) else "input types"
+    if old is not None:
         text = (
             f"for {defined}\n  all previously seen cache keys differ. For the closest previous "
-            f"key:\n  different {kind}:\n  * " + cause.replace("; ", "\n  * ")
+            f"key:\n" + "\n".join(_explained_changes(old, new, labels))
         )
+    else:
+        text = f"never seen function:\n    {defined}"
+        line = (code.co_filename, code.co_firstlineno, name) if code else None
+        if line in _explained:
+            text += (
+                "\n  but seen another function defined on the same line (define it once, outside "
+                "of the loop or function that calls it)"
+            )
+        elif line:
+            _explained.add(line)
     _log(f"TRACING CACHE MISS at {place}:\n  {text}")
+
+
+def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
+    """What differs between two cache keys, by kind, a line for each."""
+    if old[0] != new[0]:
+        return [f"  different input pytree:\n  * now {new[0]} and before {old[0]}"]
+    lines = []
+    for i, (a, b) in enumerate(zip(old[1], new[1], strict=True)):
+        if a != b:
+            weak = a[:2] == b[:2]
+            label = labels[i] if i < len(labels) else f"leaf {i}"
+            lines.append(f"  * at {label}, now {_typed(b, weak)} and before {_typed(a, weak)}")
+            if weak:
+                lines.append("    (https://docs.jax.dev/en/latest/type_promotion.html#weak-types)")
+    if lines:
+        lines.insert(0, "  different input types:")
+    context = [f"  * at {n}, now {b} and before {a}"
+               for n, a, b in zip(config.TRACE_FLAGS, old[3], new[3], strict=True) if a != b]
+    if context:
+        lines += ["  different tracing context:", *context]
+    others = differences((new[0], new[1], old[2], new[3], old[4]), new, labels, labels)
+    lines += [f"  * {text}" for text in others]
+    return lines or ["  * a value it closed over is gone"]
+
+
+def _typed(signature: Any, weak: bool) -> str:
+    """A leaf of a cache key in short: `f32[3]`, and whether it is weakly typed if asked."""
+    shape, dtype, weak_type = signature
+    text = Aval(shape, dtype).str_short(short_dtypes=True)
+    return f"{text}{{weak_type={weak_type}}}" if weak else text
 
 
 def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[bool]:

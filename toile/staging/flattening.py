@@ -6,6 +6,7 @@ May import the engine only.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -14,7 +15,8 @@ from typing import Any
 from toile.engine.errors import call_error
 from toile.engine.keypaths import keystr
 from toile.engine.source import here
-from toile.engine.trees import flatten, flatten_with_path, unflatten
+from toile.engine.treeerrors import prefix_errors
+from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
 
 
 class FlatFunction:
@@ -50,16 +52,20 @@ def index_tuple(x: Any) -> tuple[int, ...]:
     return (operator.index(x),) if is_index(x) else tuple([operator.index(n) for n in x])
 
 
-def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int, ...]:
-    """Canonical argument numbers."""
+def given_argnums(argnums: int | Sequence[int], what: str) -> tuple[int, ...]:
+    """Argument numbers as they were given, all of them integers."""
     try:
-        nums = index_tuple(argnums)
+        return index_tuple(argnums)
     except TypeError as e:
         raise TypeError(
             f"{e}: {what} needed argnums as int or tuple of int, got {argnums!r}{here()}"
         ) from e
+
+
+def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int, ...]:
+    """Canonical argument numbers."""
     found = []
-    for n in nums:
+    for n in given_argnums(argnums, what):
         if what == "grad" and n >= count:
             raise TypeError(
                 f"differentiating with respect to argnums={argnums} requires at least {n + 1} "
@@ -76,15 +82,33 @@ def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int
     return tuple(found)
 
 
+def prefix_error(
+    what: str, given: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> ValueError:
+    """The error for a specification that is no prefix of a tree, with each place that differs."""
+    found = [str(make(what)) for make in prefix_errors(given, tree, is_leaf)]
+    details = "".join(f"\n  {text}" for text in found[:8])
+    return ValueError(
+        f"{what} specification must be a tree prefix of the corresponding value; got specification "
+        f"{given!r} for value tree {structure(tree)}.\nMismatch details ({len(found)} found):"
+        f"{details}{here()}"
+    )
+
+
 def name_of(fun: Callable[..., Any]) -> str:
-    """A function's name for messages and Programs."""
+    """A function's name for messages and Programs; a partial has that of its function."""
+    while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
+        fun = fun.func
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
 def argument_labels(
-    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+    by_keyword: str | None = None,
 ) -> list[str]:
-    """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`."""
+    """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`.
+
+    What is passed by keyword is an entry of `by_keyword` where that is given: `kwargs['x']`."""
     names: list[str] = []
     rest, known = "args", None
     try:
@@ -102,6 +126,9 @@ def argument_labels(
         base = names[i] if i < len(names) else f"{rest}[{i - len(names)}]"
         labels += [base + keystr(path) for path, _ in flatten_with_path(arg)[0]]
     for key in sorted(kwargs):
-        base = key if known is None or key in names else f"{known}[{key!r}]"
+        if by_keyword is not None:
+            base = f"{by_keyword}[{key!r}]"
+        else:
+            base = key if known is None or key in names else f"{known}[{key!r}]"
         labels += [base + keystr(path) for path, _ in flatten_with_path(kwargs[key])[0]]
     return labels

@@ -46,7 +46,13 @@ from toile.staging.causes import (
 )
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
 from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
-from toile.staging.options import check_disjoint, check_jittable, named_arguments
+from toile.staging.options import (
+    check_compiler_options,
+    check_disjoint,
+    check_jittable,
+    check_leaves,
+    named_arguments,
+)
 from toile.staging.stages import Lowered, Traced, TracedStage, operand
 
 # What is kept for one function; the traces not used for longest go. An equation with its kernels'
@@ -181,7 +187,9 @@ class PjitFunction:
         self.donate_argnums, self.donate_argnames = named_arguments(fun, options, "donate")
         check_disjoint((nums, names), (self.donate_argnums, self.donate_argnames))
         self.max_traces: int | None = options.get("max_traces")
-        key = (nums, names, self.donate_argnums, self.donate_argnames)
+        self.compiler_options: dict[str, Any] = options.get("compiler_options") or {}
+        key = (nums, names, self.donate_argnums, self.donate_argnames,
+               tuple([(k, str(v)) for k, v in self.compiler_options.items()]))
         self.cache = _cache_of(fun, key)
         self.plain = not nums and not names
         self.donates = bool(self.donate_argnums or self.donate_argnames)
@@ -214,6 +222,11 @@ class PjitFunction:
         elif len(self.cache.entries) >= MIN_TRACES:
             self._touch(key)
         divided = None
+        if config.flags.no_execution and state.trace is None:
+            raise RuntimeError(
+                f"JAX tried to execute function jit({name_of(self.fun)}), but the no_execution "
+                f"config option is set{here()}"
+            )
         if state.trace is None and traced.raw_consts is not None:
             divided = placing.divide(traced.program, traced.consts + leaves, self._wanted(traced))
         if divided is not None:
@@ -370,8 +383,15 @@ class PjitFunction:
             found = self.cache.entries.get(key)
             if found is not None and not found.stale():
                 return found
+            if config.flags.no_tracing:
+                raise RuntimeError(
+                    f"re-tracing function {name_of(self.fun)} for `jit`, but 'no_tracing' is "
+                    f"set{here()}"
+                )
+            check_compiler_options(self.compiler_options)
+            check_leaves(leaves)
             labels = argument_labels(self.fun, args, kwargs)
-            cause = self._cause(key, labels)
+            cause, closest = self._cause(key, labels)
             if self.max_traces is not None and self.cache.traces >= self.max_traces:
                 raise RuntimeError(
                     f"jit: needed at most {self.max_traces} traces of {name_of(self.fun)}, got one "
@@ -386,7 +406,7 @@ class PjitFunction:
             if config.flags.log_compiles:
                 log_compile(name_of(self.fun), time.perf_counter() - started, cause, avals)
             if config.flags.explain_cache_misses:
-                explain_miss(self.fun, cause)
+                explain_miss(self.fun, closest, key, labels)
             traced = Traced(program, consts, flat.out_tree, avals)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))
@@ -413,18 +433,18 @@ class PjitFunction:
         cache.warned = cache.reasons[reason] == (HABIT if reason != STRUCTURE else 3 * HABIT)
         return cache.warned
 
-    def _cause(self, key: Any, labels: Sequence[str]) -> str:
-        """Why this call is traced: what differs from the nearest earlier trace."""
+    def _cause(self, key: Any, labels: Sequence[str]) -> tuple[str, Any]:
+        """Why this call is traced: what differs from the nearest earlier trace; and its key."""
         if not self.cache.history:
-            return FIRST
-        best: tuple[tuple[bool, int], list[str]] | None = None
+            return FIRST, None
+        best: tuple[tuple[bool, int], list[str], Any] | None = None
         for old, old_labels in self.cache.history:
             found = differences(old, key, old_labels, labels)
             distance = (old[0] != key[0], len(found))  # another structure is the furthest
             if best is None or distance < best[0]:
-                best = distance, found
+                best = distance, found, old
         assert best is not None
-        return "; ".join(best[1] or ["a value it closed over is gone"])
+        return "; ".join(best[1] or ["a value it closed over is gone"]), best[2]
 
     def _delete_donated(self, args: Any, kwargs: Any) -> None:
         donated = [args[n] for n in self.donate_argnums if -len(args) <= n < len(args)]
@@ -463,7 +483,10 @@ class PjitFunction:
         """Trace for arguments (or ShapeDtypeStructs) without running."""
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, in_tree = flatten((args_in, kwargs_in))
-        signatures = tuple([(a.shape, a.dtype, a.weak_type) for a in map(aval_of, leaves)])
+        try:
+            signatures = tuple([_signature(x) for x in leaves])
+        except TypeError as e:
+            raise self._bad_argument(args_in, kwargs_in) from e
         key = (in_tree, signatures, statics, config.trace_context(), state.axes)
         traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
         fixed = [where for where, _ in statics or () if isinstance(where, int)]
@@ -482,6 +505,9 @@ class PjitFunction:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "function_name": name_of(self.fun)}
 
     def __repr__(self) -> str:
         try:

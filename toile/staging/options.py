@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.errors import JaxRuntimeError
 from toile.engine.source import here
+from toile.engine.tracing import Array
 from toile.staging.flattening import index_tuple, name_of
 
 
@@ -21,9 +23,20 @@ def named_arguments(
         return (), ()
     numbers = () if nums is None else index_tuple(nums)
     given = (names,) if isinstance(names, str) else tuple(names or ())
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"argument is not a string: {name!r}: needed {what}_argnames as names, got "
+                f"{names!r} (numbers are {what}_argnums){here()}"
+            )
     try:
         parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as e:
+        if what == "donate" and names is not None:
+            raise ValueError(
+                f"Getting the signature of function {fun} failed. Pass donate_argnums instead of "
+                f"donate_argnames.{here()}"
+            ) from e
         return numbers, given
     positional = [p.name for p in parameters
                   if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -52,6 +65,25 @@ def named_arguments(
     return numbers, given
 
 
+# Options that are not XLA's own, and those of XLA whose kind is looked at.
+_OPTIONS = frozenset({
+    "exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level",
+    "optimization_level",
+})
+_SWITCHES = frozenset({"xla_embed_ir_in_executable", "xla_cpu_enable_fast_math"})
+
+
+def check_compiler_options(options: dict[str, Any] | None) -> None:
+    """Refuse options that XLA does not have; the others mean nothing here, and do no harm."""
+    for name, value in (options or {}).items():
+        if not name.startswith("xla_") and name not in _OPTIONS:
+            raise JaxRuntimeError(f"No such compile option: {name!r}{here()}")
+        if name in _SWITCHES and str(value).lower() not in ("true", "false", "0", "1"):
+            raise JaxRuntimeError(
+                f"While setting option {name}, {value!r} is not a valid bool value.{here()}"
+            )
+
+
 def check_jittable(fun: Any) -> None:
     """Refuse what jit cannot trace, saying what it was given."""
     if isinstance(fun, staticmethod):
@@ -69,6 +101,17 @@ def check_jittable(fun: Any) -> None:
             f"Expected a function, got a generator function: {fun!r} (return a list of what it "
             f"yields){here()}"
         )
+
+
+def check_leaves(leaves: Sequence[Any]) -> None:
+    """Refuse objects that would have to be turned into arrays on every call."""
+    for x in leaves:
+        if not isinstance(x, Array) and hasattr(x, "__jax_array__"):
+            raise ValueError(
+                "Triggering __jax_array__() during abstractification is no longer supported: got "
+                f"{x!r} as an argument of a jitted function (convert it with toile.numpy.array, or "
+                f"register its type as a pytree){here()}"
+            )
 
 
 def check_disjoint(static: Any, donated: Any) -> None:

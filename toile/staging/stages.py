@@ -15,7 +15,6 @@ from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import first_device
-from toile.engine.errors import JaxRuntimeError
 from toile.engine.gpu import default_gpu
 from toile.engine.keypaths import keystr
 from toile.engine.locks import compiling
@@ -31,6 +30,7 @@ from toile.engine.trees import flatten, structure, unflatten
 from toile.staging.causes import taken_over
 from toile.staging.flattening import name_of
 from toile.staging.gpu_callpath import GpuExit
+from toile.staging.options import check_compiler_options
 
 if TYPE_CHECKING:
     from toile.staging.cpu_callpath import Exit
@@ -174,8 +174,14 @@ class TracedStage:
 
     @property
     def out_info(self) -> Any:
-        infos = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
-                 for a in self.traced.program.out_avals]
+        return self.results(weak=True)
+
+    def results(self, weak: bool) -> Any:
+        """Shapes, dtypes and wanted shardings of the results, and whether they are weak."""
+        avals = self.traced.program.out_avals
+        wanted = self.owner._wanted(self.traced) or [None] * len(avals)
+        infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=weak and a.weak_type)
+                 for a, s in zip(avals, wanted, strict=True)]
         return unflatten(self.traced.out_tree, infos)
 
     def lower(self, *, lowering_platforms: Any = None, _private_parameters: Any = None) -> Lowered:
@@ -224,7 +230,7 @@ class _FromTrace:
 class Lowered(_FromTrace):
     """A traced Program, ready to be compiled."""
 
-    out_info = property(lambda self: self.stage.out_info)
+    out_info = property(lambda self: self.stage.results(weak=False))
 
     def __init__(self, stage: TracedStage):
         self.stage = stage
@@ -236,9 +242,7 @@ class Lowered(_FromTrace):
         return self.stage.traced.program
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
-        for name in compiler_options or {}:
-            if not name.startswith("xla_"):  # options of XLA mean nothing here, and do no harm
-                raise JaxRuntimeError(f"No such compile option: {name!r}{here()}")
+        check_compiler_options(compiler_options)
         return Compiled(self)
 
 

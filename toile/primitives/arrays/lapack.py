@@ -61,8 +61,8 @@ def _routine(name: str, dtype: Any, unitary: str | None = None) -> Any:
     prefix = _PREFIX.get(np.dtype(dtype).char)
     if prefix is None:
         raise NotImplementedError(
-            f"{name}: needed float32, float64, complex64 or complex128, got {np.dtype(dtype)} "
-            "(convert with .astype first)" + here()
+            f"Unsupported dtype {np.dtype(dtype)}: {name} needed float32, float64, complex64 or "
+            f"complex128 (convert with .astype first){here()}"
         )
     routine = prefix + (unitary if unitary and prefix in "cz" else name)
     return getattr(linalg_extension("_flapack"), routine)

@@ -46,8 +46,20 @@ def erf_inv(xp: ModuleType, x: Array) -> Array:
 def log1p(xp: ModuleType, x: Array) -> Array:
     """log(1 + x), accurate for small x."""
     if x.dtype.kind == "c":
-        return xp.log1p(x)
+        return _complex_log1p(xp, x)
     return _stepwise(xp, x, _log1p)
+
+
+def _complex_log1p(xp: ModuleType, z: Array) -> Array:
+    """Modulus and angle of 1 + z; near 1, the modulus from its distance to 1."""
+    x, y = z.real.astype(xp.float64), z.imag.astype(xp.float64)
+    with np.errstate(all="ignore"):
+        near = 0.5 * xp.log1p(x * (2 + x) + y * y)
+        large = xp.log(xp.hypot(1 + x, y))
+        out = xp.empty(z.shape, z.dtype)
+        out.real = xp.where(xp.abs(x) + xp.abs(y) < 0.5, near, large)
+        out.imag = xp.arctan2(y, 1 + x)
+    return out
 
 
 def log(xp: ModuleType, x: Array) -> Array:

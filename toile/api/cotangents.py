@@ -1,0 +1,78 @@
+"""Where the cotangents of `vjp` go: returned, into a Ref, or nowhere.
+
+`f_vjp.with_refs(*wishes)` takes one wish for each leaf of the arguments: `GradValue()`, a Ref,
+which the cotangent is added to, or `DontWant()`. May import the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from toile.engine.records import dataclass
+from toile.engine.source import here
+from toile.engine.trees import flatten, register, unflatten
+
+
+@dataclass(frozen=True)
+class GradValue:
+    """The wish for a cotangent as a result."""
+
+
+@dataclass(frozen=True)
+class DontWant:
+    """The wish for no cotangent."""
+
+
+@dataclass(frozen=True)
+class GradRef:
+    """In place of a cotangent that was added to a Ref."""
+
+
+@dataclass(frozen=True)
+class DidntWant:
+    """In place of a cotangent that nobody wanted."""
+
+
+for _cls in (GradRef, DidntWant):
+    register(_cls, lambda _: ((), None), lambda _, __, cls=_cls: cls())
+
+ad = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)
+
+
+class Directed:
+    """The function of `with_refs`: `pullback`, and what becomes of each cotangent it finds."""
+
+    __slots__ = ("pullback", "wishes")
+
+    def __init__(self, pullback: Callable[..., Any], wishes: Sequence[Any]):
+        self.pullback, self.wishes = pullback, wishes
+
+    def __call__(self, *cotangents: Any) -> Any:
+        found, tree = flatten(self.pullback(*cotangents))
+        return unflatten(tree, [_granted(w, ct) for w, ct in zip(self.wishes, found, strict=True)])
+
+
+register(Directed, lambda f: ((f.pullback,), tuple(f.wishes)),
+         lambda wishes, children: Directed(children[0], wishes))
+
+
+def _granted(wish: Any, ct: Any) -> Any:
+    if isinstance(wish, DontWant):
+        return DidntWant()
+    if not hasattr(wish, "addupdate"):
+        return ct
+    wish.addupdate(ct)
+    return GradRef()
+
+
+def directed(pullback: Any, wishes: Any, in_tree: Any) -> Directed:
+    """`pullback` whose cotangents go where `wishes`, of the arguments' structure, say."""
+    leaves, tree = flatten(wishes)
+    if tree != in_tree:
+        raise ValueError(
+            f"with_refs: needed a Ref, GradValue() or DontWant() for each leaf of the arguments "
+            f"{in_tree}, got {tree}{here()}"
+        )
+    return Directed(pullback, leaves)
