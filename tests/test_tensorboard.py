@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from toile import numpy as jnp
-from toile.metrics import events, media, protobuf, records
+from toile.engine import protobuf
+from toile.metrics import events, media, records
 from toile.metrics.tensorboard import SummaryWriter, _flatten_dict
 
 R = np.random.RandomState(0)

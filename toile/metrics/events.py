@@ -17,8 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from toile.engine.protobuf import decode, double, field
 from toile.metrics import records
-from toile.metrics.protobuf import decode, double, field
 
 _STRING = 7
 _DTYPES = {

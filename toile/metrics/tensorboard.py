@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.protobuf import double, field
 from toile.metrics import events, media
-from toile.metrics.protobuf import double, field
 
 __all__ = ["SummaryWriter"]
 

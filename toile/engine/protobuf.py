@@ -1,4 +1,4 @@
-"""Just enough of Protocol Buffers' wire format to write TensorBoard's messages and read them back.
+"""Just enough of Protocol Buffers' wire format for TensorBoard's messages and tree structures.
 
 A message is the concatenation of its fields: a tag (field number * 8 + wire type), then the value.
 `field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}.
@@ -56,14 +56,14 @@ def decode(data: bytes) -> dict[int, list[Any]]:
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
-        tag, at = _varint_at(data, at)
+        tag, at = varint_at(data, at)
         kind = tag & 7
         if kind == VARINT:
-            value, at = _varint_at(data, at)
+            value, at = varint_at(data, at)
             yield tag >> 3, value
             continue
         if kind == BYTES:
-            size, at = _varint_at(data, at)
+            size, at = varint_at(data, at)
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
@@ -74,7 +74,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         at += size
 
 
-def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """The integer that starts at a position, and the position after it."""
     value = shift = 0
     while True:
