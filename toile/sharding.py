@@ -16,6 +16,7 @@ from toile.engine.arrays import Array, ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import Device, cpu_count, process_count
+from toile.engine.gpu import default_gpu
 from toile.engine.sharded import Sharded, fetched, from_parts, on_gpus, own_places, part_on
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
@@ -232,14 +233,15 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
                 "When making an array from single-device arrays the input arrays must have one "
                 f"shard each. An argument array had {len(a.devices())} shard(s).{here()}"
             )
-    by_device = {next(iter(a.devices())): a for a in arrays}
+    order = list(own_places(sharding, shape))
+    found = [_whereabouts(a, order) for a in arrays]
+    by_device = dict(zip(found, arrays, strict=True))
     if len(by_device) < len(arrays):
-        ids = [d.id for a in arrays for d in a.devices()]
+        ids = [d.id for d in found]
         raise ValueError(
             "When making an array from single-device arrays, the input arrays must be from "
             f"distinct devices, but got device IDs {ids} (use toile.device_put){here()}"
         )
-    order = list(own_places(sharding, shape))
     if set(by_device) != set(order):
         lacking = {d.id for d in order if d not in by_device}
         extra = {d.id for d in by_device if d not in order}
@@ -249,6 +251,15 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
             f"contain devices {extra} that are not present in the sharding.{here()}"
         )
     return [by_device[d] for d in order]
+
+
+def _whereabouts(x: Any, wanted: Sequence[Any]) -> Any:
+    """The device of an array of one device; the default GPU, if that is wanted, of a small array
+    that waits on the host for its first use."""
+    (own,) = x.devices()
+    default = default_gpu()
+    waits = default is not None and not x.committed and own.platform == "cpu"
+    return default if waits and default in wanted else own
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
