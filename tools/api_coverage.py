@@ -36,7 +36,8 @@ NAMESPACES = (
     *("scipy.stats.truncnorm", "scipy.stats.uniform", "scipy.stats.vonmises"),
     *("scipy.stats.wrapcauchy",),
     *("experimental", "experimental.checkify", "experimental.mesh_utils"),
-    *("experimental.multihost_utils",),
+    *("experimental.multihost_utils", "experimental.jet", "experimental.ode"),
+    *("example_libraries.optimizers", "example_libraries.stax"),
 )
 
 # Namespaces whose names are JAX's own machinery: code that touches them extends JAX itself.
