@@ -237,4 +237,5 @@ INTERNAL = {
     "GatherScatter": "sums of gathered rows, made by the compiler; its tests are in "
                      "tests/compiler/test_messages.py",
     "CustomVmapCall": "custom_vmap's; tests/test_faces.py holds it to jax",
+    "Draw": "rng_bit_generator, whose vmap is no loop; tests/random/test_generators.py",
 }

@@ -269,6 +269,8 @@ RANDOM = [
     Row(r.RandomWrap, lambda d: words(jnp.reshape(keys(d), (1,))), (WORDS,),
         lambda d: d.reshape(1, 2)),
     Row(r.RandomUnwrap, lambda d: words(keys(d)), (WORDS,), np.copy),
+    Row(r.RandomClone, lambda d: words(r.RandomClone()(keys(d))), (WORDS,), np.copy),
+    Row(r.RandomConsume, lambda d: words(r.RandomConsume()(keys(d))), (WORDS,), np.copy),
 ]
 
 

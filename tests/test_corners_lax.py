@@ -202,6 +202,20 @@ def _narrow(name, count):
     return row
 
 
+def _shifted(name, n):
+    def row(lib):
+        x = lib.numpy.asarray([-8, -3, 5, 7], "int4")
+        return getattr(lib.lax, name)(x, lib.numpy.full((4,), n, "int4"))
+
+    return row
+
+
+def _eighths(run):
+    """`run`, compiled, on floats of 8 bits whose character in NumPy is that of uint64."""
+    return lambda lib: lib.jit(
+        lambda x: run(x.astype("float8_e4m3b11fnuz")).astype(F32))(F32([0.5, 1, 2]))
+
+
 VALUES = {
     "gather_empty": _nothing_of_nothing,
     "log1p_complex": lambda lib: lib.lax.log1p(SMALL) * F32(1e5),
@@ -210,6 +224,13 @@ VALUES = {
 VALUES |= {f"int4_{name}": _narrow(name, 1) for name in ("neg", "sign", "bitwise_not")}
 VALUES |= {f"int4_{name}": _narrow(name, 2) for name in
            ("max", "min", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left")}
+
+VALUES |= {f"int4_{name}_{n}": _shifted(name, n) for n in (1, 3, 4, 7) for name in
+           ("shift_left", "shift_right_arithmetic", "shift_right_logical")}
+VALUES["int4_clz"] = lambda lib: lib.lax.clz(lib.numpy.asarray([1, 7, -3, 0], "int4"))
+VALUES |= {f"b11_{name}": _eighths(run) for name, run in {
+    "sum": lambda x: x.sum(), "twice": lambda x: x + x, "scattered": lambda x: x.at[:1].add(x[1:2]),
+}.items()}
 
 TABLES = {"gather": GATHERS, "scatter": SCATTERS, "ragged": RAGGED, "shape": SHAPES}
 ERRORS = {f"{table}-{name}": row for table, rows in TABLES.items() for name, row in rows.items()}

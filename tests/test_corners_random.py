@@ -97,12 +97,27 @@ def _local(lib, shape, sharding=None):
     return made(sharding or _sharding(lib, "x"), {"a": V}, shape)
 
 
+def _data(lib, keys):
+    return lib.random.key_data(keys)
+
+
+def _filled(name):
+    return lambda lib: _data(lib, lib.jit(
+        lambda: getattr(lib.numpy, name)((2, 3), lib.random.key_dtype("rbg")))())
+
+
 SAME = {
     "seed_offset": _offset(lambda lib: lib.random.key(17)),
     "seed_offset_raw": _offset(lambda lib: lib.random.PRNGKey(np.int32(17))),
     "custom_prng": _under("enable_custom_prng", True, lambda lib: lib.random.PRNGKey(3).ndim),
     "clone_number": lambda lib: lib.random.clone(1.0),
     "clone_words": lambda lib: lib.random.clone(np.zeros(2, np.uint32)),
+    **{f"{name}_of_keys": _filled(name) for name in ("zeros", "ones", "empty")},
+    "full_of_keys": lambda lib: _data(lib, lib.numpy.full((2,), 7, _key(lib).dtype)),
+    "full_like_keys": lambda lib: _data(
+        lib, lib.numpy.full_like(lib.random.split(_key(lib)), lib.random.key(3))),
+    "ones_like_keys": lambda lib: _data(lib, lib.numpy.ones_like(lib.random.split(_key(lib)))),
+    "lax_full_keys": lambda lib: _data(lib, lib.lax.full((2,), 7, lib.random.key_dtype("rbg"))),
     "nested_maps_mesh": lambda lib: _inner(lib, None),
     "abstract_mesh_of_arguments": _on_abstract_mesh,
     "donated_under_shardings": _donated,

@@ -49,18 +49,11 @@ def test_repaired_program_runs(cls):
     run(program(cls, "Repaired"))
 
 
-@pytest.mark.parametrize(
-    "cls", [c for c in CLASSES if c is not errors.KeyReuseError], ids=lambda cls: cls.__name__
-)
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_broken_program_raises(cls):
     with pytest.raises(cls) as caught:
         run(program(cls, "Broken"))
     assert len(str(caught.value).splitlines()) <= 15
-
-
-def test_broken_program_of_key_reuse_repeats_its_numbers():
-    names = run(program(errors.KeyReuseError, "Broken"))
-    assert names["a"] == names["b"]
 
 
 def test_names_and_bases_of_jax():

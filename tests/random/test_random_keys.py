@@ -120,8 +120,6 @@ def test_errors():
         random.fold_in(random.key(0), np.arange(2))
     with pytest.raises(ValueError, match="unrecognized"):
         random.key(0, impl="nonsense")
-    with pytest.raises(NotImplementedError, match="threefry2x32"):
-        random.key(0, impl="rbg")
 
 
 def test_public_names():

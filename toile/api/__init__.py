@@ -1,6 +1,7 @@
 """What joins the layers: the transformations users call, over trees.
 
-Importing it fills the slots through which operations run the Programs they carry, and run on GPUs.
+Importing it fills the slots through which operations run the Programs they carry, run on GPUs and
+are checked for random keys that are used twice.
 """
 
 from toile.api.autodiff import (
@@ -16,10 +17,13 @@ from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
 from toile.api.mapping import hessian, jacfwd, jacobian, jacrev, vmap
 from toile.api.tracing import closure_convert, ensure_compile_time_eval, eval_shape, jit, make_jaxpr
 from toile.backends import running
-from toile.engine import gpu_eager, operation, program
+from toile.control import key_reuse
+from toile.engine import checked, gpu_eager, operation, program
 
 program.execution.run = running.run
 operation.elsewhere.run = gpu_eager.run
+checked.keys.run = key_reuse.run
+program.hooks.keys_used = key_reuse.keys_used
 
 __all__ = [
     "VJPFunction",

@@ -63,7 +63,8 @@ def checkpoint(
 
         flat = FlatFunction(called, in_tree)
         xs = [x if isinstance(x, Array) else as_array(x) for x in leaves]
-        program, consts = trace_program(flat, [aval_of(x) for x in xs], name_of(fun))
+        avals = [aval_of(x) for x in xs]
+        program, consts = trace_program(flat, avals, name_of(fun), kind="checkpoint")
         op = Remat(program, name_of(fun), policy, prevent_cse)
         return unflatten(flat.out_tree, op(*consts, *xs))
 

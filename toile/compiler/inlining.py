@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from toile.control.attention import Attention, AttentionGradient, AttentionTangent
 from toile.control.call import Call
 from toile.control.custom import CustomJVPCall, CustomVJPCall
+from toile.control.drawing import Draw
 from toile.control.remat import Remat
 from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
 
 ATTENTIONS = (Attention, AttentionTangent, AttentionGradient)
 # Exactly these, no derived classes.
-INLINED = (Call, Remat, CustomJVPCall, CustomVJPCall, *ATTENTIONS)
+INLINED = (Call, Draw, Remat, CustomJVPCall, CustomVJPCall, *ATTENTIONS)
 
 # What an attention becomes: of its equation and those before it, a Program of its operands.
 Choice = Callable[[Equation, Sequence[Equation]], Program]

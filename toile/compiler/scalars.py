@@ -53,7 +53,8 @@ def kind(dtype: Dtype) -> str:
     """One of "biufc"; raises Unsupported for dtypes that kernels do not hold."""
     if dtype == BFLOAT16:
         return "f"
-    if not isinstance(dtype, np.dtype) or dtype.char not in _CHARACTERS:
+    own = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1  # others' characters may be the same
+    if not own or dtype.char not in _CHARACTERS:
         raise Unsupported(f"{dtype} in a kernel")
     return dtype.kind
 

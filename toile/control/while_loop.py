@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, spread
+from toile.engine import dtypes
 from toile.engine.avals import Aval
+from toile.engine.config import flags
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.elementwise import select
 from toile.primitives.families import bdim_at, broadcast_in_dim
+from toile.primitives.random import random_clone
 from toile.primitives.reductions import ReduceOr
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
@@ -141,10 +144,10 @@ class While(LoopCarrier):
             c_consts, b_consts, carry = xs[:k], xs[k : k + self.body_consts], xs[
                 k + self.body_consts :
             ]
-            (pred,) = evaluate(cond, [*c_consts, *carry])
+            (pred,) = evaluate(cond, [*c_consts, *map(_again, carry)])
             outs = evaluate(body, [*b_consts, *carry])
             return [
-                select(broadcast_in_dim(pred, new.shape, (0,)), new, old)
+                _advanced(broadcast_in_dim(pred, new.shape, (0,)), new, old)
                 for new, old in zip(outs, carry, strict=True)
             ]
 
@@ -152,6 +155,16 @@ class While(LoopCarrier):
         new_cond = derive(any_cond, cond.in_avals, "while_cond")
         new_body = derive(masked, [*c_avals, *body.in_avals], "while_body")
         return While(new_cond, new_body, k, k + self.body_consts)
+
+
+def _again(x: Any) -> Any:
+    """A carry that more than one step reads; of keys a copy, where their uses are counted."""
+    return random_clone(x) if flags.debug_key_reuse and dtypes.is_extended(x.dtype) else x
+
+
+def _advanced(going: Any, new: Any, old: Any) -> Any:
+    """The new carry of examples that go on, the old one of the others."""
+    return _again(select(going, new, _again(old)))
 
 
 def reverse_mode_error() -> Exception:

@@ -362,8 +362,9 @@ def _restore(data: Any, weak: bool) -> DeviceArray:
 class KeyArray(ConcreteArray):
     """An array of random keys; the buffer has the key's words as its last axis."""
 
-    __slots__ = ("_dtype",)
+    __slots__ = ("_dtype", "_spent")
     weak_type = False
+    _spent: Any  # which keys are used, and where they were first; set while `debug_key_reuse` is on
 
     def __init__(self, data: Any, dtype: Any):
         self._data = data
@@ -389,7 +390,7 @@ class KeyArray(ConcreteArray):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d key array" + here())
-        if state.trace is not None:
+        if state.trace is not None and not state.trace.at_once:
             return iter([self[i] for i in range(self.shape[0])])
         return iter([KeyArray(row, self._dtype) for row in self._data])
 

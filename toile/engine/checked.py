@@ -1,4 +1,4 @@
-"""Eager evaluation that checks its results: debug_nans, debug_infs, strict rank promotion.
+"""Eager evaluation that is checked: debug_nans, debug_infs, debug_key_reuse, rank promotion.
 
 A `CheckedTrace` takes the place of "nothing traces" while such a flag is on, so that unchecked
 eager pays nothing for the possibility. When a Program's result is bad, the Program is replayed
@@ -7,7 +7,7 @@ operation by operation to find the first that is. May import the engine below it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,11 @@ class CheckedTrace(Trace):
     """Runs operations at once and looks at what they give."""
 
     __slots__ = ()
+    at_once = True
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         op.infer(*[aval_of(a) for a in args])  # faces leave it to a trace to look at operands
-        result = run_eager(op, args)
+        result = (keys.run if config.flags.debug_key_reuse else run_eager)(op, args)
         outs = result if op.multiple else [result]
         bad = next((b for b in map(bad_value, outs) if b), None)
         if bad is None:
@@ -46,6 +47,15 @@ class CheckedTrace(Trace):
         return call.run(*args)
 
     process_custom_vjp = process_custom_jvp
+
+
+class _Keys:
+    """How an operation runs while uses of random keys are counted; filled by `toile.api`."""
+
+    run: Callable[[Operation, Sequence[Any]], Any] = staticmethod(run_eager)
+
+
+keys = _Keys()
 
 
 def bad_value(x: Any) -> str | None:
@@ -73,17 +83,18 @@ def _summary(x: Any) -> str:
 def _follow_configuration(_: str) -> None:
     """After any change of a flag: check on this thread if one asks for it, and in new threads."""
     flags = config.flags
-    wanted = flags.debug_nans or flags.debug_infs or flags.numpy_rank_promotion != "allow"
+    wanted = _asks(flags)
     trace = state.trace
     if trace is None or isinstance(trace, CheckedTrace):
         state.trace = (trace or CheckedTrace(None)) if wanted else None
-    everywhere = type(flags)
-    process_wide = (
-        everywhere.debug_nans
-        or everywhere.debug_infs
-        or everywhere.numpy_rank_promotion != "allow"
-    )
-    State.trace = CheckedTrace(None) if process_wide else None
+    State.trace = CheckedTrace(None) if _asks(type(flags)) else None
+
+
+def _asks(flags: Any) -> bool:
+    """Whether one of the flags asks for checks."""
+    found = flags.debug_nans or flags.debug_infs or flags.debug_key_reuse
+    return found or flags.numpy_rank_promotion != "allow"
 
 
 config.on_change.append(_follow_configuration)
+_follow_configuration("")  # the environment may have set a flag

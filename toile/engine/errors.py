@@ -193,20 +193,21 @@ class ShapeError(ToileError, TypeError, ValueError):
 
 
 class KeyReuseError(JAXTypeError):
-    """A random key was used twice.
+    """A random key was used twice, which draws the same numbers twice.
 
-    toile accepts the flag `debug_key_reuse` and does not check keys, so that the broken program
-    draws the same numbers twice; the class is here for programs that catch it.
+    Keys are watched only while the flag `debug_key_reuse` is on.
 
     Broken::
 
-        key = random.key(0)
-        a, b = random.normal(key), random.normal(key)
+        with toile.debug_key_reuse(True):
+            key = random.key(0)
+            a, b = random.normal(key), random.normal(key)
 
     Repaired::
 
-        k1, k2 = random.split(random.key(0))
-        a, b = random.normal(k1), random.normal(k2)
+        with toile.debug_key_reuse(True):
+            k1, k2 = random.split(random.key(0))
+            a, b = random.normal(k1), random.normal(k2)
     """
 
 

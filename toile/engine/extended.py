@@ -49,6 +49,9 @@ KEY_IMPLS: dict[str, KeyImpl] = {
     impl.name: impl
     for impl in (
         KeyImpl("threefry2x32", "fry", (2,)),
+        KeyImpl("threefry4x32", "fry4", (4,)),
+        KeyImpl("philox2x32", "phx2", (1,)),
+        KeyImpl("philox4x32", "phx4", (2,)),
         KeyImpl("rbg", "rbg", (4,)),
         KeyImpl("unsafe_rbg", "urbg", (4,)),
     )

@@ -8,7 +8,7 @@ May import the engine below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from toile.engine.arrays import DeviceArray
@@ -175,9 +175,12 @@ _ITSELF = object()
 
 
 class _Hooks:
-    """Slots that other modules of the engine fill: printing is kept out of this file."""
+    """Slots that other modules fill: printing and the checks of keys are kept out of this file.
+
+    `keys_used` gives the inputs that are random keys which a Program uses up."""
 
     show: Callable[[Program], str] = staticmethod(lambda p: f"<Program {p.name}>")
+    keys_used: Callable[[Program], Iterable[Var]] = staticmethod(lambda p: ())
 
 
 hooks = _Hooks()
@@ -419,8 +422,11 @@ def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[
     """The Program of a trace that has ended, without dead code, and its closed-over values."""
     consts = [var for var, _ in trace.consts]
     program = Program([*consts, *trace.inputs], trace.equations, outputs, trace.name)
-    program = without_dead_code(program)
-    used = used_vars(program)
+    # Uses of keys count in dead code too; what is found is kept with the Program.
+    spent = hooks.keys_used(program) if flags.debug_key_reuse and trace.kind else ()
+    memo, program = program.memo, without_dead_code(program)
+    program.memo = memo
+    used = used_vars(program).union(spent)
     kept = [(var, value) for var, value in trace.consts if var in used]
     program.inputs = [*(var for var, _ in kept), *trace.inputs]
     program.hidden = len(kept)

@@ -12,7 +12,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from toile.engine import errors
 from toile.engine.avals import Aval
@@ -50,6 +50,7 @@ class Trace:
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
     staging: bool
+    at_once: ClassVar[bool] = False  # operations run as they come, as if nothing traced
 
     def __init__(self, parent: Trace | None):
         self.parent = parent

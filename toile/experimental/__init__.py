@@ -7,7 +7,8 @@ from toile.engine.lazy import attach as _attach
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
 
-_MODULES = "checkify compilation_cache layout mesh_utils multihost_utils pjit shard_map"
+_MODULES = ("checkify compilation_cache jet key_reuse layout mesh_utils multihost_utils ode pjit "
+            "shard_map")
 __getattr__, __dir__ = _attach(__name__, {}, _MODULES, _absent.missing_attribute)
 
 

@@ -29,6 +29,7 @@ from toile.lax.contractions import *  # noqa: F403
 from toile.lax.conversion import *  # noqa: F403
 from toile.lax.conversion import _convert_element_type as _convert_element_type
 from toile.lax.convolution import *  # noqa: F403
+from toile.lax.drawing import *  # noqa: F403
 from toile.lax.elementwise import *  # noqa: F403
 from toile.lax.fft import *  # noqa: F403
 from toile.lax.implicit import custom_linear_solve as custom_linear_solve

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile.control.cond import Cond
+from toile.control.key_reuse import inherit_uses
 from toile.engine import config, dtypes
 from toile.engine.avals import aval_of
 from toile.engine.devices import first_device
@@ -167,7 +168,9 @@ def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged:
     after = [Var(aval_of(c)) for _, cs, _ in staged[mine + 1 :] for c in cs]
     n = counts[mine]
     inputs = [*before, *program.inputs[:n], *after, *program.inputs[n:]]
-    return Program(inputs, program.equations, program.outputs, program.name)
+    made = Program(inputs, program.equations, program.outputs, program.name)
+    inherit_uses(made, program)
+    return made
 
 
 def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> Any:

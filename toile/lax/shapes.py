@@ -31,6 +31,7 @@ from toile.lax._operands import (
 )
 from toile.lax.conversion import _convert_element_type
 from toile.primitives.families import BroadcastInDim, Reshape, Transpose
+from toile.primitives.random import random_wrap
 from toile.primitives.shapes import Concatenate, Iota, Pad, Rev, Slice
 
 __all__ = [
@@ -333,8 +334,21 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     if dtype is None:
         value = _operand("full", fill_value, 1)
     else:
-        value = _convert_element_type(fill_value, user_dtype(dtype, "full"))
+        new = user_dtype(dtype, "full")
+        if dtypes.is_extended(new):
+            return _keys("full", shape, fill_value, new)
+        value = _convert_element_type(fill_value, new)
     return broadcast_in_dim(value, shape, ())
+
+
+def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any:
+    """Keys that are all one key, or whose words are all one number."""
+    if not dtypes.is_extended(getattr(fill_value, "dtype", None)):
+        words = full((*shape, *dtype.physical_shape), fill_value, np.uint32)
+        return random_wrap(words, dtype.impl.name)
+    if fill_value.dtype != dtype:
+        raise ValueError(f"{name}: needed a fill value of {dtype}, got {fill_value.dtype}{here()}")
+    return broadcast_in_dim(fill_value, shape, ())
 
 
 def full_like(
@@ -352,6 +366,8 @@ def full_like(
         new = user_dtype(dtype, "full_like")
     shape = like.shape if shape is None else shape
     _check_scalar(fill_value)
+    if dtypes.is_extended(new):
+        return _keys("full_like", tuple(shape), fill_value, new)
     return broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from toile import lax
 from toile.api.devices import device_put
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray, KeyArray
+from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.gpu import default_gpu, is_gpu_data, presence
@@ -253,7 +253,8 @@ def full(
                 f"full: needed a fill value that reaches {shape}, got {fill.shape}{here()}"
             )
         result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
-    elif device is None and type(fill) is DeviceArray and _eager_on_host():
+    elif device is None and type(fill) is DeviceArray and _eager_on_host() \
+            and dtype.__class__ is not _KeyDType:
         weak = dtype is None and fill.weak_type
         fill = fill if dtype is None else convert(fill, dtype)
         made = np.empty(shape, fill.dtype)
@@ -312,13 +313,11 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
         return DeviceArray(made, a.weak_type)
     if type(a) is not DeviceArray and not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
-    if dtype is None and dtypes.is_extended(a.dtype):
-        if value != 0:
-            raise ValueError(f"Cannot convert_element_type from a number to {a.dtype}{here()}")
-        kept = a.shape if shape is None else canonicalize_shape(shape, name)
-        return KeyArray(np.zeros((*kept, *a.dtype.physical_shape), np.uint32), a.dtype)
     weak = dtype is None and getattr(a, "weak_type", False)
-    dtype = dtypes.canonicalize_dtype(a.dtype) if dtype is None else user_dtype(dtype, name)
+    if dtype is None:
+        dtype = dtypes.canonicalize_dtype(a.dtype, allow_extended_dtype=True)
+    else:
+        dtype = user_dtype(dtype, name)
     result = lax.full(a.shape if shape is None else canonicalize_shape(shape, name), value, dtype)
     if weak:
         result = convert(result, dtype, True)

@@ -158,7 +158,8 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     a, v = promote(a, v)
     dtype = np.dtype(np.int32 if a.shape[0] < 2**31 else np.int64)
     x, y = raw_buffer(a), raw_buffer(v)
-    if x is not None and y is not None and x.dtype.char in "fdilhbBHIL?":
+    if x is not None and y is not None and x.dtype.isbuiltin == 1 \
+            and x.dtype.char in "fdilhbBHIL?":
         return h.conversion.wrap(np.asarray(np.searchsorted(x, y, side)).astype(dtype), False)
     n = a.shape[0]
     if n == 0:

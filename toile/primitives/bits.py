@@ -72,10 +72,13 @@ class _Shift(_Bits):
     @staticmethod
     def bounded(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
         """The shift count as unsigned, and whether it is within the width."""
-        width = x.dtype.itemsize * 8
+        width = _NARROW.get(x.dtype.name, x.dtype.itemsize * 8)
         count = y.view(_unsigned(y.dtype)) if y.dtype.kind == "i" else y
         inside = count < width
         return xp.where(inside, count, xp.zeros((), count.dtype)), inside
+
+
+_NARROW = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}  # in a byte each, zeros above
 
 
 def _unsigned(dtype: Any) -> Any:
@@ -112,6 +115,9 @@ class ShiftRightArithmetic(_Shift):
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
+        if x.dtype.name in _NARROW:  # bytes know nothing of their sign
+            return xp.right_shift(x.astype(np.int8), xp.where(inside, y, 7).astype(np.int8)).astype(
+                x.dtype)
         signed = xp.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
         fill = xp.where(signed < 0, xp.asarray(-1).astype(signed.dtype), xp.zeros((), signed.dtype))
         out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
@@ -127,7 +133,7 @@ class PopulationCount(_Bits):
     accepts = INTEGER
 
     def eager(self, xp: Any, x: Any) -> Any:
-        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        bits = x if x.dtype.kind == "u" else x.view(_unsigned(x.dtype))
         return xp.bitwise_count(bits).astype(x.dtype)
 
     def lower(self, k: Any, x: Any) -> Any:
@@ -140,8 +146,8 @@ class Clz(_Bits):
     accepts = INTEGER
 
     def eager(self, xp: Any, x: Any) -> Any:
-        width = x.dtype.itemsize * 8
-        bits = x.view(_unsigned(x.dtype)) if x.dtype.kind == "i" else x
+        width = _NARROW.get(x.dtype.name, x.dtype.itemsize * 8)
+        bits = x if x.dtype.kind == "u" else x.view(_unsigned(x.dtype))
         shift = 1
         while shift < width:  # smear the highest set bit downwards
             bits = bits | (bits >> bits.dtype.type(shift))

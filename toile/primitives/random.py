@@ -1,7 +1,8 @@
 """Random bits from keys: threefry2x32 as operations on arrays of keys.
 
-Keys are an extended dtype over uint32[..., 2]; these operations take and give them. May import the
-engine, primitives.families and the array kernels.
+Keys are an extended dtype over uint32[..., 2]; these operations take and give them. Keys of other
+generators are wrapped and unwrapped here; what they give is made in `toile.random.generators`. May
+import the engine, primitives.families and the array kernels.
 """
 
 from __future__ import annotations
@@ -147,8 +148,26 @@ class RandomUnwrap(_Random):
         return self(move_axis(xs[0], dims[0], 0)), 0
 
 
+class RandomClone(_Random):
+    """The keys themselves, to be used once more; a step of its own where reuse is looked for."""
+
+    def infer(self, keys: Aval) -> Aval:
+        self.need_keys(keys)
+        return keys
+
+    def eager(self, xp: Any, keys: Any) -> Any:
+        return keys
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        return self(xs[0]), dims[0]
+
+
+class RandomConsume(RandomClone):
+    """The keys themselves, used up: what makes bits of their words comes next."""
+
+
 def random_seed(seeds: Any) -> Any:
-    return RandomSeed(dtypes.key_dtype())(seeds)
+    return RandomSeed(dtypes.key_dtype("threefry2x32"))(seeds)
 
 
 def random_split(keys: Any, shape: Sequence[int]) -> Any:
@@ -163,12 +182,22 @@ def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
     return RandomBits(bit_width, tuple(shape))(keys)
 
 
-def random_wrap(words: Any) -> Any:
-    return RandomWrap(dtypes.key_dtype())(words)
+def random_wrap(words: Any, impl: str | None = None) -> Any:
+    """Keys of the generator named, or else of the configured one."""
+    return RandomWrap(dtypes.key_dtype(impl))(words)
 
 
 def random_unwrap(keys: Any) -> Any:
     return _unwrap(keys)
 
 
-_fold_in, _unwrap = RandomFoldIn(), RandomUnwrap()
+def random_clone(keys: Any) -> Any:
+    return _clone(keys)
+
+
+def random_consume(keys: Any) -> Any:
+    return _consume(keys)
+
+
+_fold_in, _unwrap, _clone = RandomFoldIn(), RandomUnwrap(), RandomClone()
+_consume = RandomConsume()

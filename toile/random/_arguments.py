@@ -19,8 +19,9 @@ from toile.engine.conversion import wrap
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import special
-from toile.primitives.random import random_split, random_wrap
+from toile.primitives.random import random_clone, random_wrap
 from toile.primitives.special import fused_multiply_add
+from toile.random.generators import GENERATOR, random_split
 
 convert = lax.convert_element_type
 
@@ -52,12 +53,18 @@ def _key_words(name, key):
             f"{name}: needed a random key, got {type(key).__name__} (make one with "
             f"toile.random.key){here()}"
         )
-    if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != 2:
+    count = key_words(flags.default_prng_impl)
+    if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != count:
         raise TypeError(
             f"JAX encountered invalid PRNG key data: {name} needed a key made by random.key or "
-            "uint32 words of shape (..., 2), got "
+            f"uint32 words of shape (..., {count}), got "
             f"{key.dtype} of shape {tuple(key.shape)}{here()}")
     return key if isinstance(key, Array) else jnp.asarray(key)
+
+
+def key_words(impl):
+    """How many words a key of the generator of that name has."""
+    return dtypes.key_words(dtypes.key_dtype(impl))
 
 
 def _complain_of_words(mode):
@@ -70,7 +77,7 @@ def _complain_of_words(mode):
         warnings.warn(text, stacklevel=4)
     else:
         warnings.warn("Raw arrays as random keys to jax.random functions are deprecated: they are "
-                      "taken for threefry2x32 keys", FutureWarning, stacklevel=4)
+                      f"taken for {flags.default_prng_impl} keys", FutureWarning, stacklevel=4)
 
 
 def split_key(key, num=2):
@@ -79,6 +86,16 @@ def split_key(key, num=2):
     if key.ndim:
         return [keys[..., i] for i in range(num)]
     return list(keys)
+
+
+def reused(keys):
+    """Typed keys, to be used again on purpose: under `debug_key_reuse` they have to be others."""
+    return random_clone(keys) if flags.debug_key_reuse else keys
+
+
+def renewed_where(which, new, keys):
+    """`keys`, which made the new ones, with the new ones where a loop goes on."""
+    return reused(jnp.where(which, new, reused(keys)))
 
 
 def canonical_shape(shape):
@@ -207,9 +224,9 @@ def stepwise(x):
 
 
 def concrete_words(key):
-    """The NumPy words of typed keys when nothing is being traced, else None."""
+    """The NumPy words of Threefry keys when nothing is being traced, else None."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
-        return key._data
+        return key._data if key.dtype.impl.name == GENERATOR else None
     return None
 
 

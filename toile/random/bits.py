@@ -19,9 +19,9 @@ from toile.engine.source import here
 from toile.primitives.arrays import threefry
 from toile.primitives.arrays.special import fused_multiply_add
 from toile.primitives.arrays.threefry import float_layout, unit_floats
-from toile.primitives.random import random_bits
 from toile.random import _arguments as args
 from toile.random._arguments import convert
+from toile.random.generators import random_bits
 
 UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
 

@@ -1,7 +1,8 @@
 """Random keys: made from seeds, split, folded, taken apart and put together.
 
 A key is one element of dtype `key<fry>`; functions also take and return the older form, raw uint32
-words of shape (..., 2): what came in raw goes out raw. The one generator is Threefry-2x32.
+words of shape (..., 2): what came in raw goes out raw. Threefry-2x32 is the generator unless `impl`
+or `toile.config`'s `jax_default_prng_impl` names another.
 """
 
 from collections.abc import Sequence
@@ -15,16 +16,9 @@ from toile.engine.arrays import Array
 from toile.engine.config import flags
 from toile.engine.source import describe, here
 from toile.lax._operands import operand
-from toile.primitives.random import (
-    random_fold_in,
-    random_seed,
-    random_split,
-    random_unwrap,
-    random_wrap,
-)
-from toile.random._arguments import canonical_shape, wrapped_key
-
-GENERATOR = "threefry2x32"
+from toile.primitives.random import random_unwrap, random_wrap
+from toile.random._arguments import canonical_shape, key_words, reused, wrapped_key
+from toile.random.generators import random_fold_in, random_seed, random_split
 
 Key = NewType("Key", Array)  # for annotations: an array of keys
 
@@ -47,8 +41,8 @@ class PRNGSpec:
         return isinstance(other, PRNGSpec) and self._impl == other._impl
 
 
-def _check_impl(name, impl, dtype=None):
-    """Raise unless the generator asked for, by name, spec or dtype, is the one there is."""
+def _generator(name, impl, dtype=None):
+    """The name of the generator asked for, by name, spec or dtype."""
     if dtype is not None:
         if impl is not None:
             raise ValueError(f"{name}: Cannot specify both `impl` and `dtype`{here()}")
@@ -70,16 +64,12 @@ def _check_impl(name, impl, dtype=None):
             f'{name}: unrecognized PRNG implementation "{found}". Did you mean one of: '
             f"{known}?{here()}"
         )
-    if found != GENERATOR:
-        raise NotImplementedError(
-            f"{name}: needed PRNG implementation '{GENERATOR}', got '{found}' (its numbers differ "
-            "between devices and compilers; leave impl out)" + here())
+    return found
 
 
 def key_dtype(impl_spec=None):
     """The dtype of keys of the given generator."""
-    _check_impl("key_dtype", impl_spec)
-    return dtypes.key_dtype(GENERATOR)
+    return dtypes.key_dtype(_generator("key_dtype", impl_spec))
 
 
 def key(seed, *, impl=None, dtype=None):
@@ -89,14 +79,12 @@ def key(seed, *, impl=None, dtype=None):
     >>> k.shape
     ()
     """
-    _check_impl("key", impl, dtype)
-    return _seeded("key", seed)
+    return _seeded("key", seed, _generator("key", impl, dtype))
 
 
 def PRNGKey(seed, *, impl=None):
-    """A key in the older form, two uint32 words, from an integer seed."""
-    _check_impl("PRNGKey", impl)
-    return _returned(_seeded("PRNGKey", seed), raw=True)
+    """A key in the older form, its uint32 words, from an integer seed."""
+    return _returned(_seeded("PRNGKey", seed, _generator("PRNGKey", impl)), raw=True)
 
 
 def _returned(keys, raw):
@@ -104,11 +92,12 @@ def _returned(keys, raw):
     return random_unwrap(keys) if raw and not flags.enable_custom_prng else keys
 
 
-def _seeded(name, seed):
+def _seeded(name, seed, impl):
     if isinstance(seed, int):
         # All 64 bits under x64, else the low 32: hash values are common seeds, and large.
         seed = np.int64(seed + flags.random_seed_offset)
-        return random_seed(jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32)))
+        seed = jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32))
+        return random_seed(seed, impl)
     if isinstance(getattr(seed, "dtype", None), dtypes.KeyDType):
         raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.{here()}")
     if np.ndim(seed):
@@ -118,7 +107,8 @@ def _seeded(name, seed):
     seed = seed if isinstance(seed, Array) else jnp.asarray(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
         raise TypeError(f"{name}: PRNG key seed must be an integer; got {seed!r}{here()}")
-    return random_seed(seed + flags.random_seed_offset if flags.random_seed_offset else seed)
+    seed = seed + flags.random_seed_offset if flags.random_seed_offset else seed
+    return random_seed(seed, impl)
 
 
 def split(key, num=2):
@@ -147,24 +137,24 @@ def key_data(keys):
 
 def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     """Keys from their uint32 words."""
-    _check_impl("wrap_key_data", impl, dtype)
-    words = key_bits_array
+    found = _generator("wrap_key_data", impl, dtype)
+    words, count = key_bits_array, key_words(found)
     if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
         raise TypeError("JAX encountered invalid PRNG key data: needed an array, got "
                         f"{describe(words)}{here()}")
-    if words.ndim < 1 or words.shape[-1] != 2 or words.dtype != np.uint32:
+    if words.ndim < 1 or words.shape[-1] != count or words.dtype != np.uint32:
         raise TypeError(
-            "JAX encountered invalid PRNG key data: wrap_key_data needed uint32 of shape (..., 2), "
-            f"got {words.dtype} of shape {tuple(words.shape)}{here()}")
-    return random_wrap(words if isinstance(words, Array) else jnp.asarray(words))
+            "JAX encountered invalid PRNG key data: wrap_key_data needed uint32 of shape "
+            f"(..., {count}), got {words.dtype} of shape {tuple(words.shape)}{here()}")
+    return random_wrap(words if isinstance(words, Array) else jnp.asarray(words), found)
 
 
 def key_impl(keys):
     """The name of the generator that keys belong to."""
-    wrapped_key("key_impl", keys, batched=True)
-    return GENERATOR
+    return wrapped_key("key_impl", keys, batched=True)[0].dtype.impl.name
 
 
 def clone(key):
     """The key itself, marked as used again on purpose."""
-    return operand("random_clone", key)
+    key = operand("random_clone", key)
+    return reused(key) if isinstance(key.dtype, dtypes.KeyDType) else key

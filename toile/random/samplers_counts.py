@@ -9,10 +9,10 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.primitives.random import random_split
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import unit
+from toile.random.generators import random_split
 
 ROUNDS = 2**31 - 1  # more than any sample takes
 
@@ -31,7 +31,8 @@ def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
     rounds = min(int(dtypes.iinfo(dtype).max), ROUNDS)  # a bound that is never reached
     rare = (lam != lam) | (lam < 10)
     few = _arrivals(key, jnp.where(rare, lam, np.float32(0)), shape, dtype, rounds)
-    many = _poisson_rejection(key, jnp.where(rare, np.float32(1e5), lam), shape, dtype, rounds)
+    key, lam_or_large = args.reused(key), jnp.where(rare, np.float32(1e5), lam)
+    many = _poisson_rejection(key, lam_or_large, shape, dtype, rounds)
     result = jnp.where(rare, few, many)
     return jnp.where(lam == 0, jnp.zeros_like(result), result)
 
@@ -111,7 +112,7 @@ def binomial(key, n, p, shape=None, dtype=None):
     count = jnp.floor(count)
 
     few = _successes(key, jnp.where(rare, count, real(0)), q, shape).astype(dtype)
-    many = _binomial_rejection(key, jnp.where(rare, real(1e4), count),
+    many = _binomial_rejection(args.reused(key), jnp.where(rare, real(1e4), count),
                                jnp.where(rare, real(0.5), q), shape).astype(dtype)
     result = jnp.where(rare, few, many)
     invalid = bad_q | bad_count

@@ -15,10 +15,10 @@ from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.engine import dtypes
 from toile.engine.source import here
-from toile.primitives.random import random_split
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import unit
+from toile.random.generators import random_split
 from toile.random.samplers_inverse import standard_exponential
 from toile.random.samplers_normal import signs, standard_normal
 
@@ -138,7 +138,7 @@ def _accepted_cube(keys, c, d):
         again = rejected(x2, cube, u)
         new_keys, x_keys, u_keys = args.split_key(keys, 3)
         x, v = _positive(x_keys, c)
-        return (jnp.where(again, new_keys, keys), jnp.where(again, step(x * x), x2),
+        return (args.renewed_where(again, new_keys, keys), jnp.where(again, step(x * x), x2),
                 jnp.where(again, step(step(v * v) * v), cube),
                 jnp.where(again, unit(u_keys, (), dtype), u))
 
@@ -160,7 +160,7 @@ def _positive(keys, c):
         new_x = standard_normal(x_keys, (), dtype)
         new_v = (step(step(new_x * c) + one) if narrow
                  else args.fused(new_x, c, jnp.full_like(c, one)))
-        return (jnp.where(again, new_keys, keys), jnp.where(again, new_x, x),
+        return (args.renewed_where(again, new_keys, keys), jnp.where(again, new_x, x),
                 jnp.where(again, new_v, v))
 
     start = keys, jnp.zeros_like(c), jnp.full_like(c, -1)

@@ -372,7 +372,7 @@ def _combine_in_rounds(
 ) -> None:
     """Round r combines the r-th update of each row, so that no round has duplicates."""
     ufunc = getattr(xp, _UFUNCS[combine])
-    if combine == "add" and rows.dtype.char in "fdiIlLqQ":
+    if combine == "add" and rows.dtype.isbuiltin == 1 and rows.dtype.char in "fdiIlLqQ":
         xp.add.at(rows, index, updates)
         return
     order = xp.argsort(index)
