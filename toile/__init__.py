@@ -104,9 +104,10 @@ _absent.install()
 
 _MODULES = (
     "ad_checkpoint configurations core cursor custom_batching custom_derivatives debug distributed "
-    "dlpack dtypes errors experimental flatten_util ids image interop io jax_utils linen metrics "
-    "monitoring nn ops optim parallel profiler random ref scipy serialization sharding stages "
-    "struct test_util traceback_util training traverse_util typing version"
+    "dlpack dtypes errors example_libraries experimental flatten_util ids image interop io "
+    "jax_utils linen metrics monitoring nn ops optim parallel profiler random ref scipy "
+    "serialization sharding stages struct test_util traceback_util training traverse_util typing "
+    "version"
 )
 _FROM = {
     "sharding": (

@@ -10,7 +10,6 @@ leaf; it is kept flat, and both structures are aux data of the node `OptimizerSt
 from __future__ import annotations
 
 import functools
-from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,7 +25,15 @@ __all__ = [
     "rmsprop_momentum", "sgd", "sm3", "unpack_optimizer_state",
 ]  # fmt: skip
 
-OptimizerState = namedtuple("OptimizerState", ["packed_state", "tree_def", "subtree_defs"])
+
+class OptimizerState(NamedTuple):
+    """The states of all arrays, flat, with the structures that make two trees of them."""
+
+    packed_state: Any
+    tree_def: Any
+    subtree_defs: Any
+
+
 register_pytree_node(
     OptimizerState,
     lambda state: ((state.packed_state,), (state.tree_def, state.subtree_defs)),
