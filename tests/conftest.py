@@ -33,8 +33,8 @@ SAMPLED = {
     "scipy/test_special.py": 3,
     "scipy/test_numerics.py": 4,
     "scipy/test_linalg.py": 3,
-    "primitives/test_array_kernels.py": 4,
-    "primitives/test_cumulative.py": 3,
+    "primitives/test_array_kernels.py": 8,
+    "primitives/test_cumulative.py": 6,
     "primitives/test_linalg.py": 3,
     "primitives/test_special.py": 3,
     "primitives/test_indexing.py": 3,
@@ -47,11 +47,12 @@ SAMPLED = {
     "nn/test_initializers.py": 6,
     "nn/test_nn.py": 3,
     "random/test_generators.py": 8,
-    "random/test_random_samplers.py": 3,
-    "random/test_threefry.py": 2,
+    "random/test_random_samplers.py": 6,
+    "random/test_threefry.py": 4,
     "random/test_random_uniform.py": 4,
     "core/test_functional_layers.py": 3,
     "compiler/test_rows.py": 10,
+    "compiler/test_sorting.py": 2,
     "compiler/test_tiny_loops.py": 3,
     "gpu/test_kernels.py": 8,
     "gpu/test_nests.py": 4,
@@ -64,6 +65,10 @@ SAMPLED = {
     "test_ode.py": 3,
     "test_transforms.py": 3,
 }
+
+
+# Tests of more than a minute: they come first, so that no worker has one left when others are done.
+LONG = ("test_random_program",)
 
 
 def in_sample(item: pytest.Item) -> bool:
@@ -131,6 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if not in_sample(item)]
         items[:] = [item for item in items if in_sample(item)]
         config.hook.pytest_deselected(items=left_out)
+    items.sort(key=lambda item: item.name not in LONG)
     for item in items:
         if "slow" in item.keywords and not TEST_ALL:
             item.add_marker(pytest.mark.skip(reason="slow: TOILE_TEST_ALL=1 (make test-all)"))
