@@ -4,6 +4,7 @@ A row of ERRORS names a phrase that the messages of both have; errors agree in t
 """
 
 import builtins
+import re
 
 import jax
 import numpy as np
@@ -168,7 +169,7 @@ SHAPES = {
                    "fft_lengths=(13, 15)", _fft((2, 14, 15), "irfft", (13, 15))),
     "rfft_dtype": ("RFFT input must be float32 or float64, got bfloat16",
                    _fft((4,), "rfft", (4,), jax.numpy.bfloat16)),
-    "axes": ("contains out-of-bounds indices",
+    "axes": ("reduction axes (2,) contains out-of-bounds indices",
              lambda lib: lib.lax.reduce_sum(np.ones(3), (2,))),
     "axes_twice": ("duplicate value in 'axes'",
                    lambda lib: lib.lax.reduce_max(np.ones((3, 4)), (0, 0))),
@@ -243,7 +244,8 @@ def test_same_error_as_jax(name):
     for lib in (jax, toile):
         with pytest.raises((TypeError, ValueError, NotImplementedError)) as caught:
             row(lib)
-        assert phrase in str(caught.value), lib.__name__
+        text = re.sub(r"np\.int64\((\d+)\)", r"\1", str(caught.value))  # as NumPy 2 prints them
+        assert phrase in text, lib.__name__
         kinds.append(next(c for c in caught.type.__mro__ if c in vars(builtins).values()))
     assert kinds[0] is kinds[1]
 

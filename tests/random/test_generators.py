@@ -16,7 +16,7 @@ def flagged(p, impl, f):
         return f()
 
 
-# Functions of a library, its `random`, and a key; `s` is what that library takes for a batch.
+# Functions of a library, its `random`, and a key.
 PROGRAMS = {
     "the key": lambda p, r, k: k,
     "split": lambda p, r, k: r.split(k, 3),
