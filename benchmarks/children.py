@@ -6,6 +6,7 @@ A child sleeps until it is asked for a window, so that frameworks take turns on 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
@@ -22,6 +23,13 @@ KNOWN = os.path.exists("/proc/self/stat")  # whether the load can be told
 SETTLING_S = 0.02  # in which the threads of the child that was asked last stop spinning
 
 
+@functools.cache
+def bytecode() -> tempfile.TemporaryDirectory[str]:
+    """Where children keep the bytecode of what they import, of every package alike: some machines
+    have packages without it, which Python would compile again in every process."""
+    return tempfile.TemporaryDirectory(prefix="toile-bench-bytecode-")
+
+
 def environment(
     threads: int, folder: str, framework: str, cache: str, platform: str
 ) -> dict[str, str]:
@@ -30,6 +38,8 @@ def environment(
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     found = {**os.environ, **dict.fromkeys(names, n)}
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    found["PYTHONPYCACHEPREFIX"] = bytecode().name
     found["TOILE_NUM_THREADS"] = n
     found["TOILE_CACHE_DIR"] = folder
     found["JAX_PLATFORMS"] = "cpu" if platform == "cpu" else "cuda,cpu"

@@ -94,15 +94,15 @@ def start(row: Row, framework: str, args: Any, folder: str | None, found: Round)
 
 
 def fresh(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
-    """Rounds of new processes; a warm cache was filled by a run that is not counted, or with
-    `--fill` by the first round of the row before."""
+    """Rounds of new processes, after one of each framework that is not counted: it leaves Python's
+    bytecode, and fills a warm cache (with `--fill` the first round of the row before did)."""
     with tempfile.TemporaryDirectory(prefix="toile-bench-") as top:
         warm, shared = row.cache == "warm", os.path.join(args.filled, row.spec)
         folders = {f: os.path.join(shared if args.fill else top, f) for f in frameworks}
         nowhere: Round = {"seconds": {}, "others": {}, "answers": {}}
-        for name in frameworks if warm else ():
-            if not os.path.exists(folders[name]):
-                start(row, name, args, folders[name], nowhere)
+        for name in frameworks:
+            if not (warm and os.path.exists(folders[name])):
+                start(row, name, args, folders[name] if warm else None, nowhere)
         for number in range(10_000):
             found: Round = {"seconds": {}, "others": {}, "answers": {}}
             for i in range(len(frameworks)):

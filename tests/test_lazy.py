@@ -121,7 +121,7 @@ HEAVY = {
         "toile.backends.cpu.compiling toile.compiler.pipeline toile.compiler.loops toile.core "
         "toile.linen toile.optim toile.parallel.spmd toile.scipy toile.serialization "
         "toile.staging.cpu_callpath toile.training concurrent.futures difflib fractions hashlib "
-        "logging msgpack queue urllib"
+        "logging msgpack numpy.ma queue urllib"
     ),
     "toile.linen, toile.optim, toile.numpy, toile.random": (
         "toile.backends.cpu.compiling toile.compiler.pipeline toile.linen.attention "
@@ -130,7 +130,7 @@ HEAVY = {
         "toile.core.lift.mapping toile.core.nn.linear toile.optim.base toile.optim.classic "
         "toile.optim.losses toile.optim.optimizers toile.parallel.spmd toile.scipy "
         "toile.serialization toile.traverse_util toile.training concurrent.futures difflib "
-        "fractions logging msgpack queue urllib"
+        "fractions logging msgpack numpy.ma queue urllib"
     ),
 }
 

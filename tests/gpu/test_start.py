@@ -45,6 +45,7 @@ def begun(monkeypatch):
     monkeypatch.setattr(gpu.presence, "none", False)
     monkeypatch.setattr(gpu.hooks, "warm", lambda device: done.append("warm"), raising=False)
     monkeypatch.setattr(gpu.hooks, "load", lambda: done.append("backend"), raising=False)
+    monkeypatch.setattr(gpu.hooks, "ahead", lambda: done.append("names"), raising=False)
     monkeypatch.setattr(gpu_start, "_begun", [])
     monkeypatch.setattr(gpu_start, "load_cublas", lambda: done.append("cuBLAS"))
     return types.SimpleNamespace(done=done, driver=made, fleet=fleet)
@@ -81,7 +82,7 @@ def test_context_and_cupy_at_the_same_time_and_once(begun):
         gpu_start.soon()
     ended()
     assert begun.driver.asked == [(0, False)]
-    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy", "warm"]
+    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy", "names", "warm"]
 
 
 def test_the_gpu_of_this_process(begun):
@@ -121,7 +122,7 @@ def test_errors_are_left_to_the_first_use(begun, monkeypatch):
     begun.driver.status = 2
     gpu_start.soon()
     ended()
-    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy"]
+    assert sorted(begun.done) == ["backend", "cuBLAS", "cupy", "names"]
 
 
 def test_small_arrays_start_nothing(begun, monkeypatch):

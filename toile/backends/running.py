@@ -81,9 +81,9 @@ def gpu_backend() -> Any:
     return found
 
 
-def _load() -> None:
-    """Import the backend, and what can be found out before the device has started."""
+def _ahead() -> None:
+    """Find out what can be before the device has started."""
     gpu_backend().ahead()
 
 
-hooks.reserve, hooks.load, hooks.warm = _reserve, _load, _warm
+hooks.reserve, hooks.load, hooks.ahead, hooks.warm = _reserve, gpu_backend, _ahead, _warm

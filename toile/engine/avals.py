@@ -191,9 +191,15 @@ def aval_of(x: Any) -> Aval:
     )
 
 
+def is_masked(x: Any) -> bool:
+    """Whether `x` is a masked array; to ask loads `numpy.ma` for subclasses of arrays only."""
+    of_subclass = isinstance(x, np.ndarray) and type(x) is not np.ndarray
+    return of_subclass and isinstance(x, np.ma.MaskedArray)
+
+
 def check_numeric(x: Any) -> None:
     """Refuse NumPy arrays that no operation takes: masked ones, and those without numbers."""
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise ValueError(
             "numpy masked arrays are not supported as direct inputs to JAX functions: needed a "
             f"plain array, got {type(x)} (use arr.filled()){here()}"

@@ -291,10 +291,12 @@ class DeviceMemory:
 
 class _Hooks:
     """Slots that the backend fills: what is done where `make(nbytes)` finds no room, what is
-    imported for a device that is about to be used, and what is done early there, beside the rest.
-    """
+    imported for a device that is about to be used, what is found out about it before it has
+    started, and what is done early there, beside the rest."""
 
     load: Callable[[], Any] = staticmethod(lambda: None)
+
+    ahead: Callable[[], Any] = staticmethod(lambda: None)
 
     warm: Callable[[GpuDevice], None] = staticmethod(lambda device: None)
 

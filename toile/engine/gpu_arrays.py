@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from toile.engine import config, gpu
+from toile.engine import config, gpu, gpu_start
 from toile.engine.arrays import FAST_OPERATORS, ConcreteArray, DeviceArray, KeyArray
-from toile.engine.buffers import signature
+from toile.engine.buffers import coming, signature
 from toile.engine.config import flags
 from toile.engine.gpu import is_gpu_data
-from toile.engine.gpu_start import soon
 from toile.engine.source import here
 from toile.engine.tracing import Array, state
 
@@ -274,6 +275,36 @@ FEW = 1024
 def placed_by_default(x: Any) -> Any:
     """A new array where it belongs: large ones on the default device."""
     if x.size > FEW:
-        soon()
+        gpu_start.soon()
     device = gpu.default_gpu()
-    return x if device is None or x.size <= FEW else placed(x, device)
+    if device is None or x.size <= FEW:
+        return x
+    if gpu_start.is_starting() and type(x) is DeviceArray and x._data.nbytes < gpu.LARGE:
+        return _arriving(x, device.primary)
+    return placed(x, device)
+
+
+class _Arrival:
+    """Brings the numbers of an array to its device, once that has started."""
+
+    __slots__ = ("data", "device", "lock")
+
+    def __init__(self, data: Any, device: gpu.GpuDevice):
+        self.data, self.device, self.lock = data, device, threading.Lock()
+
+    def __call__(self, made: GpuArray) -> Any:
+        gpu_start.wait_for_context()
+        with self.lock:
+            if self.data is not None:  # no other thread was faster
+                made._data, self.data = upload(self.data, self.device), None
+            return made._data
+
+
+def _arriving(x: DeviceArray, device: gpu.GpuDevice) -> GpuArray:
+    """The array on a device that is not ready. Its numbers go there when they are first asked for:
+    what asks for shapes only, as tracing does, need not wait."""
+    made = GpuArray.__new__(GpuArray)
+    made._signature = signature(x.shape, x.dtype, x.weak_type, device)
+    coming[id(made)] = _Arrival(x._data, device)
+    weakref.finalize(made, coming.pop, id(made), None).atexit = False
+    return made

@@ -110,7 +110,9 @@ def _freeze(cls: Any, names: frozenset[str]) -> None:
 
 @dataclasses.dataclass
 class _Plain:
-    """What Python notes of a dataclass, to be noted of ours."""
+    """What Python notes of a dataclass and its field, to be noted of ours."""
+
+    field: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +121,29 @@ class _Frozen:
 
 
 _PARAMS = {False: _Plain, True: _Frozen}
+_KIND = dataclasses.fields(_Plain)[0]._field_type  # type: ignore[attr-defined]
+
+
+def _plain_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields that a class adds, where all that can be said of them is plain to see."""
+    fields = {}
+    for name, kind in annotations.items():
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        if kind.__class__ is not str or "Var" in kind or "KW_ONLY" in kind:
+            return None  # perhaps no field
+        if isinstance(default, dataclasses.Field) or default.__class__.__hash__ is None:
+            return None
+        fields[name] = made = dataclasses.field(default=default)
+        made.name, made.type, made.kw_only = name, kind, False
+        made._field_type = _KIND
+    return fields
 
 
 def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
     """The fields that a class adds, made by Python's decorator on a class that has nothing else."""
+    plain = _plain_fields(cls, annotations)
+    if plain is not None:
+        return plain
     body = {name: cls.__dict__[name] for name in annotations if name in cls.__dict__}
     body |= {"__annotations__": annotations, "__module__": cls.__module__, "__doc__": "fields"}
     bare = type(cls.__name__, (), body)

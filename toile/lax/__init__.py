@@ -5,7 +5,9 @@ operands agree in dtype, and in shape up to scalars and axes of size 1. Each mod
 family and lists its public names in `__all__`.
 """
 
-from toile.lax import linalg as linalg
+import typing as _typing
+
+from toile.engine.lazy import attach as _attach
 from toile.lax._names import *  # noqa: F403
 from toile.lax.collectives import all_gather as all_gather
 from toile.lax.collectives import all_to_all as all_to_all
@@ -45,3 +47,9 @@ from toile.lax.reductions import *  # noqa: F403
 from toile.lax.shapes import *  # noqa: F403
 from toile.lax.sorting import *  # noqa: F403
 from toile.lax.windows import *  # noqa: F403
+
+if _typing.TYPE_CHECKING:
+    from toile.lax import linalg as linalg
+
+__getattr__, __dir__ = _attach(__name__, {}, "linalg")
+__all__ = [name for name in __dir__() if name[0] != "_"]

@@ -190,9 +190,9 @@ _FROM = {
 _MODULES = (
     "activation adoption attention attention_masks attention_weights batch_apply combinators "
     "context convolution dataclass dtypes embedding fingerprints fp8_ops initializers "
-    "kw_only_dataclasses linear methods module module_functional module_variables normalization "
-    "pooling recurrent recurrent_cells reprs spmd stochastic summary transforms "
-    "weight_normalization weights yaml_text"
+    "kw_only_dataclasses linear methods module module_functional module_summaries "
+    "module_variables normalization pooling recurrent recurrent_cells reprs spmd stochastic "
+    "summary transforms weight_normalization weights yaml_text"
 )
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 

@@ -3,7 +3,7 @@
 A Module is a dataclass of hyperparameters. Bound to a Scope (by `init`, `apply`, `bind`, or by the
 parent it is created in), it finds its variables there. This file has its life: construction,
 attachment to a parent, `setup`, calls of methods. What a bound module can do with variables is in
-`module_variables`, running and cloning in `module_functional`, summaries in `summary`.
+`module_variables`, running and cloning in `module_functional`, summaries in `module_summaries`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from toile.linen.module_functional import (  # noqa: F401
     init,
     init_with_output,
 )
+from toile.linen.module_summaries import Summarized
 from toile.linen.module_variables import Variables
 from toile.linen.reprs import module_repr
-from toile.linen.summary import Summarized, represent_tree
 
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
@@ -452,6 +452,8 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         if wanted and wanted(self, name):
             self.sow("intermediates", name, y)
         if table:
+            from toile.linen.summary import represent_tree
+
             shown = represent_tree((args, kwargs, y))
             table.calls.append(
                 CallInfo(

@@ -2,7 +2,7 @@
 
 `init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
 calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
-vector-Jacobian product. Knows modules only by what they can do, because they inherit from here.
+vector-Jacobian product. Knows modules only by what they can do: they load this when it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from toile import numpy as jnp
 from toile.api.autodiff import vjp
 from toile.api.tracing import eval_shape, jit
 from toile.core import meta
-from toile.core.filters import CollectionFilter, DenyList
+from toile.core.filters import CollectionFilter
 from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
 from toile.engine.dtypes import float0, issubdtype
@@ -28,13 +27,12 @@ from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trees import flatten, leaves, tree_map, unflatten
 from toile.linen.context import CallInfo, recording_calls
+from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES
 from toile.linen.yaml_text import yaml_text
 from toile.typing import bytes_text
 
-__all__ = ["Row", "Summarized", "Table", "represent_tree", "tabulate"]
+__all__ = ["Row", "Table", "represent_tree", "tabulate"]
 
-NOT_INTERMEDIATES = DenyList("intermediates")
-_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _UNNAMED_METHODS = ("__call__", "<lambda>")
 
 
@@ -341,8 +339,8 @@ def tabulate(
     show_repeated: bool = False,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     console_kwargs: Mapping[str, Any] | None = None,
-    table_kwargs: Mapping[str, Any] = _NO_OPTIONS,
-    column_kwargs: Mapping[str, Any] = _NO_OPTIONS,
+    table_kwargs: Mapping[str, Any] = NO_OPTIONS,
+    column_kwargs: Mapping[str, Any] = NO_OPTIONS,
     compute_flops: bool = False,
     compute_vjp_flops: bool = False,
     **kwargs: Any,
@@ -375,52 +373,3 @@ def tabulate(
         return _rendered(table, shown, console_kwargs, table_kwargs, column_kwargs)
 
     return draw
-
-
-class Summarized:
-    """The summaries of a module."""
-
-    def tabulate(
-        self,
-        rngs: Any,
-        *args: Any,
-        depth: int | None = None,
-        show_repeated: bool = False,
-        mutable: CollectionFilter = NOT_INTERMEDIATES,
-        console_kwargs: Mapping[str, Any] | None = None,
-        table_kwargs: Mapping[str, Any] = _NO_OPTIONS,
-        column_kwargs: Mapping[str, Any] = _NO_OPTIONS,
-        compute_flops: bool = False,
-        compute_vjp_flops: bool = False,
-        **kwargs: Any,
-    ) -> str:
-        """A table of the module called with these arguments: see `tabulate`.
-
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
-        >>> class Scale(nn.Module):
-        ...     @nn.compact
-        ...     def __call__(self, x):
-        ...         return x * self.param("scale", nn.initializers.ones, (3,))
-        >>> text = Scale().tabulate(toile.random.key(0), jnp.ones((2, 3)), compute_flops=True)
-        >>> "flops" in text
-        True
-        """
-        draw = tabulate(
-            self, rngs, depth=depth, show_repeated=show_repeated, mutable=mutable,
-            console_kwargs=console_kwargs, table_kwargs=table_kwargs, column_kwargs=column_kwargs,
-            compute_flops=compute_flops, compute_vjp_flops=compute_vjp_flops,
-        )  # fmt: skip
-        return draw(*args, **kwargs)
-
-    def module_paths(
-        self,
-        rngs: Any,
-        *args: Any,
-        show_repeated: bool = False,
-        mutable: CollectionFilter = NOT_INTERMEDIATES,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """The modules that a call uses, unbound, by path; '' is the module itself."""
-        make = module_table(self, None, show_repeated, False, False)
-        table = make(rngs, *args, **kwargs, mutable=mutable)
-        return {"/".join(row.path): row.module_copy for row in table}

@@ -18,6 +18,7 @@ import numpy as np
 from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
+from toile.engine.avals import is_masked
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy
 from toile.engine.errors import ShapeError, axis_error, shape_value_error
@@ -53,9 +54,6 @@ _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 # What an operand is.
 
 
-_MASKED = np.ma.MaskedArray
-
-
 def _refuse(name: str, x: Any, position: int) -> TypeError:
     return TypeError(
         f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position} "
@@ -79,7 +77,7 @@ def as_operand(name: str, x: Any, position: int = 0) -> Any:
 
 def _from_host(x: Any) -> Any:
     dtype = x.dtype
-    if isinstance(x, _MASKED):
+    if is_masked(x):
         raise ValueError("numpy masked arrays are not supported: needed a plain array (fill the "
                          f"masked elements with x.filled()){here()}")
     if dtype not in _ALLOWED:
