@@ -11,7 +11,7 @@ from toile.backends import reference
 from toile.backends.cpu.execution import PlannedExecutable
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.pipeline import optimize
-from toile.compiler.plans import EagerStep
+from toile.compiler.steps import EagerStep
 from toile.engine.operation import Operation
 from toile.engine.program import trace_program
 from toile.primitives.families import Identity

@@ -15,7 +15,7 @@ from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_programs import program_of
 from toile import linen
 from toile.backends.gpu import attending, cudnn, masks
-from toile.backends.gpu.planning import CallStep
+from toile.backends.gpu.steps import CallStep
 from toile.compiler.pipeline import optimize
 from toile.control import attention
 from toile.engine.trees import flatten

@@ -17,8 +17,8 @@ from tests.gpu.test_programs import normal, program_of
 from toile.backends.gpu import conditional, driver, execution
 from toile.backends.gpu.driver import CudaError, NodeParams
 from toile.backends.gpu.planning import Plan
-from toile.compiler.looping import WhileStep
 from toile.compiler.pipeline import optimize
+from toile.compiler.steps import WhileStep
 from toile.engine.trees import flatten
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")

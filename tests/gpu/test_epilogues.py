@@ -21,7 +21,8 @@ from toile.backends.gpu import (
     fused_products,
 )
 from toile.backends.gpu.fused_products import FusedProduct
-from toile.backends.gpu.planning import CallStep, Plan
+from toile.backends.gpu.planning import Plan
+from toile.backends.gpu.steps import CallStep
 from toile.compiler.pipeline import optimize
 from toile.primitives.contractions import DotGeneral
 

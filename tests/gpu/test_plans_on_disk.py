@@ -1,5 +1,7 @@
 """Plans of a GPU on disk: what was planned before is recalled, the same to the bit."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,8 @@ from toile.backends import gpu as backend
 from toile.backends.gpu import cublas, cudnn, execution, kernels, memory, recalling
 from toile.backends.gpu import driver as driver_module
 from toile.backends.gpu.contractions import float32_compute
-from toile.backends.gpu.planning import CallStep, Plan
+from toile.backends.gpu.planning import Plan
+from toile.backends.gpu.steps import CallStep, MadePlan
 from toile.backends.object_cache import ObjectCache
 from toile.control import attention
 from toile.primitives.contractions import DotGeneral, dot_operation
@@ -86,6 +89,7 @@ def test_recalled_plans_run_alike(name, device, monkeypatch):
     again, _ = program_of(fun, args)
     found = backend._recalled(again, device)
     assert found.plan.recalled and not found.plan.given.equations
+    assert type(found.plan) is MadePlan  # which cannot plan
     assert found.peak_bytes == made.peak_bytes
     for _ in range(3):
         results = [host_driver.run(x, raws, device) for x in (made, found)]
@@ -204,3 +208,32 @@ def test_derivatives_of_linear_algebra_are_in_float32(device):
                     if isinstance(e.op, DotGeneral)]
     assert len(products) > 8
     assert {float32_compute(op.precision) for op in products} == {"float32"}
+
+
+@pytest.mark.parametrize("why", ["there are plans", "no folder", "no cache", "off", "empty"])
+def test_what_makes_plans_is_loaded_early_where_none_are_found(why, tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.delenv("TOILE_DEBUG", raising=False)
+    monkeypatch.setenv("TOILE_PLANS", "off" if why == "off" else "")
+    monkeypatch.setattr(recalling, "_making", lambda: loaded.append(1))
+    cache = ObjectCache(tmp_path / "kernels")
+    if why == "empty":
+        cache.folder.mkdir()
+    if why in ("there are plans", "off"):
+        cache.put("ab", b"a plan")
+        assert not cache.is_empty()
+    monkeypatch.setattr(kernels, "_cache", lambda: None if why == "no cache" else cache)
+    recalling._make_ready()
+    assert bool(loaded) == (why != "there are plans")
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_the_first_programs_of_a_process_are_kept_whatever_they_are(first, device, monkeypatch):
+    monkeypatch.setattr(recalling, "WORTH", 60.0)
+    monkeypatch.setattr(recalling, "FEWEST", 12)
+    monkeypatch.setattr(recalling, "FIRST", first)
+    for _ in range(2):
+        monkeypatch.setattr(recalling, "_asked", itertools.count())
+        found = [backend._recalled(program_of(lambda x, k=k: x + k, [normal(50)])[0], device)
+                 for k in range(3)]
+    assert [x.plan.recalled for x in found] == [k < first for k in range(3)]

@@ -64,6 +64,14 @@ class ObjectCache:
         """Whether there is an object, which may be damaged."""
         return os.path.exists(self.folder / key)
 
+    def is_empty(self) -> bool:
+        """Whether there is nothing at all."""
+        try:
+            with os.scandir(self.folder) as found:
+                return next(found, None) is None
+        except OSError:
+            return True
+
     def put(self, key: str, data: bytes) -> None:
         """Keep an object; where the folder cannot be written, warn once and go on without."""
         if not self.writable:

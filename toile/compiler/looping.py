@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
-from typing import Any
 
 import numpy as np
 
@@ -17,68 +16,14 @@ from toile.compiler.inlining import Choice, plain
 from toile.compiler.memory import ALIGNMENT
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.pipeline import optimize
-from toile.compiler.plans import Moving, Plan, whole_buffer
+from toile.compiler.plans import Plan
+from toile.compiler.steps import LoopStep, Moving, ScanStep, SwitchStep, WhileStep
 from toile.compiler.views import row_major
 from toile.control.cond import Cond
 from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine.program import Program, Var
 from toile.primitives.indexing import DynamicUpdateSlice, Scatter
-
-
-class LoopStep:
-    """What the steps of loops share: where moving pointers start, and what is exchanged."""
-
-    def __init__(self) -> None:
-        self.starts: list[tuple[Moving, Ref]] = []
-        self.swaps: list[tuple[Moving, Moving]] = []
-        self.reads: set[Any] = set()
-        self.writes: set[Any] = set()
-
-    def touch(self, children: Sequence[Plan]) -> None:
-        """Note which buffers of the outside are in use while the step runs."""
-        for child in children:
-            self.reads |= child.outside
-            for step in child.steps:
-                touched = {whole_buffer(b) for b in step.reads | step.writes}
-                self.reads |= touched & child.outside
-
-
-class ScanStep(LoopStep):
-    """A loop of known length."""
-
-    def __init__(self, trips: int):
-        super().__init__()
-        self.trips = trips
-        self.slices: list[tuple[Moving, Ref, int]] = []
-        self.body: Plan
-
-    @property
-    def children(self) -> list[Plan]:
-        return [self.body]
-
-
-class WhileStep(LoopStep):
-    """A loop that goes on while its condition holds."""
-
-    def __init__(self, predicate: Ref):
-        super().__init__()
-        self.predicate = predicate
-        self.condition: Plan
-        self.body: Plan
-
-    @property
-    def children(self) -> list[Plan]:
-        return [self.condition, self.body]
-
-
-class SwitchStep(LoopStep):
-    """One of several bodies."""
-
-    def __init__(self, index: Moving):
-        super().__init__()
-        self.index = index
-        self.children: list[Plan] = []
 
 
 def prepared(program: Program, choose: Choice = plain) -> Program:

@@ -9,10 +9,10 @@ launches, which equations have kernels, and how arrays are copied.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,37 +21,16 @@ from toile.compiler.fusion import fuse
 from toile.compiler.groups import Fused, Group, Limits
 from toile.compiler.inlining import plain
 from toile.compiler.loops import Loops, Place, rounding
-from toile.compiler.memory import Interval, assign
 from toile.compiler.operands import Operand, Ref, Scratch
 from toile.compiler.pipeline import show_groups
 from toile.compiler.recomputing import recompute
+from toile.compiler.steps import Constant, EagerStep, MadePlan, Output, Part, Region, whole_buffer
 from toile.compiler.views import View, row_major
 from toile.engine.config import flags
 from toile.engine.program import Equation, Literal, Program, Var
 
 SMALL_BYTES = 1 << 16  # of results that may be computed earlier than they were
 LOOK_BACK = 8  # steps
-
-
-class Region:
-    """Launches that may run at the same time."""
-
-    __slots__ = ("launches", "reads", "writes")
-
-    def __init__(self, launches: list[Any], reads: set[Any], writes: set[Any]):
-        self.launches, self.reads, self.writes = launches, reads, writes
-
-    @property
-    def kernels(self) -> list[Any]:
-        """The launches one by one, also those that a backend runs as one."""
-        return self.launches
-
-
-class Part(NamedTuple):
-    """The part of a buffer that one variable takes; other parts are apart from it."""
-
-    buffer: Any
-    var: Var
 
 
 def _meet(first: set[Any], second: set[Any]) -> bool:
@@ -78,51 +57,7 @@ def _nbytes(buffer: Any) -> int:
     return 1 << 62 if aval is None else aval.nbytes
 
 
-def whole_buffer(x: Any) -> Any:
-    return x.buffer if isinstance(x, Part) else x
-
-
-class EagerStep:
-    """An equation that NumPy computes."""
-
-    __slots__ = ("equation", "ins", "outs", "reads", "writes")
-
-    def __init__(self, equation: Equation, ins: list[Operand], outs: list[Operand]):
-        self.equation, self.ins, self.outs = equation, ins, outs
-        self.reads = {x.ref.buffer for x in ins}
-        self.writes = {x.ref.buffer for x in outs}
-
-
-class Constant:
-    """A buffer whose contents are known when the plan is made."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, array: np.ndarray):
-        self.array = array
-
-
-class Output:
-    """The buffer of a result of the Program; it is made anew by each call."""
-
-    __slots__ = ("index", "aval")
-
-    def __init__(self, index: int, aval: Any):
-        self.index, self.aval = index, aval
-
-
-class Moving:
-    """A pointer that a loop sets: the step's slice of an array, or one of two turns of a carry.
-
-    It is always a multiple of `alignment` bytes, if the buffers that it moves in are."""
-
-    __slots__ = ("alignment",)
-
-    def __init__(self, alignment: int = 1):
-        self.alignment = alignment
-
-
-class Plan(ABC):
+class Plan(MadePlan, ABC):
     """Steps and buffers; implements what lowerings ask for.
 
     The body of a loop is a Plan too: `inputs` and `outputs` say where its values lie outside,
@@ -142,8 +77,8 @@ class Plan(ABC):
         self.program = program
         self.around, self.fixed = around, frozenset(fixed)
         self.prepared: dict[Any, Ref] = {}  # what loops use that is made once, before them
-        self.steps: list[Any] = []
-        self.constants: dict[Any, Constant] = {}
+        self.steps = []
+        self.constants = {}
         given = [Ref(v) for v in program.inputs] if inputs is None else inputs
         self.refs: dict[Any, Ref] = dict(zip(program.inputs, given, strict=True))
         self.outside = {r.buffer for r in given}
@@ -367,35 +302,6 @@ class Plan(ABC):
             if isinstance(other, Region):
                 return other
         return None
-
-    # ---- memory
-    def arena(self) -> tuple[dict[Any, int], int]:
-        """Offsets of the temporaries, those of loops' bodies included, and their bytes."""
-        spans: dict[Any, list[int]] = {}
-        nested: dict[Any, dict[Any, int]] = {}
-        sizes: dict[Any, int] = {}
-        for i, step in enumerate(self.steps):
-            for b in map(whole_buffer, step.reads | step.writes):
-                if isinstance(b, (Var, Scratch)) and b not in self.outside:
-                    spans.setdefault(b, [i, i])[1] = i
-                    sizes[b] = b.nbytes if isinstance(b, Scratch) else b.aval.nbytes
-            for child in getattr(step, "children", ()):
-                block = Scratch(0)
-                nested[block], sizes[block] = child.arena()
-                spans[block] = [i, i]
-        offsets, total = assign([Interval(b, sizes[b], *span) for b, span in spans.items()])
-        for block, inner in nested.items():
-            start = offsets.pop(block)
-            offsets.update({b: start + o for b, o in inner.items()})
-        return offsets, total
-
-    def all_steps(self) -> Iterator[Any]:
-        """The steps, with those of loops' bodies."""
-        for step in self.steps:
-            yield step
-            for child in getattr(step, "children", ()):
-                yield from child.all_steps()
-
 
 def _is_whole(view: View) -> bool:
     base = view.base.aval.shape

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.backends.cpu import native
-from toile.compiler.plans import Region
+from toile.compiler.steps import Region
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
 from toile.inspection.subjects import Subject, gpu_kernels, subject, texts_of

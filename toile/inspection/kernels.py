@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler.groups import REDUCTIONS, Fused, Group
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep, prepared
-from toile.compiler.plans import EagerStep, Plan, Region
+from toile.compiler.looping import prepared
+from toile.compiler.plans import Plan
+from toile.compiler.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.control.call import Carrier
 from toile.engine.program import Equation, Var
 from toile.inspection.borders import borders, made_of

@@ -22,7 +22,7 @@ from toile.backends.cpu import runner, threads
 from toile.backends.cpu.chaining import Chain
 from toile.backends.cpu.execution import Context, PlannedExecutable, failure
 from toile.backends.cpu.planning import Plan, Region
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.compiler.steps import ScanStep, SwitchStep, WhileStep
 from toile.engine.buffers import Block, allocate
 from toile.engine.floating import ignore_errors, restore_errors
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from toile.compiler.operands import Scratch
-from toile.compiler.plans import Constant, Plan, whole_buffer
+from toile.compiler.plans import Plan
+from toile.compiler.steps import Constant, whole_buffer
 from toile.engine.program import Program, Var
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from toile.backends import cpu
 from toile.backends.cpu import native
 from toile.backends.running import device_for
-from toile.compiler.plans import Plan, Region
+from toile.compiler.plans import Plan
+from toile.compiler.steps import Region
 from toile.engine import errors
 from toile.engine.arrays import ConcreteArray
 from toile.engine.gpu import GpuDevice, presence

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from toile.backends.cpu.launches import Launch, Rows
 from toile.compiler.memory import ALIGNMENT
 from toile.compiler.operands import Ref, Scratch
-from toile.compiler.plans import Plan, Region, independent, whole_buffer
+from toile.compiler.plans import Plan, independent
+from toile.compiler.steps import Region, whole_buffer
 from toile.engine.program import Var
 from toile.engine.records import dataclass
 

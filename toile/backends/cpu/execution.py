@@ -22,7 +22,7 @@ from toile.backends.cpu import blas, native, runner, threads
 from toile.backends.cpu.planning import Plan
 from toile.backends.cpu.tables import Assembly, Command, Description
 from toile.compiler.operands import Operand, Ref
-from toile.compiler.plans import Constant, EagerStep, Moving, Output
+from toile.compiler.steps import Constant, EagerStep, Moving, Output
 from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.floating import ignore_errors, restore_errors

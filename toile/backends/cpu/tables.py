@@ -15,9 +15,8 @@ from toile.backends.cpu import runner
 from toile.backends.cpu.chaining import Chain
 from toile.backends.cpu.launches import Launch
 from toile.backends.cpu.planning import Plan, Region
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
 from toile.compiler.operands import Ref
-from toile.compiler.plans import EagerStep, Moving
+from toile.compiler.steps import EagerStep, Moving, ScanStep, SwitchStep, WhileStep
 
 Command = tuple[Any, ...]
 Kernel = tuple[int, int, int, int]  # its number, where its arguments begin, extent, grain

@@ -18,7 +18,7 @@ import numpy as np
 
 from toile.backends.gpu.cublas import WORKSPACE
 from toile.compiler.operands import Scratch
-from toile.compiler.plans import whole_buffer
+from toile.compiler.steps import whole_buffer
 from toile.control.call import Carrier
 from toile.engine.program import Equation, Program, Var
 from toile.primitives.contractions import DotGeneral

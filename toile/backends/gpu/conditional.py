@@ -17,7 +17,7 @@ from typing import Any
 from toile.backends.gpu import kernels
 from toile.backends.gpu.driver import IF, SWITCH, WHILE, driver, words_of
 from toile.backends.gpu.kernels import Kernel
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.compiler.steps import ScanStep, SwitchStep, WhileStep
 
 Addresses = dict[Any, int]
 Issue = Callable[[Any, int], None]  # puts a plan on a stream

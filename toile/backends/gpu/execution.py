@@ -22,9 +22,9 @@ from toile.backends.gpu.driver import OUT_OF_MEMORY, CudaError, driver
 from toile.backends.gpu.issuing import Issuer
 from toile.backends.gpu.live import noted, results_of
 from toile.backends.gpu.memory import allocated, arena_of, executables, out_of_memory
-from toile.backends.gpu.planning import CallStep, Plan
 from toile.backends.gpu.recalling import planned
-from toile.compiler.plans import Constant
+from toile.backends.gpu.steps import CallStep, MadePlan
+from toile.compiler.steps import Constant
 from toile.engine import gpu
 from toile.engine.buffers import GPU_ALIGNMENT
 from toile.engine.program import Program
@@ -39,7 +39,8 @@ class Executable:
     """A compiled Program on a device; `original`: the Program, where its plan came from disk."""
 
     def __init__(
-        self, program: Program, plan: Plan, device: gpu.GpuDevice, original: Program | None = None
+        self, program: Program, plan: MadePlan, device: gpu.GpuDevice,
+        original: Program | None = None,
     ):
         self.program, self.plan, self.device, self.original = program, plan, device, original
         self.driver = driver()

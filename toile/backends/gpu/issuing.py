@@ -20,10 +20,9 @@ from toile.backends.gpu.conditional import swap
 from toile.backends.gpu.driver import CudaError, driver, words_of
 from toile.backends.gpu.kernels import Kernel
 from toile.backends.gpu.launches import Launch
-from toile.backends.gpu.planning import CallStep, Plan
-from toile.compiler.looping import ScanStep, SwitchStep, WhileStep
+from toile.backends.gpu.steps import CallStep, MadePlan
 from toile.compiler.operands import Operand, Ref
-from toile.compiler.plans import EagerStep, Region
+from toile.compiler.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.gpu import host
 from toile.engine.program import Equation
@@ -68,7 +67,7 @@ class Issuer:
 
     captured = False  # whether what is issued now becomes a graph
 
-    def __init__(self, plan: Plan, device: Any):
+    def __init__(self, plan: MadePlan, device: Any):
         self.plan, self.device = plan, device
         self.launches: dict[int, list[_Launch]] = {}
         for step in plan.all_steps():
@@ -109,7 +108,7 @@ class Issuer:
             self.captured = False
         return driver().instantiate(graph)
 
-    def _steps(self, plan: Plan, addresses: Addresses, stream: int, checked: bool) -> None:
+    def _steps(self, plan: MadePlan, addresses: Addresses, stream: int, checked: bool) -> None:
         def pointer(ref: Ref) -> int:
             return addresses[ref.buffer] + ref.offset
 
@@ -163,7 +162,7 @@ class Issuer:
                 _on_host(step, addresses, stream)
 
     def _nodes(self, addresses: Addresses) -> conditional.Nodes:
-        def issue(plan: Plan, stream: int) -> None:
+        def issue(plan: MadePlan, stream: int) -> None:
             self._steps(plan, addresses, stream, False)
 
         return conditional.Nodes(self.device, addresses, issue)
@@ -185,7 +184,7 @@ def _waits(step: Any) -> bool:
     return isinstance(step, EagerStep)
 
 
-def _count(plan: Plan, launches: dict[int, list[_Launch]]) -> int:
+def _count(plan: MadePlan, launches: dict[int, list[_Launch]]) -> int:
     """How many nodes a graph of the plan would have, about."""
     total = 0
     for step in plan.steps:

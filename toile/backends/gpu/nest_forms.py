@@ -18,7 +18,7 @@ from toile.backends.gpu.nest_text import UNIT, ZERO, Pattern
 from toile.backends.gpu.nest_totals import TotalForm
 from toile.compiler.loops import Access, Apply, LoopNest, Loops, Place, Reduce, Total
 from toile.compiler.operands import Ref
-from toile.compiler.plans import Moving
+from toile.compiler.steps import Moving
 from toile.compiler.totals import accumulator
 
 Refs = Callable[[Place], Ref]

@@ -12,63 +12,86 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import io
+import itertools
 import os
 import pickle
 import time
 from typing import Any
 
 from toile.backends.gpu import cudnn, driver, kernels, libraries
-from toile.backends.gpu.planning import CallStep, Plan
+from toile.backends.gpu.steps import CallStep, MadePlan
 from toile.backends.object_cache import ObjectCache
 from toile.backends.source_state import source_state
 from toile.compiler.fingerprint import fingerprint
-from toile.compiler.groups import Group
 from toile.compiler.operands import Scratch
-from toile.compiler.pipeline import optimize
 from toile.engine.config import flags
-from toile.engine.program import Equation, Program
+from toile.engine.locks import loading
+from toile.engine.program import Program
 
 FEWEST = 12  # equations of a Program that is worth looking up
 WORTH = 0.02  # seconds of planning that are worth a file
+# Programs of a process that are looked up and kept whatever they are: where all of them are found,
+# the first step comes without what makes plans, which takes longer to load than they to be made.
+FIRST = 32
 FORMAT = "1"
 
 
 def ahead() -> None:
     """Find out what names of plans and kernels are made of: it takes no device, which is about to
     start. What fails here fails again, and says why, where it is needed."""
-    for find in (kernels._cache, kernels._compiler_version, _installed, source_state):
+    for find in (kernels._cache, kernels._compiler_version, _installed, source_state, _make_ready):
         try:
             find()
         except Exception:
             continue
 
 
-def planned(program: Program) -> Plan:
+def _making() -> Any:
+    """What makes plans and writes them; it is large, and loaded for the first that has to be."""
+    with loading:
+        return importlib.import_module("toile.backends.gpu.making")
+
+
+def _make_ready() -> None:
+    """Load what makes plans where none will be found."""
+    cache = kernels._cache()
+    if cache is None or _off() or cache.is_empty():
+        _making()
+
+
+def _off() -> bool:
+    return os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
+
+
+def planned(program: Program) -> Any:
     """A plan made now, with all that it came from."""
-    return Plan(optimize(program, choose=Plan.choose))
+    return _making().planned(program)
 
 
-def plan_of(program: Program, device: Any) -> Plan:
+def plan_of(program: Program, device: Any) -> MadePlan:
     """The plan of a Program for a device, which is current: from disk, or made now and kept."""
-    where = _place(program, device)
+    early = next(_asked) < FIRST
+    where = _place(program, device) if early or len(program.equations) >= FEWEST else None
     if where is None:
         return planned(program)
     cache, key = where
     found = _recalled(cache, key)
     if found is None:
+        making = _making()  # which is not part of the time that planning takes
         started = time.perf_counter()
         found = planned(program)
-        if time.perf_counter() - started >= WORTH:
-            _keep(cache, key, found)
+        if early or time.perf_counter() - started >= WORTH:
+            making.keep(cache, key, found)
     return found
+
+
+_asked = itertools.count()
 
 
 def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
     """Where a plan is kept, and its name there; None where it is not."""
-    off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
     cache = kernels._cache()
-    if off or cache is None or len(program.equations) < FEWEST or program.axis_names:
+    if _off() or cache is None or program.axis_names:
         return None
     found = fingerprint(program)
     if found is None:
@@ -89,7 +112,7 @@ def _installed() -> str:
     return "\n".join([*found, f"{origin} {os.stat(origin).st_mtime_ns}" if origin else "none"])
 
 
-def _recalled(cache: ObjectCache, key: str) -> Plan | None:
+def _recalled(cache: ObjectCache, key: str) -> MadePlan | None:
     data = cache.get(key)
     if data is None:
         return None
@@ -114,38 +137,14 @@ def _fits(call: Any) -> bool:
     return engine is not None and engine.plan(call.description).workspace <= given
 
 
-def _keep(cache: ObjectCache, key: str, plan: Plan) -> None:
-    written = io.BytesIO()
-    try:
-        _Writer(written, pickle.HIGHEST_PROTOCOL).dump(plan)
-    except (pickle.PicklingError, TypeError, AttributeError):  # operations that hold functions
-        return
-    cache.put(key, written.getvalue())
+def nothing() -> None:
+    """What stands for a group in a plan that was written."""
 
 
-class _Writer(pickle.Pickler):
-    """Writes a plan without the groups and equations that it was made from."""
-
-    def reducer_override(self, x: Any) -> Any:
-        if isinstance(x, Plan):
-            program = Program(x.program.inputs, (), x.program.outputs, x.program.name)
-            given = Program(x.given.inputs, (), x.given.outputs, x.given.name)
-            return _restored, (program, given, x.steps, x.constants, x.outputs, x.outside,
-                               x.in_place)
-        if isinstance(x, Equation):  # of a step on the host
-            return Equation, (x.op, x.ins, x.outs)
-        return (_nothing, ()) if isinstance(x, Group) else NotImplemented
-
-
-def _nothing() -> None:
-    return None
-
-
-def _restored(program: Any, given: Any, steps: Any, constants: Any, outputs: Any, outside: Any,
-              in_place: Any) -> Plan:
-    """A plan that can run; it cannot be added to."""
-    plan = Plan.__new__(Plan)
+def restored(program: Any, given: Any, steps: Any, constants: Any, outputs: Any, outside: Any,
+             in_place: Any) -> MadePlan:
+    """A plan that can run."""
+    plan = MadePlan()
     plan.program, plan.given, plan.steps, plan.constants = program, given, steps, constants
     plan.outputs, plan.outside, plan.in_place = outputs, outside, in_place
-    plan.recalled = True
     return plan

@@ -17,7 +17,7 @@ from toile.backends.gpu.launches import Launch, Pointers
 from toile.backends.gpu.nest_forms import ALIGNMENT
 from toile.backends.gpu.pieces import divisor, index_type
 from toile.compiler.operands import Operand, Ref
-from toile.compiler.plans import Moving
+from toile.compiler.steps import Moving
 from toile.compiler.views import row_major
 
 THREADS = 256

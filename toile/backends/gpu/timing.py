@@ -20,7 +20,7 @@ from typing import Any
 from toile.backends.gpu.driver import CudaError, driver
 from toile.backends.gpu.execution import MOST_NODES, Executable
 from toile.backends.gpu.issuing import Addresses, Issuer
-from toile.compiler.plans import Region
+from toile.compiler.steps import Region
 
 BEST = 3  # of so many rounds the fastest one counts
 INNER_ROUNDS = 3  # of what is inside of conditional nodes

@@ -1,0 +1,174 @@
+"""A plan that is made: steps in order, the buffers they use, and where those lie.
+
+What whoever runs a plan has to know, and no more: a plan that comes from disk runs without anything
+that plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.memory import Interval, assign
+from toile.compiler.operands import Operand, Ref, Scratch
+from toile.engine.program import Equation, Program, Var
+
+
+class Region:
+    """Launches that may run at the same time."""
+
+    __slots__ = ("launches", "reads", "writes")
+
+    def __init__(self, launches: list[Any], reads: set[Any], writes: set[Any]):
+        self.launches, self.reads, self.writes = launches, reads, writes
+
+    @property
+    def kernels(self) -> list[Any]:
+        """The launches one by one, also those that a backend runs as one."""
+        return self.launches
+
+
+class Part(NamedTuple):
+    """The part of a buffer that one variable takes; other parts are apart from it."""
+
+    buffer: Any
+    var: Var
+
+
+def whole_buffer(x: Any) -> Any:
+    """The buffer of which something may be a part."""
+    return x.buffer if isinstance(x, Part) else x
+
+
+class EagerStep:
+    """An equation that NumPy computes."""
+
+    __slots__ = ("equation", "ins", "outs", "reads", "writes")
+
+    def __init__(self, equation: Equation, ins: list[Operand], outs: list[Operand]):
+        self.equation, self.ins, self.outs = equation, ins, outs
+        self.reads = {x.ref.buffer for x in ins}
+        self.writes = {x.ref.buffer for x in outs}
+
+
+class Constant:
+    """A buffer whose contents are known when the plan is made."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+
+class Output:
+    """The buffer of a result of the Program; it is made anew by each call."""
+
+    __slots__ = ("index", "aval")
+
+    def __init__(self, index: int, aval: Any):
+        self.index, self.aval = index, aval
+
+
+class Moving:
+    """A pointer that a loop sets: the step's slice of an array, or one of two turns of a carry.
+
+    It is always a multiple of `alignment` bytes, if the buffers that it moves in are."""
+
+    __slots__ = ("alignment",)
+
+    def __init__(self, alignment: int = 1):
+        self.alignment = alignment
+
+
+class LoopStep:
+    """What the steps of loops share: where moving pointers start, and what is exchanged."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[Moving, Ref]] = []
+        self.swaps: list[tuple[Moving, Moving]] = []
+        self.reads: set[Any] = set()
+        self.writes: set[Any] = set()
+
+    def touch(self, children: Sequence[MadePlan]) -> None:
+        """Note which buffers of the outside are in use while the step runs."""
+        for child in children:
+            self.reads |= child.outside
+            for step in child.steps:
+                touched = {whole_buffer(b) for b in step.reads | step.writes}
+                self.reads |= touched & child.outside
+
+
+class ScanStep(LoopStep):
+    """A loop of known length."""
+
+    def __init__(self, trips: int):
+        super().__init__()
+        self.trips = trips
+        self.slices: list[tuple[Moving, Ref, int]] = []
+        self.body: MadePlan
+
+    @property
+    def children(self) -> list[MadePlan]:
+        return [self.body]
+
+
+class WhileStep(LoopStep):
+    """A loop that goes on while its condition holds."""
+
+    def __init__(self, predicate: Ref):
+        super().__init__()
+        self.predicate = predicate
+        self.condition: MadePlan
+        self.body: MadePlan
+
+    @property
+    def children(self) -> list[MadePlan]:
+        return [self.condition, self.body]
+
+
+class SwitchStep(LoopStep):
+    """One of several bodies."""
+
+    def __init__(self, index: Moving):
+        super().__init__()
+        self.index = index
+        self.children: list[MadePlan] = []
+
+
+class MadePlan:
+    """Steps, and the buffers of constants, results and whatever is not the plan's own."""
+
+    program: Program
+    steps: list[Any]
+    constants: dict[Any, Constant]
+    outputs: list[Ref]
+    outside: set[Any]
+
+    def arena(self) -> tuple[dict[Any, int], int]:
+        """Offsets of the temporaries, those of loops' bodies included, and their bytes."""
+        spans: dict[Any, list[int]] = {}
+        nested: dict[Any, dict[Any, int]] = {}
+        sizes: dict[Any, int] = {}
+        for i, step in enumerate(self.steps):
+            for b in map(whole_buffer, step.reads | step.writes):
+                if isinstance(b, (Var, Scratch)) and b not in self.outside:
+                    spans.setdefault(b, [i, i])[1] = i
+                    sizes[b] = b.nbytes if isinstance(b, Scratch) else b.aval.nbytes
+            for child in getattr(step, "children", ()):
+                block = Scratch(0)
+                nested[block], sizes[block] = child.arena()
+                spans[block] = [i, i]
+        offsets, total = assign([Interval(b, sizes[b], *span) for b, span in spans.items()])
+        for block, inner in nested.items():
+            start = offsets.pop(block)
+            offsets.update({b: start + o for b, o in inner.items()})
+        return offsets, total
+
+    def all_steps(self) -> Iterator[Any]:
+        """The steps, with those of loops' bodies."""
+        for step in self.steps:
+            yield step
+            for child in getattr(step, "children", ()):
+                yield from child.all_steps()
