@@ -132,7 +132,11 @@ HEAVY = {
         "toile.serialization toile.traverse_util toile.training concurrent.futures difflib "
         "fractions logging msgpack numpy.ma queue urllib"
     ),
-    "toile.backends.gpu": (  # plans from disk run without what makes plans
+    "toile.backends.cpu.compiling": (  # plans from disk run without what makes plans
+        "toile.backends.cpu.making toile.backends.cpu.planning toile.compiler.fusion "
+        "toile.compiler.loops toile.compiler.pipeline toile.compiler.plans"
+    ),
+    "toile.backends.gpu": (
         "toile.backends.gpu.making toile.backends.gpu.nests toile.backends.gpu.planning "
         "toile.compiler.fusion toile.compiler.loops toile.compiler.pipeline toile.compiler.plans"
     ),

@@ -12,7 +12,7 @@ from tests.closeness import nearly_equal
 from tests.compiler.fake_plan import KERNEL, FakePlan
 from toile import lax
 from toile.backends import cpu
-from toile.backends.cpu import chaining, contractions, execution, native, recalling, spans
+from toile.backends.cpu import chaining, compiling, contractions, execution, native, spans
 from toile.backends.cpu.launches import Span
 from toile.backends.cpu.planning import Plan
 from toile.backends.object_cache import ObjectCache
@@ -277,8 +277,8 @@ def test_uneven_blocks_stay_apart(monkeypatch):
 def test_recalled_chains_give_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(recalling, "WORTH", 0.0)
-    monkeypatch.setattr(recalling, "FEWEST", 1)
+    monkeypatch.setattr(compiling, "WORTH", 0.0)
+    monkeypatch.setattr(compiling, "FEWEST", 1)
     monkeypatch.setattr(native.engine(), "cache", ObjectCache(tmp_path / "kernels"))
     for name in ("both", "scan", "convolution, half"):
         f, args, _ = CASES[name]

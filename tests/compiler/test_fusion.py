@@ -8,7 +8,7 @@ import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax, nn
 from toile.backends import reference
-from toile.backends.cpu.execution import PlannedExecutable
+from toile.backends.cpu.making import PlannedExecutable
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.pipeline import optimize
 from toile.compiler.steps import EagerStep

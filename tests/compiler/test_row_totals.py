@@ -10,7 +10,7 @@ from tests.closeness import nearly_equal
 from tests.compiler.test_fusion import kinds, layer_norm, normal, planned
 from toile import lax
 from toile.backends import reference
-from toile.backends.cpu.execution import PlannedExecutable
+from toile.backends.cpu.making import PlannedExecutable
 
 
 def backward(x, scale, bias, ct):

@@ -20,7 +20,8 @@ import numpy as np
 
 from toile.backends.cpu import runner, threads
 from toile.backends.cpu.chaining import Chain
-from toile.backends.cpu.execution import Context, PlannedExecutable, failure
+from toile.backends.cpu.execution import Context, failure
+from toile.backends.cpu.making import PlannedExecutable
 from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.steps import ScanStep, SwitchStep, WhileStep
 from toile.engine.buffers import Block, allocate

@@ -5,38 +5,55 @@ May import the compiler, the reference backend, control, primitives and the engi
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from toile.backends import reference
 from toile.backends.cpu import native, recalling
-from toile.backends.cpu.execution import Executable, PlannedExecutable
-from toile.backends.cpu.planning import Plan
-from toile.backends.cpu.threads import current
-from toile.compiler.pipeline import optimize
+from toile.backends.cpu.execution import Executable
 from toile.engine.collecting import paused
+from toile.engine.locks import loading
 from toile.engine.program import Program
 
 
 def compiled(program: Program) -> Executable:
     """A Program as native code, which may be on disk."""
-    place = recalling.place(program)
+    early = next(_asked) < FIRST
+    many = len(program.equations) >= FEWEST
+    place = recalling.place(program) if early or many else None
     found = place.recalled() if place is not None else None
     if found is not None:
         return found
-    started = time.perf_counter()
-    with paused(), native.Work.beside():
-        made = planned(program)
-    if place is not None:
-        place.keep(made, time.perf_counter() - started)
+    with paused():
+        _making()  # which is not part of the time that planning takes
+        started = time.perf_counter()
+        with native.Work.beside():
+            made = planned(program)
+    if place is not None and (early or time.perf_counter() - started >= WORTH):
+        place.keep(made)
     return made
 
 
-def planned(program: Program) -> PlannedExecutable:
-    """A Program as native code, with the plan it was made of."""
-    program = optimize(program)
-    return PlannedExecutable(program, Plan(program, current()))
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+# Programs of a process that are looked up and kept whatever they are: where all of them are found,
+# the first step comes without what plans, which takes longer to load than they to be planned.
+FIRST = 32
+_asked = itertools.count()
+
+
+def planned(program: Program) -> Any:
+    """A Program as native code, with the plan it was made of (`making.PlannedExecutable`)."""
+    return _making().planned(program)
+
+
+def _making() -> Any:
+    """What plans; it is large, and loaded for the first Program that is not on disk."""
+    with loading:
+        return importlib.import_module("toile.backends.cpu.making")
 
 
 def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:

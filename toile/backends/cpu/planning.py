@@ -24,7 +24,7 @@ from toile.backends.cpu.chunks import (
     split_row,
 )
 from toile.backends.cpu.launches import Launch, Rows, Span
-from toile.compiler import plans
+from toile.compiler import plans, steps
 from toile.compiler.groups import Limits
 from toile.compiler.loops import (
     Access,
@@ -48,7 +48,7 @@ WORTH_SHARING = 10_000  # nanoseconds: below, handing work over costs more than 
 SMALL = 2_000  # of a launch of one chunk, where nothing better is known
 
 
-class Region(plans.Region):
+class Region(steps.Region):
     """Launches, and chains of them, whose chunks the threads of the pool share."""
 
     __slots__ = ()

@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 
 from toile.backends.cpu import blas, native, threads
-from toile.backends.cpu.execution import (
-    Executable,
-    Image,
-    PlannedExecutable,
-    PythonStep,
-    callback,
-)
+from toile.backends.cpu.execution import Executable, Image, PythonStep, callback
 from toile.backends.object_cache import ObjectCache
 from toile.backends.source_state import source_state
 from toile.compiler.fingerprint import fingerprint
@@ -31,9 +25,6 @@ from toile.engine.buffers import allocate
 from toile.engine.config import flags
 from toile.engine.program import Program
 from toile.engine.records import dataclass
-
-FEWEST = 12  # equations of a Program that is worth looking up
-WORTH = 0.02  # seconds of planning that are worth a file
 
 
 @dataclass
@@ -61,10 +52,8 @@ class Place:
             return None
         return Executable(self.program, image, addresses, [callback(*step) for step in steps])
 
-    def keep(self, made: PlannedExecutable, seconds: float) -> None:
-        """Write the image of an executable whose planning took so long."""
-        if seconds < WORTH:
-            return
+    def keep(self, made: Any) -> None:
+        """Write the image of a `making.PlannedExecutable`."""
         try:
             steps = pickle.dumps(made.in_steps) if made.in_steps else b""
         except (pickle.PicklingError, TypeError, AttributeError):  # operations that hold Programs
@@ -78,7 +67,7 @@ class Place:
 def place(program: Program) -> Place | None:
     """Where a Program's image is kept; None where it is not."""
     off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
-    if off or len(program.equations) < FEWEST:
+    if off:
         return None
     engine = native.engine()
     if engine.cache is None:
