@@ -4,6 +4,7 @@ import gc
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -65,8 +66,9 @@ def test_rows_add_up_to_the_call():
         params = [(normal(width, width), normal(width)) for _ in range(4)]
         args = toile.device_put((params, normal(n, width)), device)
         p = toile.profile(step)(*args)
-        for _ in range(3):  # others may use the GPU meanwhile
+        for _ in range(9):  # others may use the GPU meanwhile
             if not 0.95 <= p.covered < 1.1:
+                time.sleep(1)
                 p = toile.profile(step)(*args)
         print(p, p.calling)
         assert 0.95 <= p.covered < 1.1
