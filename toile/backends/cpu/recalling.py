@@ -2,8 +2,7 @@
 
 What is kept is the `Image` of an executable, next to the objects of its kernels, under the
 fingerprint of the Program, the number of threads, the machine, and the state of toile's own source.
-Programs that call users' functions, and those that are planned at once, are not kept;
-TOILE_PLANS=off keeps none.
+Programs that call users' functions are not kept; TOILE_PLANS=off keeps none.
 """
 
 from __future__ import annotations
