@@ -228,13 +228,14 @@ def test_threads_may_be_the_first_at_the_same_time(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_child_may_be_forked_while_the_compiler_loads(tmp_path):
-    text = textwrap.dedent(FIRST) + textwrap.dedent("""
+@pytest.mark.parametrize("part", ["compiling", "making"])
+def test_a_child_may_be_forked_while_the_compiler_loads(part, tmp_path):
+    text = textwrap.dedent(FIRST) + textwrap.dedent(f"""
         import os, signal, sys, warnings
         warnings.simplefilter("ignore")
         work = threading.Thread(target=step, args=(0,))
         work.start()
-        while "toile.backends.cpu.compiling" not in sys.modules:  # it has begun to load
+        while "toile.backends.cpu.{part}" not in sys.modules:  # it has begun to load
             assert work.is_alive()
         child = os.fork()
         if child == 0:

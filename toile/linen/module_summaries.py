@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toile.core.filters import CollectionFilter, DenyList
+from toile.engine.locks import loading
 
 NOT_INTERMEDIATES = DenyList("intermediates")
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -43,7 +44,8 @@ class Summarized:
         >>> "flops" in text
         True
         """
-        from toile.linen.summary import tabulate
+        with loading:
+            from toile.linen.summary import tabulate
 
         draw = tabulate(
             self, rngs, depth=depth, show_repeated=show_repeated, mutable=mutable,
@@ -61,7 +63,8 @@ class Summarized:
         **kwargs: Any,
     ) -> dict[str, Any]:
         """The modules that a call uses, unbound, by path; '' is the module itself."""
-        from toile.linen.summary import module_table
+        with loading:
+            from toile.linen.summary import module_table
 
         make = module_table(self, None, show_repeated, False, False)
         table = make(rngs, *args, **kwargs, mutable=mutable)
