@@ -52,6 +52,7 @@ def jit(
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
+        "keep_unused": keep_unused,
         "max_traces": max_traces,
         "compiler_options": compiler_options,
     }

@@ -15,7 +15,7 @@ import numpy as np
 
 from toile.engine import config, dtypes, gpu
 from toile.engine import devices as engine_devices
-from toile.engine.arrays import DeviceArray
+from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
@@ -25,8 +25,10 @@ from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel.meshes import Mesh
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
 from toile.primitives.families import reshape
+from toile.staging.causes import given_up
 from toile.staging.flattening import name_of
 from toile.staging.jit import PjitFunction, Static
+from toile.staging.stages import used_arguments
 
 ANONYMOUS = "_internal_pmap_axis_name"  # of an axis that was given none
 
@@ -58,8 +60,10 @@ def pmap(
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     _check_axes("in_axes", axes)
     _check_axes("out_axes", out_axes)
-    mapping = _Mapping(fun, axis_name, axes, out_axes, static, devices, backend, axis_size)
-    return PmapFunction(mapping, donated)
+    # Unlike jit's: only what is passed by position, counted from the first, is given up.
+    donated = tuple(n for n in donated if n >= 0)
+    return PmapFunction(_Mapping(
+        fun, axis_name, axes, out_axes, static, devices, backend, axis_size, donated))
 
 
 def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
@@ -78,18 +82,13 @@ def _check_axes(name: str, axes: Any) -> None:
 class PmapFunction(PjitFunction):
     """A function over devices; traced once per kind of arguments, like a jitted one."""
 
-    def __init__(self, mapping: _Mapping, donated: Sequence[int]):
+    def __init__(self, mapping: _Mapping):
         super().__init__(mapping.wrapped(), {"static_argnums": mapping.static or None})
-        self.mapping = mapping
-        # Unlike jit's: only what is passed by position, counted from the first, is given up.
-        self.donate_argnums = tuple(n for n in donated if n >= 0)
+        self.mapping, self.donate_argnums = mapping, mapping.donated
         self.donates = bool(self.donate_argnums)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        out = self.mapping.run(args, kwargs)
-        if self.donates and state.trace is None:
-            self._delete_donated(args, kwargs)
-        return out
+        return self.mapping.run(args, kwargs)
 
     def clear_cache(self) -> None:
         super().clear_cache()
@@ -106,8 +105,9 @@ class _Mapping:
     def __init__(
         self, fun: Callable[..., Any], name: Any, in_axes: Any, out_axes: Any,
         static: tuple[int, ...], devices: Sequence[Any] | None, backend: str | None,
-        axis_size: int | None,
+        axis_size: int | None, donated: tuple[int, ...],
     ):
+        self.donated = donated
         self.fun, self.in_axes, self.out_axes, self.static = fun, in_axes, out_axes, static
         self.name = ANONYMOUS if name is None else name
         self.devices, self.backend, self.axis_size = devices, backend, axis_size
@@ -145,7 +145,18 @@ class _Mapping:
                 args, fixed, kwargs, leaves, in_tree, devices))
         # In a loop most of the next avals are the same objects.
         self.last = None if config.flags.disable_jit else (avals, kind, form)
-        return form(leaves)
+        out = form(leaves)
+        if state.trace is None:
+            for i in form.given_up:
+                if isinstance(leaves[i], ConcreteArray):
+                    leaves[i].delete()
+        return out
+
+    def _donated_leaves(self, moving: tuple[Any, ...]) -> list[int]:
+        """The positions of the leaves that are donated."""
+        counts = [len(flatten(a)[0]) for a in moving]
+        return [i for n in self.donated if n < len(moving)
+                for i in range(sum(counts[:n]), sum(counts[: n + 1]))]
 
     def _traced(
         self, args: Any, fixed: set[int], kwargs: Any, leaves: Sequence[Any], in_tree: Any,
@@ -183,7 +194,13 @@ class _Mapping:
             program, consts = trace_program(flat, avals, name_of(self.fun))
         whole: list[Layout] = [((),) * c.ndim for c in consts]
         op = Spmd(program, grid, tuple(whole + ins), tuple(found[1]), name_of(self.fun))
-        return Form(op, consts, found[0])
+        moving = tuple([None if i in fixed else a for i, a in enumerate(args)])
+        donated = self._donated_leaves(moving) if self.donated else ()
+        if donated:
+            used = used_arguments(program)
+            donated = [i for i in donated if i in used]
+        gone = given_up(donated, avals, program.out_avals, state.trace is None)
+        return Form(op, consts, found[0], gone)
 
     def _input_axes(
         self, args: tuple[Any, ...], fixed: set[int], kwargs: dict[str, Any]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.engine.arrays import ConcreteArray
 from toile.engine.sharded import Sharded
 from toile.engine.shardings import Sharding
 from toile.engine.source import here, message
@@ -80,9 +81,13 @@ class ShardedJit(PjitFunction):
                 "pjit does not support kwargs when in_shardings is specified: needed arguments of "
                 f"{name_of(self.fun)} by position, got {', '.join(kwargs)} by name{here()}"
             )
-        out = self._placed(super().__call__(*self._laid_out(args), **kwargs))
+        laid_out = self._laid_out(args)
+        out = self._placed(super().__call__(*laid_out, **kwargs))
         if self.donates and self.in_shardings is not None and state.trace is None:
-            self._delete_donated(args, kwargs)  # what was given, besides how it was laid out
+            # What was given ends with how it was laid out.
+            for given, laid in zip(flatten(args)[0], flatten(laid_out)[0], strict=True):
+                if isinstance(given, ConcreteArray) and laid.is_deleted():
+                    given.delete()
         return out
 
     def _placed(self, out: Any) -> Any:

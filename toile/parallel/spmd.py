@@ -486,12 +486,16 @@ class Spmd(Carrier):
 
 
 class Form:
-    """A mapped function traced for a kind of arguments: what to call, and the results' tree."""
+    """A mapped function traced for a kind of arguments: what to call, and the results' tree.
 
-    __slots__ = ("op", "consts", "out_tree")
+    `given_up` are the positions of donated arguments that end with a call."""
 
-    def __init__(self, op: Spmd, consts: list[Any], out_tree: Any):
-        self.op, self.consts, self.out_tree = op, consts, out_tree
+    __slots__ = ("op", "consts", "out_tree", "given_up")
+
+    def __init__(
+        self, op: Spmd, consts: list[Any], out_tree: Any, given_up: tuple[int, ...] = ()
+    ):
+        self.op, self.consts, self.out_tree, self.given_up = op, consts, out_tree, given_up
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         return unflatten(self.out_tree, self.op(*self.consts, *leaves))

@@ -6,12 +6,13 @@ May import the engine.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import config, errors
 from toile.engine.avals import Aval
+from toile.engine.promotion import user_stack_level
 from toile.engine.source import here, user_source
 
 
@@ -153,23 +154,37 @@ def _typed(signature: Any, weak: bool) -> str:
     return f"{text}{{weak_type={weak_type}}}" if weak else text
 
 
-def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[bool]:
-    """For each donated buffer, whether there is a result of its shape and dtype left for it."""
-    free = Counter((a.shape, a.dtype) for a in outs)
-    found = []
-    for a in donated:
-        free[a.shape, a.dtype] -= 1
-        found.append(free[a.shape, a.dtype] >= 0)
+def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | None]:
+    """For each donated buffer the result that it may serve; None: there is none left for it.
+
+    As in JAX, results of the same shape and dtype come first, then those of as many elements."""
+    found: list[Aval | None] = [None] * len(donated)
+    left: list[Aval | None] = list(outs)
+    for kind in (lambda a: (a.shape, a.dtype), lambda a: a.size):
+        places: dict[Any, deque[int]] = {}
+        for j, out in enumerate(left):
+            if out is not None:
+                places.setdefault(kind(out), deque()).append(j)
+        for i, a in enumerate(donated):
+            if found[i] is None and places.get(kind(a)):
+                j = places[kind(a)].popleft()
+                found[i], left[j] = left[j], None
     return found
 
 
-def warn_of_unused(donated: Sequence[Aval], outs: Sequence[Aval]) -> None:
-    """Say which donated buffers no result can take over."""
-    usable = taken_over(donated, outs)
-    unused = [a.str_short() for a, used in zip(donated, usable, strict=True) if not used]
-    if unused:
+def given_up(
+    donated: Sequence[int], avals: Sequence[Aval], outs: Sequence[Aval], warns: bool
+) -> tuple[int, ...]:
+    """Of the donated arguments those that end with the call, because a result takes as much memory.
+
+    The others stay as they are; `warns`: the user is told of those that no result could serve."""
+    served = taken_over([avals[i] for i in donated], outs)
+    unused = [avals[i].str_short() for i, out in zip(donated, served, strict=True) if out is None]
+    if unused and warns:
         warnings.warn(
             f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"
             " same shape and dtype for each: donate what the results replace)",
-            stacklevel=6,
+            stacklevel=user_stack_level(),
         )
+    return tuple([i for i, out in zip(donated, served, strict=True)
+                  if out is not None and out.nbytes == avals[i].nbytes])

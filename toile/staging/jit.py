@@ -39,10 +39,10 @@ from toile.staging.causes import (
     STRUCTURE,
     differences,
     explain_miss,
+    given_up,
     log_compile,
     reason_of,
     warn_of_retraces,
-    warn_of_unused,
 )
 from toile.staging.flattening import FlatFunction, argument_labels, name_of
 from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
@@ -53,7 +53,7 @@ from toile.staging.options import (
     check_leaves,
     named_arguments,
 )
-from toile.staging.stages import Lowered, Traced, TracedStage, operand
+from toile.staging.stages import Lowered, Traced, TracedStage, operand, used_arguments
 
 # What is kept for one function; the traces not used for longest go. An equation with its kernels'
 # arguments, steps and source takes some 3 KB.
@@ -188,7 +188,8 @@ class PjitFunction:
         check_disjoint((nums, names), (self.donate_argnums, self.donate_argnames))
         self.max_traces: int | None = options.get("max_traces")
         self.compiler_options: dict[str, Any] = options.get("compiler_options") or {}
-        key = (nums, names, self.donate_argnums, self.donate_argnames,
+        self.keep_unused = bool(options.get("keep_unused"))
+        key = (nums, names, self.donate_argnums, self.donate_argnames, self.keep_unused,
                tuple([(k, str(v)) for k, v in self.compiler_options.items()]))
         self.cache = _cache_of(fun, key)
         self.plain = not nums and not names
@@ -240,12 +241,14 @@ class PjitFunction:
             if traced.calls > 1 and wrap is None:
                 device = None if presence.none else device_for(traced.raw_consts + raws)
                 if traced.calls >= worth_writing(len(leaves), device):
-                    self._learn(traced, statics, args, kwargs, leaves, in_tree, device)
+                    self._learn(traced, statics, leaves, in_tree, device)
         else:
             op = Call(traced.program, name_of(self.fun))
             outs = op(*traced.consts, *[operand(x) for x in leaves])
-        if self.donates and state.trace is None:
-            self._delete_donated(args, kwargs)
+        if state.trace is None:
+            for i in traced.given_up:
+                if isinstance(leaves[i], ConcreteArray):
+                    leaves[i].delete()
         return unflatten(traced.out_tree, outs)
 
     # Of a function without shardings of its own: nothing is laid out, nothing is asked for.
@@ -264,8 +267,7 @@ class PjitFunction:
                 self.cache.entries.move_to_end(key)
 
     def _learn(
-        self, traced: Traced, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any,
-        device: Any,
+        self, traced: Traced, statics: Any, leaves: Any, in_tree: Any, device: Any
     ) -> None:
         """Write the way for calls like this one, which has just run the general one."""
         cache = self.cache
@@ -273,18 +275,17 @@ class PjitFunction:
             return
         with cache.lock:
             try:
-                donated = self._donated_leaves(args, kwargs, statics)
-                exit = self._exit(traced, leaves, device, donated)
+                exit = self._exit(traced, leaves, device)
                 if exit is None:
                     return
-                found = self._entrance(statics, args, kwargs, leaves, in_tree)
+                found = self._entrance(statics, traced.given_up, leaves, in_tree)
                 found.add(leaves, [static.value for _, static in statics or ()], exit)
             except TypeError:
                 return  # an argument of a type that only the general path takes
             rest = [p for p in cache.paths if p is not found.enter]
             cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
 
-    def _exit(self, traced: Traced, leaves: Any, device: Any, donated: Sequence[int]) -> Any:
+    def _exit(self, traced: Traced, leaves: Any, device: Any) -> Any:
         """The way out for such leaves, made when it is first asked for; None: there is none."""
         hosted = () if device is None else hosted_leaves(leaves)
         found = traced.exits.get((device, hosted))
@@ -293,36 +294,36 @@ class PjitFunction:
             if device is None:
                 with loading:
                     cpu = importlib.import_module("toile.staging.cpu_callpath")
-                found = cpu.exit_of(program, consts, out_tree, self.donates)
+                found = cpu.exit_of(program, consts, out_tree, bool(traced.given_up))
             else:
-                found = gpu_exit_of(program, consts, out_tree, device, hosted, donated)
+                found = gpu_exit_of(program, consts, out_tree, device, hosted, traced.given_up)
             if found is not None:
                 traced.exits[device, hosted] = found
         return found
 
     def _entrance(
-        self, statics: Any, args: Any, kwargs: Any, leaves: Any, in_tree: Any
+        self, statics: Any, given_up: tuple[int, ...], leaves: Any, in_tree: Any
     ) -> Entrance:
         """The Entrance for a structure; one that took only arrays gives way to one that does not
         when a number or a NumPy array comes."""
         cache = self.cache
         where = tuple([where for where, _ in statics or ()])
-        found = cache.entrances.get((in_tree, where))
+        key = in_tree, where, given_up
+        found = cache.entrances.get(key)
         plain = (DeviceArray, KeyArray, GpuArray)
         others = {i for i, x in enumerate(leaves) if x.__class__ not in plain}
         if found is not None and others <= found.others:
             return found
         fixed = Statics(tuple([w for w in where if isinstance(w, int)]),
                         tuple([w for w in where if isinstance(w, str)]))
-        donated = self._donated_leaves(args, kwargs, statics)
         wider = others | found.others if found else others
-        made = Entrance(in_tree, fixed, frozenset(wider), donated)
+        made = Entrance(in_tree, fixed, frozenset(wider), given_up)
         if found is not None:
             made.tables = found.tables
             cache.paths = tuple([p for p in cache.paths if p is not found.enter])
         elif len(cache.entrances) >= MAX_TRACES:
             cache.entrances.clear()
-        cache.entrances[in_tree, where] = made
+        cache.entrances[key] = made
         return made
 
     def _donated_leaves(self, args: Any, kwargs: Any, statics: Any) -> list[int]:
@@ -408,13 +409,15 @@ class PjitFunction:
             if config.flags.explain_cache_misses:
                 explain_miss(self.fun, closest, key, labels)
             traced = Traced(program, consts, flat.out_tree, avals)
+            if not self.keep_unused:  # what nothing depends on is not passed on
+                used = used_arguments(program) if donated else ()
+                donated = [i for i in donated if i in used]
+            traced.given_up = given_up(donated, avals, program.out_avals, state.trace is None)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)
             self.cache.traces += 1
             warn = self.max_traces is None and self._is_habit(cause)
-        if self.donates and state.trace is None:
-            warn_of_unused([avals[i] for i in donated], program.out_avals)
         if warn:
             warn_of_retraces(name_of(self.fun), cause)
         return traced
@@ -445,13 +448,6 @@ class PjitFunction:
                 best = distance, found, old
         assert best is not None
         return "; ".join(best[1] or ["a value it closed over is gone"]), best[2]
-
-    def _delete_donated(self, args: Any, kwargs: Any) -> None:
-        donated = [args[n] for n in self.donate_argnums if -len(args) <= n < len(args)]
-        donated += [kwargs[k] for k in self.donate_argnames if k in kwargs]
-        for x in flatten(donated)[0]:
-            if isinstance(x, ConcreteArray):
-                x.delete()
 
     def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
         labels = argument_labels(self.fun, args, kwargs)

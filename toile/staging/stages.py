@@ -27,7 +27,6 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.tracing import Tracer, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, unflatten
-from toile.staging.causes import taken_over
 from toile.staging.flattening import name_of
 from toile.staging.gpu_callpath import GpuExit
 from toile.staging.options import check_compiler_options
@@ -59,6 +58,7 @@ class Traced:
 
     __slots__ = (
         "program", "consts", "raw_consts", "out_tree", "in_avals", "equations", "calls", "exits",
+        "given_up",
     )
 
     def __init__(self, program: Program, consts: list[Any], out_tree: Any, in_avals: list[Aval]):
@@ -66,6 +66,7 @@ class Traced:
         self.in_avals = in_avals
         self.equations = _size(program)
         self.calls = 0
+        self.given_up: tuple[int, ...] = ()  # donated arguments that end with a call
         self.exits: dict[Any, Exit | GpuExit] = {}  # written when calls repeat, by device
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
@@ -252,10 +253,7 @@ class Compiled(_FromTrace):
     def __init__(self, lowered: Lowered):
         self.lowered, self.stage = lowered, lowered.stage
         traced = self.stage.traced
-        self._used = _used_arguments(traced.program)
-        given = [i for i in self.stage.donated if i in self._used]
-        ends = taken_over([traced.in_avals[i] for i in given], traced.program.out_avals)
-        self._given_up = [i for i, end in zip(given, ends, strict=True) if end]
+        self._used = used_arguments(traced.program)
 
     def _in_shardings(self) -> list[Any]:
         """None for arguments that nothing depends on."""
@@ -300,7 +298,7 @@ class Compiled(_FromTrace):
         given = [a for i, a in enumerate(traced.in_avals) if i in used]
         return CompiledMemoryStats(
             sum(a.nbytes for a in given), sum(a.nbytes for a in traced.program.out_avals),
-            sum(traced.in_avals[i].nbytes for i in self._given_up), _arena_bytes(traced.program),
+            sum(traced.in_avals[i].nbytes for i in traced.given_up), _arena_bytes(traced.program),
         )
 
     def runtime_executable(self) -> Any:
@@ -323,7 +321,7 @@ class Compiled(_FromTrace):
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)
         if state.trace is None:
-            for i in self._given_up:
+            for i in traced.given_up:
                 if isinstance(leaves[i], ConcreteArray):
                     leaves[i].delete()
         return owner._placed(unflatten(traced.out_tree, outs))
@@ -365,7 +363,7 @@ def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
     ]
 
 
-def _used_arguments(program: Program) -> set[int]:
+def used_arguments(program: Program) -> set[int]:
     """The positions of the arguments that results or effects depend on."""
     used = used_vars(program)
     return {i for i, v in enumerate(program.invars) if v in used}
