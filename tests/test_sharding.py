@@ -322,3 +322,48 @@ def test_functions_are_traced_again_under_another_mesh():
     with a, b:
         assert f(np.ones(4)).sharding.mesh == b
     assert len(seen) == 4  # within both: a place of its own
+
+
+# A jitted function and its arguments, from a library, two shardings of it and an array.
+LOWERED = {
+    "nothing is said": lambda lib, s, r, x: (lib.jit(lambda a: a + 1), [x]),
+    "one": lambda lib, s, r, x: (lib.jit(lambda a: a + 1, in_shardings=s), [x]),
+    "a tuple": lambda lib, s, r, x: (lib.jit(lambda a, b: a + b, in_shardings=(s, r)), [x, x]),
+    "a list": lambda lib, s, r, x: (lib.jit(lambda a, b: a + b, in_shardings=[r, s]), [x, x]),
+    "None": lambda lib, s, r, x: (lib.jit(lambda a, b: a + b, in_shardings=(s, None)), [x, x]),
+    "a tree": lambda lib, s, r, x: (
+        lib.jit(lambda a, b: a["x"] + b, in_shardings=({"x": s}, r)), [{"x": x}, x]),
+    "a prefix": lambda lib, s, r, x: (
+        lib.jit(lambda a, b: a["x"] + b + a["y"], in_shardings=(s, r)), [{"x": x, "y": x}, x]),
+    "not used": lambda lib, s, r, x: (lib.jit(lambda a, b: a + 1, in_shardings=(s, r)), [x, x]),
+    "a static argument": lambda lib, s, r, x: (
+        lib.jit(lambda a, n, b: a * n + b, in_shardings=(s, r), static_argnums=1), [x, 3, x]),
+    "of an array": lambda lib, s, r, x: (lib.jit(lambda a, b: a + b), [lib.device_put(x, s), x]),
+    "of a shape": lambda lib, s, r, x: (
+        lib.jit(lambda a: a + 1), [lib.ShapeDtypeStruct((4, 4), np.float32, sharding=s)]),
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("case", LOWERED)
+def test_shardings_that_compiled_functions_want(case):
+    found = []
+    for lib in (toile, jax):
+        shardings = importlib.import_module(f"{lib.__name__}.sharding")
+        mesh = mesh_of(shardings, lib.devices())
+        s, r = (shardings.NamedSharding(mesh, shardings.PartitionSpec(*names))
+                for names in (("x",), ()))
+        f, args = LOWERED[case](lib, s, r, lib.numpy.ones((4, 4)))
+        made = f.lower(*args).compile().input_shardings
+        told = lambda s: None if s is None else (type(s).__name__, list(getattr(s, "spec", ())))
+        found.append(lib.tree_util.tree_map(told, made, is_leaf=lambda x: x is None))
+    assert found[0] == found[1]
+
+
+@pytest.mark.cpu
+def test_arguments_by_name_have_no_shardings():
+    s = NamedSharding(mesh_of(ours, toile.devices()), P())
+    f = toile.jit(lambda a: a, in_shardings=s)
+    for run in (f, f.lower, f.trace):
+        with pytest.raises(ValueError, match="does not support kwargs.*by name"):
+            run(a=np.ones(3))

@@ -76,11 +76,7 @@ class ShardedJit(PjitFunction):
                 _check_known(sharding, what)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs and self.in_shardings is not None:
-            raise ValueError(
-                "pjit does not support kwargs when in_shardings is specified: needed arguments of "
-                f"{name_of(self.fun)} by position, got {', '.join(kwargs)} by name{here()}"
-            )
+        self._check_keywords(kwargs)
         laid_out = self._laid_out(args)
         out = self._placed(super().__call__(*laid_out, **kwargs))
         if self.donates and self.in_shardings is not None and state.trace is None:
@@ -90,20 +86,31 @@ class ShardedJit(PjitFunction):
                     given.delete()
         return out
 
+    def _check_keywords(self, kwargs: dict[str, Any]) -> None:
+        if kwargs and self.in_shardings is not None:
+            raise ValueError(
+                "pjit does not support kwargs when in_shardings is specified: needed arguments of "
+                f"{name_of(self.fun)} by position, got {', '.join(kwargs)} by name{here()}"
+            )
+
+    def _for_arguments(self) -> Any:
+        """`in_shardings` as a prefix of the arguments that are no static ones."""
+        given = self.in_shardings
+        plain = isinstance(given, (tuple, list)) and not _is_leaf(given)
+        return tuple(given) if plain else given
+
     def _placed(self, out: Any) -> Any:
         if self.out_shardings is None:
             return out
         return self._constrained(out, self.out_shardings, "out_shardings")
 
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        given = self.in_shardings
-        if given is None:
+        if self.in_shardings is None:
             return args
         fixed = {n % len(args) for n in self.static_argnums if -len(args) <= n < len(args)}
         moving = [a for i, a in enumerate(args) if i not in fixed]
-        if isinstance(given, (tuple, list)) and not _is_leaf(given):
-            given = tuple(given)
-        rest = iter(self._constrained(tuple(moving), given, "in_shardings", check=True))
+        rest = iter(self._constrained(
+            tuple(moving), self._for_arguments(), "in_shardings", check=True))
         return tuple([a if i in fixed else next(rest) for i, a in enumerate(args)])
 
     def _wanted(self, traced: Traced) -> Sequence[Any]:
@@ -126,6 +133,14 @@ class ShardedJit(PjitFunction):
                     f"{here()}"
                 )
         return found
+
+    def _wanted_in(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """One sharding, or None, for each leaf of the arguments."""
+        if self.in_shardings is None:
+            return ()
+        self._check_keywords(kwargs)
+        wanted = self._prefixed(self._for_arguments(), args, "in_shardings")
+        return [None if s is None else _known(s, "in_shardings") for s in wanted]
 
     def _prefixed(self, given: Any, x: Any, what: str) -> Sequence[Any]:
         """One sharding, or None, for each leaf of a tree."""

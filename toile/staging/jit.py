@@ -258,6 +258,9 @@ class PjitFunction:
     def _wanted(self, traced: Traced) -> Sequence[Any]:
         return ()
 
+    def _wanted_in(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        return ()
+
     def _placed(self, out: Any) -> Any:
         return out
 
@@ -488,7 +491,11 @@ class PjitFunction:
         fixed = [where for where, _ in statics or () if isinstance(where, int)]
         labels = argument_labels(self.fun, args_in, kwargs_in)
         donated = self._donated_leaves(args, kwargs, statics)
-        return TracedStage(self, traced, in_tree, fixed, labels, donated)
+        moving = tuple([a for i, a in enumerate(args_in) if i not in fixed])
+        wanted = self._wanted_in(moving, kwargs_in)
+        given = [getattr(x, "sharding", None) for x in leaves]
+        shardings = [w or g for w, g in zip(wanted, given, strict=True)] if wanted else given
+        return TracedStage(self, traced, in_tree, fixed, labels, donated, shardings)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The Program for arguments (or ShapeDtypeStructs), to print, cost or compile."""

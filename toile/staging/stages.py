@@ -126,13 +126,16 @@ class CompiledMemoryStats:
 
 
 class TracedStage:
-    """A function traced for certain arguments; `fixed` are the positions of its static ones."""
+    """A function traced for certain arguments; `fixed` are the positions of its static ones.
+
+    `shardings` has those that its arguments have or are to have, None where nothing is said."""
 
     def __init__(
         self, owner: Owner, traced: Traced, in_tree: Any, fixed: Sequence[int] = (),
-        labels: Sequence[str] = (), donated: Sequence[int] = (),
+        labels: Sequence[str] = (), donated: Sequence[int] = (), shardings: Sequence[Any] = (),
     ):
         self.owner, self.traced, self.full_tree = owner, traced, in_tree
+        self.shardings = shardings
         self.fixed, self.labels, self.donated = sorted(fixed), labels, donated
 
     @property
@@ -257,8 +260,14 @@ class Compiled(_FromTrace):
 
     def _in_shardings(self) -> list[Any]:
         """None for arguments that nothing depends on."""
-        one = SingleDeviceSharding(_device())
-        return [one if i in self._used else None for i in range(len(self.stage.traced.in_avals))]
+        given = self.stage.shardings or [None] * len(self.stage.traced.in_avals)
+        on_mesh: Any = next((s for s in given if hasattr(s, "mesh")), None)
+        if on_mesh is None:
+            found = [s or SingleDeviceSharding(_device()) for s in given]
+        else:  # what is not on the mesh is on all of it
+            whole = type(on_mesh)(on_mesh.mesh, type(on_mesh.spec)())
+            found = [s if hasattr(s, "mesh") else whole for s in given]
+        return [s if i in self._used else None for i, s in enumerate(found)]
 
     def _out_shardings(self) -> list[Any]:
         traced = self.stage.traced
