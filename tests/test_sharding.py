@@ -367,3 +367,37 @@ def test_arguments_by_name_have_no_shardings():
     for run in (f, f.lower, f.trace):
         with pytest.raises(ValueError, match="does not support kwargs.*by name"):
             run(a=np.ones(3))
+
+
+# New arrays like one that lies on a mesh: from a library, the array and its shape with a sharding.
+LIKE = {
+    "zeros": lambda lib, x, t: lib.numpy.zeros_like(x),
+    "ones": lambda lib, x, t: lib.numpy.ones_like(x),
+    "full": lambda lib, x, t: lib.numpy.full_like(x, 3),
+    "empty": lambda lib, x, t: lib.numpy.empty_like(x) * 0,
+    "another dtype": lambda lib, x, t: lib.numpy.zeros_like(x, dtype=np.int32),
+    "the same shape": lambda lib, x, t: lib.numpy.zeros_like(x, shape=(4, 4)),
+    "another shape": lambda lib, x, t: lib.numpy.zeros_like(x, shape=(8, 2)),
+    "another place": lambda lib, x, t: lib.numpy.zeros_like(x, device=lib.devices()[0]),
+    "lax": lambda lib, x, t: lib.lax.full_like(x, 2.0),
+    "a shape": lambda lib, x, t: lib.numpy.ones_like(t),
+    "a shape, lax": lambda lib, x, t: lib.lax.full_like(t, 2.0),
+    "lax.full": lambda lib, x, t: lib.lax.full((4, 4), 1.0, sharding=x.sharding),
+    "states of optimizers": lambda lib, x, t: lib.tree_util.tree_map(
+        lib.numpy.zeros_like, {"w": x})["w"],
+}
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("case", LIKE)
+def test_new_arrays_lie_where_those_they_are_like_do(case):
+    found = []
+    for lib in (toile, jax):
+        shardings = importlib.import_module(f"{lib.__name__}.sharding")
+        s = shardings.NamedSharding(mesh_of(shardings, lib.devices()), shardings.PartitionSpec("x"))
+        x = lib.device_put(np.ones((4, 4), np.float32), s)
+        made = LIKE[case](lib, x, lib.ShapeDtypeStruct((4, 4), np.float32, sharding=s))
+        told = type(made.sharding).__name__, list(getattr(made.sharding, "spec", ()))
+        committed = made.committed if told[1] else None  # arrays on the only device never are
+        found.append((told, committed, made.dtype, np.asarray(made).tolist()))
+    assert found[0] == found[1]

@@ -246,3 +246,15 @@ def test_complex_numbers_are_compared(kind, count, devices):
     found = toile.pmap(lambda v: getattr(toile.lax, kind)(v, "i"), "i")(x)
     right = (np.max if kind == "pmax" else np.min)(x, axis=0)
     np.testing.assert_array_equal(found, np.broadcast_to(right, x.shape))
+
+
+def test_states_of_optimizers_lie_where_the_parameters_do(devices):
+    from toile import optim
+
+    s = NamedSharding(mesh(4, 2), P("a", "b"))
+    params = {"w": toile.device_put(np.ones((8, 4), np.float32), s)}
+    state = optim.adam(0.1).init(params)
+    for moment in (state[0].mu["w"], state[0].nu["w"]):
+        assert moment.sharding == s and [p.data.shape for p in moment.addressable_shards] == 8 * [
+            (2, 2)]
+    assert optim.sgd(0.1, momentum=0.9).init(params)[0].trace["w"].sharding == s

@@ -25,7 +25,8 @@ from toile.engine.gpu import GpuDevice, as_bits, device_of, is_gpu_data, presenc
 from toile.engine.gpu_arrays import GpuArray, upload
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.tracing import Array, state
 
 
 class Sharded(ConcreteArray):
@@ -376,6 +377,17 @@ def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) 
                 f"{describe_devices(a)} (use toile.device_put to bring them together){here()}"
             )
     return first
+
+
+def sharding_like(x: Any, shape: tuple[int, ...]) -> Any:
+    """The sharding of a new array that is to be like `x`, where one was asked for `x`; or None."""
+    if isinstance(x, Sharded):
+        found = x._sharding if x._is_committed else None
+    else:
+        found = x.sharding if isinstance(x, ShapeDtypeStruct) else None
+    if found is None or not isinstance(found, Sharding) or state.trace is not None:
+        return None
+    return found if shape == tuple(x.shape) or found.is_fully_replicated else None
 
 
 def layout(op: Any, args: Sequence[Any]) -> Any:

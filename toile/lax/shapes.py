@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from toile.api.devices import device_put
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.conversion import from_numpy
+from toile.engine.sharded import sharding_like
 from toile.engine.source import here
 from toile.lax._operands import (
     axis_of,
@@ -338,7 +340,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
         if dtypes.is_extended(new):
             return _keys("full", shape, fill_value, new)
         value = _convert_element_type(fill_value, new)
-    return broadcast_in_dim(value, shape, ())
+    made = broadcast_in_dim(value, shape, ())
+    return made if sharding is None else device_put(made, sharding)
 
 
 def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any:
@@ -368,7 +371,10 @@ def full_like(
     _check_scalar(fill_value)
     if dtypes.is_extended(new):
         return _keys("full_like", tuple(shape), fill_value, new)
-    return broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
+    made = broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
+    if sharding is None and not weak:
+        sharding = sharding_like(like, tuple(shape))
+    return made if sharding is None else device_put(made, sharding)
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:

@@ -23,6 +23,7 @@ from toile.engine.conversion import from_numpy, wrap
 from toile.engine.gpu import default_gpu, is_gpu_data, presence
 from toile.engine.gpu_arrays import GpuArray, placed_by_default
 from toile.engine.promotion import narrowed, user_stack_level
+from toile.engine.sharded import sharding_like
 from toile.engine.source import describe, here
 from toile.engine.tracing import Tracer, state
 from toile.numpy._promotion import (
@@ -318,9 +319,12 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
         dtype = dtypes.canonicalize_dtype(a.dtype, allow_extended_dtype=True)
     else:
         dtype = user_dtype(dtype, name)
-    result = lax.full(a.shape if shape is None else canonicalize_shape(shape, name), value, dtype)
+    shape = a.shape if shape is None else canonicalize_shape(shape, name)
+    result = lax.full(shape, value, dtype)
     if weak:
         result = convert(result, dtype, True)
+    elif device is None:
+        device = sharding_like(a, tuple(shape))
     return result if device is None else device_put(result, device)
 
 
