@@ -68,7 +68,7 @@ def test_where_it_is(sharded, devices):
     (lambda x: jnp.sin(x), True), (lambda x: -x, True), (lambda x: x > 3, True),
     (lambda x: x / jnp.float32(3), True), (lambda x: jnp.where(x > 3, x, 0), True),
     (lambda x: x[0], False), (lambda x: x.sum(), False), (lambda x: x[2:4], False),
-    (lambda x: x.T, False), (lambda x: x @ x.T, False), (lambda x: x.reshape(-1), False),
+    (lambda x: x.T, None), (lambda x: x @ x.T, True), (lambda x: x.reshape(-1), False),
     (lambda x: x.astype(jnp.int32), True), (lambda x: jnp.concatenate([x, x]), False),
     (lambda x: x.at[0].set(0), None), (lambda x: jnp.sort(x, axis=0), None),
     (lambda x: toile.jit(lambda v: jnp.tanh(v) * 2)(x), True),
@@ -258,3 +258,33 @@ def test_states_of_optimizers_lie_where_the_parameters_do(devices):
         assert moment.sharding == s and [p.data.shape for p in moment.addressable_shards] == 8 * [
             (2, 2)]
     assert optim.sgd(0.1, momentum=0.9).init(params)[0].trace["w"].sharding == s
+
+
+# What jax 0.10 and 0.12 say for operations outside of jit on an array of P("a").
+LAYOUTS = {
+    "x + 1": ("a",), "x.sum(0)": (), "x.sum(1)": ("a",), "x.max(1)": ("a",), "x.T": (None, "a"),
+    "x.argmax(1)": ("a",), "x.reshape(8, 2, 2)": ("a",), "x.reshape(32)": None,
+    "x[None]": (None, "a"), "x[:, :2]": ("a",), "x @ x.T": ("a",),
+    "jnp.concatenate([x, x], 1)": ("a",),
+    "jnp.stack([x, x])": (None, "a"), "jnp.cumsum(x, 1)": ("a",), "x.at[0].set(1.0)": ("a",),
+    "jnp.einsum('ij,kj->ik', x, x)": ("a",), "jnp.squeeze(x[:, None])": ("a",),
+    "jnp.broadcast_to(x, (2, 8, 4))": (None, "a"), "jnp.where(x > 3, x, 0)": ("a",),
+    "jnp.split(x, 2, 1)[0]": ("a",), "jnp.linalg.norm(x)": (), "x.astype(jnp.bfloat16)": ("a",),
+}
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_results_outside_of_jit_lie_where_operands_do(text, devices):
+    given = np.arange(32, dtype=np.float32).reshape(8, 4)
+    s = NamedSharding(mesh(4), P("a"))
+    x = toile.device_put(given, s)
+    made = eval(text, {"x": x, "jnp": jnp})
+    if LAYOUTS[text] is not None:
+        assert tuple(made.sharding.spec) == LAYOUTS[text]
+    assert made.sharding.device_set == s.device_set and made.committed
+    whole = eval(text, {"x": jnp.asarray(given), "jnp": jnp})
+    assert made.dtype == whole.dtype
+    np.testing.assert_array_equal(np.asarray(made, np.float32), np.asarray(whole, np.float32))
+    parts = [np.asarray(p.data, np.float32) for p in made.addressable_shards]
+    for part, shard in zip(parts, made.addressable_shards, strict=True):
+        np.testing.assert_array_equal(part, np.asarray(whole, np.float32)[shard.index])

@@ -407,7 +407,8 @@ def layout(op: Any, args: Sequence[Any]) -> Any:
         for a in keeps:
             if a._aval.shape == aval.shape and a._is_committed == first._is_committed:
                 return from_data(data, aval, a._sharding, a._is_committed)
-        return from_data(data, aval, first._sharding.everywhere(), first._is_committed)
+        found = placing.result(op, args, aval) or first._sharding.everywhere()
+        return from_data(data, aval, found, first._is_committed)
 
     return wrap
 
@@ -416,8 +417,10 @@ class _Placing:
     """How the results of a compiled Program lie over devices; filled by `toile.parallel`.
 
     `divide` gives the results of a Program that runs on all devices of its operands, and None for
-    one that does not; `place` says how to wrap what one device has computed."""
+    one that does not; `place` says how to wrap what one device has computed; `result` the sharding
+    of the result of one operation, None where it has no rule."""
 
+    result: Any = staticmethod(lambda op, args, aval: None)
     divide: Any = staticmethod(lambda program, args, wanted=(): None)
     place: Any = staticmethod(lambda program, args: None)
 

@@ -34,7 +34,12 @@ from toile.engine.tracing import Tracer
 from toile.parallel.meshes import AbstractMesh, mesh_in_force
 from toile.parallel.specs import NamedSharding, PartitionSpec, axes_of
 from toile.primitives.contractions import DotGeneral
-from toile.primitives.families import BroadcastInDim, Identity, ReduceSum, Transpose
+from toile.primitives.cumulative import Cumulative
+from toile.primitives.families import BroadcastInDim, Identity, ReduceSum, Reshape, Transpose
+from toile.primitives.indexing import DynamicUpdateSlice, Scatter
+from toile.primitives.reductions import Reduction
+from toile.primitives.shapes import Concatenate, Slice
+from toile.primitives.sorting import Argmax, Argmin
 
 
 def concrete(sharding: Any, what: str) -> Any:
@@ -226,12 +231,30 @@ def _results(e: Equation, env: Env) -> Sequence[Any]:
                       if s is not None and a.shape == shape), None)
         return [found] * len(e.outs)
     if not e.op.multiple:
-        entries = [None if s is None else _entries(s, a) for s, a in zip(ins, avals, strict=True)]
-        spec = _moved(e.op, entries, e.outs[0].aval)
-        if spec is not None:
-            mesh = next(s.mesh for s in ins if s is not None)
-            found = NamedSharding(mesh, PartitionSpec(*spec))
+        found = _of_result(e.op, ins, avals, e.outs[0].aval)
     return [found] * len(e.outs)
+
+
+def result(op: Any, args: Sequence[Any], aval: Aval) -> NamedSharding | None:
+    """The sharding of the result of an operation outside of `jit`; None: there is no rule."""
+    ins = [a._sharding if isinstance(a, Sharded) else None for a in args]
+    if op.multiple or not any(isinstance(s, NamedSharding) for s in ins):
+        return None
+    return _of_result(op, ins, [a.aval for a in args], aval)
+
+
+def _of_result(
+    op: Any, ins: Sequence[Any], avals: Sequence[Aval], out: Aval
+) -> NamedSharding | None:
+    entries = [None if s is None else _entries(s, a) for s, a in zip(ins, avals, strict=True)]
+    spec = _moved(op, entries, avals, out)
+    if spec is None:
+        return None
+    mesh = next(s.mesh for s in ins if isinstance(s, NamedSharding))
+    while spec and not spec[-1]:
+        spec.pop()
+    named = [names[0] if len(names) == 1 else names or None for names in spec]
+    return NamedSharding(mesh, PartitionSpec(*named))
 
 
 def _entries(sharding: Any, aval: Aval) -> list[Any]:
@@ -240,7 +263,9 @@ def _entries(sharding: Any, aval: Aval) -> list[Any]:
     return [axes_of(s) for s in spec] + [()] * (aval.ndim - len(spec))
 
 
-def _moved(op: Any, ins: Sequence[Any], out: Aval) -> list[Any] | None:
+def _moved(
+    op: Any, ins: Sequence[Any], avals: Sequence[Aval], out: Aval
+) -> list[Any] | None:
     """Where the names of the operands' axes go."""
     if isinstance(op, DotGeneral):
         given: dict[str, Any] = {}
@@ -251,14 +276,41 @@ def _moved(op: Any, ins: Sequence[Any], out: Aval) -> list[Any] | None:
     x = ins[0]
     if x is None:
         return None
-    if isinstance(op, Transpose):
-        return [x[i] for i in op.perm]
-    if isinstance(op, ReduceSum):
-        return [n for i, n in enumerate(x) if i not in op.axes]
-    if isinstance(op, BroadcastInDim):
-        back = {d: i for i, d in enumerate(op.dims)}
-        return [x[back[i]] if i in back else () for i in range(out.ndim)]
+    match op:
+        case Transpose():
+            return [x[i] for i in op.perm]
+        case ReduceSum() | Reduction():
+            return [n for i, n in enumerate(x) if i not in op.axes]
+        case Argmax() | Argmin():
+            return [n for i, n in enumerate(x) if i != op.axis]
+        case BroadcastInDim():
+            back = {d: i for i, d in enumerate(op.dims)}
+            return [x[back[i]] if i in back else () for i in range(out.ndim)]
+        case Reshape():
+            return _reshaped(x, avals[0].shape, out.shape)
+        case Slice() if avals[0].ndim == out.ndim:
+            whole = [m == n for m, n in zip(avals[0].shape, out.shape, strict=True)]
+            return list(x) if all(w or not n for w, n in zip(whole, x, strict=True)) else None
+        case Concatenate() if not x[op.axis] and all(y == x for y in ins):
+            return list(x)
+        case Cumulative() if not x[op.axis]:
+            return list(x)
+        case Scatter() | DynamicUpdateSlice():
+            return list(x)
     return None
+
+
+def _reshaped(x: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any] | None:
+    """The names of axes that a reshape leaves alone, from either end; None: others have some."""
+    first = 0
+    while first < min(len(old), len(new)) and old[first] == new[first]:
+        first += 1
+    last = 0
+    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    if any(x[first : len(old) - last]):
+        return None
+    return [*x[:first], *[()] * (len(new) - first - last), *x[len(old) - last :]]
 
 
 def _once(entries: Sequence[Any]) -> list[Any]:
@@ -282,6 +334,7 @@ def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) ->
     return importlib.import_module("toile.parallel.partition").divide(program, args, wanted)
 
 
+sharded.placing.result = result
 sharded.placing.place = place
 sharded.placing.divide = divide
 

@@ -39,7 +39,7 @@ from toile.primitives.transcendental import exp, log1p
 Pair = tuple[Any, Any]
 
 
-class _Cumulative(Operation):
+class Cumulative(Operation):
     """All partial results of an associative function along `axis`."""
 
     handles_zeros = True
@@ -119,7 +119,7 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Cumsum(_Cumulative):
+class Cumsum(Cumulative):
     """Running sum."""
 
     axis: int
@@ -136,7 +136,7 @@ class Cumsum(_Cumulative):
 
 
 @dataclass(frozen=True)
-class Cumprod(_Cumulative):
+class Cumprod(Cumulative):
     """Running product."""
 
     axis: int
@@ -148,7 +148,7 @@ class Cumprod(_Cumulative):
 
 
 @dataclass(frozen=True)
-class Cummax(_Cumulative):
+class Cummax(Cumulative):
     """Running maximum."""
 
     axis: int
@@ -160,7 +160,7 @@ class Cummax(_Cumulative):
 
 
 @dataclass(frozen=True)
-class Cummin(_Cumulative):
+class Cummin(Cumulative):
     """Running minimum."""
 
     axis: int
@@ -172,7 +172,7 @@ class Cummin(_Cumulative):
 
 
 @dataclass(frozen=True)
-class Cumlogsumexp(_Cumulative):
+class Cumlogsumexp(Cumulative):
     """Running log(Σ exp(x))."""
 
     axis: int
