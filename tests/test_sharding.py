@@ -324,6 +324,18 @@ def test_functions_are_traced_again_under_another_mesh():
     assert len(seen) == 4  # within both: a place of its own
 
 
+def on_mesh(lib, *names):
+    """A sharding of a library over its first device."""
+    shardings = importlib.import_module(f"{lib.__name__}.sharding")
+    mesh = mesh_of(shardings, lib.devices())
+    return shardings.NamedSharding(mesh, shardings.PartitionSpec(*names))
+
+
+def told(sharding):
+    """A sharding in words that both libraries have."""
+    return sharding and (type(sharding).__name__, list(getattr(sharding, "spec", ())))
+
+
 # A jitted function and its arguments, from a library, two shardings of it and an array.
 LOWERED = {
     "nothing is said": lambda lib, s, r, x: (lib.jit(lambda a: a + 1), [x]),
@@ -349,13 +361,9 @@ LOWERED = {
 def test_shardings_that_compiled_functions_want(case):
     found = []
     for lib in (toile, jax):
-        shardings = importlib.import_module(f"{lib.__name__}.sharding")
-        mesh = mesh_of(shardings, lib.devices())
-        s, r = (shardings.NamedSharding(mesh, shardings.PartitionSpec(*names))
-                for names in (("x",), ()))
+        s, r = on_mesh(lib, "x"), on_mesh(lib)
         f, args = LOWERED[case](lib, s, r, lib.numpy.ones((4, 4)))
         made = f.lower(*args).compile().input_shardings
-        told = lambda s: None if s is None else (type(s).__name__, list(getattr(s, "spec", ())))
         found.append(lib.tree_util.tree_map(told, made, is_leaf=lambda x: x is None))
     assert found[0] == found[1]
 
@@ -393,11 +401,10 @@ LIKE = {
 def test_new_arrays_lie_where_those_they_are_like_do(case):
     found = []
     for lib in (toile, jax):
-        shardings = importlib.import_module(f"{lib.__name__}.sharding")
-        s = shardings.NamedSharding(mesh_of(shardings, lib.devices()), shardings.PartitionSpec("x"))
+        s = on_mesh(lib, "x")
         x = lib.device_put(np.ones((4, 4), np.float32), s)
         made = LIKE[case](lib, x, lib.ShapeDtypeStruct((4, 4), np.float32, sharding=s))
-        told = type(made.sharding).__name__, list(getattr(made.sharding, "spec", ()))
-        committed = made.committed if told[1] else None  # arrays on the only device never are
-        found.append((told, committed, made.dtype, np.asarray(made).tolist()))
+        where = told(made.sharding)
+        committed = made.committed if where[1] else None  # arrays on the only device never are
+        found.append((where, committed, made.dtype, np.asarray(made).tolist()))
     assert found[0] == found[1]

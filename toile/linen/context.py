@@ -44,10 +44,11 @@ class CallInfo:
 
 @dataclass
 class CallInfoContext:
-    """The calls recorded so far."""
+    """The calls recorded so far; `represent` gives what stands for a tree of values in them."""
 
     index: int
     calls: list[CallInfo]
+    represent: Callable[[Any], Any]
 
     def get_call_index(self) -> int:
         """A number for the next call, in the order in which they begin."""
@@ -59,9 +60,9 @@ context = DynamicContext()
 
 
 @contextlib.contextmanager
-def recording_calls() -> Iterator[CallInfoContext]:
+def recording_calls(represent: Callable[[Any], Any]) -> Iterator[CallInfoContext]:
     """Record every call of a module's method in the block."""
-    context.call_info_stack.append(CallInfoContext(0, []))
+    context.call_info_stack.append(CallInfoContext(0, [], represent))
     try:
         yield context.call_info_stack[-1]
     finally:

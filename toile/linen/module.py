@@ -17,7 +17,6 @@ from toile import errors, random
 from toile.api.tracing import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
-from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.engine.tracing import state as engine_state
 from toile.ids import uuid
@@ -453,10 +452,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         if wanted and wanted(self, name):
             self.sow("intermediates", name, y)
         if table:
-            with loading:
-                from toile.linen.summary import represent_tree
-
-            shown = represent_tree((args, kwargs, y))
+            shown = table.represent((args, kwargs, y))
             table.calls.append(
                 CallInfo(
                     index, self.path, self.clone(), self.scope.rngs, self.scope.mutable, name,

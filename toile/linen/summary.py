@@ -202,7 +202,7 @@ def module_table(
 
     def table(*args: Any, **kwargs: Any) -> Table:
         shapes, given = _abstract((args, kwargs))
-        with recording_calls() as record:
+        with recording_calls(represent_tree) as record:
             variables = eval_shape(lambda *xs: _call(module.init, given(xs)), *shapes)
         calls = sorted(record.calls, key=lambda call: call.index)
         paths = {call.path for call in calls}

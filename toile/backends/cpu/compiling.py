@@ -18,6 +18,13 @@ from toile.engine.collecting import paused
 from toile.engine.locks import loading
 from toile.engine.program import Program
 
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+# Programs of a process that are looked up and kept whatever they are: where all of them are found,
+# the first step comes without what plans, which takes longer to load than they to be planned.
+FIRST = 32
+_asked = itertools.count()
+
 
 def compiled(program: Program) -> Executable:
     """A Program as native code, which may be on disk."""
@@ -28,21 +35,13 @@ def compiled(program: Program) -> Executable:
     if found is not None:
         return found
     with paused():
-        _making()  # which is not part of the time that planning takes
+        making = _making()  # which is not part of the time that planning takes
         started = time.perf_counter()
         with native.Work.beside():
-            made = planned(program)
+            made = making.planned(program)
     if place is not None and (early or time.perf_counter() - started >= WORTH):
         place.keep(made)
     return made
-
-
-FEWEST = 12  # equations of a Program that is worth looking up
-WORTH = 0.02  # seconds of planning that are worth a file
-# Programs of a process that are looked up and kept whatever they are: where all of them are found,
-# the first step comes without what plans, which takes longer to load than they to be planned.
-FIRST = 32
-_asked = itertools.count()
 
 
 def planned(program: Program) -> Any:
