@@ -20,6 +20,9 @@ os.environ.setdefault("TOILE_OPTIMIZE", "0")
 # Plans are made anew, so that what tests change in the compiler shows.
 os.environ.setdefault("TOILE_PLANS", "off")
 
+# Every plan that a test makes is verified.
+os.environ.setdefault("TOILE_DEBUG", "verify")
+
 TEST_ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
 
 if TEST_ALL:

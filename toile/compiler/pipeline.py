@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 
 from toile.compiler.algebra import simplify
 from toile.compiler.counting import inline_iotas
+from toile.compiler.debug_flags import asked_for
 from toile.compiler.folding import fold_constants
 from toile.compiler.groups import Fused
 from toile.compiler.inlining import Choice, inline_calls, plain
@@ -79,7 +79,7 @@ def optimize(
 
 
 def _shows_passes() -> bool:
-    return "passes" in os.environ.get("TOILE_DEBUG", "").split(",")
+    return asked_for("passes")
 
 
 def show_groups(fused: Fused) -> None:

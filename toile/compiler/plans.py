@@ -24,7 +24,16 @@ from toile.compiler.loops import Loops, Place, rounding
 from toile.compiler.operands import Operand, Ref, Scratch, Temporary, VariableBuffer
 from toile.compiler.pipeline import show_groups
 from toile.compiler.recomputing import recompute
-from toile.compiler.steps import Constant, EagerStep, MadePlan, Output, Part, Region, whole_buffer
+from toile.compiler.steps import (
+    Constant,
+    EagerStep,
+    LoopStep,
+    MadePlan,
+    Output,
+    Part,
+    Region,
+    whole_buffer,
+)
 from toile.compiler.views import View, row_major
 from toile.engine.config import flags
 from toile.engine.program import Equation, Literal, Program, Var
@@ -94,6 +103,8 @@ class Plan(MadePlan, ABC):
         show_groups(self.fused)
         self.written: set[Any] = set()  # by the equation being lowered
         self.origin: Group | None = None  # the group being lowered; None: results are copied
+        # Launches, calls and loops in the order in which they were lowered, for the verifier.
+        self.staged: dict[Group | None, list[Any]] = {}
         self._bind_outputs()
         for group in self.fused.groups:
             self._group(group)
@@ -207,6 +218,7 @@ class Plan(MadePlan, ABC):
             reads |= refs - written if x.reads is None else x.reads
             writes |= {w for w in self.written if whole_buffer(w) in refs}
         self.steps.append(self.region(launched, reads, writes))
+        self.staged.setdefault(self.origin, []).extend(launched)
 
     def contiguous(self, x: Operand) -> Operand:
         if x.contiguous:
@@ -274,8 +286,9 @@ class Plan(MadePlan, ABC):
             before = len(self.steps)
             if lower(e.op, ins, outs, self):
                 for step in self.steps[before:]:
-                    if not isinstance(step, Region):
-                        step.origin = self.origin  # a loop; launches have theirs from `stage`
+                    if isinstance(step, LoopStep):  # launches have their origin from `stage`
+                        step.origin = self.origin
+                        self.staged.setdefault(self.origin, []).append(step)
                 return
             assert len(self.steps) == before, f"{e.op.name}: steps of a lowering that gave up"
         self.steps.append(EagerStep(e, ins, outs))

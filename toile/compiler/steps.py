@@ -85,6 +85,8 @@ class Moving:
 class LoopStep:
     """What the steps of loops share: where moving pointers start, and what is exchanged."""
 
+    origin: Any  # the group that it computes
+
     def __init__(self) -> None:
         self.starts: list[tuple[Moving, Ref]] = []
         self.swaps: list[tuple[Moving, Moving]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from toile.backends.cpu.execution import (
 )
 from toile.backends.cpu.planning import Plan
 from toile.backends.cpu.tables import Assembly, Command
+from toile.compiler.debug_flags import asked_for
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.pipeline import optimize
 from toile.compiler.steps import Constant, EagerStep, Moving
@@ -70,6 +72,8 @@ class PlannedExecutable(Executable):
             np.array(self.described.words, np.int64), any(blas.PREFIX in t for t in texts),
         )
         super().__init__(program, image, addresses, callbacks)
+        if asked_for("verify"):
+            importlib.import_module("toile.backends.cpu.verifying").verify(self)
 
     def _places_of_results(
         self, inputs: int, blocks: Sequence[int], places: Sequence[tuple[int, int]]

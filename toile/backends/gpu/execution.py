@@ -9,7 +9,7 @@ is copied. All Programs of a device share one stream and one growing arena.
 from __future__ import annotations
 
 import functools
-import os
+import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from toile.backends.gpu.live import noted, results_of
 from toile.backends.gpu.memory import allocated, arena_of, executables, out_of_memory
 from toile.backends.gpu.recalling import planned
 from toile.backends.gpu.steps import CallStep, MadePlan
+from toile.compiler.debug_flags import asked_for
 from toile.compiler.steps import Constant
 from toile.engine import gpu
 from toile.engine.buffers import GPU_ALIGNMENT
@@ -60,10 +61,19 @@ class Executable:
         self.steady = True  # whether there is memory for places of its own
         self.tries = TRIES
         self.refusal = "the host is waited for"
-        self.checked = "sync" in os.environ.get("TOILE_DEBUG", "").split(",")
+        self.checked = asked_for("sync")
         self.constants = self._uploaded()
         gpu.keepers.add(self)
         executables.add(self)
+        self._verify()
+
+    def _verify(self, overwritten: dict[int, int] | None = None) -> None:
+        """Prove that the plan means what the Program does, where that is asked for.
+
+        A plan from disk was verified when it was made."""
+        if not self.plan.recalled and asked_for("verify"):
+            verifying = importlib.import_module("toile.backends.gpu.verifying")
+            verifying.verify(self.plan, self.offsets, self.arena_bytes, overwritten)
 
     def _uploaded(self) -> dict[Any, int]:
         found = {}
@@ -106,6 +116,7 @@ class Executable:
                 if may(self.program.inputs[j], ref.buffer):
                     found[i] = j
                     break
+        self._verify(found)
         return found
 
     # ---- calls

@@ -93,3 +93,4 @@ class Plan(MadePlan, plans.Plan):
     def call(self, call: Call) -> None:
         """Add a library call after the stages there are."""
         self.steps.append(CallStep(call, self.origin))
+        self.staged.setdefault(self.origin, []).append(call)
