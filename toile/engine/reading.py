@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from toile.engine.errors import UnreadableFileError
@@ -22,6 +23,14 @@ from toile.engine.source import here
 MAX_DEPTH = 128  # levels of nesting; functions that walk trees call themselves at each
 MAX_AXES = 64  # what NumPy allows
 _LARGEST = 2**63
+_LARGEST_BYTES: dict[Any, int] = {np.dtype(bool): 1} | {
+    np.dtype(getattr(ml_dtypes, name)): 2**bits - 1
+    for name, bits in [
+        ("int1", 1), ("uint1", 1), ("int2", 2), ("uint2", 2), ("int4", 4), ("uint4", 4),
+        ("float4_e2m1fn", 4), ("float6_e2m3fn", 6), ("float6_e3m2fn", 6),
+    ]
+    if hasattr(ml_dtypes, name)
+}  # fmt: skip
 
 # What damaged bytes make Python, NumPy and the standard library raise. A MemoryError is not among
 # them: sizes are compared with the file's before anything is allocated, so it is a real one.
@@ -63,10 +72,21 @@ def element_count(reader: str, shape: Any, itemsize: int) -> int:
     )
 
 
-def check_bools(reader: str, data: np.ndarray) -> None:
-    """Raise where bytes that are to be booleans are neither 0 nor 1: compiled code relies on it."""
-    if data.size and int(data.max()) > 1:
-        raise unreadable(reader, "bytes of 0 and 1 for booleans", f"a byte of {int(data.max())}")
+def check_values(reader: str, x: np.ndarray) -> np.ndarray:
+    """The array, once it is known that its bytes are values of its dtype.
+
+    Booleans are bytes of 0 and 1 (compiled code relies on it), numbers of fewer than eight bits
+    have zeros above, characters are those of Unicode.
+    """
+    most = _LARGEST_BYTES.get(x.dtype)
+    if most is None and x.dtype.kind != "U":
+        return x
+    codes = np.ascontiguousarray(x).reshape(-1).view(np.uint8 if most is not None else np.uint32)
+    most = 0x10FFFF if most is None else most
+    found = int(codes.max()) if codes.size else 0
+    if found > most:
+        raise unreadable(reader, f"values of {x.dtype} of at most {most:#x}", f"{found:#x}")
+    return x
 
 
 def brief(x: Any) -> str:

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from toile import io
-from toile.engine.reading import brief, check_bools, element_count, guarded, unreadable
+from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
 from toile.errors import UnreadableFileError
 from toile.interop.torch_archive import Archive
@@ -261,9 +261,7 @@ def _strided(
         raw = machine.numbers(stored, dtype)  # bytes: ml_dtypes' numbers are no buffers
         steps = [s * width for s in stride]
         out = np.ndarray(size, dtype, raw, offset * width, steps).copy(order="C")
-    if dtype == np.bool_:
-        check_bools("torch_files.load", out.reshape(-1).view(np.uint8))
-    return out
+    return check_values("torch_files.load", out)
 
 
 def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
