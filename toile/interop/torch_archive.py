@@ -21,7 +21,7 @@ _READER = "torch_files.load"
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 0x1 | 0x40
 _UTF8 = 0x800
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 _DIRECTORY = (zipfile.BadZipFile, OSError)  # OSError: places before the beginning
 _REWRITE = "where torch is: torch.save(torch.load(path), new_path)"
 

@@ -8,6 +8,7 @@ measured before anybody walks it: shared parts count each time they occur, cycle
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import struct
 from collections.abc import Callable, Iterable
@@ -198,18 +199,14 @@ def check_tree(root: Any, most: int) -> None:
     A list that is in two places counts twice: thirty of them, each twice in the next, are small in
     memory and a billion for everybody who walks the tree.
     """
-    nodes: dict[int, int] = {}
-    depths: dict[int, int] = {}
+    measures: dict[int, tuple[int, int]] = {}  # by id: nodes and levels
     open_nodes: set[int] = set()
     todo = [root]
     while todo:
         x = todo[-1]
         at = id(x)
-        if at in nodes:  # it is in several places
-            todo.pop()
-            continue
-        inner = [y for y in _inside(x) if type(y) not in _LEAVES]
-        missing = [y for y in inner if id(y) not in nodes]
+        inner = [] if at in measures else _inner(x)  # it may be in several places
+        missing = [y for y in inner if id(y) not in measures]
         if missing and at not in open_nodes:
             open_nodes.add(at)
             todo.extend(missing)
@@ -217,30 +214,34 @@ def check_tree(root: Any, most: int) -> None:
         if missing:
             fail("a tree", "one that contains itself")
         todo.pop()
+        if at in measures:
+            continue
         open_nodes.discard(at)
-        nodes[at] = 1 + len(x) + sum(nodes[id(y)] for y in inner) if inner else _count(x)
-        depths[at] = 1 + max((depths[id(y)] for y in inner), default=0)
-        if depths[at] > MAX_DEPTH:
+        below = [measures[id(y)] for y in inner]
+        count = 1 + (len(x) if type(x) in _CONTAINERS else 0) + sum(n for n, _ in below)
+        levels = 1 + max((level for _, level in below), default=0)
+        if levels > MAX_DEPTH:
             fail(f"at most {MAX_DEPTH} levels of nesting", "more")
-        if nodes[at] > most:
+        if count > most:
             fail(f"a tree of at most {most} nodes for a pickle of its size", "more")
+        measures[at] = count, levels
 
 
 _LEAVES = frozenset((*_KEY_TYPES, int, np.ndarray))
+_CONTAINERS = frozenset((dict, collections.Counter, list, tuple, set, frozenset))
 
 
-def _inside(x: Any) -> Iterable[Any]:
-    if isinstance(x, dict):
-        return x.values()
-    if type(x) in (list, tuple, set, frozenset):
-        return x
-    if type(x) not in _LEAVES and not isinstance(x, np.dtype):
+def _inner(x: Any) -> list[Any]:
+    """What has to be looked at within a value: containers that are not empty, and what is odd."""
+    kind = type(x)
+    if kind in _CONTAINERS:
+        values = x.values() if isinstance(x, dict) else x
+        return [
+            y for y in values if (kind := type(y)) not in _LEAVES and (y or kind not in _CONTAINERS)
+        ]
+    if kind not in _LEAVES and not isinstance(x, np.dtype):
         fail("a tree of tensors, numbers and texts", f"{shown(x)} among its values")
-    return ()
-
-
-def _count(x: Any) -> int:
-    return 1 + len(x) if isinstance(x, (dict, list, tuple, set, frozenset)) else 1
+    return []
 
 
 def shown(x: Any) -> str:
