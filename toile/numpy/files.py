@@ -83,8 +83,11 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
         _check_npy(file)
         with _reading("the file"):
             return _as_array(np.load(file, *args, **kwargs))
-    with open(file, "rb") as opened:
+    with open(file, "rb") as opened, _reading(os.fspath(file)):
         _check_npy(opened, os.fspath(file))
+        if opened.read(2) == b"PK":  # NumPy leaves a damaged archive open
+            opened.seek(0)
+            np.load(opened).close()
     with _reading(os.fspath(file)):
         return _as_array(np.load(file, *args, **kwargs))
 
