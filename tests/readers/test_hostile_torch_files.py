@@ -268,6 +268,7 @@ ARCHIVES = {
     "a method of none": (patched(STORED, D0, central={10: b"\x63"}), "compressed"),
     "a name that is no UTF-8": (
         patched(STORED, D0, central={9: b"\x08", 46: b"\xff\xfe"}), ""),
+    "no entries": (b"PK\x05\x06" + bytes(18), "a zip file of nothing"),
     "a directory beyond": (STORED[:-6] + U32(2**31) + STORED[-2:], ""),
     "a directory of 4 GB": (STORED[:-10] + U32(2**32 - 2) + STORED[-6:], ""),
 }  # fmt: skip

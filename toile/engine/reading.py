@@ -50,11 +50,17 @@ def unreadable(reader: str, needed: str, got: str, hint: str = "") -> Unreadable
 def guarded(
     reader: str, needed: str, where: str = "", also: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Turn what damaged bytes raise within the block into an UnreadableFileError."""
+    """Turn what damaged bytes raise within the block into an UnreadableFileError.
+
+    `where` says which file it is, in errors that do not name it themselves too.
+    """
     try:
         yield
-    except UnreadableFileError:
-        raise
+    except UnreadableFileError as error:
+        message, line, place = str(error).partition("\n")
+        if where.strip(" ()") in message:
+            raise
+        raise UnreadableFileError(f"{message}{where}{line}{place}") from error.__cause__
     except (*_DAMAGE, *also) as error:
         reason = f"{type(error).__name__}: {error}"[:300]
         got = f"one that is truncated, corrupted or something else{where}"

@@ -19,9 +19,8 @@ import ml_dtypes
 import numpy as np
 
 from toile import io
-from toile.engine.reading import brief, check_values, element_count, unreadable
+from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
-from toile.errors import UnreadableFileError
 
 __all__ = ["SafeFile", "load", "load_file", "safe_open", "save", "save_file"]
 
@@ -115,10 +114,12 @@ def save_file(
 class SafeFile:
     """An open file, of which only the header has been read; `safe_open` makes one."""
 
-    def __init__(self, file: Any, length: int):
-        size = _header_size(file.read(8), length)
-        self._file, self._start = file, 8 + size
-        self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
+    def __init__(self, file: Any, length: int, path: str = ""):
+        self._file, self._where = file, f" (in {path})" if path else ""
+        with guarded("safetensors", "a safetensors file", self._where):
+            size = _header_size(file.read(8), length)
+            self._start = 8 + size
+            self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
 
     def keys(self) -> list[str]:
         """The names of the arrays."""
@@ -140,7 +141,9 @@ class SafeFile:
         """One array."""
         entry = self._entry(name)
         self._file.seek(self._start + entry.start)
-        return _array(entry, self._file.read(entry.end - entry.start))
+        data = self._file.read(entry.end - entry.start)
+        with guarded("safetensors", f"the array {brief(name)}", self._where):
+            return _array(entry, data)
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
@@ -155,12 +158,7 @@ def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
     path = os.fspath(filename)
     length = io.getsize(path)
     with io.GFile(path, "rb") as file:
-        try:
-            opened = SafeFile(file, length)
-        except UnreadableFileError as error:
-            message, line, place = str(error).partition("\n")
-            raise UnreadableFileError(f"{message} (in {path}){line}{place}") from None
-        yield opened
+        yield SafeFile(file, length, path)
 
 
 def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes, list[np.ndarray]]:

@@ -45,7 +45,7 @@ class Archive:
                 entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
                 self.first = archive.namelist()[0] if entries else ""
                 ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
-        self.entries = {e.filename: _Place(e, end) for e, end in zip(entries, ends, strict=True)}
+        self.entries = {e.filename: _Place(e, end) for e, end in zip(entries, ends)}
         if len(self.entries) < len(entries):
             raise self.wrong("names that occur once", f"{len(entries)} of {len(self.entries)}")
 

@@ -22,7 +22,9 @@ from toile.serialization.structure import READER, check
 
 # Names that numpy writes and does not read: text, bytes and void, with their size in bits.
 _SIZED = re.compile(r"(str|bytes|void)([0-9]{1,10})")
-_DATE = re.compile(r"(datetime|timedelta)64(\[[0-9]{0,9}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
+_DATE = re.compile(
+    r"(datetime|timedelta)64(\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+)
 _NUMBERS = [t for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"]
 _EXTENDED = [
     t for t in vars(ml_dtypes).values() if isinstance(t, type) and issubclass(t, np.generic)

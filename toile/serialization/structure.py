@@ -34,11 +34,13 @@ def check(data: Any, deepest: int = MAX_DEPTH) -> None:
     """Raise unless `data`, a buffer of bytes, is one msgpack value of at most so many levels."""
     size, at = len(data), 0
     left = [1]  # the values that are still to come, at each level that is open
+    pending = 1  # and at all of them: a value is a byte at least
     while left:
         if not left[-1]:
             left.pop()
             continue
         left[-1] -= 1
+        pending -= 1
         if at >= size:
             raise wrong(size, f"a value is missing at byte {at}")
         code = data[at]
@@ -61,9 +63,10 @@ def check(data: Any, deepest: int = MAX_DEPTH) -> None:
                 raise wrong(size, f"{code:#04x} at byte {at - 1} begins no value")
             length = int.from_bytes(data[at : at + width], "big") + (code in _EXTENSION)
             at += width
-        needed = length + values  # a value is a byte at least
-        if needed > size - at:
-            raise wrong(size, f"{needed} bytes needed at byte {at}, {max(size - at, 0)} left")
+        pending += values
+        if length + pending > size - at:
+            rest = max(size - at, 0)
+            raise wrong(size, f"{length + pending} bytes needed at byte {at}, {rest} left")
         at += length
         if values:
             left.append(values)
