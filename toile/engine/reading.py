@@ -34,7 +34,7 @@ _LARGEST_BYTES: dict[Any, int] = {np.dtype(bool): 1} | {
 
 # What damaged bytes make Python, NumPy and the standard library raise. A MemoryError is not among
 # them: sizes are compared with the file's before anything is allocated, so it is a real one.
-_DAMAGE = (
+_DAMAGE: tuple[type[Exception], ...] = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, RuntimeError,
     SyntaxError, struct.error,
 )  # fmt: skip
@@ -61,7 +61,7 @@ def guarded(
         if where.strip(" ()") in message:
             raise
         raise UnreadableFileError(f"{message}{where}{line}{place}") from error.__cause__
-    except (*_DAMAGE, *also) as error:
+    except _DAMAGE + also as error:
         reason = f"{type(error).__name__}: {error}"[:300]
         got = f"one that is truncated, corrupted or something else{where}"
         raise unreadable(reader, needed, f"{got}: {reason}") from error
