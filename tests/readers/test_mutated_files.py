@@ -20,7 +20,7 @@ from tests import seeds
 from tests.readers.bounds import MIB, is_ours, measured
 from tests.readers.readers import make_readers
 
-FEW, MANY = 40, 6_500
+FEW, MANY = 25, 6_500
 SECONDS, LARGEST = 3.0, 40 * MIB  # of one damaged file, all of which are small
 HANGS = 60  # seconds by the clock
 
