@@ -101,7 +101,7 @@ WRONG = {
     "bools": (with_header({"a": entry(shape=[True])}, b"1234"), "sizes and two offsets"),
     "offsets": (with_header({"a": entry(offsets=[0])}, b"1234"), "sizes and two offsets"),
     "size": (with_header({"a": entry(shape=[2])}, b"1234"), "8 bytes for the F32.* got 4"),
-    "huge": (with_header({"a": entry(shape=[1 << 62, 1 << 62])}, b"1234"), "bytes for the F32"),
+    "huge": (with_header({"a": entry(shape=[1 << 62, 1 << 62])}, b"1234"), "bytes can be counted"),
     "backwards": (with_header({"a": entry(offsets=[4, 0])}, b"1234"), "4 bytes for the F32"),
     "gap": (with_header({"a": entry(offsets=[4, 8])}, b"12345678"), "data without gaps"),
     "overlap": (with_header({"a": entry(), "b": entry()}, b"1234"), "data without gaps"),

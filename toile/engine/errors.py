@@ -26,6 +26,28 @@ class ToileError(Exception):
     """
 
 
+class UnreadableFileError(ToileError, ValueError):
+    """A file, or bytes, that toile cannot read: damaged, of another kind, or larger than it says.
+
+    Every reader raises it, and nothing else, for whatever the bytes may be; errors of the operating
+    system (no such file, no permission) stay as they are. It is a ValueError.
+
+    Broken::
+
+        from toile import serialization
+
+        data = serialization.to_bytes({"w": jnp.ones(3)})
+        serialization.msgpack_restore(data[:-1])
+
+    Repaired::
+
+        from toile import serialization
+
+        data = serialization.to_bytes({"w": jnp.ones(3)})
+        serialization.msgpack_restore(data)
+    """
+
+
 class JAXTypeError(TypeError):
     """A TypeError that comes from tracing rather than from Python itself.
 

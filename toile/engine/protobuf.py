@@ -1,7 +1,9 @@
 """Just enough of Protocol Buffers' wire format for TensorBoard's messages and tree structures.
 
 A message is the concatenation of its fields: a tag (field number * 8 + wire type), then the value.
-`field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}.
+`field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}. An integer
+has at most 64 bits in 10 bytes. What a message says is checked against the bytes that are there;
+messages within it are bytes until somebody decodes them, so nesting costs nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from toile.engine.reading import unreadable
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_LONGEST = 10  # bytes of an integer
 
 
 def varint(n: int) -> bytes:
@@ -56,8 +61,11 @@ def decode(data: bytes) -> dict[int, list[Any]]:
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     at = 0
     while at < len(data):
+        start = at
         tag, at = varint_at(data, at)
         kind = tag & 7
+        if not 0 < tag >> 3 < 1 << 29:
+            raise unreadable("decode", "a field number below 2**29", f"{tag >> 3}{_at(start)}")
         if kind == VARINT:
             value, at = varint_at(data, at)
             yield tag >> 3, value
@@ -67,22 +75,28 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
-            raise ValueError(f"decode: needed a wire type of 0, 1, 2 or 5, got {kind} at byte {at}")
-        if at + size > len(data):
-            raise ValueError(f"decode: needed {size} bytes at byte {at}, got {len(data) - at}")
+            raise unreadable("decode", "a wire type of 0, 1, 2 or 5", f"{kind}{_at(start)}")
+        if size > len(data) - at:
+            raise unreadable("decode", f"{size} bytes{_at(at)}", f"{len(data) - at} (truncated?)")
         yield tag >> 3, data[at : at + size]
         at += size
 
 
+def _at(position: int) -> str:
+    return f" at byte {position}"
+
+
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """The integer that starts at a position, and the position after it."""
-    value = shift = 0
-    while True:
-        if at >= len(data):
-            raise ValueError("decode: needed the rest of an integer, got the end of the message")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
+    value = 0
+    for i, byte in enumerate(data[at : at + _LONGEST]):
+        value |= (byte & 0x7F) << 7 * i
         if byte < 0x80:
-            return value, at
-        shift += 7
+            if value >> 64:
+                raise unreadable("decode", "an integer of 64 bits", f"a longer one{_at(at)}")
+            return value, at + i + 1
+    if at + _LONGEST > len(data):
+        raise unreadable("decode", f"the rest of an integer{_at(at)}", "the end of the message")
+    raise unreadable("decode", f"an integer of at most {_LONGEST} bytes", f"a longer one{_at(at)}")

@@ -200,6 +200,8 @@ def describe(value: Any, depth: int = 0) -> str:
         return _listed(brackets, [describe(v, depth + 1) for v in value[:_ITEMS]], len(value))
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, (str, bytes, bytearray)):
+        value = value[:61]  # a repr is four times as large as a file's bytes
     try:
         text = repr(value)
     except Exception:

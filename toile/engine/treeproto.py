@@ -6,12 +6,15 @@ dictionary, the numbers of its keys (3) in the table of strings, field 2.
 
 from __future__ import annotations
 
+from toile.engine.errors import UnreadableFileError
 from toile.engine.protobuf import decode, field, varint, varint_at
+from toile.engine.reading import guarded
 from toile.engine.source import here
 from toile.engine.treedefs import DICT, LEAF, LIST, NONE, TUPLE, PyTreeDef, node
 
 LEAF_TYPE = 1
 TYPES = {"list": 2, "none": 3, "tuple": 4, "dict": 5}
+MAX_TREE_DEPTH = 256  # functions of trees call themselves at each level
 ENTRIES = {2: LIST, 3: NONE, 4: TUPLE, 5: DICT}
 
 
@@ -63,30 +66,45 @@ def _read_keys(packed: bytes, strings: list[str]) -> tuple[str, ...]:
 def _read(data: bytes) -> PyTreeDef:
     fields = decode(data)
     strings = [content.decode() for content in fields.get(2, ())]
-    stack: list[PyTreeDef] = []
+    stack: list[tuple[PyTreeDef, int]] = []  # with their depths
     for content in fields.get(1, ()):
         parts = decode(content)
         arity, kind = parts.get(1, [0])[-1], parts[2][-1]
-        if kind == LEAF_TYPE:
-            stack.append(LEAF)
-            continue
-        first = len(stack) - arity
         keys = _read_keys(b"".join(decode(parts.get(3, [b""])[-1]).get(1, ())), strings)
-        if first < 0 or (kind == TYPES["dict"] and len(keys) != arity):
-            raise ValueError("a node lacks children or keys")
-        children = tuple(stack[first:])
-        del stack[first:]
-        stack.append(node(ENTRIES[kind], keys if kind == TYPES["dict"] else None, children))
-    (treedef,) = stack
+        _check_node(kind, arity, keys, len(stack))
+        if kind == LEAF_TYPE:
+            stack.append((LEAF, 1))
+            continue
+        below = stack[len(stack) - arity :]
+        del stack[len(stack) - arity :]
+        depth = 1 + max((depth for _, depth in below), default=0)
+        if depth > MAX_TREE_DEPTH:
+            raise ValueError(f"more than {MAX_TREE_DEPTH} levels")
+        aux = keys if kind == TYPES["dict"] else None
+        stack.append((node(ENTRIES[kind], aux, tuple([child for child, _ in below])), depth))
+    ((treedef, _),) = stack
     return treedef
+
+
+def _check_node(kind: int, arity: int, keys: tuple[str, ...], have: int) -> None:
+    """Raise unless a node has the children and keys that its kind has."""
+    if kind != LEAF_TYPE and kind not in ENTRIES:
+        raise ValueError(f"a node of type {kind}")
+    if arity > (0 if kind in (LEAF_TYPE, TYPES["none"]) else have):
+        raise ValueError(f"a node of {arity} children where there are {have}")
+    if len(set(keys)) != (arity if kind == TYPES["dict"] else 0):
+        raise ValueError(f"a node of {arity} children with {len(set(keys))} keys")
 
 
 def loads(data: bytes) -> PyTreeDef:
     """The structure that `dumps` wrote."""
+    data = bytes(data)
     try:
-        return _read(bytes(data))
-    except Exception as error:
-        raise ValueError(
+        with guarded("deserialize_using_proto", "a tree structure"):
+            return _read(data)
+    except UnreadableFileError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise UnreadableFileError(
             f"Could not deserialize PyTreeDefProto: needed what serialize_using_proto returned,"
-            f" got {len(data)} other bytes{here()}"
+            f" got {len(data)} other bytes: {reason}{here()}"
         ) from error

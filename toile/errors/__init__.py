@@ -16,6 +16,7 @@ from toile.engine.errors import (
     TracerIntegerConversionError,
     TreeStructureError,
     UnexpectedTracerError,
+    UnreadableFileError,
 )
 from toile.errors.base import FlaxError
 from toile.errors.modules import (
@@ -120,4 +121,5 @@ __all__ = [
     "TraverseTreeError",
     "TreeStructureError",
     "UnexpectedTracerError",
+    "UnreadableFileError",
 ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from toile import io
+from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
 
 __all__ = ["SafeFile", "load", "load_file", "safe_open", "save", "save_file"]
@@ -114,10 +114,12 @@ def save_file(
 class SafeFile:
     """An open file, of which only the header has been read; `safe_open` makes one."""
 
-    def __init__(self, file: Any, length: int):
-        size = _header_size(file.read(8), length)
-        self._file, self._start = file, 8 + size
-        self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
+    def __init__(self, file: Any, length: int, path: str = ""):
+        self._file, self._where = file, f" (in {path})" if path else ""
+        with guarded("safetensors", "a safetensors file", self._where):
+            size = _header_size(file.read(8), length)
+            self._start = 8 + size
+            self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
 
     def keys(self) -> list[str]:
         """The names of the arrays."""
@@ -139,7 +141,9 @@ class SafeFile:
         """One array."""
         entry = self._entry(name)
         self._file.seek(self._start + entry.start)
-        return _array(entry, self._file.read(entry.end - entry.start))
+        data = self._file.read(entry.end - entry.start)
+        with guarded("safetensors", f"the array {brief(name)}", self._where):
+            return _array(entry, data)
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
@@ -154,11 +158,7 @@ def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
     path = os.fspath(filename)
     length = io.getsize(path)
     with io.GFile(path, "rb") as file:
-        try:
-            opened = SafeFile(file, length)
-        except ValueError as error:
-            raise ValueError(f"{error} (in {path})") from None
-        yield opened
+        yield SafeFile(file, length, path)
 
 
 def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes, list[np.ndarray]]:
@@ -209,19 +209,19 @@ def _bytes(x: np.ndarray) -> memoryview:
 def _array(entry: _Entry, data: Any) -> np.ndarray:
     """A writable array of native numbers from its bytes."""
     if len(data) != entry.end - entry.start:
-        raise ValueError(
-            f"safetensors: needed {entry.end - entry.start} bytes of data, got {len(data)} (the"
-            " file changed while it was read)"
-        )
+        raise unreadable(
+            "safetensors", f"{entry.end - entry.start} bytes of data", str(len(data)),
+            "the file changed while it was read",
+        )  # fmt: skip
     x = np.frombuffer(data, np.uint8).view(entry.dtype).reshape(entry.shape)
-    return x.astype(entry.dtype.newbyteorder("="))
+    return check_values("safetensors", x.astype(entry.dtype.newbyteorder("=")))
 
 
 def _header_size(first: bytes, length: int) -> int:
     """The header's length, which has to fit the file's."""
     size = int.from_bytes(first, "little")
     if length < 8 or size > length - 8 or size > _LARGEST_HEADER or size < 2:
-        _fail(f"a header that fits the file, got {length} bytes with a header of {size}")
+        _fail("a header that fits the file", f"{length} bytes with a header of {size}")
     return size
 
 
@@ -232,43 +232,42 @@ def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]
             raise ValueError(f"it begins with {text[:8]!r}")
         header = json.loads(text.decode(), object_pairs_hook=_no_twins)
     except (ValueError, RecursionError) as error:
-        reason = str(error) or type(error).__name__
-        _fail(f"a header of JSON, got {len(text)} bytes of something else: {reason}")
+        reason = str(error)[:300] or type(error).__name__
+        _fail("a header of JSON", f"{len(text)} bytes of something else: {reason}")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
-        _fail(f"texts as metadata, got {metadata!r:.200}")
+        _fail("texts as metadata", brief(metadata))
     entries = {name: _entry_of(name, row) for name, row in header.items()}
     ordered = sorted(entries.items(), key=lambda item: item[1][2:])
     at = 0
     for name, entry in ordered:
         if entry.start != at:
-            _fail(f"data without gaps, got {name!r} at {entry.start} where {at} is free")
+            _fail("data without gaps", f"{brief(name)} at {entry.start} where {at} is free")
         at = entry.end
     if at != length:
-        _fail(f"{at} bytes of data, as its header says, got {length}")
+        _fail(f"{at} bytes of data, as its header says", str(length))
     return dict(ordered), metadata
 
 
 def _entry_of(name: str, row: Any) -> _Entry:
+    at = brief(name)
     if not isinstance(row, dict) or set(row) != {"dtype", "shape", "data_offsets"}:
-        _fail(f"dtype, shape and data_offsets of {name!r}, got {row!r:.200}")
+        _fail(f"dtype, shape and data_offsets of {at}", brief(row))
     code, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        _fail(f"a dtype among {', '.join(DTYPES)} at {name!r}, got {code!r:.200}")
+        _fail(f"a dtype among {', '.join(DTYPES)} at {at}", brief(code))
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
-        _fail(f"sizes and two offsets at {name!r}, got {shape!r:.200} and {offsets!r:.200}")
+        _fail(f"sizes and two offsets at {at}", f"{brief(shape)} and {brief(offsets)}")
     dtype = DTYPES[code]
-    needed = math.prod(shape) * dtype.itemsize
+    needed = element_count(f"safetensors: {at}", shape, dtype.itemsize) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
-        _fail(
-            f"{needed} bytes for the {code}{shape} of {name!r}, got {offsets[1] - offsets[0]} by"
-            " its offsets"
-        )
+        got = f"{offsets[1] - offsets[0]} by its offsets"
+        _fail(f"{needed} bytes for the {code}{shape} of {at}", got)
     return _Entry(dtype, tuple(shape), *offsets)
 
 
 def _are_sizes(xs: Any) -> bool:
-    return isinstance(xs, list) and all(type(n) is int and n >= 0 for n in xs)
+    return isinstance(xs, list) and all(type(n) is int and 0 <= n < 2**63 for n in xs)
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -278,5 +277,5 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _fail(what: str) -> Any:
-    raise ValueError(f"safetensors: needed {what} (truncated, corrupted or another format?)")
+def _fail(needed: str, got: str) -> Any:
+    raise unreadable("safetensors", needed, got, "truncated, corrupted or another format?")

@@ -1,29 +1,32 @@
 """Files that `torch.save` wrote, read without torch and without trusting them.
 
 Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The pickle
-is not given to Python's unpickler: a small machine here runs the few instructions that trees of
-tensors need. Names of functions and classes stay names, and what is made of them is looked up in
-one table (`_BUILDERS`), so that nothing a file says is ever imported or called.
+is not given to Python's unpickler: the machine of `torch_pickles` runs the few instructions that
+trees of tensors need. What is made of names is looked up in one table (`_BUILDERS`), so that
+nothing a file says is ever imported or called. Arrays may take `FACTOR` times the file's size.
 """
 
 from __future__ import annotations
 
 import collections
-import math
 import os
-import pickletools
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from toile import io
+from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
+from toile.errors import UnreadableFileError
+from toile.interop.torch_archive import Archive
+from toile.interop.torch_pickles import Machine, Name, fail, global_names, shown
 
 __all__ = ["load"]
+
+FACTOR = 8  # bytes of arrays for each byte of a file
+FLOOR = 1 << 24  # and as many in any case
 
 _DTYPES = {
     "float64": np.float64,
@@ -53,27 +56,27 @@ _STORAGES = {
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
 }  # fmt: skip
 _UNTYPED = "torch.storage.UntypedStorage"
+_STORAGE_TYPES: dict[str, np.dtype | None] = {
+    _UNTYPED: None,
+    **{f"torch.{kind}Storage": np.dtype(_DTYPES[name]) for kind, name in _STORAGES.items()},
+}
 _TENSOR_TYPES = ("torch._tensor.Tensor", "torch.Tensor", "torch.nn.parameter.Parameter")
 
 
-class _Name(NamedTuple):
-    """A function or class that a pickle names; never the thing itself."""
+class _Stored:
+    """An entry of raw bytes. It is read when a tensor needs it, once."""
 
-    text: str
+    def __init__(self, name: str, size: int):
+        self.name, self.size = name, size
+        self.data: np.ndarray | None = None  # the bytes, once they are read
+        self.swapped: dict[int, np.ndarray] = {}  # by width: in the order of this machine
 
 
-class _Storage(NamedTuple):
+class _Storage:
     """Raw bytes, and what they are numbers of (None: each tensor says)."""
 
-    data: bytes
-    dtype: np.dtype | None
-
-
-class _Mark:
-    """Where the items of a tuple, list or dict begin on the stack."""
-
-
-_MARK = _Mark()
+    def __init__(self, stored: _Stored, dtype: np.dtype | None):
+        self.stored, self.dtype = stored, dtype
 
 
 def load(file: str | os.PathLike[str] | Any) -> Any:
@@ -81,7 +84,9 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
 
     `file` is a path or an open binary file. Arrays are contiguous, writable and share no memory.
     Anything that is no tree of tensors (a whole module, an optimizer's own classes) is refused by
-    the name of what it would have to build: save `model.state_dict()` instead.
+    the name of what it would have to build: save `model.state_dict()` instead. A file that is
+    damaged, or that would make more than 8 times its size in arrays (and more than 16 MiB), is
+    refused too: `toile.errors.UnreadableFileError`, a ValueError.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -92,48 +97,34 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
 
 def _load(file: Any, path: str) -> Any:
     try:
-        archive = zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
+        archive = Archive(file, path)
+    except UnreadableFileError as error:
+        if error.__cause__ is None:
+            raise
         file.seek(0)
-        raise ValueError(_not_a_zip(file.read(32), path, error)) from None
-    with archive:
-        try:
-            return _read(archive, path)
-        except _CORRUPTED as error:
-            raise ValueError(
-                f"torch_files.load: needed a whole file of torch.save, got {path}, which is"
-                f" corrupted: {error}{here()}"
-            ) from error
+        raise _not_a_zip(file.read(32), path, error.__cause__) from None
+    with guarded("torch_files.load", "a whole file of torch.save", f" ({path})"):
+        return _read(archive, path)
 
 
-# What a damaged archive, or one that is encrypted, makes zipfile and the machine raise.
-_CORRUPTED = (
-    zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError,
-    LookupError, AttributeError,
-)  # fmt: skip
-
-
-def _read(archive: zipfile.ZipFile, path: str) -> Any:
+def _read(archive: Archive, path: str) -> Any:
     """The tree in an archive."""
-    entries = archive.namelist()
-    top = entries[0].partition("/")[0] if entries else ""
-    if f"{top}/constants.pkl" in entries:
-        _fail(
-            f"a file of torch.save, got {path}, a TorchScript archive (where torch is:"
-            " torch.save(torch.jit.load(path).state_dict(), new_path))"
-        )
-    if f"{top}/data.pkl" not in entries:
-        have = ", ".join(entries[:4]) or "nothing"
-        _fail(f"a file of torch.save, with data.pkl in it, got {path}, a zip file of {have}")
-    order = archive.read(f"{top}/byteorder") if f"{top}/byteorder" in entries else b"little"
-
-    def storage(key: str) -> bytes:
-        return archive.read(f"{top}/data/{key}")
-
-    return _Machine(storage, order.strip() == b"big").run(archive.read(f"{top}/data.pkl"))
+    top = archive.first.partition("/")[0]
+    if f"{top}/constants.pkl" in archive:
+        fail(
+            "a file of torch.save", f"{path}, a TorchScript archive",
+            "where torch is: torch.save(torch.jit.load(path).state_dict(), new_path)",
+        )  # fmt: skip
+    if f"{top}/data.pkl" not in archive:
+        have = ", ".join(name[:60] for name in list(archive.entries)[:4]) or "nothing"
+        fail("a file of torch.save, with data.pkl in it", f"{path}, a zip file of {have}")
+    big_endian = False
+    if f"{top}/byteorder" in archive:
+        big_endian = archive.read(f"{top}/byteorder").strip() == b"big"
+    return _Tensors(archive, f"{top}/data", big_endian, archive.read(f"{top}/data.pkl")).run()
 
 
-def _not_a_zip(start: bytes, path: str, error: Exception) -> str:
+def _not_a_zip(start: bytes, path: str, error: BaseException) -> UnreadableFileError:
     rewrite = "where torch is: torch.save(torch.load(path), new_path)"
     if start[:2] == b"\x80\x02":
         kind = f"the format of torch before 1.6, or another pickle ({rewrite})"
@@ -143,260 +134,221 @@ def _not_a_zip(start: bytes, path: str, error: Exception) -> str:
         kind = "perhaps a safetensors file (toile.interop.safetensors.load_file)"
     else:
         kind = f"something else ({rewrite})"
-    return f"torch_files.load: needed a zip file of torch.save, got {path}: {kind}{here()}"
+    return unreadable("torch_files.load", "a zip file of torch.save", f"{path}: {kind}")
 
 
-def _fail(what: str) -> Any:
-    raise ValueError(f"torch_files.load: needed {what}{here()}")
+class _Tensors(Machine):
+    """The machine with names of torch, and storages in an archive."""
 
+    def __init__(self, archive: Archive, folder: str, big_endian: bool, text: bytes):
+        super().__init__(text)
+        self.archive, self.folder, self.big_endian = archive, folder, big_endian
+        self.stored: dict[str, _Stored] = {}
+        self.most = self.room = FACTOR * archive.size + FLOOR
 
-class _Machine:
-    """Runs a pickle's instructions over a stack of plain values."""
-
-    def __init__(self, storage: Callable[[str], bytes], big_endian: bool):
-        self.read_storage, self.big_endian = storage, big_endian
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
-        self.storages: dict[str, bytes] = {}
-
-    def run(self, text: bytes) -> Any:
-        """The value that the pickle is of."""
-        try:
-            operations = list(pickletools.genops(text))
-        except ValueError as error:
-            _fail(f"a whole pickle, got one that is truncated or corrupted: {error}")
-        # All names that are not known are told together; STACK_GLOBAL's are known only by running.
-        names = {a.replace(" ", ".") for op, a, _ in operations if op.name == "GLOBAL"}
-        _check_names(sorted(names))
-        for operation, argument, _ in operations:
-            if operation.name == "STOP":
-                return self.stack.pop()
-            if operation.name in _CONSTANTS:
-                self.stack.append(_CONSTANTS[operation.name])
-            elif operation.name in _LITERALS:
-                self.stack.append(argument)
-            elif operation.name in _STEPS:
-                _STEPS[operation.name](self, argument)
-            elif operation.name not in ("PROTO", "FRAME"):
-                _fail(f"instructions of trees of tensors, got {operation.name} (no such file)")
-        return _fail("a whole pickle, got one without an end")
-
-    def popped(self, n: int) -> list[Any]:
-        """The last n values, which leave the stack."""
-        values = self.stack[-n:] if n else []
-        if len(values) < n or any(v is _MARK for v in values):
-            _fail("a whole pickle, got one that takes what is not there")
-        del self.stack[len(self.stack) - n :]
-        return values
-
-    def marked(self) -> list[Any]:
-        """The values since the last mark; they and the mark leave the stack."""
-        at = len(self.stack) - 1
-        while self.stack[at] is not _MARK:
-            at -= 1
-            if at < 0:
-                _fail("a whole pickle, got one without a mark")
-        values = self.stack[at + 1 :]
-        del self.stack[at:]
-        return values
-
-    def name(self, text: str) -> None:
+    def named(self, text: str) -> Any:
         """A name, or the dtype that it is the name of."""
-        _check_names([text])
+        if not _is_known(text):
+            _refuse(sorted({text, *global_names(self.text)}))
         dtype = _dtype_named(text)
-        self.stack.append(_Name(text) if dtype is None else dtype)
+        return Name(text) if dtype is None else dtype
 
-    def reduce(self) -> None:
-        """Apply a name to arguments: look up what we make of it."""
-        name, arguments = self.popped(2)
-        known = isinstance(name, _Name) and name.text in _BUILDERS
-        if not known or type(arguments) is not tuple:
-            _fail(f"a known function and its arguments, got {_short(name)}")
-        self.stack.append(_build(self, name.text, arguments))
+    def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
+        """Look up what we make of a name."""
+        if name.text not in _BUILDERS:
+            fail("a known function and its arguments", name.text)
+        try:
+            return _BUILDERS[name.text](self, *arguments)
+        except (TypeError, OverflowError) as error:
+            return fail(f"the arguments of {name.text}", f"others: {error}"[:300])
 
-    def build(self) -> None:
-        """Give an object its state. A state dict's notes on versions are all that may come."""
-        target, _ = self.popped(2)
-        if type(target) is not dict:
-            _fail(f"a state for a dict, got one for {_short(target)}")
-        self.stack.append(target)
-
-    def persistent(self) -> None:
+    def persistent(self, row: Any) -> _Storage:
         """A storage: ("storage", type, key, device, count of elements)."""
-        (row,) = self.popped(1)
         if type(row) is not tuple or len(row) != 5 or row[0] != "storage":
-            _fail(f"the description of a storage, got {_short(row)}")
-        kind, key = row[1], str(row[2])
-        if key not in self.storages:
-            self.storages[key] = self.read_storage(key)
-        dtype = None
-        if kind.text != _UNTYPED:
-            dtype = np.dtype(_DTYPES[_STORAGES[kind.text.rpartition(".")[2][: -len("Storage")]]])
-        self.stack.append(_Storage(self.storages[key], dtype))
+            fail("the description of a storage", shown(row))
+        _, kind, key, _, count = row
+        if not isinstance(kind, Name) or kind.text not in _STORAGE_TYPES or type(key) is not str:
+            fail("the type and the name of a storage", f"{shown(kind)}, {brief(key)}")
+        if key not in self.stored:
+            self.charge(500)
+            name = f"{self.folder}/{key}"
+            self.stored[key] = _Stored(name, self.archive.length(name))
+        stored, dtype = self.stored[key], _STORAGE_TYPES[kind.text]
+        have = stored.size // (dtype.itemsize if dtype is not None else 1)
+        if type(count) is not int or count != have:
+            fail(f"a storage of {brief(count)} numbers in {stored.name}", f"{have} (truncated?)")
+        return _Storage(stored, dtype)
 
-    def numbers(self, storage: _Storage, dtype: np.dtype) -> np.ndarray:
-        """A storage as a vector."""
-        raw = np.frombuffer(storage.data, np.uint8)
-        if raw.size % dtype.itemsize:
-            _fail(f"whole numbers of {dtype}, got {raw.size} bytes (truncated?)")
-        if self.big_endian and dtype.itemsize > 1:
-            half = dtype.itemsize // (2 if dtype.kind == "c" else 1)  # each part by itself
-            raw = raw.reshape(-1, half)[:, ::-1].reshape(-1)
-        return raw.view(dtype)
+    def data_of(self, stored: _Stored) -> np.ndarray:
+        """The bytes of a storage, which stay for further tensors."""
+        if stored.data is None:
+            stored.data = np.empty(stored.size, np.uint8)
+            self.archive.read_into(stored.name, stored.data)
+        return stored.data
 
+    def numbers(self, stored: _Stored, dtype: np.dtype) -> np.ndarray:
+        """The bytes of a storage in the order of this machine."""
+        half = dtype.itemsize // (2 if dtype.kind == "c" else 1)  # each part by itself
+        if not self.big_endian or half == 1:
+            return self.data_of(stored)
+        if half not in stored.swapped:
+            raw = self.data_of(stored)
+            stored.swapped[half] = raw.reshape(-1, half)[:, ::-1].reshape(-1)
+        return stored.swapped[half]
 
-_CONSTANTS: dict[str, Any] = {
-    "NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (), "MARK": _MARK,
-}  # fmt: skip
-_LITERALS = frozenset(
-    "BININT BININT1 BININT2 LONG1 LONG4 BINFLOAT BINUNICODE SHORT_BINUNICODE BINUNICODE8"
-    " BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8".split()
-)
-
-
-def _append(machine: _Machine, values: list[Any]) -> None:
-    if type(machine.stack[-1]) is not list:
-        _fail(f"a list to append to, got {_short(machine.stack[-1])}")
-    machine.stack[-1].extend(values)
-
-
-def _set_items(machine: _Machine, values: list[Any]) -> None:
-    target = machine.stack[-1]
-    if type(target) is not dict or len(values) % 2:
-        _fail(f"a dict to put items in, got {_short(target)}")
-    for key, value in zip(values[::2], values[1::2], strict=True):
-        target[_hashable(key)] = value
-
-
-def _hashable(key: Any) -> Any:
-    try:
-        hash(key)
-    except TypeError:
-        _fail(f"keys that can be hashed, got {_short(key)}")
-    return key
-
-
-def _add_items(machine: _Machine, values: list[Any]) -> None:
-    if type(machine.stack[-1]) is not set:
-        _fail(f"a set to add to, got {_short(machine.stack[-1])}")
-    machine.stack[-1].update(map(_hashable, values))
-
-
-def _stack_global(machine: _Machine) -> None:
-    module, name = machine.popped(2)
-    machine.name(f"{module}.{name}")
-
-
-_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    "GLOBAL": lambda m, a: m.name(a.replace(" ", ".")),
-    "STACK_GLOBAL": lambda m, a: _stack_global(m),
-    "EMPTY_LIST": lambda m, a: m.stack.append([]),
-    "EMPTY_DICT": lambda m, a: m.stack.append({}),
-    "EMPTY_SET": lambda m, a: m.stack.append(set()),
-    "TUPLE1": lambda m, a: m.stack.append(tuple(m.popped(1))),
-    "TUPLE2": lambda m, a: m.stack.append(tuple(m.popped(2))),
-    "TUPLE3": lambda m, a: m.stack.append(tuple(m.popped(3))),
-    "TUPLE": lambda m, a: m.stack.append(tuple(m.marked())),
-    "LIST": lambda m, a: m.stack.append(m.marked()),
-    "FROZENSET": lambda m, a: m.stack.append(frozenset(map(_hashable, m.marked()))),
-    "APPEND": lambda m, a: _append(m, m.popped(1)),
-    "APPENDS": lambda m, a: _append(m, m.marked()),
-    "SETITEM": lambda m, a: _set_items(m, m.popped(2)),
-    "SETITEMS": lambda m, a: _set_items(m, m.marked()),
-    "ADDITEMS": lambda m, a: _add_items(m, m.marked()),
-    "BINPUT": lambda m, a: m.memo.__setitem__(a, m.stack[-1]),
-    "LONG_BINPUT": lambda m, a: m.memo.__setitem__(a, m.stack[-1]),
-    "MEMOIZE": lambda m, a: m.memo.__setitem__(len(m.memo), m.stack[-1]),
-    "BINGET": lambda m, a: m.stack.append(m.memo[a]),
-    "LONG_BINGET": lambda m, a: m.stack.append(m.memo[a]),
-    "BINPERSID": lambda m, a: m.persistent(),
-    "REDUCE": lambda m, a: m.reduce(),
-    "NEWOBJ": lambda m, a: m.reduce(),
-    "BUILD": lambda m, a: m.build(),
-}
+    def make_room(self, size: int) -> None:
+        """Count the bytes of an array that is about to be made."""
+        self.charge(200)
+        self.room -= size
+        if self.room < 0:
+            fail(
+                f"arrays of at most {self.most} bytes ({FACTOR} times the file, or 16 MiB)", "more",
+                "tensors that were expanded, or overlap, are copied: in torch, save x.clone() of"
+                " what is meant to be large, or the small tensor before expand",
+            )  # fmt: skip
 
 
 def _tensor(
-    machine: _Machine, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
+    machine: _Tensors, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
 ) -> np.ndarray:
     """A tensor: a strided view of a storage, copied. `rest`: requires_grad, hooks, metadata."""
     if not isinstance(storage, _Storage) or storage.dtype is None:
-        _fail(f"a tensor of a typed storage, got {_short(storage)}")
-    numbers = machine.numbers(storage, storage.dtype)
-    return _resolved(_strided(numbers, offset, size, stride), *rest[2:])
+        fail("a tensor of a typed storage", shown(storage))
+    x = _strided(machine, storage.stored, storage.dtype, offset, size, stride)
+    return _resolved(x, *rest[2:])
 
 
 def _tensor_of_dtype(
-    machine: _Machine, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any,
+    machine: _Tensors, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any,
     hooks: Any, dtype: Any, *rest: Any,
 ) -> np.ndarray:  # fmt: skip
     """A tensor of a dtype for which torch has no class of storages."""
     if not isinstance(storage, _Storage) or not isinstance(dtype, np.dtype):
-        _fail(f"a tensor of an untyped storage, got {_short(storage)}, {_short(dtype)}")
-    return _resolved(_strided(machine.numbers(storage, dtype), offset, size, stride), *rest)
+        fail("a tensor of an untyped storage", f"{shown(storage)}, {shown(dtype)}")
+    return _resolved(_strided(machine, storage.stored, dtype, offset, size, stride), *rest)
 
 
 def _resolved(x: np.ndarray, metadata: Any = None, *rest: Any) -> np.ndarray:
     """The tensor's values, where its storage holds their conjugates or negatives."""
     flags = metadata if type(metadata) is dict else {}
-    x = np.conj(x) if flags.get("conj") is True else x
-    return -x if flags.get("neg") is True else x
+    x = np.asarray(np.conj(x)) if flags.get("conj") is True else x  # of rank 0: a scalar
+    return np.asarray(-x) if flags.get("neg") is True else x
 
 
-def _strided(numbers: np.ndarray, offset: Any, size: Any, stride: Any) -> np.ndarray:
-    whole = (offset, *size, *stride)
-    if len(size) != len(stride) or not all(type(n) is int and n >= 0 for n in whole):
-        _fail(f"an offset, sizes and strides, got {offset}, {size}, {stride}")
-    count = math.prod(size)
+def _strided(
+    machine: _Tensors, stored: _Stored, dtype: np.dtype, offset: Any, size: Any, stride: Any
+) -> np.ndarray:
+    width = dtype.itemsize
+    count = element_count("torch_files.load", size, width)
+    whole = (offset, *stride)
+    if len(size) != len(stride) or not all(type(n) is int and 0 <= n < 2**63 for n in whole):
+        fail("an offset, sizes and strides", f"{brief(offset)}, {brief(size)}, {brief(stride)}")
+    if stored.size % width:
+        fail(f"whole numbers of {dtype}", f"{stored.size} bytes in {stored.name} (truncated?)")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if count and last >= numbers.size:
-        _fail(f"a storage of more than {last} numbers, got {numbers.size} (truncated?)")
+    if count and last >= stored.size // width:
+        have = stored.size // width
+        fail(f"a storage of more than {last} numbers", f"{have} in {stored.name} (truncated?)")
+    machine.make_room(count * width)
     if not count:
-        return np.zeros(size, numbers.dtype)
-    width = numbers.itemsize
-    steps = [s * width for s in stride]
-    raw = numbers.view(np.uint8)  # ml_dtypes' numbers are no buffers
-    return np.ndarray(size, numbers.dtype, raw, offset * width, steps).copy(order="C")
+        return np.zeros(size, dtype)
+    unread = stored.data is None and not machine.big_endian
+    if unread and _fills(stored.size // width, size, stride):
+        out = np.empty(size, dtype)
+        stored.data = out.reshape(-1).view(np.uint8)  # further tensors are copied from it
+        machine.archive.read_into(stored.name, stored.data)
+    else:
+        raw = machine.numbers(stored, dtype)  # bytes: ml_dtypes' numbers are no buffers
+        steps = [s * width for s in stride]
+        out = np.ndarray(size, dtype, raw, offset * width, steps).copy(order="C")
+    return check_values("torch_files.load", out)
 
 
-def _from_type(machine: _Machine, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
+def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether a tensor is all of a storage of `count` numbers, in its order."""
+    step = 1
+    for n, s in zip(reversed(size), reversed(stride), strict=True):
+        if n != 1 and s != step:
+            return False
+        step *= n
+    return step == count
+
+
+def _from_type(machine: _Tensors, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
     """A tensor with attributes of its own, which are left out."""
-    if not isinstance(function, _Name) or getattr(kind, "text", "") not in _TENSOR_TYPES:
-        _fail(f"a torch.Tensor or a Parameter, got {_short(kind)}")
-    return _build(machine, function.text, arguments)
+    if getattr(function, "text", "") not in _REBUILDERS or type(arguments) is not tuple:
+        fail("a tensor and its parts", shown(function))
+    if getattr(kind, "text", "") not in _TENSOR_TYPES:
+        fail("a torch.Tensor or a Parameter", shown(kind))
+    return machine.applied(function, arguments)
 
 
-def _encoded(machine: _Machine, text: Any, coding: Any) -> bytes:
+def _parameter(machine: _Tensors, data: Any, *rest: Any) -> np.ndarray:
+    if not isinstance(data, np.ndarray):
+        fail("a tensor in a Parameter", shown(data))
+    return data
+
+
+def _size(machine: _Tensors, sizes: Any = ()) -> tuple[int, ...]:
+    element_count("torch_files.load", sizes, 1)
+    return tuple(sizes)
+
+
+def _device(machine: _Tensors, kind: Any = "", index: Any = None) -> str:
+    if type(kind) is not str or not (index is None or (type(index) is int and index < 2**31)):
+        fail("the name and number of a device", f"{brief(kind)}, {brief(index)}")
+    return kind if index is None else f"{kind}:{index}"
+
+
+def _encoded(machine: _Tensors, text: Any, coding: Any) -> bytes:
     """How pickles of protocol 2 write bytes."""
     if type(text) is not str or coding != "latin1":
-        _fail(f"bytes written as latin1, got {coding!r}")
+        fail("bytes written as latin1", brief(coding))
+    machine.charge(len(text))
     return text.encode("latin1")
 
 
-def _ordered(machine: _Machine, pairs: Any = ()) -> dict:
-    return dict(pairs)
+def _pairs(machine: _Tensors, pairs: Any) -> dict:
+    """A dict of a dict, or of a list of pairs."""
+    if isinstance(pairs, dict):
+        return machine.put({}, pairs.items())
+    listed = type(pairs) in (list, tuple)
+    if not listed or not all(type(p) in (list, tuple) and len(p) == 2 for p in pairs):
+        fail("pairs of keys and values", shown(pairs))
+    return machine.put({}, pairs)
 
 
-def _counter(machine: _Machine, counts: Any = ()) -> Any:
-    return collections.Counter(dict(counts))
+def _set(machine: _Tensors, items: Any = ()) -> set:
+    if type(items) not in (list, tuple, set, frozenset):
+        fail("the items of a set", shown(items))
+    return machine.add(set(), items)
 
 
-_BUILDERS: dict[str, Callable[..., Any]] = {
+def _complex(machine: _Tensors, real: Any, imag: Any) -> complex:
+    if not all(type(x) in (int, float) for x in (real, imag)):
+        fail("two numbers of a complex one", f"{shown(real)}, {shown(imag)}")
+    return complex(real, imag)
+
+
+_REBUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_of_dtype,
-    "torch._utils._rebuild_parameter": lambda m, data, *rest: data,
-    "torch._utils._rebuild_parameter_with_state": lambda m, data, *rest: data,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+}
+_BUILDERS: dict[str, Callable[..., Any]] = {
+    **_REBUILDERS,
     "torch._tensor._rebuild_from_type_v2": _from_type,
-    "torch.Size": lambda m, sizes=(): tuple(sizes),
-    "torch.device": lambda m, *parts: ":".join(map(str, parts)),
-    "collections.OrderedDict": _ordered,
-    "collections.defaultdict": lambda m, factory=None, pairs=(): dict(pairs),
-    "collections.Counter": _counter,
+    "torch.Size": _size,
+    "torch.device": _device,
+    "collections.OrderedDict": lambda m, pairs=(): _pairs(m, pairs),
+    "collections.defaultdict": lambda m, factory=None, pairs=(): _pairs(m, pairs),
+    "collections.Counter": lambda m, counts=(): collections.Counter(_pairs(m, counts)),
     "_codecs.encode": _encoded,
-    "builtins.set": lambda m, items=(): set(map(_hashable, items)),
-    "builtins.frozenset": lambda m, items=(): frozenset(map(_hashable, items)),
-    "builtins.complex": lambda m, real, imag: complex(real, imag),
+    "builtins.set": _set,
+    "builtins.frozenset": lambda m, items=(): frozenset(_set(m, items)),
+    "builtins.complex": _complex,
     "builtins.bytes": lambda m: b"",
 }
 _BUILDERS |= {
@@ -412,20 +364,16 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def _build(machine: _Machine, name: str, arguments: Any) -> Any:
-    try:
-        return _BUILDERS[name](machine, *arguments)
-    except (TypeError, OverflowError) as error:
-        return _fail(f"the arguments of {name}, got others: {error}")
-
-
-def _check_names(names: list[str]) -> None:
-    foreign = [n for n in names if not _is_known(n)]
-    if foreign:
-        hint = "in torch, save model.state_dict(), a tree of tensors, not the object itself"
-        if any("sparse" in n or "qtensor" in n for n in foreign):
-            hint = "in torch, make tensors dense and unquantized: x.to_dense(), x.dequantize()"
-        _fail(f"a tree of tensors, refused to build {', '.join(foreign)} ({hint})")
+def _refuse(names: list[str]) -> Any:
+    """The error for names that are not known, all together."""
+    foreign = [n[:200] for n in names if not _is_known(n)]
+    hint = "in torch, save model.state_dict(), a tree of tensors, not the object itself"
+    if any("sparse" in n or "qtensor" in n for n in foreign):
+        hint = "in torch, make tensors dense and unquantized: x.to_dense(), x.dequantize()"
+    told = ", ".join(foreign[:50]) + f" and {len(foreign) - 50} more" * (len(foreign) > 50)
+    raise UnreadableFileError(
+        f"torch_files.load: needed a tree of tensors, refused to build {told} ({hint}){here()}"
+    )
 
 
 def _is_known(name: str) -> bool:
@@ -435,14 +383,6 @@ def _is_known(name: str) -> bool:
 def _dtype_named(name: str) -> np.dtype | None:
     module, _, last = name.rpartition(".")
     return np.dtype(_DTYPES[last]) if module == "torch" and last in _DTYPES else None
-
-
-def _short(x: Any) -> str:
-    if isinstance(x, _Name):
-        return x.text
-    if isinstance(x, Mapping):
-        return f"a dict of {len(x)}"
-    return f"a {type(x).__name__}"
 
 
 def array_of(x: Any) -> np.ndarray:

@@ -18,9 +18,11 @@ import ml_dtypes
 import numpy as np
 
 from toile.engine.protobuf import decode, double, field
+from toile.engine.reading import check_values, element_count, guarded, unreadable
 from toile.metrics import records
 
 _STRING = 7
+_MOST_REPEATED = 1 << 24  # elements of a tensor that gives one number for all of them
 _DTYPES = {
     np.dtype(d): n
     for d, n in (
@@ -115,14 +117,24 @@ def read(path: str | os.PathLike[str]) -> Iterator[Value]:
             yield from read(os.path.join(path, name))
         return
     plugins: dict[str, tuple[str, bytes]] = {}  # a tag's first value tells; later ones may not
-    for record in records.read(path):
-        found = decode(record)
-        (now,) = struct.unpack("<d", found[1][0])
-        step = found.get(2, [0])[0]
-        step -= (step >> 63) << 64  # two's complement
-        for one in found.get(5, []):
-            for value in decode(one).get(1, []):
-                yield _value(decode(value), step, now, plugins)
+    for number, record in enumerate(records.read(path)):
+        where = f" (record {number} of {os.fspath(path)})"
+        with guarded("read", "an event of TensorBoard", where):
+            values = _values(record, plugins)
+        yield from values
+
+
+def _values(record: bytes, plugins: dict[str, tuple[str, bytes]]) -> list[Value]:
+    """The values of an event."""
+    found = decode(record)
+    (now,) = struct.unpack("<d", found[1][0]) if 1 in found else (0.0,)
+    step = found.get(2, [0])[0]
+    step -= (step >> 63) << 64  # two's complement
+    return [
+        _value(decode(value), step, now, plugins)
+        for one in found.get(5, [])
+        for value in decode(one).get(1, [])
+    ]
 
 
 def _value(
@@ -148,14 +160,28 @@ def _array(fields: dict[int, list[Any]]) -> np.ndarray:
     dims = decode(fields.get(2, [b""])[0]).get(2, [])
     shape = tuple(decode(d).get(1, [0])[0] for d in dims)
     number = fields[1][0]
+    dtype = np.dtype(object) if number == _STRING else _FROM_NUMBER[number]
+    count = element_count("read", shape, dtype.itemsize)
     if number == _STRING:
-        out = np.empty(len(fields.get(8, [])), object)
-        out[:] = fields.get(8, [])
+        texts = fields.get(8, [])
+        _check_content(len(texts), count, "texts")
+        out = np.empty(count, object)
+        out[:] = texts
         return out.reshape(shape)
-    dtype = _FROM_NUMBER[number]
-    if 4 in fields or 0 in shape:
-        return np.frombuffer(fields.get(4, [b""])[0], dtype).reshape(shape)
-    return np.broadcast_to(_listed(fields, dtype), shape)
+    if 4 in fields or not count:
+        data = fields.get(4, [b""])[0]
+        _check_content(len(data), count * dtype.itemsize, "bytes")
+        return check_values("read", np.frombuffer(data, dtype).reshape(shape))
+    listed = _listed(fields, dtype)
+    if listed.size == 1 and count <= _MOST_REPEATED:  # one number stands for all, as a view
+        return np.broadcast_to(listed, shape)
+    _check_content(listed.size, count, "numbers")
+    return listed.reshape(shape)
+
+
+def _check_content(have: int, needed: int, what: str) -> None:
+    if have != needed:
+        raise unreadable("read", f"{needed} {what} for a tensor's shape", str(have))
 
 
 def _listed(fields: dict[int, list[Any]], dtype: np.dtype) -> np.ndarray:
@@ -163,4 +189,4 @@ def _listed(fields: dict[int, list[Any]], dtype: np.dtype) -> np.ndarray:
     for number, kind in ((5, np.float32), (6, np.float64)):
         if number in fields:
             return np.frombuffer(b"".join(fields[number]), kind).astype(dtype)
-    raise ValueError(f"read: needed a tensor's content, got fields {sorted(fields)}")
+    raise unreadable("read", "a tensor's content", f"fields {sorted(fields)}"[:300])

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from toile.engine.reading import unreadable
+
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, lowest power first
 _SMALL = 2048  # below this many bytes a plain loop is faster than lanes
 
@@ -100,13 +102,20 @@ def read(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """The records of a file; an unfinished one at the end is left out, a damaged one raises."""
     with open(path, "rb") as file:
         while len(head := file.read(12)) == 12:
+            at = file.tell()
             length, check = struct.unpack("<QI", head)
             if check != masked(head[:8]):
-                raise ValueError(f"read: needed a TFRecord file, got a damaged length in {path}")
-            body = file.read(length + 4)
-            if len(body) < length + 4:
+                raise _damaged("a TFRecord file", "a damaged length", path, at - 12)
+            if length + 4 > os.fstat(file.fileno()).st_size - at:
                 return  # the writer is still at it, or was stopped
-            data = body[:length]
-            if struct.unpack("<I", body[length:])[0] != masked(data):
-                raise ValueError(f"read: needed whole records, got a damaged one in {path}")
+            data, end = file.read(length), file.read(4)
+            if len(data) < length or len(end) < 4:
+                return  # the file became shorter
+            if struct.unpack("<I", end)[0] != masked(data):
+                raise _damaged("whole records", "a damaged one", path, at)
             yield data
+
+
+def _damaged(needed: str, got: str, path: str | os.PathLike[str], at: int) -> Exception:
+    where = f"{got} in {os.fspath(path)} at byte {at}"
+    return unreadable("read", needed, where, "the records before it were read")

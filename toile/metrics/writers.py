@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from toile.engine.reading import guarded
 from toile.metrics.tensorboard import SummaryWriter
 
 __all__ = [
@@ -120,7 +121,9 @@ class JsonlWriter(MetricWriter):
 
     def __init__(self, path: str | os.PathLike[str]):
         """Append to the file, whose folder is made where it is missing."""
-        self._file = open(_with_folder(path), "a", encoding="utf-8")
+        path = _with_folder(path)
+        _remove_unfinished_line(path)
+        self._file = open(path, "a", encoding="utf-8")
 
     def _write(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry) + "\n")
@@ -165,7 +168,7 @@ class CsvWriter(MetricWriter):
         self._columns = ["step"]
         self._row: dict[str, Any] = {}
         if os.path.exists(self._path):
-            with open(self._path, newline="", encoding="utf-8") as file:
+            with self._reading(), open(self._path, newline="", encoding="utf-8") as file:
                 self._columns = next(csv.reader(file), None) or ["step"]
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
@@ -186,8 +189,15 @@ class CsvWriter(MetricWriter):
         self._row = {}
 
     def _rows(self) -> list[dict[str, str]]:
-        with open(self._path, newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        with self._reading(), open(self._path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+            if any(None in row for row in rows):
+                raise ValueError("a row has more columns than the first")
+            return rows
+
+    def _reading(self) -> Any:
+        hint = f" ({self._path}; move it away to begin anew)"
+        return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:
         """The file with today's columns; written aside, so that no moment is without it."""
@@ -305,3 +315,20 @@ def _with_folder(path: str | os.PathLike[str]) -> str:
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     return os.fspath(path)
+
+
+def _remove_unfinished_line(path: str) -> None:
+    """Cut off a last line that has no end: the process that wrote it was killed."""
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - (1 << 16))
+            file.seek(start)
+            at = file.read(end - start).rfind(b"\n")
+            end = start + at + 1
+            if at >= 0:
+                break
+        if end < os.path.getsize(path):
+            file.truncate(end)

@@ -15,6 +15,7 @@ import numpy as np
 from toile.engine.arrays import KeyArray
 from toile.engine.source import here
 from toile.engine.tracing import Array
+from toile.errors import UnreadableFileError
 from toile.serialization import encoding
 from toile.serialization.differences import Differences
 from toile.serialization.encoding import pack as _msgpack_ext_pack
@@ -28,6 +29,7 @@ from toile.serialization.states import (
     to_state_dict,
 )
 from toile.serialization.states import registered as _STATE_DICT_REGISTRY  # noqa: F401
+from toile.serialization.structure import check, wrong
 from toile.tree_util import tree_map
 
 __all__ = [
@@ -93,21 +95,23 @@ def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
 
 
 def msgpack_restore(encoded_pytree: bytes) -> Any:
-    """The nested dicts and lists that bytes of `msgpack_serialize` hold."""
+    """The nested dicts and lists that bytes of `msgpack_serialize` hold.
+
+    Bytes that are something else, whatever it is, raise `toile.errors.UnreadableFileError`.
+    """
+    data = memoryview(encoded_pytree).cast("B")
+    check(data)
     try:
         tree = msgpack.unpackb(
-            encoded_pytree, ext_hook=_msgpack_ext_unpack, raw=False, strict_map_key=False
+            data, ext_hook=_msgpack_ext_unpack, raw=False, strict_map_key=False
         )
         return _unchunk_array_leaves_in_place(tree)
-    # What reading wrong bytes raises depends on where it notices.
-    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
-        if not isinstance(encoded_pytree, (bytes, bytearray, memoryview)):
-            raise
-        reason = str(error) or type(error).__name__
-        raise ValueError(
-            f"msgpack_restore: needed one whole msgpack tree, got {len(encoded_pytree)} bytes that"
-            f" are truncated, corrupted or something else: {reason}{here()}"
-        ) from error
+    except UnreadableFileError as error:
+        reason = str(error).removeprefix("msgpack_restore: ").partition("\n")[0]
+        raise wrong(len(data), reason) from error
+    # The structure is whole: what is left are texts that are no UTF-8 and keys without a hash.
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        raise wrong(len(data), str(error)[:300] or type(error).__name__) from error
 
 
 def _as_numpy(x: Any, path: str = "") -> Any:
@@ -140,4 +144,7 @@ def _unchunk_array_leaves_in_place(x: Any) -> Any:
         return x
     if encoding.CHUNKED in x:
         return encoding.unchunk(x)
-    return {key: _unchunk_array_leaves_in_place(y) for key, y in x.items()}
+    for key, value in x.items():
+        if type(value) is dict:
+            x[key] = _unchunk_array_leaves_in_place(value)
+    return x

@@ -89,7 +89,12 @@ def modern(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
     if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
         return state
     names, values = state["fields"], state["values"]
-    return {names[str(i)]: values[str(i)] for i in range(len(names))}
+    if not isinstance(names, Mapping) or not isinstance(values, Mapping):
+        return state  # something else that has these names
+    numbers = [str(i) for i in range(len(names))]
+    if not set(numbers) == set(names) == set(values):
+        return state
+    return {str(names[i]): values[i] for i in numbers}
 
 
 def leaf_mismatch(want: Any, got: Any, check_shapes: bool, check_dtypes: bool) -> str | None:

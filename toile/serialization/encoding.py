@@ -15,11 +15,21 @@ import ml_dtypes
 import msgpack
 import numpy as np
 
+from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
 from toile.engine.tracing import Array
+from toile.serialization.structure import READER, check
 
 # Names that numpy writes and does not read: text, bytes and void, with their size in bits.
-_SIZED = re.compile(r"(str|bytes|void)(\d+)")
+_SIZED = re.compile(r"(str|bytes|void)([0-9]{1,10})")
+_DATE = re.compile(
+    r"(datetime|timedelta)64(\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+)
+_NUMBERS = [t for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"]
+_EXTENDED = [
+    t for t in vars(ml_dtypes).values() if isinstance(t, type) and issubclass(t, np.generic)
+]
+_NAMED: dict[str, np.dtype[Any]] = {np.dtype(t).name: np.dtype(t) for t in _NUMBERS + _EXTENDED}
 _LETTER_AND_BITS = {"str": ("U", 32), "bytes": ("S", 8), "void": ("V", 8)}
 
 
@@ -48,19 +58,41 @@ def ndarray_to_bytes(x: Any) -> bytes:
 
 def ndarray_from_bytes(data: bytes) -> np.ndarray:
     """The array of a packed triple, in memory of its own."""
-    shape, name, buffer = msgpack.unpackb(data, raw=True)
-    dtype = dtype_from_name(name.decode())
-    view = np.frombuffer(buffer, dtype.newbyteorder("<")).reshape(shape)
-    return view.astype(dtype.newbyteorder("="), copy=True)
+    check(data, deepest=2)
+    triple = msgpack.unpackb(data, raw=True)
+    if type(triple) is not list or len(triple) != 3:
+        raise _refused("the shape, dtype and data of an array", brief(triple))
+    shape, name, buffer = triple
+    if type(name) is not bytes or type(buffer) is not bytes:
+        raise _refused("the name of a dtype, and data", f"{brief(name)}, {brief(buffer)}")
+    dtype = dtype_from_name(name.decode("latin1")).newbyteorder("<")
+    needed = element_count(READER, shape, dtype.itemsize) * dtype.itemsize
+    if len(buffer) != needed:
+        raise _refused(f"{needed} bytes for {dtype} of shape {brief(shape)}", str(len(buffer)))
+    if not needed:
+        return np.zeros(shape, dtype.newbyteorder("="))
+    view = np.frombuffer(buffer, dtype).reshape(shape)
+    return check_values(READER, view.astype(dtype.newbyteorder("="), copy=True))
+
+
+def _refused(needed: str, got: str) -> Exception:
+    return unreadable(READER, needed, got, "truncated, corrupted or something else?")
 
 
 def dtype_from_name(name: str) -> np.dtype[Any]:
-    """The dtype of a name, those of ml_dtypes included."""
-    if found := _SIZED.fullmatch(name):
-        letter, bits = _LETTER_AND_BITS[found[1]]
-        return np.dtype(f"{letter}{int(found[2]) // bits}")
-    extended = getattr(ml_dtypes, name, None)
-    return np.dtype(name if extended is None else extended)
+    """The dtype of a name, those of ml_dtypes included; never one of objects or of records."""
+    found = _NAMED.get(name)
+    if found is not None:
+        return found
+    if sized := _SIZED.fullmatch(name):
+        letter, bits = _LETTER_AND_BITS[sized[1]]
+        count, rest = divmod(int(sized[2]), bits)
+        if count and not rest and count < 2**28:
+            return np.dtype(f"{letter}{count}")
+    elif _DATE.fullmatch(name):
+        with guarded(READER, "a unit of dates"):
+            return np.dtype(name)
+    raise _refused("the name of a dtype of numbers, booleans, dates or text", brief(name))
 
 
 def pack(x: Any) -> Any:
@@ -79,9 +111,16 @@ def unpack(code: int, data: bytes) -> Any:
     if code == ExtType.ndarray:
         return ndarray_from_bytes(data)
     if code == ExtType.npscalar:
-        return ndarray_from_bytes(data)[()]
+        array = ndarray_from_bytes(data)
+        if array.ndim:
+            raise _refused("a scalar", f"an array of shape {array.shape}")
+        return array[()]
     if code == ExtType.native_complex:
-        return complex(*msgpack.unpackb(data))
+        check(data, deepest=1)
+        parts = msgpack.unpackb(data)
+        if type(parts) is not list or [type(x) in (int, float) for x in parts] != [True, True]:
+            raise _refused("the two parts of a complex number", brief(parts))
+        return complex(*parts)
     return msgpack.ExtType(code, data)
 
 
@@ -98,12 +137,24 @@ def chunk(array: np.ndarray, max_bytes: int) -> dict[str, Any]:
 
 def unchunk(pieces: dict[str, Any]) -> np.ndarray:
     """The array of a dict of flat pieces."""
-    return np.concatenate(_in_order(pieces["chunks"])).reshape(_in_order(pieces["shape"]))
+    shape, chunks = in_order(pieces.get("shape")), in_order(pieces.get("chunks"))
+    if not chunks or not all(isinstance(x, np.ndarray) and x.ndim == 1 for x in chunks):
+        raise _refused("the flat pieces of an array", f"{len(chunks)} of something else")
+    dtypes = {x.dtype for x in chunks}
+    if len(dtypes) > 1:
+        raise _refused("the pieces of an array in one dtype", ", ".join(sorted(map(str, dtypes))))
+    count, have = element_count(READER, shape, chunks[0].itemsize), sum(x.size for x in chunks)
+    if count != have:
+        raise _refused(f"{count} elements for an array of shape {brief(shape)}", str(have))
+    return np.concatenate(chunks).reshape(shape)
 
 
 def _numbered(xs: Any) -> dict[str, Any]:
     return {str(i): x for i, x in enumerate(xs)}
 
 
-def _in_order(xs: dict[str, Any]) -> tuple[Any, ...]:
+def in_order(xs: Any) -> tuple[Any, ...]:
+    """The values of a dict whose keys are the numbers from 0 on."""
+    if not isinstance(xs, dict) or any(str(i) not in xs for i in range(len(xs))):
+        raise _refused("a dict with the keys 0, 1, ...", brief(xs))
     return tuple(xs[str(i)] for i in range(len(xs)))

@@ -285,6 +285,11 @@ def _partial_state(x: Partial) -> dict[str, Any]:
 
 def _restore_partial(x: Partial, state: Any) -> Partial:
     _needs_dict(x, state)
+    if not {"args", "keywords"} <= set(state):
+        raise ValueError(
+            f"from_state_dict: needed args and keywords of a Partial, got {describe(state)} at path"
+            f" {current_path()}"
+        )
     args = from_state_dict(x.args, state["args"], name="args")
     keywords = from_state_dict(x.keywords, state["keywords"], name="keywords")
     return Partial(x.func, *args, **keywords)
@@ -304,6 +309,14 @@ def _restore_key(key: KeyArray, state: Any) -> Any:
     """A key from its words, of the implementation that the target has."""
     if isinstance(state, KeyArray):
         return state
+    words = key_data(key)
+    one = words.shape[key.ndim :]
+    shape, dtype = getattr(state, "shape", ()), getattr(state, "dtype", None)
+    if dtype != words.dtype or tuple(shape[len(shape) - len(one) :]) != one:
+        raise ValueError(
+            f"from_state_dict: needed the words of a key, {describe(words)}, got {describe(state)}"
+            f" at path {current_path()}"
+        )
     return wrap_key_data(asarray(state), impl=key_impl(key))
 
 

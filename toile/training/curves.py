@@ -12,17 +12,37 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from toile.engine.reading import guarded
+
 __all__ = ["history", "picture"]
 
 
 def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
-    """The values of a metric by step; where a step was repeated after a kill, the last one."""
+    """The values of a metric by step; where a step was repeated after a kill, the last one.
+
+    A last line that a kill has cut short is left out; anything else that is no line of metrics
+    raises `toile.errors.UnreadableFileError`.
+    """
+    path = Path(workdir) / "metrics.jsonl"
+    data = path.read_bytes()
     found = {}
-    for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        if name in entry:
-            found[entry["step"]] = float(entry[name])
+    lines = data.split(b"\n")
+    if not _is_json(lines[-1]):
+        lines.pop()  # empty, or where the writer was stopped
+    for number, line in enumerate(lines, start=1):
+        with guarded("history", "lines of metrics in JSON", f" (line {number} of {path})"):
+            entry = json.loads(line)
+            if name in entry:
+                found[int(entry["step"])] = float(entry[name])
     return found
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def picture(

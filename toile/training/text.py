@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.reading import guarded
 from toile.engine.source import here
 from toile.training import datasets
 
@@ -109,7 +110,8 @@ def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
     """The documents of a text file: what form feeds separate, or else blank lines."""
     if not Path(path).exists():
         raise FileNotFoundError(f"documents_of_file: needed a text file, got none at {path}")
-    text = Path(path).read_text(encoding="utf-8")
+    with guarded("documents_of_file", "a text file in UTF-8", f" ({os.fspath(path)})"):
+        text = Path(path).read_text(encoding="utf-8")
     parts = text.split("\f") if "\f" in text else text.split("\n\n")
     return [part.strip("\n") for part in parts if part.strip()]
 

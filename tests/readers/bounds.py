@@ -1,0 +1,60 @@
+"""How much time and memory a reader takes, and whether an error is one of toile's own."""
+
+import linecache
+import os
+import time
+import tracemalloc
+from typing import Any, NamedTuple
+
+import toile
+from toile.errors import UnreadableFileError
+
+MIB = 1 << 20
+_PACKAGE = os.path.dirname(toile.__file__) + os.sep
+
+
+class Outcome(NamedTuple):
+    """What a call returned or raised, its seconds on a processor, its largest number of bytes."""
+
+    value: Any
+    error: Exception | None
+    seconds: float
+    peak: int
+
+
+def measured(function, *arguments, count_memory=True) -> Outcome:
+    """Call a function; memory is what Python and NumPy allocate."""
+    value = error = None
+    started = count_memory and not tracemalloc.is_tracing()
+    if started:
+        tracemalloc.start()
+    if tracemalloc.is_tracing():
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+    start = time.thread_time()
+    try:
+        value = function(*arguments)
+    except Exception as caught:
+        error = caught
+    seconds = time.thread_time() - start
+    peak = tracemalloc.get_traced_memory()[1] - before if tracemalloc.is_tracing() else 0
+    if started:
+        tracemalloc.stop()
+    return Outcome(value, error, seconds, peak)
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an error is of toile's class for files, or a ValueError that toile itself raises.
+
+    The second are those of `from_state_dict`, for a tree that is whole and does not fit the target.
+    """
+    if isinstance(error, UnreadableFileError):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if type(error) is not ValueError or trace is None:
+        return False
+    file = trace.tb_frame.f_code.co_filename
+    line = linecache.getline(file, trace.tb_lineno).strip()
+    return file.startswith(_PACKAGE) and line.startswith("raise ")

@@ -1,0 +1,117 @@
+"""The zip archive that `torch.save` writes: entries that are stored, apart and checked.
+
+Python's zipfile reads the directory; the entries are read here. torch compresses nothing, so an
+entry has to lie in the file as it is, between its own header and the next entry's. What is read is
+therefore never more than the file, and no two entries are the same bytes.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+import zipfile
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.engine.reading import brief, guarded, unreadable
+
+_READER = "torch_files.load"
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+_ENCRYPTED = 0x1 | 0x40
+_UTF8 = 0x800
+_BLOCK = 1 << 20
+_DIRECTORY = (zipfile.BadZipFile, OSError)  # OSError: places before the beginning
+_REWRITE = "where torch is: torch.save(torch.load(path), new_path)"
+
+
+class _Place(NamedTuple):
+    """An entry of the directory, and where the next one begins."""
+
+    info: zipfile.ZipInfo
+    end: int
+
+
+class Archive:
+    """The entries of an open zip file, by name."""
+
+    def __init__(self, file: Any, path: str):
+        self.file, self.path = file, path
+        file.seek(0, 2)
+        self.size: int = file.tell()
+        with guarded(_READER, "a zip file of torch.save", f" ({path})", also=_DIRECTORY):
+            with zipfile.ZipFile(file) as archive:
+                entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+                self.first = archive.namelist()[0] if entries else ""
+                ends = [entry.header_offset for entry in entries[1:]] + [archive.start_dir]
+        self.entries = {e.filename: _Place(e, end) for e, end in zip(entries, ends)}
+        if len(self.entries) < len(entries):
+            raise self.wrong("names that occur once", f"{len(entries)} of {len(self.entries)}")
+
+    def wrong(self, needed: str, got: str, hint: str = _REWRITE) -> Exception:
+        """The error of this file."""
+        return unreadable(_READER, f"{needed} in {self.path}", got, hint)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def length(self, name: str) -> int:
+        """The bytes of an entry, none of which has been read."""
+        if name not in self.entries:
+            raise self.wrong(f"an entry {name}", "none, so that the file is corrupted")
+        return self.entries[name].info.file_size
+
+    def read(self, name: str) -> bytes:
+        """The bytes of an entry."""
+        out = np.empty(self._begin(name), np.uint8)
+        self._fill(name, out)
+        return out.tobytes()
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Read an entry into a vector of as many bytes."""
+        if self._begin(name) != out.size:
+            raise self.wrong(f"{out.size} bytes in {name}", str(self.length(name)))
+        self._fill(name, out)
+
+    def _begin(self, name: str) -> int:
+        """Go to where an entry's bytes begin; how many there are."""
+        size = self.length(name)
+        info, end = self.entries[name]
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != size:
+            raise self.wrong(f"{name} stored as it is", "an entry that is compressed")
+        if info.flag_bits & _ENCRYPTED:
+            raise self.wrong(f"{name} in the clear", "an entry that is encrypted")
+        if stat.S_ISLNK(info.external_attr >> 16):
+            raise self.wrong(f"{name} to be a file", "a symbolic link")
+        at = info.header_offset
+        room = end - at - _LOCAL_HEADER.size
+        if at < 0 or room < size or end > self.size:
+            raise self.wrong(f"{size} bytes of {name} apart from other entries", f"room for {room}")
+        self.file.seek(at)
+        header = self.file.read(_LOCAL_HEADER.size)
+        signature, _, flags, *_, name_length, extra = _LOCAL_HEADER.unpack(header)
+        local = self.file.read(name_length).decode("utf-8" if flags & _UTF8 else "cp437")
+        if signature != b"PK\x03\x04" or local != info.orig_filename:
+            raise self.wrong(f"the header of {name} at byte {at}", f"one of {brief(local)}")
+        if room < name_length + extra + size:
+            raise self.wrong(f"{size} bytes of {name} apart from other entries", f"room for {room}")
+        self.file.seek(at + _LOCAL_HEADER.size + name_length + extra)
+        return size
+
+    def _fill(self, name: str, out: np.ndarray) -> None:
+        at = check = 0
+        while at < out.size:
+            block = self.file.read(min(_BLOCK, out.size - at))
+            if not block:
+                raise self.wrong(f"{out.size} bytes in {name}", f"{at}, the file is truncated")
+            out[at : at + len(block)] = np.frombuffer(block, np.uint8)
+            check = zlib.crc32(block, check)
+            at += len(block)
+        wanted = self.entries[name].info.CRC
+        if check != wanted:
+            raise self.wrong(
+                f"{name} with the checksum {wanted:08x}",
+                f"{check:08x}, so that the file is corrupted",
+                "copy it again; torch.serialization.set_crc32_options(False) also leaves it out",
+            )

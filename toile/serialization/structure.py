@@ -1,0 +1,76 @@
+"""Whether bytes are one whole msgpack value, found out without making anything of them.
+
+msgpack makes a list as long as the bytes say before it looks for the entries, and values as deep as
+it likes. `check` walks over the headers first: every length has to fit the bytes that follow, and
+nesting has a limit. What is decoded afterwards is bounded by the bytes that are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.engine.reading import MAX_DEPTH, unreadable
+
+READER = "msgpack_restore"
+NEEDED = "one whole msgpack tree"
+
+# For each first byte: bytes of the length that follows it, and of what comes before the content.
+_TEXT = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXTENSION = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_ENTRIES = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}  # bytes, values for each entry
+_FIXED = {
+    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
+    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+}  # fmt: skip
+
+
+def wrong(size: int, reason: str) -> Exception:
+    """The error for bytes that are no tree."""
+    got = f"{size} bytes that are truncated, corrupted or something else: {reason}"
+    return unreadable(READER, NEEDED, got)
+
+
+def check(data: Any, deepest: int = MAX_DEPTH) -> None:
+    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most so many levels."""
+    size, at = len(data), 0
+    left = [1]  # the values that are still to come, at each level that is open
+    pending = 1  # and at all of them: a value is a byte at least
+    while left:
+        if not left[-1]:
+            left.pop()
+            continue
+        left[-1] -= 1
+        pending -= 1
+        if at >= size:
+            raise wrong(size, f"a value is missing at byte {at}")
+        code = data[at]
+        at += 1
+        if code < 0x80 or code >= 0xE0:
+            continue
+        values, length = 0, 0
+        if code < 0xA0:
+            values = (code & 0x0F) * (1 if code >= 0x90 else 2)
+        elif code < 0xC0:
+            length = code & 0x1F
+        elif code in _FIXED:
+            length = _FIXED[code]
+        elif code in _ENTRIES:
+            width, each = _ENTRIES[code]
+            values, at = int.from_bytes(data[at : at + width], "big") * each, at + width
+        else:
+            width = _TEXT.get(code) or _EXTENSION.get(code) or 0
+            if not width:
+                raise wrong(size, f"{code:#04x} at byte {at - 1} begins no value")
+            length = int.from_bytes(data[at : at + width], "big") + (code in _EXTENSION)
+            at += width
+        pending += values
+        if length + pending > size - at:
+            rest = max(size - at, 0)
+            raise wrong(size, f"{length + pending} bytes needed at byte {at}, {rest} left")
+        at += length
+        if values:
+            left.append(values)
+            if len(left) > deepest + 1:
+                raise wrong(size, f"more than {deepest} levels at byte {at}")
+    if at != size:
+        raise wrong(size, f"the tree ends at byte {at}")
