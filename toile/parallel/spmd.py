@@ -14,7 +14,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from toile.control.call import (
     spread,
 )
 from toile.engine.avals import Aval, aval_of
+from toile.engine.cached import cached_property
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import process_count, process_index
