@@ -213,7 +213,9 @@ loading = _Loading()  # `with loading:` an import that is not made at the beginn
 _llvmlite = _Llvmlite()
 
 
-def _at_fork(before: Callable[[], Any], parent: Callable[[], Any], child: Callable[[], Any]) -> None:
+def _at_fork(
+    before: Callable[[], Any], parent: Callable[[], Any], child: Callable[[], Any]
+) -> None:
     os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
 
 
