@@ -7,6 +7,7 @@ runs of a Program send nothing. May import the engine and parallel.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from toile.parallel.fingerprints import Fingerprint, disagreement
 from toile.parallel.processes import DETAILS, HANDSHAKE, Processes, ProcessFailure, joined
 from toile.parallel.runs import Run
 
+FAILED = 0  # stands for a program that the processes did not agree on
 ANSWER = 20.0  # seconds for the details of processes that have sent another number
 
 
@@ -25,13 +27,17 @@ def begin(program: Program, owners: Sequence[int]) -> Run:
     processes = joined()
     found: Fingerprint = program.memoized(
         ("fingerprint", owners), lambda: Fingerprint(program, owners))
-    run = processes.enter(found.ranks, found.digest, found.label)
+    run = processes.enter(found.ranks, found.digest, found.summary, found.line)
     if (found.ranks, found.digest) not in processes.agreed:
+        run.comparing = True
         try:
             _compare(processes, found, run)
         except BaseException:
+            run.digest = FAILED
             run.end()
             raise
+        finally:
+            run.comparing = False
         processes.agreed.add((found.ranks, found.digest))
     return run
 
@@ -44,7 +50,8 @@ def _compare(processes: Processes, found: Fingerprint, run: Run) -> None:
     processes.transfer(what, dict.fromkeys(others, own), given, HANDSHAKE, run)
     if all(int(digest[0]) == found.digest for digest in given.values()):
         return
-    texts = processes.gathered(found.details.encode(), what, found.ranks, DETAILS, run, ANSWER)
+    details = json.dumps({**json.loads(found.details), "line": run.where()}).encode()
+    texts = processes.gathered(details, what, found.ranks, DETAILS, run, ANSWER)
     by_digest: dict[int, tuple[list[int], str]] = {}
     for rank, text in zip(found.ranks, texts, strict=True):
         digest = found.digest if rank == processes.rank else int(given[rank][0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -176,7 +176,7 @@ class Control:
     def _latest(self, now: float) -> bytes:
         """The latest program of all processes, for the next one to compare with its own."""
         history = self.histories.get(tuple(range(self.size)))
-        run = history.find(history.count) if history is not None else None
+        run = history.latest() if history is not None else None
         return b"\0" if run is None else Report(0, run, "", 0, (), None, now).packed()
 
     def _judge(self, now: float) -> None:
@@ -212,8 +212,9 @@ class Control:
             states = {r: self._state(r) for r in quiet}
             lost = {r: how for r, how in states.items() if how}
             if lost:
-                self.verdict(f"{silence(lost, self.members)}: no sign of life for {silent:.0f} s "
-                             f"(heartbeat_timeout_seconds={self.heartbeat:g})")
+                told = ", ".join(f"{self.members[r]} has been silent for {silent:.0f} s: {how}"
+                                 for r, how in lost.items())
+                self.verdict(f"{told} (heartbeat_timeout_seconds={self.heartbeat:g})")
 
     def _state(self, rank: int) -> str:
         """How a silent process was lost; empty if it is at work, and only does not answer.
@@ -221,11 +222,11 @@ class Control:
         On this machine the system knows: a library that keeps the interpreter's lock for minutes
         keeps the thread from answering, too."""
         if self.members[rank].host != self.members[self.rank].host:
-            return "has been silent: it is stopped, or its machine or network is gone"
+            return "it is stopped, or its machine or network is gone"
         state = state_of(self.members[rank].pid)
         if state in ("T", "t"):
-            return "has been silent: it is stopped (a signal, a debugger)"
-        return "has died" if state in ("X", "Z") else ""
+            return "it is stopped, by a signal or a debugger"
+        return "it has died" if state in ("X", "Z") else ""
 
     # ---- the end
     def leave(self, limit: float) -> list[int]:
@@ -240,11 +241,6 @@ class Control:
         self.leaving.set()
         self.thread.join()
         return []
-
-
-def silence(lost: Mapping[int, str], members: Sequence[Member]) -> str:
-    """`rank 1 (…) has died, rank 2 (…) has been silent`."""
-    return ", ".join(f"{members[r]} {how}" for r, how in lost.items())
 
 
 def say(text: str) -> None:

@@ -23,7 +23,7 @@ SHOWN = 6  # collectives of each side in an error, from the one before the first
 class Fingerprint:
     """A Program as others see it: `digest` is compared, `details` is shown if it differs."""
 
-    __slots__ = ("name", "ranks", "digest", "label", "details")
+    __slots__ = ("name", "ranks", "digest", "details", "line", "summary")
 
     def __init__(self, program: Program, owners: Sequence[int]):
         self.name = program.name
@@ -41,10 +41,10 @@ class Fingerprint:
             "operations": dict(sorted(counts.items())),
         }
         self.digest = digest_of(json.dumps(found))
-        line = str(user_source() or "")
-        self.label = f"{program.name} (called at {line})" if line else program.name
-        self.details = json.dumps(
-            {**found, "label": self.label, "lines": [line for _, line in collectives]})
+        self.details = json.dumps({**found, "lines": [line for _, line in collectives]})
+        self.line = user_source()
+        told = [text for text, _ in collectives[:3]] + ["…"] * (len(collectives) > 3)
+        self.summary = f"{program.name}({', '.join(found['inputs'])[:160]}) with {', '.join(told)}"
 
 
 def digest_of(text: str) -> int:
@@ -91,7 +91,8 @@ def disagreement(number: int, given: Mapping[str, str]) -> str:
     first = _first_difference(list(sides.values()))
     lines = [f"needed the same program on all processes, got others as number {number}"]
     for who, side in sides.items():
-        lines.append(f"  {who}: {side['label']}, inputs {', '.join(side['inputs'])}")
+        lines.append(f"  {who}: {side['name']}, inputs {', '.join(side['inputs'])}, called at "
+                     f"{side['line']}")
         lines += [f"    {text}" for text in _shown(side, first)]
     return "\n".join(lines)
 

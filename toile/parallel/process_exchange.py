@@ -56,7 +56,7 @@ class Team:
         self.local = Group(members, self.mine.index(group.place))
         self.tag = 0
         if len(self.ranks) > 1:
-            self.tag = processes.tag(digest, repr(group.members))
+            self.tag = processes.tag(digest, group.members)
 
     @property
     def others(self) -> list[int]:

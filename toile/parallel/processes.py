@@ -33,8 +33,8 @@ GRACE = 2.0  # seconds for messages of a process that has said goodbye
 SLOW = 1.0  # seconds after which a process that waits says so
 NOTED = 60.0  # seconds after which it says so to the user, once
 
-# Tags of what is not a collective of devices.
-SIZES, VALUES, HANDSHAKE, DETAILS = 1, 2, 3, 5
+# Tags of messages with which programs are compared.
+HANDSHAKE, DETAILS = 1, 2  # and the one after
 FIRST_TAG, TAGS_EACH = 16, 16  # the collectives of a group have tags of their own, by kind
 
 
@@ -54,7 +54,8 @@ class Processes:
         self.members = [Member(r, *m) for r, m in enumerate(world.allgather(own))]
         self.lock = threading.Lock()
         self.limit = float(os.environ.get(LIMIT_VARIABLE, LIMIT))
-        self.tags: dict[int, Any] = {}
+        self.tags: dict[int, tuple[int, Any]] = {}  # the program and the group that have it
+        self.known_tags: dict[tuple[int, Any], int] = {}
         self.largest_tag = world.Get_attr(mpi.TAG_UB)
         self.abandoned: list[Any] = []  # buffers that MPI may still write to
         self.agreed: set[tuple[Ranks, int]] = set()  # programs that were compared
@@ -69,17 +70,17 @@ class Processes:
         return self.control.named(ranks)
 
     # ---- what is run
-    def enter(self, ranks: Ranks, digest: int, label: str) -> Run:
+    def enter(self, ranks: Ranks, digest: int, name: str, line: Any = None) -> Run:
         """Number a program that some processes run together; whoever calls this calls its `end`.
 
         Only those of the main thread have an order that is the same on all processes."""
         self.check_whole()
         if threading.get_ident() != self.main:
-            return Run(ranks, 0, digest, label, None)
+            return Run(ranks, 0, digest, name, line, None)
         history = self.control.histories.get(ranks)
         if history is None:
-            history = self.control.histories[ranks] = History(ranks)
-        return history.enter(digest, label)
+            history = self.control.histories[ranks] = History(ranks, self.main)
+        return history.enter(digest, name, line)
 
     def check_whole(self) -> None:
         """Raise if it is known that nothing goes on."""
@@ -88,10 +89,17 @@ class Processes:
             raise ProcessFailure(self.control.broken + here())
 
     # ---- messages
-    def tag(self, digest: int, group: str) -> int:
+    def tag(self, digest: int, group: Any) -> int:
         """The first of the tags of a group of devices in a program; no two groups share one."""
         known = digest, group
-        number = zlib.crc32(group.encode(), digest & 0xFFFFFFFF)
+        found = self.known_tags.get(known)
+        if found is None:
+            found = self.known_tags[known] = self._new_tag(digest, group)
+        return found
+
+    def _new_tag(self, digest: int, group: Any) -> int:
+        known = digest, group
+        number = zlib.crc32(repr(group).encode(), digest & 0xFFFFFFFF)
         found = FIRST_TAG + TAGS_EACH * (number % (self.largest_tag // TAGS_EACH - 2))
         before = self.tags.setdefault(found, known)
         if before != known:
@@ -135,7 +143,7 @@ class Processes:
                 if waited > SLOW and wait is None:
                     wait = _Wait(self, what, tag, run, limit or self.limit)
                 if wait is not None or self.control.broken is not None or self.control.gone:
-                    self._check(what, waited, receiving, sending, wait)
+                    self._check(what, waited, receiving, sending, wait, run)
                 time.sleep(min(max(waited / 20, PAUSES[0]), PAUSES[1]))
         except mpi.Exception as error:
             raise ProcessFailure(
@@ -158,7 +166,7 @@ class Processes:
 
     def _check(
         self, what: Any, waited: float, receiving: Mapping[int, Any], sending: Mapping[int, Any],
-        wait: _Wait | None,
+        wait: _Wait | None, run: Run,
     ) -> None:
         """Give up where waiting is vain, or has taken too long; say so where it takes long."""
         self.check_whole()
@@ -169,7 +177,7 @@ class Processes:
             if late:
                 raise ProcessFailure(
                     f"rank {self.rank} waits in {_name(what)} for {self.named(late)}, which has "
-                    f"ended{here()}"
+                    f"ended; this is {run}{here()}"
                 )
         if wait is not None and waited >= wait.next:
             wait.go_on(waited, self._late(receiving, sending))
@@ -185,7 +193,8 @@ class Processes:
         """The bytes of all processes, by rank; `kind` is what has to be the same on all."""
         run = self._value(kind or what, what)
         try:
-            return self.gathered(data, what, self.everyone, SIZES, run)
+            tag = self.tag(run.digest, "values")
+            return self.gathered(data, what, self.everyone, tag, run)
         finally:
             run.end()
 
@@ -208,22 +217,22 @@ class Processes:
         run = self._value(f"{what} of {source}", what)
         others = [r for r in range(self.size) if r != source]
         size = np.array([len(data)], np.int64)
+        tag = self.tag(run.digest, "values")
         try:
             if self.rank == source:
-                self.transfer(what, dict.fromkeys(others, size), {}, SIZES, run)
+                self.transfer(what, dict.fromkeys(others, size), {}, tag, run)
                 given = np.frombuffer(data, np.uint8)
-                self.transfer(what, dict.fromkeys(others, given), {}, VALUES, run)
+                self.transfer(what, dict.fromkeys(others, given), {}, tag + 1, run)
                 return data
-            self.transfer(what, {}, {source: size}, SIZES, run)
+            self.transfer(what, {}, {source: size}, tag, run)
             found = np.empty(int(size[0]), np.uint8)
-            self.transfer(what, {}, {source: found}, VALUES, run)
+            self.transfer(what, {}, {source: found}, tag + 1, run)
             return found.tobytes()
         finally:
             run.end()
 
     def _value(self, kind: str, what: str) -> Run:
-        line = str(user_source() or "")
-        return self.enter(self.everyone, digest_of(kind), f"{what} (at {line})" if line else what)
+        return self.enter(self.everyone, digest_of(kind), what, user_source())
 
     def barrier(self, what: str) -> None:
         """Wait for all processes to get here."""
@@ -271,20 +280,20 @@ class _Wait:
         processes.control.report(report)
         if waited > NOTED and not self.noted:
             self.noted = True
-            say(f"rank {processes.rank} has waited {waited:.0f} s in {self.what} of {report.run} "
-                f"for {self._doing(late)}")
+            say(f"rank {processes.rank} has waited {waited:.0f} s in {self.what} for "
+                f"{self._doing(late)}; this is {report.run}")
         self.next = min(waited + (2 if waited < 10 else 5), self.limit)
 
     def _doing(self, late: Sequence[int]) -> str:
         control = self.processes.control
-        return ", ".join(f"{control.members[r]}, which is alive: "
+        return "; ".join(f"{control.members[r]}, which is alive: "
                          f"{control.statuses.get(r, 'it has not said where it is')}" for r in late)
 
     def _give_up(self, waited: float, late: Sequence[int]) -> None:
         raise ProcessFailure(
-            f"rank {self.processes.rank} has waited {waited:.0f} s in {self.what} of "
-            f"{self.report.run} for {self.processes.named(late)}, which did not arrive "
-            f"({LIMIT_VARIABLE}={self.limit:g}): {self._doing(late)}{here()}"
+            f"rank {self.processes.rank} has waited {waited:.0f} s in {self.what} for "
+            f"{self._doing(late)}; it did not arrive at {self.report.run} "
+            f"({LIMIT_VARIABLE}={self.limit:g}){here()}"
         )
 
 

@@ -3,14 +3,17 @@
 Programs over the same processes are numbered in the order in which the main thread starts them, on
 every process alike: two processes that wait for each other can tell whether they are at the same
 one. A process that waits sends a `Report`, and `conflict` says whether the one that it waits for
-can never come. May import the standard library only.
+can never come. May import the engine.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from toile.engine.source import Source, is_internal
 
 KEPT = 256  # of the latest runs of a group of processes
 CONFIRM = 3.0  # seconds that a conflict has to last where a message could be on its way
@@ -20,35 +23,56 @@ Ranks = tuple[int, ...]
 class Run:
     """One program that several processes run together; number 0 is that of no order."""
 
-    __slots__ = ("ranks", "number", "digest", "label", "history")
+    __slots__ = ("ranks", "number", "digest", "name", "line", "history", "comparing")
 
-    def __init__(self, ranks: Ranks, number: int, digest: int, label: str, history: History | None):
+    def __init__(self, ranks: Ranks, number: int, digest: int, name: str, line: Any,
+                 history: History | None):
         self.ranks, self.number, self.digest = ranks, number, digest
-        self.label, self.history = label, history
+        self.name, self.history = name, history
+        self.line = line  # of the user's first call, or of this one
+        self.comparing = False  # whether the processes compare it now, and will see by themselves
 
     def end(self) -> None:
         """Note that this process has left it."""
         if self.history is not None and self.history.finished < self.number:
             self.history.finished = self.number
 
+    def where(self) -> str:
+        """The user's line that it was called at: while it runs, the one that the thread is in."""
+        history = self.history
+        if history is not None and history.finished < self.number == history.count:
+            frame = sys._current_frames().get(history.thread)
+            while frame is not None and is_internal(frame.f_code):
+                frame = frame.f_back
+            if frame is not None:
+                return str(Source(frame.f_code, frame.f_lasti))
+        return str(self.line or "")
+
     def __str__(self) -> str:
-        return f"program {self.number}, {self.label}" if self.number else self.label
+        line = self.where()
+        label = f"{self.name} (called at {line})" if line else self.name
+        return f"program {self.number}, {label}" if self.number else label
 
 
 class History:
     """The runs of some processes, seen from one of them."""
 
-    __slots__ = ("ranks", "count", "finished", "recent")
+    __slots__ = ("ranks", "thread", "count", "finished", "recent")
 
-    def __init__(self, ranks: Ranks):
-        self.ranks, self.count, self.finished = ranks, 0, 0
+    def __init__(self, ranks: Ranks, thread: int = 0):
+        self.ranks, self.thread, self.count, self.finished = ranks, thread, 0, 0
         self.recent: list[Run | None] = [None] * KEPT
 
-    def enter(self, digest: int, label: str) -> Run:
+    def enter(self, digest: int, name: str, line: Any) -> Run:
         number = self.count + 1
-        run = self.recent[number % KEPT] = Run(self.ranks, number, digest, label, self)
+        run = self.recent[number % KEPT] = Run(self.ranks, number, digest, name, line, self)
         self.count = number
         return run
+
+    def latest(self) -> Run | None:
+        """The latest run that is not being compared."""
+        run = self.find(self.count)
+        return self.find(self.count - 1) if run is not None and run.comparing else run
 
     def find(self, number: int) -> Run | None:
         """The run of a number, if it was one of the latest."""
@@ -72,14 +96,17 @@ class Report:
 
     def packed(self) -> bytes:
         run = self.run
-        return json.dumps([self.id, run.ranks, run.number, run.digest, run.label, self.what,
-                           self.group, self.late, self.waited]).encode()
+        return json.dumps([self.id, run.ranks, run.number, run.digest, run.name,
+                           run.where(), run.comparing, self.what, self.group, self.late,
+                           self.waited]).encode()
 
     @classmethod
     def unpacked(cls, data: bytes, now: float) -> Report:
-        id, ranks, number, digest, label, what, group, late, waited = json.loads(data)
-        return cls(id, Run(tuple(ranks), number, digest, label, None), what, group, late, waited,
-                   now)
+        id, ranks, number, digest, name, line, comparing, *rest = json.loads(data)
+        run = Run(tuple(ranks), number, digest, name, line, None)
+        run.comparing = comparing
+        what, group, late, waited = rest
+        return cls(id, run, what, group, late, waited, now)
 
 
 def conflict(
@@ -90,6 +117,8 @@ def conflict(
     at = theirs.run
     history = histories.get(at.ranks)
     mine = history.find(at.number) if history is not None and at.number else None
+    if mine is not None and mine.comparing and at.comparing:
+        return None
     if mine is not None and mine.digest != at.digest:
         waiting = f", where it waits in {theirs.what}" if theirs.waited is not None else ""
         return (f"processes run different programs: {named(source)} is at {at}{waiting}; "
