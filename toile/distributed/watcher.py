@@ -152,8 +152,10 @@ def alive(pid: int) -> bool:
         return not os.path.isdir("/proc/self")  # a system without /proc: kill has told
 
 
-def watch(folder: str, ranks: dict[int, int]) -> None:
-    """Name the processes that end without a word before all others, and see that all end then."""
+def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
+    """Name the processes that end without a word before all others, and see that all end then.
+
+    `elsewhere`: whether there are others on other machines, after whose end a launcher kills these."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks)
     host = os.uname().nodename
@@ -173,7 +175,8 @@ def watch(folder: str, ranks: dict[int, int]) -> None:
             mark(folder, "failed", "1")
             names = ", ".join(f"rank {r} (process {pids[r]} on {host})" for r in silent)
             verb = "has died: it was killed" if len(silent) == 1 else "have died: they were killed"
-            say(f"{names} {verb}, crashed, or ended at once (os._exit)")
+            say(f"{names} {verb}, crashed, or ended at once (os._exit)" + elsewhere * (
+                "; or a process on another machine failed before, which is said there"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -183,7 +186,7 @@ def main(folder: str, shared: str, rank: str, size: str, local: str, limit: str)
     command = wait_for_all(folder, shared, *numbers).split()
     if command[:1] == ["watch"]:
         pairs = [text.split(":") for text in command[1:]]
-        watch(folder, {int(pid): int(r) for r, pid in pairs})
+        watch(folder, {int(pid): int(r) for r, pid in pairs}, numbers[1] > len(pairs))
     elif not command:
         leave(folder, rank)
 
