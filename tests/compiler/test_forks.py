@@ -6,14 +6,17 @@ loops are printed (`-s`).
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
+import toile
 from tests.conftest import TEST_ALL
 
 pytest.importorskip("llvmlite")
@@ -112,23 +115,46 @@ def test_while_another_thread_imports(module, use, longest, tmp_path):
     """, module, use, longest, TOILE_CACHE_DIR=str(tmp_path), TOILE_PLANS="off")
 
 
-def test_while_another_thread_is_in_the_middle_of_something(tmp_path):
-    """A cached property, and a call of LLVM outside of the compiler: the child finds both free."""
+def test_while_another_thread_computes_a_cached_property():
+    """Python's own has a lock for all objects of a class (until 3.12), which the child inherits."""
     python("""
-        from toile.backends.cpu import native
-        check()
+        from toile.engine.cached import cached_property
         begun = threading.Event()
-        found = [(c, n) for c in (type(native.engine()), toile.parallel.spmd.Spmd)
-                 for n, v in vars(c).items() if "cached_property" in type(v).__name__]
-        assert len(found) > 5, found
-        import functools
-        assert not any(isinstance(vars(c)[n], functools.cached_property) for c, n in found)
+        class Plan:
+            @cached_property
+            def users(self):
+                begun.set()
+                time.sleep(0.5)
+                return 3
+        plan = Plan()
+        other = threading.Thread(target=lambda: plan.users)
+        other.start()
+        begun.wait()
+        LIMIT = 5
+        assert forked(lambda: Plan().users) == 0
+        other.join()
+        assert plan.users == 3 and "users" in vars(plan)
+    """)
 
+
+def test_compilers_have_no_other_cached_properties():
+    """GPUs aside: a process that uses one cannot go on in a child."""
+    root = Path(toile.__file__).parent
+    for path in root.rglob("*.py"):
+        if "gpu" not in str(path.relative_to(root)):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"functools(?: import .*|\.)cached_property", text), path
+
+
+def test_while_another_thread_is_inside_of_llvm(tmp_path):
+    """Outside of the compiler's lock: an object of LLVM that is freed."""
+    python("""
+        begun = threading.Event()
         import llvmlite.binding.ffi as ffi
         def hold():
             with ffi.lib._lock:
                 begun.set()
-                time.sleep(1)
+                time.sleep(0.5)
         other = threading.Thread(target=hold)
         other.start()
         begun.wait()
@@ -150,7 +176,7 @@ def test_while_other_threads_multiply():
         others = [threading.Thread(target=multiply, args=(k,), daemon=True) for k in range(2)]
         for t in others: t.start()
         LIMIT = 15
-        for i in range(25):
+        for i in range(10):
             assert forked(lambda: np.asarray(a @ a)) == 0, i
         stop.set()
         for t in others: t.join(20)
@@ -172,16 +198,19 @@ def test_forks_go_first():
         others = [threading.Thread(target=compile, daemon=True) for _ in range(4)]
         for t in others: t.start()
         time.sleep(0.2)
-        times = []
+        before = 0
         for i in range(12):
-            began = time.monotonic()
-            assert forked(lambda: None) == 0
-            times.append(time.monotonic() - began)
+            began = taken[0]
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            before += taken[0] - began
+            assert os.waitpid(pid, 0)[1] == 0
         stop.set()
         for t in others: t.join()
-        print(sum(times))
+        print(before)
     """)
-    assert float(out) < 12 * 0.15 + 2, out  # in turn, each would wait for four of them
+    assert int(out) <= 24, out  # the one that has it, and perhaps one more; in turn it was 40
 
 
 FORKS = """
@@ -217,7 +246,7 @@ FORKS = """
 
 
 @pytest.mark.parametrize("count, threads, busy", [
-    (10, 2, 2), pytest.param(200, 3, 3, marks=pytest.mark.slow),
+    (10, 2, 1), pytest.param(200, 3, 3, marks=pytest.mark.slow),
     pytest.param(200, 2, 0, marks=pytest.mark.slow),
 ])
 def test_while_other_threads_compile(count, threads, busy, tmp_path):

@@ -45,10 +45,16 @@ class _Compiling:
         self.forked = threading.Condition(threading.Lock())
 
     def acquire(self) -> None:
-        if self.forks and not self.lock._is_owned() and not _is_importing():  # type: ignore
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            self.lock.acquire()
+            return
+        while True:
+            self.lock.acquire()
+            if not self.forks or _is_importing():  # which forks wait for
+                return
+            self.lock.release()
             with self.forked:
                 self.forked.wait_for(lambda: not self.forks, LONGEST)
-        self.lock.acquire()
 
     def release(self) -> None:
         self.lock.release()

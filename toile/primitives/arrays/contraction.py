@@ -52,16 +52,18 @@ def contract(
 ) -> Array:
     """Sum of products over the labels of `lhs` and `rhs` that are not in `out`."""
     run = contraction_plan(lhs, rhs, out)
-    if x.size * y.size > ONE_THREAD:
+    if xp is np and x.size * y.size > ONE_THREAD:
         with linear_algebra:
             return _contract(run, xp, x, y, lhs, rhs, out, dtype)
+    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own are unique
+        return run(xp, x, y)
     return _contract(run, xp, x, y, lhs, rhs, out, dtype)
 
 
 def _contract(
     run: Plan, xp: Module, x: Array, y: Array, lhs: str, rhs: str, out: str, dtype: np.dtype
 ) -> Array:
-    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own are unique
+    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":
         return run(xp, x, y)
     dtype = np.dtype(dtype)
     kind = dtype_kind(dtype)
