@@ -6,6 +6,7 @@ process is the one that does something else. Counts are printed at the end (`-s`
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -157,13 +158,12 @@ def struck(ranks, victim, way, moment):
         env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True)
     try:
-        pids = {}
-        while len(pids) < ranks:
-            line = child.stdout.readline()
-            assert line, child.stderr.read()
-            found = re.match(r"rank (\d) loops as (\d+)", line)
-            if found:
-                pids[int(found[1])] = int(found[2])
+        pids, text, end = {}, "", time.monotonic() + 90
+        while len(pids) < ranks:  # lines of several processes can be on one
+            assert time.monotonic() < end and child.poll() is None, text
+            if select.select([child.stdout], [], [], 0.1)[0]:
+                text += os.read(child.stdout.fileno(), 1 << 16).decode()
+            pids = {int(r): int(p) for r, p in re.findall(r"rank (\d) loops as <(\d+)>", text)}
         time.sleep(moment)
         os.kill(pids[victim], way)
         began = time.monotonic()

@@ -155,7 +155,7 @@ def alive(pid: int) -> bool:
 def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
     """Name the processes that end without a word before all others, and see that all end then.
 
-    `elsewhere`: whether there are others on other machines, after whose end a launcher kills these."""
+    `elsewhere`: whether there are others on other machines; a launcher kills these after those."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks)
     host = os.uname().nodename

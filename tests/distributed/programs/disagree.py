@@ -146,7 +146,7 @@ elif way == "two stopped":
     train(ones(4))
 elif way == "loop":
     known()
-    print(f"rank {rank} loops as {os.getpid()}", flush=True)
+    print(f"rank {rank} loops as <{os.getpid()}>", flush=True)
     for _ in range(1_000_000):
         train(ones(4))
 elif way == "late":  # alive: the others wait, though it takes longer than signs of life may
