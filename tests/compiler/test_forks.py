@@ -23,7 +23,7 @@ pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 PRELUDE = """
-import multiprocessing, os, signal, sys, threading, time, warnings
+import faulthandler, multiprocessing, os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import toile
@@ -50,7 +50,7 @@ def forked(use):
     pid = os.fork()
     if pid == 0:
         code = 1
-        signal.alarm(LIMIT)
+        faulthandler.dump_traceback_later(LIMIT, exit=True)  # says where it waits
         try:
             use()
             code = 0
@@ -109,7 +109,6 @@ def test_while_another_thread_imports(module, use, longest, tmp_path):
         other = threading.Thread(target=lambda: exec(use, globals()))
         other.start()
         assert begun.wait(60), "it was not loaded"
-        LIMIT = 10
         assert forked(lambda: exec(use, globals())) == 0
         other.join()
     """, module, use, longest, TOILE_CACHE_DIR=str(tmp_path), TOILE_PLANS="off")
@@ -130,7 +129,6 @@ def test_while_another_thread_computes_a_cached_property():
         other = threading.Thread(target=lambda: plan.users)
         other.start()
         begun.wait()
-        LIMIT = 5
         assert forked(lambda: Plan().users) == 0
         other.join()
         assert plan.users == 3 and "users" in vars(plan)
@@ -158,7 +156,6 @@ def test_while_another_thread_is_inside_of_llvm(tmp_path):
         other = threading.Thread(target=hold)
         other.start()
         begun.wait()
-        LIMIT = 15
         assert forked(lambda: check(1.5)) == 0
         other.join()
     """, TOILE_CACHE_DIR=str(tmp_path))
@@ -175,7 +172,6 @@ def test_while_other_threads_multiply():
                 made[k] += 1
         others = [threading.Thread(target=multiply, args=(k,), daemon=True) for k in range(2)]
         for t in others: t.start()
-        LIMIT = 15
         for i in range(10):
             assert forked(lambda: np.asarray(a @ a)) == 0, i
         stop.set()

@@ -158,6 +158,8 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
 def _forget() -> None:
     """A forked child is none of the processes: it must not speak for one."""
     processes.slot.joined = None
+    if _State.meeting is not None:
+        _State.meeting.close_pipe()
     if sys.excepthook is _uncaught:
         sys.excepthook = _State.hook
     atexit.unregister(shutdown)
