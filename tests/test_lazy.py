@@ -295,11 +295,10 @@ def test_a_fork_waits_no_longer_than_it_is_told(monkeypatch):
     work = threading.Thread(target=load)
     work.start()
     inside.wait()
-    locks.loading.wait()
-    locks.loading.go_on()
+    locks.compiling.before_fork()
+    locks.compiling.after_in_parent()
     go.set()
     work.join()
     with locks.loading:  # one's own imports are not waited for
-        locks.loading.wait()
-        locks.loading.go_on()
+        assert not locks._others_import()
     assert locks._Loading.everyone == 0

@@ -17,6 +17,7 @@ from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan
 from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
+from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import trace_program
@@ -126,7 +127,7 @@ class custom_vmap:
 
     __getattr__ = forwarded
 
-    @functools.cached_property
+    @cached_property
     def _signature(self) -> inspect.Signature | None:
         return signature_of(self.fun)
 

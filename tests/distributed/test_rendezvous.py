@@ -109,6 +109,25 @@ def test_the_first_of_several_deaths_is_known(capfd, tmp_path):
     assert not os.path.exists(folder)
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")
+def test_who_begins_to_end_first_is_blamed(tmp_path, capfd):
+    """A launcher that sees a process end kills the others, which may be gone before it is."""
+    folder = str(tmp_path)
+    pipes = [watcher.hold_pipe(folder, rank) for rank in (0, 1)]
+    children = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    deaths = watcher.Deaths({child.pid: rank for rank, child in enumerate(children)}, folder)
+    os.close(pipes[1])  # it ends, and is not gone yet
+    children[0].kill()
+    children[0].wait()
+    os.close(pipes[0])
+    children[1].kill()
+    children[1].wait()
+    found = []
+    while deaths.ranks:
+        found += deaths.next()
+    assert found == [1, 0]
+
+
 def test_devices_of_joined_processes():
     first = devices.first_device()
     devices.join(1, [2, 1, 3])

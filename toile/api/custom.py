@@ -20,6 +20,7 @@ from toile.control.linear import LinearCall
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError
 from toile.engine.keypaths import keystr
@@ -236,7 +237,7 @@ class _Custom:
             nums = (*nums, *(names.index(n) for n in nondiff_argnames))
         self.nondiff_argnums = tuple(sorted(set(nums)))
 
-    @functools.cached_property
+    @cached_property
     def _signature(self) -> inspect.Signature | None:
         return signature_of(self.fun)
 

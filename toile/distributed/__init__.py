@@ -36,7 +36,7 @@ def initialize(
     local_device_ids: int | Sequence[int] | None = None,
     cluster_detection_method: str | None = None,
     initialization_timeout: int = 300,
-    heartbeat_timeout_seconds: int = 100,
+    heartbeat_timeout_seconds: int = 50,
     shutdown_timeout_seconds: int = 300,
     coordinator_bind_address: str | None = None,
     slice_index: int | None = None,
@@ -147,13 +147,19 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
     """Print an error as usual, then end all processes: the others would wait for this one."""
     _State.hook(kind, error, traceback)
     found = processes.slot.joined
-    if found is not None:
-        found.fail(f"{found.members[found.rank]} failed with {kind.__name__}")
+    if found is None:
+        return
+    if issubclass(kind, processes.ProcessFailure):  # which is no failure of this process
+        found.fail(str(error).partition("\n  at ")[0], known=True)
+    text = str(error).strip().partition("\n")[0][:200]
+    found.fail(f"{found.members[found.rank]} failed with {kind.__name__}{': ' * bool(text)}{text}")
 
 
 def _forget() -> None:
     """A forked child is none of the processes: it must not speak for one."""
     processes.slot.joined = None
+    if _State.meeting is not None:
+        _State.meeting.close_pipe()
     if sys.excepthook is _uncaught:
         sys.excepthook = _State.hook
     atexit.unregister(shutdown)

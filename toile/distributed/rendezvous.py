@@ -97,6 +97,7 @@ class Meeting:
         self.launch, self.folder = launch, job_folder()
         self.shared = os.environ.get(FOLDER_VARIABLE, "")  # seen by all machines
         watcher.mark(self.folder, str(launch.rank), str(os.getpid()))
+        self.pipe = watcher.hold_pipe(self.folder, launch.rank)
         if self.shared:
             watcher.mark(self.shared, str(launch.rank), str(os.getpid()))
         local = launch.size if self.shared else launch.local
@@ -117,6 +118,12 @@ class Meeting:
             self.process.wait()
         if self.shared:
             Path(self.shared, str(self.launch.rank)).unlink(missing_ok=True)
+
+    def close_pipe(self) -> None:
+        """In a child of this process, which does not speak for it."""
+        if self.pipe is not None:
+            os.close(self.pipe)
+            self.pipe = None
 
     def end(self, failed: bool) -> None:
         """Note that this process ends in good order, or has said itself why not."""

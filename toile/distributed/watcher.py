@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+from typing import Any
 
 LOOK = 0.05  # seconds between looks where the system cannot wake us
 PATIENCE = 2.0  # seconds that a launcher has to end all processes after one has failed
@@ -104,24 +105,47 @@ def wait_for_all(
         return ""
 
 
+def pipe_of(folder: str, rank: int) -> str:
+    """The named pipe that a process holds open for as long as it lives."""
+    return os.path.join(folder, f"{rank}.pipe")
+
+
+def hold_pipe(folder: str, rank: int) -> int | None:
+    """Make this process's pipe and open it; None where that is not possible."""
+    try:
+        os.mkfifo(pipe_of(folder, rank), 0o600)
+        return os.open(pipe_of(folder, rank), os.O_RDWR | os.O_NONBLOCK)
+    except (OSError, AttributeError):
+        return None
+
+
 class Deaths:
     """Waits for processes, which are not its children, to end.
 
     Linux reports them one by one in the order in which they ended (an epoll keeps it), so that the
-    first is known even if this process comes to run when all are gone."""
+    first is known even if this process comes to run when all are gone. What a process has open is
+    closed at the beginning of its end; a launcher sees that, too, and can kill the others so
+    quickly that they are gone before the first is: so pipes that they hold are watched as well."""
 
-    def __init__(self, ranks: dict[int, int]):
+    def __init__(self, ranks: dict[int, int], folder: str = ""):
         self.ranks = dict(ranks)
+        self.known: set[int] = set()  # ranks that were told to be ending
         self.epoll, self.fds = None, {}
+        self.pipes: dict[int, int] = {}
         if hasattr(os, "pidfd_open") and hasattr(select, "epoll"):
             self.epoll = select.epoll()
-            for pid in self.ranks:
-                try:
-                    fd = os.pidfd_open(pid)
-                except OSError:
-                    continue  # gone already, or not allowed: `next` looks after it
-                self.fds[fd] = pid
-                self.epoll.register(fd, select.EPOLLIN)
+            for pid, rank in self.ranks.items():
+                self._register(self.pipes, rank, lambda r: os.open(
+                    pipe_of(folder, r), os.O_RDONLY | os.O_NONBLOCK))
+                self._register(self.fds, pid, os.pidfd_open)
+
+    def _register(self, where: dict[int, int], key: int, opened: Any) -> None:
+        try:
+            fd = opened(key)
+        except OSError:
+            return  # gone already, or not allowed: `next` looks after it
+        where[fd] = key
+        self.epoll.register(fd, select.EPOLLIN)
 
     def next(self) -> list[int]:
         """The ranks that have ended since the last call; waits for one, but not for long."""
@@ -129,12 +153,19 @@ class Deaths:
             for fd, _ in self.epoll.poll(0.5, maxevents=1):
                 self.epoll.unregister(fd)
                 os.close(fd)
-                return [self.ranks.pop(self.fds.pop(fd))]
+                if fd in self.pipes:
+                    return self._new([self.pipes.pop(fd)])
+                return self._new([self.ranks.pop(self.fds.pop(fd))])
         else:
             time.sleep(LOOK)
         seen = set(self.fds.values())
         gone = [pid for pid in self.ranks if pid not in seen and not alive(pid)]
-        return [self.ranks.pop(pid) for pid in gone]
+        return self._new([self.ranks.pop(pid) for pid in gone])
+
+    def _new(self, ranks: list[int]) -> list[int]:
+        found = [r for r in ranks if r not in self.known]
+        self.known.update(found)
+        return found
 
 
 def alive(pid: int) -> bool:
@@ -152,10 +183,12 @@ def alive(pid: int) -> bool:
         return not os.path.isdir("/proc/self")  # a system without /proc: kill has told
 
 
-def watch(folder: str, ranks: dict[int, int]) -> None:
-    """Name the processes that end without a word before all others, and see that all end then."""
+def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
+    """Name the processes that end without a word before all others, and see that all end then.
+
+    `elsewhere`: whether there are others on other machines; a launcher kills these after those."""
     pids = {rank: pid for pid, rank in ranks.items()}
-    deaths = Deaths(ranks)
+    deaths = Deaths(ranks, folder)
     host = os.uname().nodename
     end = None
     while deaths.ranks:
@@ -173,7 +206,8 @@ def watch(folder: str, ranks: dict[int, int]) -> None:
             mark(folder, "failed", "1")
             names = ", ".join(f"rank {r} (process {pids[r]} on {host})" for r in silent)
             verb = "has died: it was killed" if len(silent) == 1 else "have died: they were killed"
-            say(f"{names} {verb}, crashed, or ended at once (os._exit)")
+            say(f"{names} {verb}, crashed, or ended at once (os._exit)" + elsewhere * (
+                "; or a process on another machine failed before, which is said there"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -183,7 +217,7 @@ def main(folder: str, shared: str, rank: str, size: str, local: str, limit: str)
     command = wait_for_all(folder, shared, *numbers).split()
     if command[:1] == ["watch"]:
         pairs = [text.split(":") for text in command[1:]]
-        watch(folder, {int(pid): int(r) for r, pid in pairs})
+        watch(folder, {int(pid): int(r) for r, pid in pairs}, numbers[1] > len(pairs))
     elif not command:
         leave(folder, rank)
 

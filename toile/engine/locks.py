@@ -1,15 +1,20 @@
-"""Locks that a child of a fork finds free, whatever threads of its parent held them.
+"""Locks, and what else a child of a fork must not find in the middle of something.
 
-Only the thread that forks lives on in a child. What the others were doing is not finished there,
-so the locks they held would never be released; what those locks guard here are caches, which hold
-whole entries at any time. May import nothing of toile.
+Only the thread that forks lives on in a child. What the others were doing is not finished there, so
+the locks they held would never be released; what those locks guard here are caches, which hold
+whole entries at any time. A fork waits for the compiler and for imports, and the child starts
+imports anew that did not end in time. May import the standard library only.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -27,58 +32,206 @@ def _free() -> None:
         lock._at_fork_reinit()
 
 
-# Held while the compiler loads, and while LLVM works: a fork waits until that has ended, since a
-# child must find neither in the middle of something. It is made here, before either begins: a fork
-# that waits already does not see what is registered meanwhile.
-compiling = threading.RLock()
+class _Compiling:
+    """Held while the compiler loads, and while LLVM works: a fork waits until that has ended.
+
+    Threads that compile without a pause would keep a fork waiting for very long, because a lock
+    goes to whoever asks first after its release: those that are in the middle of nothing let forks
+    go first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.forks = 0  # that wait for the lock or hold it
+        self.forked = threading.Condition(threading.Lock())
+
+    def acquire(self) -> None:
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            self.lock.acquire()
+            return
+        while True:
+            self.lock.acquire()
+            if not self.forks or _is_importing():  # which forks wait for
+                return
+            self.lock.release()
+            with self.forked:
+                self.forked.wait_for(lambda: not self.forks, LONGEST)
+
+    def release(self) -> None:
+        self.lock.release()
+
+    __enter__ = acquire
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def before_fork(self) -> None:
+        """Take the lock at a moment when no other thread imports, which may need the lock."""
+        with self.forked:
+            self.forks += 1
+        end = time.monotonic() + LONGEST
+        self.lock.acquire()
+        while _others_import() and time.monotonic() < end:
+            self.lock.release()
+            time.sleep(0.002)
+            self.lock.acquire()
+
+    def after_in_parent(self) -> None:
+        self.lock.release()
+        with self.forked:
+            self.forks -= 1
+            self.forked.notify_all()
+
+    def after_in_child(self) -> None:
+        self.forks, self.forked = 0, threading.Condition(threading.Lock())
+        self.lock.release()
 
 
 class _Loading(threading.local):
     """Counts the imports that the thread is in the middle of, and all threads together.
 
-    A child of a fork would find a module half loaded, and wait for a thread that it has not: forks
-    wait for imports, but no longer than LONGEST, since an import may wait for the forking thread.
-    Imports never wait for each other here, which could be for ever."""
+    A child of a fork would find a module half loaded: forks wait for imports, but no longer than
+    LONGEST, since an import may wait for the forking thread. Imports never wait for each other
+    here, which could be for ever."""
 
     mine = 0
-    everyone = 0  # of all threads: of the class, under `changed`
-    changed = threading.Condition(threading.Lock())
+    everyone = 0  # of all threads: of the class, under `changing`
+    changing = threading.Lock()
 
     def __enter__(self) -> None:
-        with self.changed:
+        with self.changing:
             self.mine += 1
             _Loading.everyone += 1
 
     def __exit__(self, *error: object) -> None:
-        with self.changed:
+        with self.changing:
             self.mine -= 1
             _Loading.everyone -= 1
-            self.changed.notify_all()
-
-    def wait(self) -> None:
-        """Before a fork: the count stays as it is until `go_on` or `begin_anew`."""
-        self.changed.acquire()
-        self.changed.wait_for(lambda: _Loading.everyone <= self.mine, LONGEST)
-
-    def go_on(self) -> None:
-        self.changed.release()
 
     def begin_anew(self) -> None:
         """In the child, which has this thread only."""
         _Loading.everyone = self.mine
-        _Loading.changed = threading.Condition(threading.Lock())
+        _Loading.changing = threading.Lock()
+
+
+def _others_import() -> bool:
+    return _Loading.everyone > loading.mine or bool(imports(of_others=True))
+
+
+def _is_importing() -> bool:
+    return loading.mine > 0 or bool(imports(of_others=False))
+
+
+# ---- imports that other threads are in the middle of
+# Python keeps a lock for each module that is being imported, and a child inherits those of threads
+# that it does not have. What users' modules do while they are imported can take any time and may
+# not happen twice: only modules of libraries that toile loads at their first use are looked at.
+_LIBRARIES = frozenset({"cupy", "cupyx", "llvmlite", "ml_dtypes", "numpy", "scipy", "toile"})
+_bootstrap: Any = getattr(importlib, "_bootstrap", None)
+
+
+def imports(of_others: bool) -> list[str]:
+    """The modules of libraries that other threads, or this one, are in the middle of importing."""
+    me, found = threading.get_ident(), []
+    for name, reference in list(getattr(_bootstrap, "_module_locks", {}).items()):
+        owner = getattr(reference(), "owner", None)
+        if owner is not None and (owner != me) is of_others and _is_library(name):
+            found.append(name)
+    return found
+
+
+def _is_library(name: str) -> bool:
+    top = name.partition(".")[0]
+    return top in _LIBRARIES or top in sys.stdlib_module_names
+
+
+def _import_anew() -> None:
+    """In the child: what other threads had not finished importing is imported again when needed."""
+    for name in imports(of_others=True):
+        _bootstrap._module_locks.pop(name, None)
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            del sys.modules[name]
+
+
+# ---- NumPy's and SciPy's linear algebra
+
+
+class _LinearAlgebra:
+    """`with linear_algebra:` a call of a library that divides its work among threads of its own.
+
+    A child of a fork inherits the library's locks as they are (OpenBLAS), and the thread that was
+    inside waits in the parent for threads that the fork has ended: forks wait for such calls."""
+
+    def __init__(self) -> None:
+        self.inside, self.forks = 0, 0
+        self.changed = threading.Condition(threading.Lock())
+
+    def __enter__(self) -> None:
+        with self.changed:
+            if self.forks:
+                self.changed.wait_for(lambda: not self.forks, LONGEST)
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.changed:
+            self.inside -= 1
+            if self.forks:
+                self.changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Nobody begins or ends a call from now on until the fork is over."""
+        self.changed.acquire()
+        self.forks += 1
+        self.changed.wait_for(lambda: not self.inside, LONGEST)
+
+    def after_in_parent(self) -> None:
+        self.forks -= 1
+        self.changed.notify_all()
+        self.changed.release()
+
+    after_in_child = __init__
+
+
+# ---- llvmlite's own lock, which it takes when an object of LLVM is freed, too
+
+
+class _Llvmlite:
+    """The lock of llvmlite, if it is loaded: held over a fork."""
+
+    held: Any = None
+
+    def take(self) -> None:
+        ffi = sys.modules.get("llvmlite.binding.ffi")
+        self.held = getattr(getattr(ffi, "lib", None), "_lock", None)
+        if self.held is not None:
+            self.held.__enter__()
+
+    def give_back(self) -> None:
+        held, self.held = self.held, None
+        if held is not None:
+            held.__exit__(None, None, None)
 
 
 LONGEST = 5.0  # seconds
+compiling = _Compiling()
+linear_algebra = _LinearAlgebra()
 loading = _Loading()  # `with loading:` an import that is not made at the beginning
+_llvmlite = _Llvmlite()
+
+
+def _at_fork(
+    before: Callable[[], Any], parent: Callable[[], Any], child: Callable[[], Any]
+) -> None:
+    os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
+
 
 if hasattr(os, "register_at_fork"):
+    # What is registered last comes first before a fork, and last after it. All is registered here,
+    # before any of it is used: a fork that waits already does not see what is registered meanwhile.
     os.register_at_fork(after_in_child=_free)
-    os.register_at_fork(
-        before=loading.wait, after_in_parent=loading.go_on, after_in_child=loading.begin_anew
-    )
-    os.register_at_fork(
-        before=compiling.acquire,
-        after_in_parent=compiling.release,
-        after_in_child=compiling.release,
-    )
+    os.register_at_fork(after_in_child=_import_anew)
+    _at_fork(linear_algebra.before_fork, linear_algebra.after_in_parent,
+             linear_algebra.after_in_child)
+    _at_fork(_llvmlite.take, _llvmlite.give_back, _llvmlite.give_back)
+    os.register_at_fork(after_in_child=loading.begin_anew)
+    _at_fork(compiling.before_fork, compiling.after_in_parent, compiling.after_in_child)

@@ -78,7 +78,8 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     leaves, _ = flatten(tree_map(np.asarray, in_tree))
     if process_count() == 1:
         return
-    given = joined().all_gather(_packed(leaves), fail_message or "assert_equal")
+    given = joined().all_gather(_packed(leaves), fail_message or "assert_equal",
+                                "assert_equal")
     other = [rank for rank, data in enumerate(given) if data != given[0]]
     if other:
         raise AssertionError(

@@ -10,10 +10,12 @@ import numpy as np
 
 from toile import lax
 from toile.engine.errors import ShapeError
+from toile.engine.locks import linear_algebra
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import _promotion, manipulation, ufuncs
 from toile.numpy._helpers import canonical_axis, check, promote, raw_buffer
+from toile.primitives.arrays.contraction import ONE_THREAD
 
 __all__ = [
     "cross", "dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot",
@@ -64,6 +66,9 @@ def _raw_matmul(a, b):
         return None
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
         return None
+    if x.size * y.size > ONE_THREAD:
+        with linear_algebra:
+            return h.conversion.wrap(x @ y, a.weak_type and b.weak_type)
     return h.conversion.wrap(x @ y, a.weak_type and b.weak_type)
 
 

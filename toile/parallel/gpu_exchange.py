@@ -28,6 +28,7 @@ from toile.engine.gpu import GpuDevice
 from toile.engine.program import Program, derive
 from toile.parallel.exchange import Group, Path, Place, ThreadExchange, World, flat_index
 from toile.parallel.process_exchange import ProcessExchange
+from toile.parallel.runs import Run
 from toile.primitives.choices import convert
 from toile.primitives.elementwise import Max, Min
 from toile.primitives.families import add
@@ -158,9 +159,9 @@ class GpuProcessExchange(OnGpus, ProcessExchange):
 
     def __init__(
         self, world: World, levels: tuple[tuple[int, Place], ...], owners: tuple[int, ...],
-        devices: tuple[GpuDevice, ...],
+        devices: tuple[GpuDevice, ...], run: Run,
     ):
-        ProcessExchange.__init__(self, world, levels, owners)
+        ProcessExchange.__init__(self, world, levels, owners, run)
         self.devices = devices
 
     def here(self, axes: tuple[Any, ...], groups: Groups) -> Group:

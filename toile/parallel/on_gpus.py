@@ -20,6 +20,7 @@ from toile.parallel.exchange import Place
 from toile.parallel.gpu_exchange import GpuExchange, GpuProcessExchange
 from toile.parallel.launch import launch
 from toile.parallel.overlapping import overlapped
+from toile.parallel.runs import Run
 
 __all__ = ["compiled_for", "overlapped", "run_on_gpus"]
 
@@ -34,14 +35,15 @@ def compiled_for(program: Program, devices: Sequence[GpuDevice]) -> list[Any]:
 def run_on_gpus(
     executables: Sequence[Any], places: Sequence[Place], devices: Sequence[GpuDevice],
     parts: Sequence[Sequence[Any]], owners: tuple[int, ...] | None,
-    everyone: tuple[GpuDevice, ...] | None,
+    everyone: tuple[GpuDevice, ...] | None, run: Run | None = None,
 ) -> list[Sequence[Any]]:
     """The results of each device, from the operands' buffers for each device.
 
-    `owners` and `everyone`: the process and the device of each index, where there are others."""
+    `owners` and `everyone`: the process and the device of each index, where there are others;
+    `run` is what they are running together."""
     make: Any = partial(GpuExchange, devices=tuple(devices))
     if owners is not None:
-        make = partial(GpuProcessExchange, owners=owners, devices=everyone)
+        make = partial(GpuProcessExchange, owners=owners, devices=everyone, run=run)
     apart = other_arenas(devices) if host.only else nullcontext()  # in a step of another Program
     with _one, apart:
         return launch(lambda k: executables[k]([p[k] for p in parts]), places, make)

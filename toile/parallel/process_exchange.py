@@ -9,7 +9,6 @@ May import the engine and parallel.exchange.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.devices import process_index
 from toile.engine.exchange import Groups
-from toile.engine.source import here
 from toile.parallel.exchange import (
     Group,
     Place,
@@ -28,11 +26,15 @@ from toile.parallel.exchange import (
     flat_index,
     reduced,
 )
-from toile.parallel.processes import Processes, ProcessFailure, joined
+from toile.parallel.processes import Processes, joined
+from toile.parallel.runs import Run
 
 # Up to so many bytes every process sends all it has to all others; larger arrays are cut in parts,
 # each of which one process reduces.
 AT_ONCE = 1 << 14
+# Messages of one kind of collective are never taken for those of another one.
+_KINDS = {name: i for i, name in enumerate(
+    ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"))}
 
 
 class Team:
@@ -41,7 +43,8 @@ class Team:
     __slots__ = ("group", "positions", "ranks", "mine", "local", "tag")
 
     def __init__(
-        self, group: Group, sizes: Sequence[int], owners: Sequence[int], processes: Processes
+        self, group: Group, sizes: Sequence[int], owners: Sequence[int], processes: Processes,
+        digest: int,
     ):
         self.group = group
         self.positions: dict[int, list[int]] = {}
@@ -53,8 +56,7 @@ class Team:
         self.local = Group(members, self.mine.index(group.place))
         self.tag = 0
         if len(self.ranks) > 1:
-            text = repr(group.members)
-            self.tag = processes.tag(text, zlib.crc32(text.encode()))
+            self.tag = processes.tag(digest, group.members)
 
     @property
     def others(self) -> list[int]:
@@ -65,14 +67,16 @@ class ProcessExchange(ThreadExchange):
     """The exchange of one device; `owners` has the process of each place of the outermost axes."""
 
     def __init__(
-        self, world: World, levels: tuple[tuple[int, Place], ...], owners: tuple[int, ...]
+        self, world: World, levels: tuple[tuple[int, Place], ...], owners: tuple[int, ...],
+        run: Run,
     ):
         super().__init__(world, levels)
-        self.owners, self.processes = owners, joined()
+        self.owners, self.processes, self.run = owners, joined(), run
         self.teams: dict[Any, Team] = {}
 
     def inside(self, number: int, place: Place) -> ProcessExchange:
-        return ProcessExchange(self.world, (*self.levels, (number, place)), self.owners)
+        levels = (*self.levels, (number, place))
+        return ProcessExchange(self.world, levels, self.owners, self.run)
 
     def team(self, axes: tuple[Any, ...], groups: Groups) -> Team:
         """The group of a collective, by process."""
@@ -80,12 +84,13 @@ class ProcessExchange(ThreadExchange):
         if found is None:
             group = self.group(axes, groups)
             sizes = [size for _, size, _ in self.levels[0][1]]
-            found = self.teams[axes, groups] = Team(group, sizes, self.owners, self.processes)
+            found = self.teams[axes, groups] = Team(
+                group, sizes, self.owners, self.processes, self.run.digest)
         return found
 
     def _transfer(self, what: Any, team: Team, outgoing: Any, incoming: Any) -> None:
         try:
-            self.processes.transfer(what, outgoing, incoming, team.tag,
+            self.processes.transfer(what, outgoing, incoming, team.tag + _KINDS[what[0]], self.run,
                                     lambda: self.world.error is not None)
         except InterruptedError:
             raise Stopped from None
@@ -242,21 +247,3 @@ def _widened(kind: str, x: Any) -> Any:
     if kind == "sum" and dtypes.is_inexact(x.dtype) and x.dtype.itemsize < 4:
         return x.astype(np.float32)
     return x
-
-
-def agree(program: Any) -> None:
-    """Raise unless all processes are about to run such a Program for the first time."""
-    counts: dict[str, int] = {}
-    for e in program.equations:
-        counts[e.op.name] = counts.get(e.op.name, 0) + 1
-    shapes = ", ".join(a.str_short() for a in program.in_avals)
-    own = f"{program.name}({shapes}) of {len(program.equations)} equations {sorted(counts.items())}"
-    processes = joined()
-    given = processes.all_gather(own.encode(), f"the first call of {program.name}")
-    for rank, text in enumerate(given):
-        if text != own.encode():
-            raise ProcessFailure(
-                f"pmap: needed the same program on all processes, got {own[:500]} on rank "
-                f"{processes.rank} and {text.decode()[:500]} on rank {rank} (batches of other "
-                f"sizes?){here()}"
-            )

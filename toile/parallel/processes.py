@@ -1,54 +1,45 @@
-"""The processes of one program, joined by MPI: messages, waiting with a limit, signs of life.
+"""The processes of one program, joined by MPI: messages, and waiting for them with a limit.
 
 Messages go from process to process through nonblocking MPI calls, and whoever waits looks at them
 again and again: so the ones that keep it waiting are known by number, a failure elsewhere ends the
-waiting, and MPI is never entered by two threads at once. A thread beside sends and receives signs
-of life. MPI carries everything. May import the engine.
+waiting, and MPI is never entered by two threads at once. What processes tell each other beside is
+in `parallel.control`. MPI carries everything. May import the engine.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from toile.engine.source import here
+from toile.engine.source import here, user_source
+from toile.parallel.control import Control, Member, say
+from toile.parallel.fingerprints import digest_of
+from toile.parallel.runs import History, Ranks, Report, Run
 
 LIMIT_VARIABLE = "TOILE_COLLECTIVE_TIMEOUT"
-LIMIT = 1800.0  # seconds that a process waits for another one in a collective, if not told
+LIMIT = 1800.0  # seconds that a process waits for a live one in a collective, if not told
 # Who waits looks without a pause at first, for as long as the bytes may take; then pauses are a
 # twentieth of the time waited so far, within bounds: that much is lost at most.
 SPIN, PER_BYTE = 2e-4, 1e-9  # seconds
 PAUSES = 2e-5, 1e-3
 GRACE = 2.0  # seconds for messages of a process that has said goodbye
-TICK = 0.1
+SLOW = 1.0  # seconds after which a process that waits says so
+NOTED = 60.0  # seconds after which it says so to the user, once
 
-# Kinds of control messages, and tags of what is not a collective of devices.
-ALIVE, GOODBYE = 1, 2
-SIZES, VALUES = 1, 2
-FIRST_TAG = 16
-_SIGNS = {kind: np.array([kind], np.int64) for kind in (ALIVE, GOODBYE)}  # MPI may read them late
+# Tags of messages with which programs are compared.
+HANDSHAKE, DETAILS = 1, 2  # and the one after
+FIRST_TAG, TAGS_EACH = 16, 16  # the collectives of a group have tags of their own, by kind
 
 
 class ProcessFailure(RuntimeError):
     """A process that others wait for has ended, is silent, or runs something else."""
-
-
-class Member:
-    """What is known of a process: its number, its id on which machine."""
-
-    __slots__ = ("rank", "pid", "host")
-
-    def __init__(self, rank: int, pid: int, host: str):
-        self.rank, self.pid, self.host = rank, pid, host
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (process {self.pid} on {self.host})"
 
 
 class Processes:
@@ -57,39 +48,72 @@ class Processes:
     def __init__(self, mpi: Any, world: Any, heartbeat: float):
         self.mpi, self.world = mpi, world
         self.rank, self.size = world.Get_rank(), world.Get_size()
-        self.data, self.control = world.Dup(), world.Dup()
+        self.everyone: Ranks = tuple(range(self.size))
+        self.data = world.Dup()
         own = (os.getpid(), mpi.Get_processor_name())
         self.members = [Member(r, *m) for r, m in enumerate(world.allgather(own))]
         self.lock = threading.Lock()
         self.limit = float(os.environ.get(LIMIT_VARIABLE, LIMIT))
-        self.gone: dict[int, float] = {}  # when who said goodbye
-        self.tags: dict[int, Any] = {}
+        self.tags: dict[int, tuple[int, Any]] = {}  # the program and the group that have it
+        self.known_tags: dict[tuple[int, Any], int] = {}
         self.largest_tag = world.Get_attr(mpi.TAG_UB)
         self.abandoned: list[Any] = []  # buffers that MPI may still write to
-        self.heartbeat = heartbeat
-        self.heard = time.monotonic()
-        self.leaving = threading.Event()
-        self.failing = threading.Lock()
-        self.watch = threading.Thread(target=self._watch, daemon=True, name="toile processes")
-        self.watch.start()
+        self.agreed: set[tuple[Ranks, int]] = set()  # programs that were compared
+        self.main = threading.get_ident()
+        self.numbers = itertools.count(1)
+        self.ending = threading.Lock()
+        self.control = Control(mpi, world.Dup(), self.lock, self.members, self.rank, heartbeat,
+                               self.fail)
+        self.control.thread.start()
 
     def named(self, ranks: Sequence[int]) -> str:
-        return ", ".join(str(self.members[r]) for r in ranks)
+        return self.control.named(ranks)
+
+    # ---- what is run
+    def enter(self, ranks: Ranks, digest: int, name: str, line: Any = None) -> Run:
+        """Number a program that some processes run together; whoever calls this calls its `end`.
+
+        Only those of the main thread have an order that is the same on all processes."""
+        self.check_whole()
+        if threading.get_ident() != self.main:
+            return Run(ranks, 0, digest, name, line, None)
+        history = self.control.histories.get(ranks)
+        if history is None:
+            history = self.control.histories[ranks] = History(ranks, self.main)
+        return history.enter(digest, name, line)
+
+    def check_whole(self) -> None:
+        """Raise if it is known that nothing goes on."""
+        if self.control.broken is not None:
+            self.control.raised = True
+            raise ProcessFailure(self.control.broken + here())
 
     # ---- messages
-    def tag(self, group: Any, number: int) -> int:
-        """A tag for the messages of a group; two groups never share one."""
-        found = FIRST_TAG + number % (self.largest_tag - FIRST_TAG)
-        if self.tags.setdefault(found, group) != group:
-            raise RuntimeError(
-                f"collectives: needed tags of their own for groups of devices, got one for "
-                f"{self.tags[found]} and {group} (give the mapped axis another name){here()}"
-            )
+    def tag(self, digest: int, group: Any) -> int:
+        """The first of the tags of a group of devices in a program; no two groups share one."""
+        known = digest, group
+        found = self.known_tags.get(known)
+        if found is None:
+            found = self.known_tags[known] = self._new_tag(digest, group)
+        return found
+
+    def _new_tag(self, digest: int, group: Any) -> int:
+        known = digest, group
+        number = zlib.crc32(repr(group).encode(), digest & 0xFFFFFFFF)
+        found = FIRST_TAG + TAGS_EACH * (number % (self.largest_tag // TAGS_EACH - 2))
+        before = self.tags.setdefault(found, known)
+        if before != known:
+            if before[0] == digest:
+                raise RuntimeError(
+                    "collectives: needed tags of their own for groups of devices, got one for "
+                    f"{before[1]} and {group} (give the mapped axis another name){here()}"
+                )
+            self.tags[found] = known  # messages of another program are through, or it is at fault
         return found
 
     def transfer(
         self, what: Any, outgoing: Mapping[int, Any], incoming: Mapping[int, Any], tag: int,
-        stopped: Callable[[], bool] = bool,
+        run: Run, stopped: Callable[[], bool] = bool, limit: float | None = None,
     ) -> None:
         """Send arrays to processes and fill arrays from processes; waits for all of it.
 
@@ -104,6 +128,7 @@ class Processes:
         statuses = [mpi.Status() for _ in requests]
         size = sum(x.nbytes for x in (*incoming.values(), *outgoing.values()))
         began, spin = time.monotonic(), SPIN + size * PER_BYTE
+        wait: _Wait | None = None
         try:
             while True:
                 with self.lock:
@@ -115,7 +140,10 @@ class Processes:
                     continue
                 if stopped():
                     raise InterruptedError
-                self._check(what, waited, receiving, sending)
+                if waited > SLOW and wait is None:
+                    wait = _Wait(self, what, tag, run, limit or self.limit)
+                if wait is not None or self.control.broken is not None or self.control.gone:
+                    self._check(what, waited, receiving, sending, wait, run)
                 time.sleep(min(max(waited / 20, PAUSES[0]), PAUSES[1]))
         except mpi.Exception as error:
             raise ProcessFailure(
@@ -125,6 +153,9 @@ class Processes:
         except BaseException:
             self.abandoned.append((requests, outgoing, incoming))
             raise
+        finally:
+            if wait is not None:
+                self.control.waits.pop(wait.number, None)
         for r, status in zip(receiving, statuses, strict=False):
             got = status.Get_count(mpi.BYTE)
             if got != incoming[r].nbytes:
@@ -134,25 +165,22 @@ class Processes:
                 )
 
     def _check(
-        self, what: Any, waited: float, receiving: Mapping[int, Any], sending: Mapping[int, Any]
+        self, what: Any, waited: float, receiving: Mapping[int, Any], sending: Mapping[int, Any],
+        wait: _Wait | None, run: Run,
     ) -> None:
-        """Give up where waiting is vain, or has taken too long."""
+        """Give up where waiting is vain, or has taken too long; say so where it takes long."""
+        self.check_whole()
         now = time.monotonic()
-        ended = {r for r, t in self.gone.items() if now - t > GRACE}
+        ended = {r for r, t in self.control.gone.items() if now - t > GRACE}
         if ended:
             late = [r for r in self._late(receiving, sending) if r in ended]
             if late:
                 raise ProcessFailure(
                     f"rank {self.rank} waits in {_name(what)} for {self.named(late)}, which has "
-                    f"ended{here()}"
+                    f"ended; this is {run}{here()}"
                 )
-        if waited > self.limit:
-            late = self._late(receiving, sending)
-            raise ProcessFailure(
-                f"rank {self.rank} has waited {waited:.0f} s in {_name(what)} for "
-                f"{self.named(late)}, which did not arrive ({LIMIT_VARIABLE}={self.limit:g}"
-                f"){here()}"
-            )
+        if wait is not None and waited >= wait.next:
+            wait.go_on(waited, self._late(receiving, sending))
 
     def _late(self, receiving: Mapping[int, Any], sending: Mapping[int, Any]) -> list[int]:
         """The processes whose messages are missing; those that took none, if all others came."""
@@ -161,101 +189,112 @@ class Processes:
             return late or [r for r, request in sending.items() if not request.Get_status()]
 
     # ---- values
-    def all_gather(self, data: bytes, what: Any) -> list[bytes]:
-        """The bytes of all processes, by rank."""
-        others = [r for r in range(self.size) if r != self.rank]
+    def all_gather(self, data: bytes, what: str, kind: str = "") -> list[bytes]:
+        """The bytes of all processes, by rank; `kind` is what has to be the same on all."""
+        run = self._value(kind or what, what)
+        try:
+            tag = self.tag(run.digest, "values")
+            return self.gathered(data, what, self.everyone, tag, run)
+        finally:
+            run.end()
+
+    def gathered(
+        self, data: bytes, what: Any, ranks: Sequence[int], tag: int, run: Run,
+        limit: float | None = None,
+    ) -> list[bytes]:
+        """The bytes of some processes, in their order; for this and the next tag."""
+        others = [r for r in ranks if r != self.rank]
         own = np.array([len(data)], np.int64)
         sizes = {r: np.zeros(1, np.int64) for r in others}
-        self.transfer(what, dict.fromkeys(others, own), sizes, SIZES)
+        self.transfer(what, dict.fromkeys(others, own), sizes, tag, run, limit=limit)
         given = np.frombuffer(data, np.uint8)
         found = {r: np.empty(int(sizes[r][0]), np.uint8) for r in others}
-        self.transfer(what, dict.fromkeys(others, given), found, VALUES)
-        return [data if r == self.rank else found[r].tobytes() for r in range(self.size)]
+        self.transfer(what, dict.fromkeys(others, given), found, tag + 1, run, limit=limit)
+        return [data if r == self.rank else found[r].tobytes() for r in ranks]
 
-    def broadcast(self, data: bytes, source: int, what: Any) -> bytes:
+    def broadcast(self, data: bytes, source: int, what: str) -> bytes:
         """The bytes of one process, on all of them."""
+        run = self._value(f"{what} of {source}", what)
         others = [r for r in range(self.size) if r != source]
         size = np.array([len(data)], np.int64)
-        if self.rank == source:
-            self.transfer(what, dict.fromkeys(others, size), {}, SIZES)
-            given = np.frombuffer(data, np.uint8)
-            self.transfer(what, dict.fromkeys(others, given), {}, VALUES)
-            return data
-        self.transfer(what, {}, {source: size}, SIZES)
-        found = np.empty(int(size[0]), np.uint8)
-        self.transfer(what, {}, {source: found}, VALUES)
-        return found.tobytes()
+        tag = self.tag(run.digest, "values")
+        try:
+            if self.rank == source:
+                self.transfer(what, dict.fromkeys(others, size), {}, tag, run)
+                given = np.frombuffer(data, np.uint8)
+                self.transfer(what, dict.fromkeys(others, given), {}, tag + 1, run)
+                return data
+            self.transfer(what, {}, {source: size}, tag, run)
+            found = np.empty(int(size[0]), np.uint8)
+            self.transfer(what, {}, {source: found}, tag + 1, run)
+            return found.tobytes()
+        finally:
+            run.end()
 
-    def barrier(self, what: Any) -> None:
+    def _value(self, kind: str, what: str) -> Run:
+        return self.enter(self.everyone, digest_of(kind), what, user_source())
+
+    def barrier(self, what: str) -> None:
         """Wait for all processes to get here."""
         self.all_gather(b"", what)
-
-    # ---- signs of life
-    def _watch(self) -> None:
-        every = min(5.0, self.heartbeat / 4)
-        after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        last = 0.0
-        while not self.leaving.is_set():
-            now = time.monotonic()
-            if now - last >= every:
-                self._send(ALIVE, [after])
-                # A process that was itself stopped for a while must not blame another one.
-                self.heard = now if now - last > self.heartbeat else self.heard
-                last = now
-            self._receive(before)
-            silent = time.monotonic() - self.heard
-            if silent > self.heartbeat and before not in self.gone:
-                self.fail(f"{self.members[before]} has been silent for {silent:.0f} s "
-                          f"(heartbeat_timeout_seconds={self.heartbeat:g})")
-            self.leaving.wait(TICK)
-
-    def _send(self, kind: int, ranks: Sequence[int]) -> None:
-        with self.lock:
-            for r in ranks:
-                self.control.Isend([_SIGNS[kind], self.mpi.INT64_T], r, kind).Free()
-
-    def _receive(self, before: int) -> None:
-        status, value = self.mpi.Status(), np.zeros(1, np.int64)
-        while True:
-            with self.lock:
-                if not self.control.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, status):
-                    return
-                source = status.Get_source()
-                self.control.Recv([value, self.mpi.INT64_T], source, status.Get_tag())
-            if source == before:
-                self.heard = time.monotonic()
-            if value[0] == GOODBYE:
-                self.gone[source] = time.monotonic()
 
     # ---- the end
     def leave(self, limit: float) -> None:
         """Say goodbye and wait for all others to do so."""
-        others = [r for r in range(self.size) if r != self.rank]
-        self._send(GOODBYE, others)
-        began = time.monotonic()
-        while len(self.gone) < self.size - 1:
-            if time.monotonic() - began > limit:
-                late = [r for r in others if r not in self.gone]
-                self.fail(f"rank {self.rank} has ended and waited {limit:g} s for "
-                          f"{self.named(late)} (shutdown_timeout_seconds)")
-            time.sleep(0.005)
-            self._receive((self.rank - 1) % self.size)
-        self.leaving.set()
-        self.watch.join()
+        late = self.control.leave(limit)
+        if late:
+            self.fail(f"rank {self.rank} has ended and waited {limit:g} s for {self.named(late)} "
+                      "(shutdown_timeout_seconds)")
 
     on_failure: Callable[[], None] = staticmethod(lambda: None)
 
-    def fail(self, why: str, code: int = 1) -> None:
-        """Say why, and end all processes."""
-        if not self.failing.acquire(blocking=False):
+    def fail(self, why: str, code: int = 1, known: bool = False) -> None:
+        """Say why, unless that is `known`, and end all processes, which say so themselves first."""
+        if not self.ending.acquire(blocking=False):
             return  # another thread is at it
         self.on_failure()
-        sys.stdout.flush()
-        print(f"toile.distributed: {why}; rank {self.rank} ends all {self.size} processes",
-              file=sys.stderr, flush=True)
+        if not known:
+            say(f"{why}; rank {self.rank} ends all {self.size} processes")
+        self.control.verdict(why)
+        self.control.told_to_all()
         time.sleep(0.2)  # what is said needs a moment to reach the launcher
         self.lock.acquire(timeout=2)  # no other thread enters MPI from here on
         self.world.Abort(code)
+
+
+class _Wait:
+    """A wait that takes long: what is told to those that are late, and when."""
+
+    def __init__(self, processes: Processes, what: Any, tag: int, run: Run, limit: float):
+        self.processes, self.what, self.limit = processes, _name(what), limit
+        self.number, self.next, self.noted = next(processes.numbers), 0.0, False
+        self.report = Report(self.number, run, self.what, tag - tag % TAGS_EACH, (), 0.0,
+                             time.monotonic())
+
+    def go_on(self, waited: float, late: Sequence[int]) -> None:
+        """Tell those that are late; give up after the limit."""
+        processes, report = self.processes, self.report
+        if waited > self.limit:
+            self._give_up(waited, late)
+        report.late, report.waited, report.last = tuple(late), waited, time.monotonic()
+        processes.control.report(report)
+        if waited > NOTED and not self.noted:
+            self.noted = True
+            say(f"rank {processes.rank} has waited {waited:.0f} s in {self.what} for "
+                f"{self._doing(late)}; this is {report.run}")
+        self.next = min(waited + (2 if waited < 10 else 5), self.limit)
+
+    def _doing(self, late: Sequence[int]) -> str:
+        control = self.processes.control
+        return "; ".join(f"{control.members[r]}, which is alive: "
+                         f"{control.statuses.get(r, 'it has not said where it is')}" for r in late)
+
+    def _give_up(self, waited: float, late: Sequence[int]) -> None:
+        raise ProcessFailure(
+            f"rank {self.processes.rank} has waited {waited:.0f} s in {self.what} for "
+            f"{self._doing(late)}; it did not arrive at {self.report.run} "
+            f"({LIMIT_VARIABLE}={self.limit:g}){here()}"
+        )
 
 
 def _bytes(x: Any) -> Any:

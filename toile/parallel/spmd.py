@@ -14,7 +14,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from toile.control.call import (
     spread,
 )
 from toile.engine.avals import Aval, aval_of
+from toile.engine.cached import cached_property
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import process_count, process_index
@@ -44,11 +45,13 @@ from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replica
 from toile.engine.source import here
 from toile.engine.tracing import Tracer, state
 from toile.engine.trees import unflatten
+from toile.parallel.agreement import begin
 from toile.parallel.buckets import in_buckets
 from toile.parallel.exchange import Place, ThreadExchange
 from toile.parallel.launch import launch
 from toile.parallel.meshes import Mesh
-from toile.parallel.process_exchange import ProcessExchange, agree
+from toile.parallel.process_exchange import ProcessExchange
+from toile.parallel.runs import Run
 from toile.parallel.specs import NamedSharding, PartitionSpec
 from toile.primitives.collectives import AllReduce
 from toile.primitives.families import mul, reshape, scalar
@@ -278,8 +281,6 @@ class Spmd(Carrier):
         """The Program, compiled for devices of one thread each."""
         program = self.bucketed()
         if program.executable is None:
-            if self.grid.processes is not None:
-                agree(program)
             with threads(1 if self.grid.size > 1 else cpu.current()), bound_axes(self.grid.bound):
                 program.executable = cpu.compiled(program)
         return program
@@ -292,30 +293,48 @@ class Spmd(Carrier):
                 f"{self.label}: needed all axes of a mesh with devices of other processes, outside "
                 f"of other mappings, got {self.grid.names} of {self.grid.mesh}{here()}"
             )
-        if self.gpus is not None and slot.exchange is None:  # inside of another mapping: threads
-            return self._on_gpus(self.gpus, parts)
+        on_gpus = self.gpus is not None and slot.exchange is None  # inside of a mapping: threads
+        if owners is None:
+            return self._on_gpus(parts, None) if on_gpus else self._on_cpu(parts, ThreadExchange)
+        run = begin(self._overlapped() if on_gpus else self.bucketed(), owners)
+        try:
+            if on_gpus:
+                return self._on_gpus(parts, run)
+            return self._on_cpu(parts, partial(ProcessExchange, owners=owners, run=run))
+        finally:
+            run.end()
+
+    def _on_cpu(self, parts: Sequence[Sequence[Any]], make: Any) -> list[Sequence[Any]]:
         program = self.prepare()
-        make: Any = ThreadExchange if owners is None else partial(ProcessExchange, owners=owners)
 
         def device(k: int) -> Sequence[Any]:
             return cpu.run(program, [fetched(p[k]) for p in parts])
 
         return launch(device, self.grid.places, make)
 
-    def _on_gpus(
-        self, gpus: Sequence[Any], parts: Sequence[Sequence[Any]]
-    ) -> list[Sequence[Any]]:
-        backend = importlib.import_module("toile.parallel.on_gpus")  # loaded where there is one
+    def _everyone(self) -> tuple[Any, ...]:
+        """The GPU devices of all processes that take part."""
         grid = self.grid
-        everyone = tuple(grid.mesh.devices.flat) if grid.spans else grid.everyone or tuple(gpus)
-        program = self.bucketed()
+        return tuple(grid.mesh.devices.flat) if grid.spans else (
+            grid.everyone or tuple(self.gpus or ()))
+
+    def _overlapped(self) -> Program:
+        """The Program as it runs on GPUs."""
+        backend = importlib.import_module("toile.parallel.on_gpus")  # loaded where there is one
+        everyone = self._everyone()
         if 1 < len(everyone) == len({d.hardware for d in everyone}):
-            program = self.program.memoized("overlapped", lambda: backend.overlapped(self.program))
-        if grid.processes is not None:
-            program.memoized("agreed", lambda: agree(program) or True)
-        with bound_axes(grid.bound):
-            ready = backend.compiled_for(program, gpus)
-        return backend.run_on_gpus(ready, grid.places, gpus, parts, grid.processes, everyone)
+            return self.program.memoized("overlapped", lambda: backend.overlapped(self.program))
+        return self.bucketed()
+
+    def _on_gpus(
+        self, parts: Sequence[Sequence[Any]], run: Run | None
+    ) -> list[Sequence[Any]]:
+        backend = importlib.import_module("toile.parallel.on_gpus")
+        gpus = self.gpus or ()
+        with bound_axes(self.grid.bound):
+            ready = backend.compiled_for(self._overlapped(), gpus)
+        return backend.run_on_gpus(
+            ready, self.grid.places, gpus, parts, self.grid.processes, self._everyone(), run)
 
     def bucketed(self) -> Program:
         """The Program as it runs."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from toile.compiler.memory import ALIGNMENT
 from toile.compiler.operands import Ref, Temporary
 from toile.compiler.plans import Plan, independent
 from toile.compiler.steps import Region, whole_buffer
+from toile.engine.cached import cached_property
 from toile.engine.records import dataclass
 
 ENABLED = True

@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from toile.backends import object_cache
 from toile.backends.cpu import threads
+from toile.engine.cached import cached_property
 from toile.engine.locks import compiling, loading
 
 if TYPE_CHECKING:

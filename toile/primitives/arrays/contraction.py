@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.locks import linear_algebra
 from toile.engine.source import here
 
 Array = Any
@@ -22,6 +23,7 @@ Module = Any
 Plan = Callable[[Module, Array, Array], Array]
 
 _EXACT = 2.0**53
+ONE_THREAD = 1 << 18  # products of sizes up to which libraries use the calling thread only
 _SMALL_PRODUCT = 4096  # below this many multiplications the integer loop of matmul is quick enough
 
 
@@ -50,7 +52,18 @@ def contract(
 ) -> Array:
     """Sum of products over the labels of `lhs` and `rhs` that are not in `out`."""
     run = contraction_plan(lhs, rhs, out)
+    if xp is np and x.size * y.size > ONE_THREAD:
+        with linear_algebra:
+            return _contract(run, xp, x, y, lhs, rhs, out, dtype)
     if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own are unique
+        return run(xp, x, y)
+    return _contract(run, xp, x, y, lhs, rhs, out, dtype)
+
+
+def _contract(
+    run: Plan, xp: Module, x: Array, y: Array, lhs: str, rhs: str, out: str, dtype: np.dtype
+) -> Array:
+    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":
         return run(xp, x, y)
     dtype = np.dtype(dtype)
     kind = dtype_kind(dtype)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.locks import linear_algebra
 from toile.primitives.arrays.contraction import (
     accumulator,
     contract,
@@ -220,11 +221,13 @@ def _by_patches(
             part, rows = windows[:, start:stop], slice(start * count, stop * count)
             patches, buffer = _materialise(xp, part, buffer, step < batch)
             patches = patches.reshape(groups, (stop - start) * count, length)
-            xp.matmul(patches, matrix, out=result[:, rows])
+            with linear_algebra:
+                xp.matmul(patches, matrix, out=result[:, rows])
         else:
             patches, buffer = _materialise(xp, windows[start:stop], buffer, step < batch)
             patches = patches.reshape(stop - start, groups, length, count)
-            xp.matmul(matrix, patches, out=result[start:stop])
+            with linear_algebra:
+                xp.matmul(matrix, patches, out=result[start:stop])
     if last:  # (G, N, *P, O) -> (N, G, O, *P)
         result = result.reshape((groups, batch, *positions, outs))
         return result.transpose((1, 0, rank + 2, *range(2, 2 + rank)))
@@ -258,7 +261,8 @@ def _by_positions(
     for start in range(0, w.shape[summed[0]], step):
         part = (slice(None),) * summed[0] + (slice(start, start + step),)
         patches = _stack(windows[part], 1, (*range(3 + rank, 3 + 2 * rank), 0), summed)
-        term = xp.matmul(patches, _stack(w[part], 0, (1,), summed).swapaxes(-1, -2))
+        with linear_algebra:
+            term = xp.matmul(patches, _stack(w[part], 0, (1,), summed).swapaxes(-1, -2))
         total = term if total is None else total + term
     result = total.reshape((groups, *positions, batch, outs))
     return result.transpose((rank + 1, 0, rank + 2, *range(1, rank + 1)))

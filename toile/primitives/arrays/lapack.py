@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.locks import linear_algebra
 from toile.engine.source import here
 from toile.primitives.arrays.scipy_extensions import linalg_extension
 
@@ -32,7 +33,8 @@ def batched(
         return [xp.asarray(r) for r in batched(np, kernel, on_host, ranks, outs)]
     batch = xs[0].shape[: xs[0].ndim - ranks[0]]
     if not batch:
-        found = kernel(*xs)
+        with linear_algebra:
+            found = kernel(*xs)
         if found is None:
             return [_failed(np.empty(shape, dtype)) for shape, dtype in outs]
         return [np.asarray(f, dtype) for f, (_, dtype) in zip(found, outs, strict=True)]
@@ -40,7 +42,8 @@ def batched(
     rows = [x.reshape((count, *x.shape[depth:])) for x in xs]
     stacks = [np.empty((count, *shape[depth:]), dtype) for shape, dtype in outs]
     for i in range(count):
-        found = kernel(*[r[i] for r in rows])
+        with linear_algebra:
+            found = kernel(*[r[i] for r in rows])
         for j, stack in enumerate(stacks):
             if found is None:
                 _failed(stack[i : i + 1])

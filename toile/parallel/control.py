@@ -1,0 +1,249 @@
+"""What processes tell each other beside their data: signs of life, where they wait, and failures.
+
+A thread of each process sends a sign of life to the next one in a ring, also while the main thread
+compiles or reads data: so one that is late is told from one that has stopped. Whoever waits for
+long says where; the one it waits for compares that with its own place, and a conflict, as any
+failure, is told to all processes, which then raise the same error. MPI carries everything. May
+import the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.parallel.runs import History, Ranks, Report, conflict, whereabouts
+
+TICK = 0.1
+PATIENCE = 3.0  # seconds for the main thread to raise what has been decided, before all is ended
+ECHO = 1.0  # seconds for other processes to say what they raise, before all is ended
+EXPIRY = 15.0  # seconds after which a report that was not repeated is forgotten
+
+ALIVE, GOODBYE, WAITING, STATUS, PING, PONG, VERDICT, FAILING = range(1, 9)
+
+
+class Member:
+    """What is known of a process: its number, its id on which machine."""
+
+    __slots__ = ("rank", "pid", "host")
+
+    def __init__(self, rank: int, pid: int, host: str):
+        self.rank, self.pid, self.host = rank, pid, host
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (process {self.pid} on {self.host})"
+
+
+def state_of(pid: int) -> str:
+    """The state of a process of this machine as /proc has it ("T": stopped); X if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except FileNotFoundError:
+        return "X"
+    except (OSError, IndexError):
+        return "?"
+
+
+class Control:
+    """The side of this process."""
+
+    def __init__(self, mpi: Any, communicator: Any, lock: threading.Lock,
+                 members: Sequence[Member], rank: int, heartbeat: float,
+                 fail: Callable[[str], None]):
+        self.mpi, self.communicator, self.lock, self.fail = mpi, communicator, lock, fail
+        self.members, self.rank, self.size = members, rank, len(members)
+        self.others = [r for r in range(self.size) if r != rank]
+        self.heartbeat = heartbeat
+        now = time.monotonic()
+        self.heard = dict.fromkeys(self.others, now)
+        self.looked = now
+        self.suspected: float | None = None  # when all were asked who is there
+        self.gone: dict[int, float] = {}  # when who said goodbye
+        self.failing: set[int] = set()  # who has said that it fails
+        self.histories: dict[Ranks, History] = {}
+        self.waits: dict[int, Report] = {}  # this process's own
+        self.reports: dict[tuple[int, int], Report] = {}  # of others: by rank and number
+        self.statuses: dict[int, str] = {}
+        self.broken: str | None = None  # why nothing goes on, once that is known
+        self.since = 0.0
+        self.raised = False  # whether the program was told
+        self.outbox: list[Any] = []  # what MPI may still read
+        self.leaving = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True, name="toile processes")
+
+    def named(self, ranks: Sequence[int]) -> str:
+        return ", ".join(str(self.members[r]) for r in ranks)
+
+    # ---- messages
+    def send(self, kind: int, ranks: Sequence[int], data: bytes = b"\0") -> None:
+        buffer = np.frombuffer(data, np.uint8)
+        with self.lock:
+            self.outbox = [pair for pair in self.outbox if not pair[0].Test()]
+            for r in ranks:
+                request = self.communicator.Isend([buffer, self.mpi.BYTE], r, kind)
+                self.outbox.append((request, buffer))
+
+    def receive(self) -> None:
+        """Take in what has arrived."""
+        status = self.mpi.Status()
+        while True:
+            with self.lock:
+                if not self.communicator.Iprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, status):
+                    return
+                source, kind = status.Get_source(), status.Get_tag()
+                data = np.empty(status.Get_count(self.mpi.BYTE), np.uint8)
+                self.communicator.Recv([data, self.mpi.BYTE], source, kind)
+            self._handle(source, kind, data.tobytes(), time.monotonic())
+
+    def _handle(self, source: int, kind: int, data: bytes, now: float) -> None:
+        self.heard[source] = now
+        if kind == GOODBYE:
+            self.gone[source] = now
+        elif kind == FAILING:
+            self.failing.add(source)
+        elif kind == PING:
+            self.send(PONG, [source])
+        elif kind == STATUS:
+            self.statuses[source] = data.decode()
+        elif kind == VERDICT:
+            self._break(data.decode())
+        elif kind == ALIVE and data != b"\0":
+            self.reports[source, 0] = Report.unpacked(data, now)
+        elif kind == WAITING:
+            found = Report.unpacked(data, now)
+            known = self.reports.get((source, found.id))
+            if known is not None:
+                found.first = known.first
+            self.reports[source, found.id] = found
+            self.send(STATUS, [source], self.whereabouts().encode())
+
+    def whereabouts(self) -> str:
+        """What this process is doing."""
+        return whereabouts(self.histories, list(self.waits.values()),
+                           lambda r: str(self.members[r]))
+
+    def report(self, wait: Report) -> None:
+        """Tell those that this process waits for where it waits."""
+        self.waits[wait.id] = wait
+        self.send(WAITING, wait.late, wait.packed())
+
+    # ---- failures
+    def _break(self, why: str) -> None:
+        if self.broken is None:
+            self.broken, self.since = why, time.monotonic()
+
+    def verdict(self, why: str) -> None:
+        """Have all processes raise an error that says so."""
+        if self.broken is None:
+            self._break(why)
+            self.send(VERDICT, self.others, why.encode())
+
+    def told_to_all(self) -> None:
+        """Give the others a moment to say what they raise."""
+        self.send(FAILING, self.others)
+        end = time.monotonic() + ECHO
+        while time.monotonic() < end:
+            if all(r in self.failing or r in self.gone for r in self.others):
+                return
+            time.sleep(0.01)
+            self.receive()
+
+    # ---- the thread
+    def _watch(self) -> None:
+        last = 0.0
+        try:
+            while not self.leaving.is_set():
+                now = time.monotonic()
+                if now - last >= min(5.0, self.heartbeat / 4):
+                    last = now
+                    self.send(ALIVE, [(self.rank + 1) % self.size], self._latest(now))
+                self.receive()
+                self._judge(time.monotonic())
+                self._look(time.monotonic())
+                if self.broken and not self.raised and now - self.since > PATIENCE:
+                    self.fail(self.broken)
+                self.leaving.wait(TICK)
+        except self.mpi.Exception as error:
+            if not self.leaving.is_set():
+                self.fail(f"{self.members[self.rank]} cannot send or receive: {error}")
+
+    def _latest(self, now: float) -> bytes:
+        """The latest program of all processes, for the next one to compare with its own."""
+        history = self.histories.get(tuple(range(self.size)))
+        run = history.latest() if history is not None else None
+        return b"\0" if run is None else Report(0, run, "", 0, (), None, now).packed()
+
+    def _judge(self, now: float) -> None:
+        """Look for processes that wait for this one in vain."""
+        if self.broken or not self.reports:
+            return
+        for (source, id), report in list(self.reports.items()):
+            if id and now - report.last > EXPIRY:
+                self.reports.pop((source, id), None)
+                continue
+            why = conflict(report, source, self.rank, self.histories, list(self.waits.values()),
+                           now, lambda r: str(self.members[r]))
+            if why is not None:
+                self.verdict(why)
+                return
+
+    def _look(self, now: float) -> None:
+        """Look for processes that give no sign of life."""
+        pause, self.looked = now - self.looked, now
+        if pause > 2:  # this process was itself stopped, or had no time: it has missed signs
+            self.heard = {r: t + pause for r, t in self.heard.items()}
+        before = (self.rank - 1) % self.size
+        silent = now - self.heard[before]
+        if self.broken or before in self.gone or silent <= self.heartbeat:
+            self.suspected = None
+            return
+        if self.suspected is None:  # there may be more than one
+            self.suspected = now
+            self.send(PING, self.others)
+        elif now - self.suspected > min(3.0, self.heartbeat / 4):
+            asked, self.suspected = self.suspected, None
+            quiet = [r for r in self.others if r not in self.gone and self.heard[r] < asked]
+            states = {r: self._state(r) for r in quiet}
+            lost = {r: how for r, how in states.items() if how}
+            if lost:
+                told = ", ".join(f"{self.members[r]} has been silent for {silent:.0f} s: {how}"
+                                 for r, how in lost.items())
+                self.verdict(f"{told} (heartbeat_timeout_seconds={self.heartbeat:g})")
+
+    def _state(self, rank: int) -> str:
+        """How a silent process was lost; empty if it is at work, and only does not answer.
+
+        On this machine the system knows: a library that keeps the interpreter's lock for minutes
+        keeps the thread from answering, too."""
+        if self.members[rank].host != self.members[self.rank].host:
+            return "it is stopped, or its machine or network is gone"
+        state = state_of(self.members[rank].pid)
+        if state in ("T", "t"):
+            return "it is stopped, by a signal or a debugger"
+        return "it has died" if state in ("X", "Z") else ""
+
+    # ---- the end
+    def leave(self, limit: float) -> list[int]:
+        """Say goodbye and wait for all others to do so: those that did not."""
+        self.send(GOODBYE, self.others)
+        began = time.monotonic()
+        while len(self.gone) < self.size - 1:
+            if time.monotonic() - began > limit:
+                return [r for r in self.others if r not in self.gone]
+            time.sleep(0.005)
+            self.receive()
+        self.leaving.set()
+        self.thread.join()
+        return []
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    sys.stdout.flush()
+    print(f"toile.distributed: {text}", file=sys.stderr, flush=True)

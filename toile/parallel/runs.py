@@ -1,0 +1,160 @@
+"""Where each process is: the programs that it runs together with others, by number.
+
+Programs over the same processes are numbered in the order in which the main thread starts them, on
+every process alike: two processes that wait for each other can tell whether they are at the same
+one. A process that waits sends a `Report`, and `conflict` says whether the one that it waits for
+can never come. May import the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from toile.engine.source import Source, is_internal
+
+KEPT = 256  # of the latest runs of a group of processes
+CONFIRM = 3.0  # seconds that a conflict has to last where a message could be on its way
+Ranks = tuple[int, ...]
+
+
+class Run:
+    """One program that several processes run together; number 0 is that of no order."""
+
+    __slots__ = ("ranks", "number", "digest", "name", "line", "history", "comparing")
+
+    def __init__(self, ranks: Ranks, number: int, digest: int, name: str, line: Any,
+                 history: History | None):
+        self.ranks, self.number, self.digest = ranks, number, digest
+        self.name, self.history = name, history
+        self.line = line  # of the user's first call, or of this one
+        self.comparing = False  # whether the processes compare it now, and will see by themselves
+
+    def end(self) -> None:
+        """Note that this process has left it."""
+        if self.history is not None and self.history.finished < self.number:
+            self.history.finished = self.number
+
+    def where(self) -> str:
+        """The user's line that it was called at: while it runs, the one that the thread is in."""
+        history = self.history
+        if history is not None and history.finished < self.number == history.count:
+            frame = sys._current_frames().get(history.thread)
+            while frame is not None and is_internal(frame.f_code):
+                frame = frame.f_back
+            if frame is not None:
+                return str(Source(frame.f_code, frame.f_lasti))
+        return str(self.line or "")
+
+    def __str__(self) -> str:
+        line = self.where()
+        label = f"{self.name} (called at {line})" if line else self.name
+        return f"program {self.number}, {label}" if self.number else label
+
+
+class History:
+    """The runs of some processes, seen from one of them."""
+
+    __slots__ = ("ranks", "thread", "count", "finished", "recent")
+
+    def __init__(self, ranks: Ranks, thread: int = 0):
+        self.ranks, self.thread, self.count, self.finished = ranks, thread, 0, 0
+        self.recent: list[Run | None] = [None] * KEPT
+
+    def enter(self, digest: int, name: str, line: Any) -> Run:
+        number = self.count + 1
+        run = self.recent[number % KEPT] = Run(self.ranks, number, digest, name, line, self)
+        self.count = number
+        return run
+
+    def latest(self) -> Run | None:
+        """The latest run that is not being compared."""
+        run = self.find(self.count)
+        return self.find(self.count - 1) if run is not None and run.comparing else run
+
+    def find(self, number: int) -> Run | None:
+        """The run of a number, if it was one of the latest."""
+        found = self.recent[number % KEPT]
+        return found if found is not None and found.number == number else None
+
+
+class Report:
+    """A process that waits in a collective: where, since when, and for whom.
+
+    `group` tells apart the groups of devices of one run. `waited` is None where a process only says
+    what it runs."""
+
+    __slots__ = ("id", "run", "what", "group", "late", "waited", "first", "last")
+
+    def __init__(self, id: int, run: Run, what: str, group: int, late: Iterable[int],
+                 waited: float | None, now: float):
+        self.id, self.run, self.what, self.group = id, run, what, group
+        self.late, self.waited = tuple(late), waited
+        self.first = self.last = now  # when this process knew of it
+
+    def packed(self) -> bytes:
+        run = self.run
+        return json.dumps([self.id, run.ranks, run.number, run.digest, run.name,
+                           run.where(), run.comparing, self.what, self.group, self.late,
+                           self.waited]).encode()
+
+    @classmethod
+    def unpacked(cls, data: bytes, now: float) -> Report:
+        id, ranks, number, digest, name, line, comparing, *rest = json.loads(data)
+        run = Run(tuple(ranks), number, digest, name, line, None)
+        run.comparing = comparing
+        what, group, late, waited = rest
+        return cls(id, run, what, group, late, waited, now)
+
+
+def conflict(
+    theirs: Report, source: int, rank: int, histories: Mapping[Ranks, History],
+    waits: Iterable[Report], now: float, named: Callable[[int], str],
+) -> str | None:
+    """Why `source` will wait for this process in vain; None if it may still come."""
+    at = theirs.run
+    history = histories.get(at.ranks)
+    mine = history.find(at.number) if history is not None and at.number else None
+    if mine is not None and mine.comparing and at.comparing:
+        return None
+    if mine is not None and mine.digest != at.digest:
+        waiting = f", where it waits in {theirs.what}" if theirs.waited is not None else ""
+        return (f"processes run different programs: {named(source)} is at {at}{waiting}; "
+                f"{named(rank)} has {mine} instead")
+    if theirs.waited is None or now - theirs.first < CONFIRM or theirs.last == theirs.first:
+        return None
+    if mine is not None and history is not None and history.finished >= at.number:
+        latest = history.find(history.count)
+        return (f"{named(source)} waits in {theirs.what} of {at} for {named(rank)}, which has left "
+                f"that program and is {'at' if history.count > history.finished else 'behind'} "
+                f"{latest} (an error that was caught, or a condition that differs between "
+                "processes?)")
+    for own in waits:
+        if source not in own.late or now - own.first < CONFIRM or not own.run.number:
+            continue
+        same = own.run is mine
+        if (same and own.group == theirs.group and own.what != theirs.what) or (
+            not same and at.number and own.run.ranks != at.ranks
+        ):
+            return (f"processes wait for each other: {named(source)} in {theirs.what} of {at}, "
+                    f"{named(rank)} in {own.what} of {own.run} (a condition that differs between "
+                    "processes?)")
+    return None
+
+
+def whereabouts(histories: Mapping[Ranks, History], waits: Iterable[Report],
+                named: Callable[[int], str]) -> str:
+    """What a process that others wait for is doing, in words."""
+    for own in waits:
+        late = ", ".join(map(named, own.late))
+        return f"it waits itself in {own.what} of {own.run} for {late}"
+    running = [h for h in histories.values() if h.count > h.finished]
+    if running:
+        return f"it is at {running[0].find(running[0].count)}"
+    done = [h for h in histories.values() if h.count]
+    if not done:
+        return "it has run no program with others yet"
+    latest: Any = max(done, key=lambda h: len(h.ranks))
+    return f"it runs code of its own after {latest.find(latest.count)}"
