@@ -8,8 +8,10 @@ tests start find it, so that a run over midnight has one seed.
 
 import datetime
 import os
+import zlib
 
 VARIABLE = "TOILE_TEST_SEED"
+EVERYTHING = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
 
 
 def today() -> int:
@@ -25,3 +27,19 @@ def today() -> int:
         raise ValueError(f"{VARIABLE}: needed an integer such as 20261116 (the date of the run to "
                          f"repeat), got {given!r}")
     return seed
+
+
+def day(seed: int) -> int:
+    """The number of a seed's day: consecutive for consecutive dates, over ends of months too.
+
+    Seeds that are no dates are numbers of days themselves."""
+    try:
+        return datetime.date(seed // 10000, seed // 100 % 100, seed % 100).toordinal()
+    except ValueError:
+        return seed
+
+
+def is_chosen(name: str, one_in: int, seed: int | None = None) -> bool:
+    """Whether the run of a seed (today's) takes this one of many: each is taken every n-th day."""
+    found = day(today() if seed is None else seed)
+    return zlib.crc32(name.encode()) % one_in == found % one_in
