@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import compare, cpu_report, cpu_rows
 from benchmarks.children import KNOWN, ROOT, Child, Load
+from tools import benchmark_tables
 
 CASES = [("train", "mlp:batch=4,width=8", 0.01), ("operation", "cross-entropy,2048", 0.01)]
 CASES += [("scan", "covariance,5", 0.01), ("resize", "mlp:batch=8,width=8", 16)]
@@ -68,6 +69,8 @@ def test_checkouts_are_compared(tmp_path, monkeypatch, capsys):
     low, high = row["spread"]
     assert 0 < low <= row["ratio"] <= high
     assert "call 1 leaves" in capsys.readouterr().out
+    table = "\n".join(benchmark_tables.compared_table(found))
+    assert "| call 1 leaves |" in table and f"{row['ratio']:.3f}" in table
     monkeypatch.setattr(compare, "measure", None)  # it has that row
     assert compare.main([*given, "--keep"]) == 0
 
