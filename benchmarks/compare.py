@@ -74,12 +74,13 @@ def commit(folder: Path) -> str:
 def rounds_of(row: Row, args: argparse.Namespace, count: int, facts: dict[str, Any]) -> list[Any]:
     """Rounds of one pair of processes (of a start: of many), until so many were quiet."""
     kept: list[Any] = []
-    quiet, began = 0, time.perf_counter()
+    quiet, began = 0, None
     with closing((cpu.fresh if row.cache else cpu.live)(row, list(SIDES), args, facts)) as found:
         for one in found:
             one["clean"] = args.any_load or cpu.clean(one)
             kept.append(one)
             quiet += one["clean"]
+            began = began or time.perf_counter()  # processes start and compile before
             if quiet >= count or time.perf_counter() - began > args.limit:
                 break
     for side in SIDES:
@@ -182,7 +183,7 @@ def main(given: Sequence[str] | None = None) -> int:
             sys.exit(f"{file}: needed rows of {about['old']} and {about['new']} on {name}, has "
                      f"those of {before['old']} and {before['new']} on {before['machine']} "
                      "(without --keep it begins anew)")
-        about["rows"] = before["rows"]
+        about["rows"] = {t: r for t, r in before["rows"].items() if r["ratio"] is not None}
     wanted = [r for r in rows_of(args.rows) if r.title not in about["rows"]
               and any(part in r.title for part in args.only.split(","))]
     print(f"{name}, {args.threads} threads, medians in ms, {about['new']} / {about['old']}")
