@@ -31,13 +31,13 @@ def bytecode() -> tempfile.TemporaryDirectory[str]:
 
 
 def environment(
-    threads: int, folder: str, framework: str, cache: str, platform: str
+    threads: int, folder: str, framework: str, cache: str, platform: str, code: Path = ROOT
 ) -> dict[str, str]:
     """The variables that give a child its threads, its platform and its folder of compiled code."""
     n = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
     found = {**os.environ, **dict.fromkeys(names, n)}
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), os.environ.get("PYTHONPATH")]))
     found.pop("PYTHONDONTWRITEBYTECODE", None)
     found["PYTHONPYCACHEPREFIX"] = bytecode().name
     found["TOILE_NUM_THREADS"] = n
@@ -58,19 +58,20 @@ def environment(
 
 
 class Child:
-    """A process of `benchmarks.cpu_child`."""
+    """A process of `benchmarks.cpu_child`: of a framework, or of a toile in another folder (`code`)
+    that goes by another name."""
 
     def __init__(
         self, framework: str, threads: int, folder: str | None = None, cache: str = "",
-        platform: str = "cpu",
+        platform: str = "cpu", code: Path = ROOT, name: str = "",
     ):
-        self.framework = framework
+        self.framework = name or framework
         self.temporary = tempfile.TemporaryDirectory(prefix="toile-bench-")
         folder = folder or os.path.join(self.temporary.name, "kernels")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.cpu_child", framework, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environment(threads, folder, framework, cache, platform),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=code,
+            env=environment(threads, folder, framework, cache, platform, code),
         )  # fmt: skip
 
     def ask(self, **command: Any) -> dict[str, Any]:

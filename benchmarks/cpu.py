@@ -57,13 +57,18 @@ def clean(found: Round) -> bool:
     return all(share is not None and share <= MOST_SHARE for share in found["others"].values())
 
 
+def child_of(name: str, args: Any, folder: str | None = None, cache: str = "") -> Child:
+    """The process of a framework, or of one of the checkouts that are compared."""
+    framework, code = getattr(args, "checkouts", {}).get(name, (name, ROOT))
+    return Child(framework, args.threads, folder, cache, args.platform, code, name)
+
+
 def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> Iterator[Round]:
     """Rounds in which children that keep their case run windows in turn."""
     with ExitStack() as stack:
         children: dict[str, Child] = {}
         for name in frameworks:
-            child = stack.enter_context(
-                closing(Child(name, args.threads, platform=args.platform)))
+            child = stack.enter_context(closing(child_of(name, args)))
             facts[name] = child.build(row.kind, row.spec)
             if "error" not in facts[name]:
                 facts[name].update(child.ask(more=1))
@@ -82,7 +87,7 @@ def live(row: Row, frameworks: list[str], args: Any, facts: dict[str, Any]) -> I
 def start(row: Row, framework: str, args: Any, folder: str | None, found: Round) -> dict[str, Any]:
     """A new process, from its first import to its first step."""
     cache = "warm" if folder else row.cache
-    with closing(Child(framework, args.threads, folder, cache, args.platform)) as child:
+    with closing(child_of(framework, args, folder, cache)) as child:
         child.ask(ready=1)  # the interpreter is up
         with Load(child) as load:
             answer = child.build(row.kind, row.spec)

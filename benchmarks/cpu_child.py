@@ -76,7 +76,8 @@ def answer(
         case = build(framework, command["build"], command["spec"], threads)
         total = time.perf_counter() - started
         held[:] = [case]
-        return {**case.facts, "total": total}
+        where = getattr(sys.modules.get(framework), "__file__", None)
+        return {**case.facts, "total": total, "file": where}
     if "more" in command:
         return held[0].more()
     if "ready" in command:

@@ -1,14 +1,27 @@
 """What every test shares: which tests run where, and how hypothesis behaves.
 
-Tests marked `slow` run with TOILE_TEST_ALL=1, tests marked `gpu` where CuPy sees a device.
-Hypothesis is derandomized, so that a failure on one machine is a failure on all.
+Tests marked `slow` run with TOILE_TEST_ALL=1, tests marked `gpu` where CuPy sees a device; of long
+tables each day runs another part (tests/sampling.py). What is random, hypothesis included, follows
+the seed of the run, which is the date (tests/seeds.py): machines agree on the same day, and
+`TOILE_TEST_SEED=20261116 make test` repeats a run.
 """
 
 import os
-import zlib
 
 import hypothesis
+import hypothesis.core
 import pytest
+
+from tests import sampling, seeds
+from tests.sampling import (  # noqa: F401  hooks
+    pytest_report_header,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
+
+# Decided once, here: workers and processes that tests start find it in the environment.
+os.environ[seeds.VARIABLE] = str(seeds.today())
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the oracle reads it when it is first imported
 os.environ.setdefault("TOILE_PLATFORM", "auto")  # a GPU where there is one
@@ -23,63 +36,13 @@ os.environ.setdefault("TOILE_PLANS", "off")
 # Every plan that a test makes is verified.
 os.environ.setdefault("TOILE_DEBUG", "verify")
 
-TEST_ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
+TEST_ALL = seeds.EVERYTHING
 
 if TEST_ALL:
     os.environ["TOILE_OPTIMIZE"] = "1"
 
-# Tables of which `make test` runs a fixed part, every n-th test by a hash of its name; `make
-# test-all` runs them whole. What they hold is compared with jax, which takes its time to compile,
-# or is CUDA text that g++ compiles.
-SAMPLED = {
-    "scipy/test_stats.py": 4,
-    "scipy/test_special.py": 3,
-    "scipy/test_numerics.py": 4,
-    "scipy/test_linalg.py": 3,
-    "primitives/test_array_kernels.py": 8,
-    "primitives/test_cumulative.py": 6,
-    "primitives/test_linalg.py": 3,
-    "primitives/test_special.py": 3,
-    "primitives/test_indexing.py": 3,
-    "numpy/test_linalg.py": 3,
-    "numpy/test_manipulation.py": 3,
-    "numpy/test_reductions.py": 4,
-    "numpy/test_ufuncs.py": 4,
-    "lax/test_elementwise.py": 5,
-    "lax/test_reductions.py": 3,
-    "nn/test_initializers.py": 6,
-    "nn/test_nn.py": 3,
-    "random/test_generators.py": 8,
-    "random/test_random_samplers.py": 6,
-    "random/test_threefry.py": 4,
-    "random/test_random_uniform.py": 4,
-    "core/test_functional_layers.py": 3,
-    "compiler/test_rows.py": 10,
-    "compiler/test_sorting.py": 2,
-    "compiler/test_tiny_loops.py": 3,
-    "gpu/test_kernels.py": 8,
-    "gpu/test_nests.py": 4,
-    "gpu/test_attention_program.py": 4,
-    "gpu/test_programs.py": 3,
-    "optim/test_transforms.py": 2,
-    "test_example_libraries.py": 4,
-    "test_image.py": 4,
-    "test_jet.py": 3,
-    "test_ode.py": 3,
-    "test_transforms.py": 3,
-}
-
-
 # Tests of more than a minute: they come first, so that no worker has one left when others are done.
 LONG = ("test_random_program",)
-
-
-def in_sample(item: pytest.Item) -> bool:
-    """Whether `make test` runs this test."""
-    for path, n in SAMPLED.items():
-        if item.path.as_posix().endswith("tests/" + path):
-            return zlib.crc32(item.name.encode()) % n == 0
-    return True
 
 
 def has_gpu() -> bool:
@@ -96,12 +59,13 @@ ON_GPU = os.environ["TOILE_PLATFORM"] != "cpu" and has_gpu()
 
 hypothesis.settings.register_profile(
     "toile",
-    derandomize=True,
     deadline=None,
     database=None,
+    print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("toile")
+hypothesis.core.global_force_seed = seeds.today()  # --hypothesis-seed, read later, comes first
 
 
 # Folders of tests that speak of the CPU's compiler and of CPU devices.
@@ -135,10 +99,7 @@ if ON_GPU:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this run or this machine is not meant to do."""
-    if not TEST_ALL and not any("::" in arg for arg in config.args):
-        left_out = [item for item in items if not in_sample(item)]
-        items[:] = [item for item in items if in_sample(item)]
-        config.hook.pytest_deselected(items=left_out)
+    sampling.sample(config, items)
     items.sort(key=lambda item: item.name not in LONG)
     for item in items:
         if "slow" in item.keywords and not TEST_ALL:

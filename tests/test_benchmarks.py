@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from importlib.util import find_spec
 
 import pytest
 
-from benchmarks import cpu_report, cpu_rows
-from benchmarks.children import KNOWN, Child, Load
+from benchmarks import compare, cpu_report, cpu_rows
+from benchmarks.children import KNOWN, ROOT, Child, Load
+from tools import benchmark_tables
 
 CASES = [("train", "mlp:batch=4,width=8", 0.01), ("operation", "cross-entropy,2048", 0.01)]
 CASES += [("scan", "covariance,5", 0.01), ("resize", "mlp:batch=8,width=8", 16)]
@@ -47,3 +49,61 @@ def test_goals_are_judged_by_the_better_peer():
     assert [(g["value"], g["met"]) for g in result["goals"][:1]] == [(1.25, False)]
     assert not result["goals"][1]["met"]  # losses differ by more than 1e-4
     assert cpu_report.judge(row, [], {})["goals"][0]["met"] is False  # never measured
+
+
+def test_checkouts_are_compared(tmp_path, monkeypatch, capsys):
+    """A row in two checkouts, the old one's toile changed so that the child can be told apart."""
+    old = tmp_path / "old"
+    (old / "toile").mkdir(parents=True)
+    for path in (ROOT / "toile").iterdir():
+        (old / "toile" / path.name).symlink_to(path)
+    file = tmp_path / "compared.json"
+    monkeypatch.setattr(compare, "LIMIT", 1e9)
+    given = ["--old", str(old), "--rows", "cpu", "--only", "call 1 leaves", "--rounds", "3",
+             "--window", "0.01", "--any-load", "--json", str(file)]
+    assert compare.main(given) == 0
+    found = json.loads(file.read_text())
+    (row,) = found["rows"].values()
+    assert found["machine"] and len(row["rounds"]) == 3 and not row["slower"]
+    assert {*row["facts"]} == {"old", "new"} and "first" not in row
+    low, high = row["spread"]
+    assert 0 < low <= row["ratio"] <= high
+    assert "call 1 leaves" in capsys.readouterr().out
+    table = "\n".join(benchmark_tables.compared_table(found))
+    assert "| call 1 leaves |" in table and f"{row['ratio']:.3f}" in table
+    monkeypatch.setattr(compare, "measure", None)  # it has that row
+    assert compare.main([*given, "--keep"]) == 0
+
+
+@pytest.mark.parametrize(("first", "second", "slower"), [(1.01, None, False), (1.2, 1.02, False),
+                                                         (1.2, 1.1, True)])
+def test_rows_that_look_slower_are_measured_again(first, second, slower, monkeypatch):
+    asked = []
+
+    def rounds(row, args, count, facts):
+        asked.append(count)
+        ratio = first if len(asked) == 1 else second
+        noisy = {"seconds": {"old": 1.0, "new": 9.0}, "clean": False}
+        return [{"seconds": {"old": 2.0, "new": 2.0 * ratio}, "clean": True}] * count + [noisy]
+
+    monkeypatch.setattr(compare, "rounds_of", rounds)
+    args = compare.arguments(["--old", str(ROOT), "--rounds", "4", "--any-load"])
+    result = compare.measure(compare.rows_of("cpu")[0], args)
+    assert result["slower"] is slower
+    assert asked == ([4] if second is None else [4] * (1 + compare.PAIRS))
+    assert result["ratio"] == pytest.approx(first if second is None else second)
+    assert ("SLOWER" in compare.line("row", result)) is slower
+
+
+def test_compared_rows():
+    assert len(compare.rows_of("cpu")) == len(list(cpu_rows.rows()))
+    assert all(r.title.startswith("train ") for r in compare.rows_of("gpu-training"))
+    with pytest.raises(SystemExit):
+        compare.arguments(["--old", str(ROOT / "tests")])
+
+
+def test_a_row_that_cannot_be_measured_is_said():
+    facts = {"old": {"error": "KeyError: 'new kind'"}, "new": {}}
+    row = {"ratio": None, "facts": facts}
+    assert "old: KeyError: 'new kind'" in compare.line("row", row)
+    assert "--any-load" in compare.line("row", {**row, "facts": {}})

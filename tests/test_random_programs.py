@@ -1,11 +1,10 @@
 """Random programs: jit, grad, vmap and jit(grad(vmap)) against eager runs and loops, and jax.
 
-Programs run in float64, so that tolerances are tight. TOILE_TEST_ALL=1 makes ten times as many.
+Programs run in float64, so that tolerances are tight. Each day makes others (tests/seeds.py);
+TOILE_TEST_ALL=1 makes ten times as many.
 """
 
-import os
 import types
-import zlib
 
 import hypothesis
 import jax
@@ -15,11 +14,10 @@ import numpy as np
 import toile
 import toile.nn
 import toile.numpy as jnp
-from tests import programs
+from tests import programs, seeds
 from tests.quick_jax import OPTIONS as QUICK
 
-ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
-EXAMPLES = 1000 if ALL else 100
+EXAMPLES = 1000 if seeds.EVERYTHING else 100
 BATCH = 3
 TOILE = types.SimpleNamespace(jax=toile, jnp=jnp, lax=toile.lax, nn=toile.nn)
 JAX = types.SimpleNamespace(jax=jax, jnp=jax.numpy, lax=jax.lax, nn=jax.nn)
@@ -42,8 +40,7 @@ def batches():
     return each, [np.stack(column) for column in zip(*each)]
 
 
-@hypothesis.settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None,
-                     suppress_health_check=HEALTH,
+@hypothesis.settings(max_examples=EXAMPLES, suppress_health_check=HEALTH,
                      phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink])
 @hypothesis.given(programs.programs())
 def test_random_program(program):
@@ -65,7 +62,7 @@ def test_random_program(program):
         total = lambda *a: jnp.sum(toile.vmap(f)(*a))
         close(toile.jit(toile.grad(total, FLOATS))(*stacked), rows, "jit(grad(vmap))")
         close(toile.vmap(toile.grad(f, FLOATS))(*stacked), rows, "vmap(grad)")
-    if zlib.crc32(repr(program).encode()) % 10 == 0:
+    if seeds.is_chosen(repr(program), 10):
         check_against_jax(program, want, slopes)
 
 
@@ -91,8 +88,7 @@ def check_against_jax(program, value, slopes):
         close((value, slopes), run(*programs.arguments()), "jax")
 
 
-@hypothesis.settings(max_examples=20, derandomize=True, deadline=None, database=None,
-                     suppress_health_check=HEALTH)
+@hypothesis.settings(max_examples=20, suppress_health_check=HEALTH)
 @hypothesis.given(programs.programs(low=20))
 def test_shapes_are_known(program):
     """The generator knows the shape of every value."""

@@ -313,7 +313,7 @@ def test_while_has_no_reverse_mode():
 
 
 def test_custom_vjp_has_no_forward_mode():
-    with pytest.raises(TypeError, match="can't apply forward-mode differentiation"):
+    with pytest.raises(TypeError, match="can't apply forward-mode autodiff"):
         toile.jvp(lambda x: custom_backward(TOILE, toile.numpy.asarray(W), x), (X,), (X,))
 
 

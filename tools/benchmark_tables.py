@@ -21,7 +21,7 @@ machine.
 TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
-    "parallel": "Several devices",
+    "parallel": "Several devices", "compare": "Two commits in turns",
 }  # fmt: skip
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 
@@ -53,12 +53,28 @@ def section(path: Path) -> str:
     lines = [f"## {TITLES.get(kind, kind)}: {machine or found.get('machine', '')}", ""]
     lines += [f"`{found.get('command') or f'python -m benchmarks.{kind}'}`", ""]
     lines += [circumstances(found), ""]
-    if "rows" in found:
+    if kind == "compare":
+        lines += list(compared_table(found))
+    elif "rows" in found:
         lines += list(goals_table(found["rows"]))
         lines += ["", *summary(found.get("summary", {}))]
     elif isinstance(found.get("results"), dict):
         lines += list(medians_table(found["results"]))
     return "\n".join([*lines, ""])
+
+
+def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """The rows of `benchmarks.compare`; what is slower than it may be is in bold."""
+    yield f"| row | {found['old']} | {found['new']} | ratio | half of the rounds |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for title, row in found["rows"].items():
+        if row["ratio"] is None:
+            yield f"| {title} | – | – | not measured | |"
+            continue
+        old, new, *_ = row["median"].values()
+        ratio = f"**{row['ratio']:.3f}**" if row["slower"] else f"{row['ratio']:.3f}"
+        low, high = row["spread"]
+        yield f"| {title} | {seconds(old)} | {seconds(new)} | {ratio} | {low:.3f} to {high:.3f} |"
 
 
 def circumstances(found: Mapping[str, Any]) -> str:

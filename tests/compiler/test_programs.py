@@ -484,8 +484,7 @@ def check(steps, case, dtype, mode):
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 @pytest.mark.parametrize("mode", MODES)
 def test_programs(mode):
-    @hypothesis.settings(max_examples=EXAMPLES // len(MODES), derandomize=True, deadline=None,
-                         database=None, suppress_health_check=HEALTH,
+    @hypothesis.settings(max_examples=EXAMPLES // len(MODES), suppress_health_check=HEALTH,
                          phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink])
     @hypothesis.given(programs(mode))
     def agrees(program):

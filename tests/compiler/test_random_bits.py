@@ -61,6 +61,15 @@ def test_bits(width, shape):
         check(toile.vmap(toile.vmap(lambda k: random.bits(k, shape, dtype))), KEYS)
 
 
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_older_layout(width):
+    f = lambda k: [(random.bits(k, s, f"uint{width}"), random.split(k, s))
+                   for s in [(), (0,), (1,), (7, 3), (202,)]]
+    with toile.enable_x64(True), toile.threefry_partitionable(False):
+        check(f, KEY)
+        check(toile.vmap(toile.vmap(f)), KEYS)
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 2), (250,), (0,)])
 def test_split(shape):
     check(lambda k: random.split(k, shape), KEY)

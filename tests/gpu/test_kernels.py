@@ -142,7 +142,7 @@ def copied(to, source):
 def test_copies(dtype):
     for shape in [(), (7,), (37, 41), (3, 40, 50)]:
         x = bits(shape, dtype)
-        for perm in list(itertools.permutations(range(len(shape))))[::2]:
+        for perm in itertools.permutations(range(len(shape))):
             y = x.transpose(perm)
             copied(np.zeros(y.shape, dtype), y)
         copied(np.zeros(shape, dtype), np.broadcast_to(bits((), dtype), shape))

@@ -69,6 +69,13 @@ def rnn(w, xs):
     return lax.scan(step, jnp.zeros(xs.shape[1:]), xs)
 
 
+def older_bits(key):
+    """Threefry's older layout of counters: numbers of all widths, and keys."""
+    with toile.threefry_partitionable(False):
+        draw = lambda k: [toile.random.bits(k, (13,), f"uint{n}") for n in (8, 16, 32)]
+        return draw(key), toile.random.split(key, 3), toile.vmap(draw)(toile.random.split(key, 2))
+
+
 PROGRAMS = {
     "add": (lambda x, y: x + y * 2, [normal(33, 7), normal(33, 7, seed=1)]),
     "transposed sum": (lambda x: (x.T * 3).sum(0), [normal(40, 9)]),
@@ -94,6 +101,7 @@ PROGRAMS = {
     "sort and top_k": (lambda x: (jnp.sort(x), lax.top_k(x, 3), jnp.argmax(x, -1)),
                        [normal(5, 37)]),
     "cumsum": (lambda x: jnp.cumsum(x, 0), [normal(19, 5)]),
+    "older random bits": (lambda k: older_bits(k), [toile.random.PRNGKey(3)]),
     "random bits": (lambda k: toile.random.uniform(k, (40,)), [toile.random.PRNGKey(3)]),
     "dropout": (lambda k, x: jnp.where(toile.random.bernoulli(k, 0.5, x.shape), x, 0),
                 [toile.random.PRNGKey(3), normal(8, 9)]),

@@ -2,12 +2,11 @@
 
 flax answers by its record, or live for a sample and for all with TOILE_TEST_ALL=1."""
 
-import zlib
-
 import numpy as np
 import pytest
 
 import toile
+from tests import seeds
 from tests.linen import oracle
 from toile.engine.config import allow_excess_precision
 
@@ -52,9 +51,9 @@ def test_layer(row, recorded):
 
 
 def asked_live():
-    """All rows; those outside the sample of every run are marked slow."""
+    """All rows; those outside the sample of the day are marked slow."""
     for row in ROWS:
-        sampled = zlib.crc32(row.name.encode()) % 16 == 0
+        sampled = seeds.is_chosen(row.name, 16)
         yield pytest.param(row, id=row.name, marks=() if sampled else pytest.mark.slow)
 
 

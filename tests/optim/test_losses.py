@@ -3,7 +3,6 @@
 Optax answers by its record, or live for a sample and for all with TOILE_TEST_ALL=1."""
 
 import inspect
-import zlib
 
 import numpy as np
 import optax
@@ -11,6 +10,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests import seeds
 from tests.optim import recorded
 from toile.optim import losses
 
@@ -30,10 +30,10 @@ def test_loss(row, known):
 
 
 def asked_live(rows, one_in):
-    """All rows; those outside the sample of every run are marked slow, and the narrow ones,
+    """All rows; those outside the sample of the day are marked slow, and the narrow ones,
     which jax runs operation by operation."""
     for row in rows:
-        sampled = zlib.crc32(row.name.encode()) % one_in == 0 and not row.narrow
+        sampled = seeds.is_chosen(row.name, one_in) and not row.narrow
         yield pytest.param(row, id=row.name, marks=() if sampled else pytest.mark.slow)
 
 
@@ -46,7 +46,7 @@ def test_loss_live(row):
 STAGED = [row for row in ROWS if row.staged and row.args and not row.narrow]
 
 
-@pytest.mark.parametrize("row", STAGED[::3], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", STAGED, ids=lambda row: row.name)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_loss_staged(row):
     """Under jit a loss is what it is without."""

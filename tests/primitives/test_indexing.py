@@ -166,7 +166,7 @@ def test_mixed_batches_of_dynamic_slice():
 
 def test_errors_name_the_operands():
     op = Gather(GatherDimensionNumbers((1,), (0,), (0,)), (1, 4))
-    with pytest.raises(TypeError, match=r"gather: needed slice_sizes within .* float32\[5,3\]"):
+    with pytest.raises(TypeError, match=r"in gather op is out of range.* float32\[5,3\]"):
         op.infer(as_array(operand((5, 3))).aval, as_array(np.zeros((2, 1), np.int32)).aval)
     with pytest.raises(TypeError, match="dynamic_slice: needed one integer start"):
         DynamicSlice((1, 1)).infer(as_array(operand((5, 3))).aval)

@@ -5,13 +5,12 @@ changed and for all with TOILE_TEST_ALL=1, asked again. Values agree to float32 
 program may widen where it iterates. What jax raises can be caught with the same except clauses.
 """
 
-import zlib
-
 import jax
 import numpy as np
 import pytest
 
 import toile
+from tests import seeds
 from tests.whole_programs import recording
 from tests.whole_programs.registry import PROGRAMS
 
@@ -59,9 +58,9 @@ def test_program(function, recorded):
 
 
 def asked_live():
-    """All programs; those that are not in the sample of every run are marked slow."""
+    """All programs; those that are not in the sample of the day are marked slow."""
     for f in PROGRAMS:
-        sampled = zlib.crc32(f.__name__.encode()) % 12 == 0
+        sampled = seeds.is_chosen(f.__name__, 12)
         yield pytest.param(f, id=f.__name__, marks=() if sampled else pytest.mark.slow)
 
 

@@ -22,6 +22,7 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Atom, Equation, Literal, Program, Var, derive
 from toile.engine.records import dataclass
+from toile.primitives.arrays import threefry
 from toile.primitives.arrays.threefry import PARITY, ROTATIONS, threefry2x32
 from toile.primitives.bits import (
     _KeyComparison,
@@ -34,7 +35,7 @@ from toile.primitives.bits import (
     xor,
 )
 from toile.primitives.elementwise import SelectN, convert
-from toile.primitives.families import Elementwise, broadcast_in_dim, reshape, scalar
+from toile.primitives.families import Elementwise, add, broadcast_in_dim, mul, reshape, scalar
 from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice
 from toile.primitives.random import (
     RandomBits,
@@ -110,18 +111,83 @@ def _hashed_counts(words: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
 
 
 def _bits(op: RandomBits, words: Any) -> Any:
+    if op.older:
+        return reshape(_older_bits(op, words), (*words.shape[:-1], *op.shape))
     y0, y1 = _hashed_counts(words, op.shape)
     if op.bit_width == 64:
-        high = shift_left(convert(y0, _UINT64), scalar(32, _UINT64))
-        bits = or_(high, convert(y1, _UINT64))
+        bits = _wide(y0, y1)
     else:
         bits = convert(xor(y0, y1), np.dtype(f"uint{op.bit_width}"))
     return reshape(bits, (*words.shape[:-1], *op.shape))
 
 
+def _wide(high: Any, low: Any) -> Any:
+    """Words as 64-bit numbers."""
+    high = shift_left(convert(high, _UINT64), scalar(32, _UINT64))
+    return or_(high, convert(low, _UINT64))
+
+
 def _split(op: RandomSplit, words: Any) -> Any:
+    if op.older:
+        both = _joined_halves(*_hashed_pairs(words, 2 * math.prod(op.shape)))
+        return reshape(both, (*words.shape[:-1], *op.shape, _WORDS))
     both = _joined(*_hashed_counts(words, op.shape))
     return reshape(both, (*words.shape[:-1], *op.shape, _WORDS))
+
+
+# The older layout of counters: see the array kernels.
+
+
+def _hashed_pairs(words: Any, count: int) -> tuple[Any, Any]:
+    """The first and the second half of `count` words for each key, one more if that is odd."""
+    batch, half = words.shape[:-1], -(-count // 2)
+    whole, axis = (*batch, half), len(batch)
+    keys = [broadcast_in_dim(_word(words, i), whole, tuple(range(axis))) for i in range(_WORDS)]
+    first = iota(_UINT32, whole, axis)
+    second = add(first, scalar(half, _UINT32))
+    if count % 2:  # the last word has none to come with
+        last = broadcast_in_dim(scalar(half - 1, _UINT32), whole, ())
+        zero = broadcast_in_dim(scalar(0, _UINT32), whole, ())
+        second = SelectN()(eq(first, last), second, zero)
+    return _hash(keys[0], keys[1], first, second)
+
+
+def _joined_halves(first: Any, second: Any) -> Any:
+    return concatenate_all([first, second], first.ndim - 1)
+
+
+def _older_words(words: Any, count: int) -> Any:
+    """`count` words for each key, along the last axis."""
+    axis = words.ndim - 1
+    blocks, rest = divmod(count, threefry.LONGEST)
+    if not blocks:
+        both = _joined_halves(*_hashed_pairs(words, count))
+        return slice_axis(both, 0, count, axis)
+    keys = _split(RandomSplit((blocks + 1,), True), words)
+    both = _joined_halves(*_hashed_pairs(slice_axis(keys, 0, blocks, axis), threefry.LONGEST))
+    many = slice_axis(both, 0, threefry.LONGEST, axis + 1)
+    many = reshape(many, (*words.shape[:-1], blocks * threefry.LONGEST))
+    last = reshape(slice_axis(keys, blocks, blocks + 1, axis), words.shape)
+    return concatenate_all([many, _older_words(last, rest)], axis)
+
+
+def _older_bits(op: RandomBits, words: Any) -> Any:
+    """Bits along the last axis: narrow integers are parts of words, the lowest bits first."""
+    size, width, axis = math.prod(op.shape), op.bit_width, words.ndim - 1
+    if width == 64 and 2 * size < threefry.LONGEST:
+        return _wide(*_hashed_pairs(words, 2 * size))
+    found = _older_words(words, -(-width * size // 32))
+    if width == 32:
+        return found
+    if width == 64:
+        return _wide(slice_axis(found, 0, size, axis), slice_axis(found, size, 2 * size, axis))
+    parts = 32 // width
+    whole = (*found.shape, parts)
+    spread = broadcast_in_dim(found, whole, tuple(range(axis + 1)))
+    by = mul(iota(_UINT32, whole, axis + 1), scalar(width, _UINT32))
+    bits = convert(shift_right_logical(spread, by), np.dtype(f"uint{width}"))
+    flat = reshape(bits, (*found.shape[:-1], found.shape[-1] * parts))
+    return slice_axis(flat, 0, size, axis)
 
 
 def _fold_in(op: RandomFoldIn, words: Any, data: Any) -> Any:

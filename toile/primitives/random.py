@@ -14,6 +14,7 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
+from toile.engine.config import flags
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
@@ -63,15 +64,18 @@ class RandomSeed(_Random):
 
 @dataclass(frozen=True)
 class RandomSplit(_Random):
-    """New keys of `shape` from each key."""
+    """New keys of `shape` from each key; `older`: in the layout of counters before this one."""
 
     shape: tuple[int, ...]
+    older: bool = False
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
         return Aval((*keys.shape, *self.shape), keys.dtype)
 
     def eager(self, xp: Any, keys: Any) -> Any:
+        if self.older:
+            return threefry.older_split(xp, keys, self.shape)
         return threefry.split(xp, keys, self.shape)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -97,16 +101,19 @@ class RandomFoldIn(_Random):
 
 @dataclass(frozen=True)
 class RandomBits(_Random):
-    """Unsigned integers of `bit_width` bits and `shape` from each key."""
+    """Unsigned integers of `bit_width` bits and `shape` from each key; `older` as for splits."""
 
     bit_width: int
     shape: tuple[int, ...]
+    older: bool = False
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
         return Aval((*keys.shape, *self.shape), np.dtype(f"uint{self.bit_width}"))
 
     def eager(self, xp: Any, keys: Any) -> Any:
+        if self.older:
+            return threefry.older_bits(xp, keys, self.bit_width, self.shape)
         return threefry.random_bits(xp, keys, self.bit_width, self.shape)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -171,7 +178,7 @@ def random_seed(seeds: Any) -> Any:
 
 
 def random_split(keys: Any, shape: Sequence[int]) -> Any:
-    return RandomSplit(tuple(shape))(keys)
+    return RandomSplit(tuple(shape), not flags.threefry_partitionable)(keys)
 
 
 def random_fold_in(keys: Any, data: Any) -> Any:
@@ -179,7 +186,7 @@ def random_fold_in(keys: Any, data: Any) -> Any:
 
 
 def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
-    return RandomBits(bit_width, tuple(shape))(keys)
+    return RandomBits(bit_width, tuple(shape), not flags.threefry_partitionable)(keys)
 
 
 def random_wrap(words: Any, impl: str | None = None) -> Any:

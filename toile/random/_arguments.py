@@ -224,9 +224,12 @@ def stepwise(x):
 
 
 def concrete_words(key):
-    """The NumPy words of Threefry keys when nothing is being traced, else None."""
+    """The NumPy words of Threefry keys when nothing is being traced, else None.
+
+    None also where counters have the older layout: the functions on words have the usual one."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
-        return key._data if key.dtype.impl.name == GENERATOR else None
+        usual = key.dtype.impl.name == GENERATOR and flags.threefry_partitionable
+        return key._data if usual else None
     return None
 
 

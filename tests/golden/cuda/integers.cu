@@ -51,7 +51,7 @@ __device__ void body(const Word* w, unsigned block) {
         const int v29 = v28 ? v12 : v27;
         const bool v30 = v29 != v3;
         const bool v31 = v12 < 0;
-        const int v32 = v31 ? (-1) : 0;
+        const int v32 = v31 ? (-1) : v12;
         const bool v33 = v12 > 0;
         const int v34 = v33 ? 1 : v32;
         const bool v35 = v34 != v4;

@@ -3,8 +3,9 @@
 Everything takes `xp` (numpy or cupy) first and works on uint32 arrays; keys are raw words of
 shape (..., 2). Counters follow the partitionable layout: element i of a result hashes the 64-bit
 number i, split into a high and a low word, so each element depends on the key and its own index
-only. Few blocks are hashed as lanes of one big Python integer, where an operation costs tens of
-nanoseconds; many in place, 32-bit arrays in cache-sized chunks. Both agree bit for bit.
+only; the older layout, of `jax_threefry_partitionable=False`, is at the end. Few blocks are hashed
+as lanes of one big Python integer, where an operation costs tens of nanoseconds; many in place,
+32-bit arrays in cache-sized chunks. Both agree bit for bit.
 """
 
 import math
@@ -239,3 +240,54 @@ def _device_kernel(xp: ModuleType) -> Any:
     return xp.ElementwiseKernel(
         "uint32 k0, uint32 k1, uint32 x0, uint32 x1", "uint32 y0, uint32 y1",
         "\n".join(lines), "threefry2x32")
+
+
+# The older layout. The words of a result are numbered; a block hashes the number of a word of the
+# first half with that of the second half's word that comes with it, so that each element depends on
+# the size of the result too. Narrow integers are parts of words, wide ones a word of each half.
+
+LONGEST = 2**32 - 1  # words of one key; more are those of several keys, which it is split into
+
+
+def older_words(xp: ModuleType, keys: Array, count: int) -> Array:
+    """`count` words for each key, of shape (..., count)."""
+    blocks, rest = divmod(count, LONGEST)
+    if not blocks:
+        return _paired(xp, keys, count)
+    keys = older_split(xp, keys, (blocks + 1,))
+    many = _paired(xp, keys[..., :-1, :], LONGEST).reshape((*keys.shape[:-2], blocks * LONGEST))
+    return xp.concatenate([many, _paired(xp, keys[..., -1, :], rest)], axis=-1)
+
+
+def _paired(xp: ModuleType, keys: Array, count: int) -> Array:
+    half = -(-count // 2)
+    x0, x1 = xp.arange(half, dtype=np.uint32), xp.arange(half, 2 * half, dtype=np.uint32)
+    if count % 2:
+        x1[-1] = 0  # the last word has none to come with
+    k0, k1 = keys[..., 0], keys[..., 1]
+    if keys.ndim > 1:
+        k0, k1 = k0[..., None], k1[..., None]
+    return xp.concatenate(threefry2x32(xp, k0, k1, x0, x1), axis=-1)[..., :count]
+
+
+def older_bits(xp: ModuleType, keys: Array, bit_width: int, shape: Shape) -> Array:
+    """`random_bits` in the older layout."""
+    size, whole = math.prod(shape), keys.shape[:-1] + shape
+    words = older_words(xp, keys, -(-bit_width * size // 32))
+    if bit_width == 64:
+        bits = words[..., :size].astype(np.uint64)
+        bits <<= np.uint64(32)
+        bits |= words[..., size:]
+    elif bit_width == 32:
+        bits = words
+    else:
+        shifts = xp.arange(0, 32, bit_width, dtype=np.uint32)
+        bits = (words[..., None] >> shifts).astype(UNSIGNED[bit_width])  # the lowest bits first
+        bits = bits.reshape((*words.shape[:-1], words.shape[-1] * shifts.size))[..., :size]
+    return xp.ascontiguousarray(bits).reshape(whole)
+
+
+def older_split(xp: ModuleType, keys: Array, shape: Shape) -> Array:
+    """`split` in the older layout: a key is two words that follow each other."""
+    words = _paired(xp, keys, 2 * math.prod(shape))
+    return words.reshape((*keys.shape[:-1], *shape, 2))

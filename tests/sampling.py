@@ -1,0 +1,138 @@
+"""Which tests of long tables a run leaves out, and how it says so.
+
+`make test` runs every n-th test of the tables in `SAMPLED`; the seed of the run (tests/seeds.py)
+chooses which, so that seven days in a row run all of them. `make test-all` leaves out none, and
+neither does a run that names single tests. Workers of pytest-xdist choose alike: they find the
+seed in the environment, and tell the process that started them what they left out.
+"""
+
+import pathlib
+
+import pytest
+
+from tests import seeds
+
+HERE = pathlib.Path(__file__).parent
+
+# Files under tests/, or single tests of them, and n: one test in n runs each day. At most 7, so
+# that a week runs all. What they hold is compared with jax, which takes its time to compile, or is
+# CUDA text that g++ compiles.
+SAMPLED = {
+    "scipy/test_stats.py": 4,
+    "scipy/test_special.py": 3,
+    "scipy/test_numerics.py": 5,
+    "scipy/test_linalg.py": 3,
+    "primitives/test_array_kernels.py": 7,
+    "primitives/test_cumulative.py": 6,
+    "primitives/test_linalg.py": 3,
+    "primitives/test_special.py": 3,
+    "primitives/test_indexing.py": 4,
+    "numpy/test_linalg.py": 3,
+    "numpy/test_manipulation.py": 3,
+    "numpy/test_reductions.py": 4,
+    "numpy/test_ufuncs.py": 4,
+    "lax/test_elementwise.py": 5,
+    "lax/test_reductions.py": 3,
+    "nn/test_initializers.py": 6,
+    "nn/test_nn.py": 3,
+    "random/test_generators.py": 7,
+    "random/test_older_layout.py::test_bits": 2,
+    "random/test_older_layout.py::test_more_words_than_a_key_has": 4,
+    "random/test_older_layout.py::test_programs": 7,
+    "random/test_older_layout.py::test_samplers": 5,
+    "random/test_random_samplers.py": 6,
+    "random/test_threefry.py": 4,
+    "random/test_random_uniform.py": 4,
+    "core/test_functional_layers.py": 3,
+    "compiler/test_rows.py": 7,
+    "compiler/test_sorting.py": 3,
+    "compiler/test_tiny_loops.py": 3,
+    "compiler/test_tiny_ranks.py": 3,
+    "gpu/test_kernels.py": 7,
+    "gpu/test_nests.py": 5,
+    "gpu/test_attention_program.py": 4,
+    "gpu/test_programs.py": 3,
+    "optim/test_losses.py::test_loss_staged": 3,
+    "optim/test_transforms.py": 3,
+    "test_example_libraries.py": 4,
+    "test_image.py": 4,
+    "test_jet.py": 3,
+    "test_ode.py": 3,
+    "test_transforms.py": 4,
+}
+DAYS = 7  # in which everything has run
+
+_COLLECTED = pytest.StashKey[list[tuple[str, str]]]()  # places and names, before any was left out
+_LEFT_OUT = pytest.StashKey[tuple[int, int]]()  # how many of how many
+
+
+def place_of(item: pytest.Item) -> str:
+    """The file of a test and its function: `random/test_threefry.py::test_split`."""
+    path = item.path
+    where = path.relative_to(HERE).as_posix() if path.is_relative_to(HERE) else path.name
+    return f"{where}::{item.name.partition('[')[0]}"
+
+
+def one_in(place: str) -> int:
+    """How many tests of a table there are for one that runs."""
+    return SAMPLED.get(place) or SAMPLED.get(place.partition("::")[0], 1)
+
+
+def is_left_out(place: str, name: str, seed: int) -> bool:
+    """Whether the run of a seed leaves this test out."""
+    n = one_in(place)
+    return n > 1 and not seeds.is_chosen(name, n, seed)
+
+
+def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other days."""
+    found = [(place_of(item), item.name) for item in items]
+    config.stash[_COLLECTED] = found
+    if seeds.EVERYTHING or any("::" in arg for arg in config.args):
+        return
+    seed = seeds.today()
+    away = [is_left_out(*each, seed) for each in found]
+    config.hook.pytest_deselected(items=[i for i, out in zip(items, away, strict=True) if out])
+    items[:] = [i for i, out in zip(items, away, strict=True) if not out]
+    config.stash[_LEFT_OUT] = sum(away), len(away)
+
+
+def collected(config: pytest.Config) -> list[tuple[str, str]]:
+    """Places and names of all tests that were collected, those that were left out among them."""
+    return config.stash.get(_COLLECTED, [])
+
+
+# ---- hooks, which tests/conftest.py imports
+
+
+def pytest_report_header() -> str:
+    """The seed is known while tests run, too."""
+    return f"seed: {seeds.today()}"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells how many tests it left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = list(session.config.stash.get(_LEFT_OUT, (0, 0)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node) -> None:
+    """All workers left out the same."""
+    told = getattr(node, "workeroutput", {}).get("left_out")
+    if told:
+        node.config.stash[_LEFT_OUT] = tuple(told)
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    """How many tests were left out, and how to run the same ones again."""
+    left, total = config.stash.get(_LEFT_OUT, (0, 0))
+    seed = seeds.today()
+    terminalreporter.section("sampling")
+    if left:
+        terminalreporter.write_line(
+            f"{left:,} of {total:,} tests were left out: they run on other days, each at least "
+            f"once in {DAYS} days in a row (make test-all: all)")
+    terminalreporter.write_line(
+        f"the seed was {seed}; to repeat this run: {seeds.VARIABLE}={seed} make test")
