@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 import zlib
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 import numpy as np
@@ -47,8 +47,7 @@ class Source(Protocol):
     def read(self, offset: int, count: int) -> bytes: ...
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where the data of an array is in the file, and the array it belongs in."""
 
     offset: int
@@ -79,10 +78,11 @@ def decode(source: Source) -> Decoded:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def finish(placement: Placement) -> None:
+def finish(decoded: Decoded) -> None:
     """Turn data that was read, which is little-endian, into numbers of this machine."""
     if sys.byteorder == "big":
-        placement.array.byteswap(inplace=True)
+        for placement in decoded.placements:
+            placement.array.byteswap(inplace=True)
 
 
 class _Open:
@@ -102,11 +102,12 @@ class _Decoder:
         self._unsummed, self._sum = 0, 0
         self._placements: list[Placement] = []
         self._open: list[_Open] = []
+        self._dtypes: dict[Any, np.dtype[Any]] = {}
 
     def run(self) -> Decoded:
         tree = self._tree()
-        self._move_to(self._offset())
-        if left := self._source.size - self._start:
+        self._sum_up()
+        if left := self._source.size - self._offset():
             raise ValueError(f"{left} bytes follow the end of the tree")
         return Decoded(tree, self._placements, self._sum)
 
@@ -133,12 +134,12 @@ class _Decoder:
 
     def _put(self, value: Any) -> None:
         into = self._open[-1]
-        if type(into.value) is list:
-            into.value.append(value)
-            into.left -= 1
-        elif into.has_key:
+        if into.has_key:
             into.value[into.key] = value
             into.has_key = False
+            into.left -= 1
+        elif type(into.value) is list:
+            into.value.append(value)
             into.left -= 1
         else:
             hash(value)
@@ -152,7 +153,7 @@ class _Decoder:
             return value  # only entries of dicts of dicts are split
         shape, pieces = (encoding.in_order(value[key]) for key in ("shape", "chunks"))
         sizes = [piece.size for piece in pieces]
-        whole = np.empty(_checked_shape(shape), pieces[0].dtype)
+        whole = np.empty(shape, pieces[0].dtype)
         if any(x.dtype != whole.dtype or x.ndim != 1 for x in pieces) or sum(sizes) != whole.size:
             raise ValueError("the pieces of an array do not fit together")
         starts = np.cumsum([0, *sizes])
@@ -165,7 +166,14 @@ class _Decoder:
 
     def _value(self) -> Any:
         """The next value; of a dict or list, what is needed to read its entries."""
-        code = self._take(1)[0]
+        if self._at >= len(self._data):
+            self._refill(1)
+        code = self._data[self._at]
+        self._at += 1
+        if 0xA0 <= code < 0xC0:  # a short text, as most names are
+            return str(self._take(code & 0x1F), "utf-8")
+        if code in _EXTENSIONS:
+            return self._extension(int.from_bytes(self._take(_LENGTH_WIDTH[code]), "big"))
         if code < 0x80:
             return code
         if code >= 0xE0:
@@ -175,7 +183,7 @@ class _Decoder:
         if code in _STRUCTS:
             return _STRUCTS[code].unpack(self._take(_STRUCTS[code].size))[0]
         if code < 0xC0:
-            kind, count = code & 0xF0, code & (0x1F if code >= 0xA0 else 0x0F)
+            kind, count = code & 0xF0, code & 0x0F
         elif code in _FIXED:
             return self._extension(_FIXED[code])
         elif code in _LENGTH_WIDTH:
@@ -186,8 +194,6 @@ class _Decoder:
             return _Open({}, self._possible(count, 2))
         if kind == 0x90 or kind in _ARRAYS:
             return _Open([], self._possible(count, 1))
-        if kind in _EXTENSIONS:
-            return self._extension(count)
         data = self._take(count)
         return data if kind in _BINARY else data.decode()
 
@@ -198,49 +204,39 @@ class _Decoder:
         return count
 
     def _extension(self, count: int) -> Any:
-        code = struct.unpack("b", self._take(1))[0]
+        code = self._take(1)[0]
         self._possible(count, 1)
         if code == encoding.ExtType.ndarray:
             found = self._array(count)
             if found is not None:
                 return found
         data = self._take(count)
-        if code < 0:  # msgpack's own: timestamps
-            head = struct.pack(">BIb", 0xC9, count, code)
-            return msgpack.unpackb(head + data)
+        if code >= 0x80:  # negative, which is msgpack's own: timestamps
+            return msgpack.unpackb(struct.pack(">BIB", 0xC9, count, code) + data)
         return encoding.unpack(code, data)
 
     def _array(self, count: int) -> np.ndarray | None:
         """An array to be filled later; None for one that has another form than Flax writes."""
-        head = self._peek(min(count, _HEAD))
-        reader = msgpack.Unpacker(raw=True)
-        reader.feed(head)
-        try:
-            if reader.read_array_header() != 3:
-                return None
-            shape, name = reader.unpack(), reader.unpack()
-            at = reader.tell()
-            width = _LENGTH_WIDTH[head[at]] if head[at] in _BINARY else 0
-        except (msgpack.UnpackException, IndexError):
+        known = min(count, _HEAD)
+        if self._at + known > len(self._data):
+            self._refill(known)
+        head = _array_head(self._data, self._at)
+        if head is None:
             return None
-        size = int.from_bytes(head[at + 1 : at + 1 + width], "big")
-        begin = at + 1 + width
-        if not width or begin + size != count:
+        shape, name, size, at = head
+        if at + size != self._at + count:
             return None
-        dtype = _checked_dtype(name)
-        if math.prod(_checked_shape(shape)) * dtype.itemsize != size:
+        dtype = self._dtypes.get(name)
+        if dtype is None:
+            dtype = self._dtypes[name] = _checked_dtype(name)
+        if math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"an array of {dtype}{shape} has {size} bytes of data")
-        array = np.empty(tuple(shape), dtype)
-        self._take(begin)
+        array = np.empty(shape, dtype)
+        self._at = at
         if size:
-            self._placements.append(Placement(self._offset(), array))
-            self._move_to(self._offset() + size)
+            self._placements.append(Placement(self._start + at, array))
+            self._move_to(self._start + at + size)
         return array
-
-    def _peek(self, count: int) -> bytes:
-        if self._at + count > len(self._data):
-            self._refill(count)
-        return self._data[self._at : self._at + count]
 
     def _take(self, count: int) -> bytes:
         end = self._at + count
@@ -275,19 +271,37 @@ class _Decoder:
 
     def _sum_up(self) -> None:
         self._sum = zlib.crc32(self._data[self._unsummed : self._at], self._sum)
-        self._unsummed = self._at
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, (list, tuple)) or any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError(f"an array has the shape {shape!r}")
-    return tuple(shape)
+def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | None:
+    """The shape, name of the dtype, number of bytes and begin of the data of a packed array."""
+    if data[at] != 0x93 or data[at + 1] & 0xF0 != 0x90:
+        return None
+    shape = []
+    rank, at = data[at + 1] & 0x0F, at + 2
+    for _ in range(rank):
+        number = data[at]
+        if number >= 0x80:
+            if not 0xCC <= number <= 0xCF:
+                return None
+            width = 1 << (number - 0xCC)
+            number = int.from_bytes(data[at + 1 : at + 1 + width], "big")
+            at += width
+        shape.append(number)
+        at += 1
+    if data[at] & 0xE0 != 0xA0:
+        return None
+    end = at + 1 + (data[at] & 0x1F)
+    name = data[at + 1 : end]
+    if data[end] not in _BINARY:
+        return None
+    width = _LENGTH_WIDTH[data[end]]
+    begin = end + 1 + width
+    return shape, name, int.from_bytes(data[end + 1 : begin], "big"), begin
 
 
-def _checked_dtype(name: Any) -> np.dtype[Any]:
+def _checked_dtype(name: bytes) -> np.dtype[Any]:
     """The dtype of a name, if data may be read into arrays of it: it holds no pointers."""
-    if not isinstance(name, bytes):
-        raise ValueError(f"an array has the dtype {name!r}")
     dtype = encoding.dtype_from_name(name.decode()).newbyteorder("=")
     if dtype.hasobject or dtype.kind == "T" or dtype.subdtype is not None:
         raise ValueError(f"an array has the dtype {name.decode()}, which no file can hold")

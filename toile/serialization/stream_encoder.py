@@ -48,18 +48,15 @@ class _Held:
 class Piece:
     """The data of an array, or of one of the parts that a large array is split into."""
 
-    __slots__ = ("path", "shape", "dtype", "_held", "_start", "_stop", "_is_last")
+    __slots__ = ("path", "shape", "dtype", "nbytes", "_held", "_start", "_stop", "_is_last")
 
     def __init__(
         self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any], held: _Held,
         start: int, stop: int, is_last: bool,
     ) -> None:  # fmt: skip
         self.path, self.shape, self.dtype = path, shape, dtype
+        self.nbytes = (stop - start) * dtype.itemsize
         self._held, self._start, self._stop, self._is_last = held, start, stop, is_last
-
-    @property
-    def nbytes(self) -> int:
-        return (self._stop - self._start) * self.dtype.itemsize
 
     def keep_now(self) -> None:
         """Hold the values of this moment, whatever happens to the array afterwards."""
@@ -69,16 +66,28 @@ class Piece:
     def blocks(self, size: int) -> Iterator[np.ndarray]:
         """The bytes in C order, little-endian, in arrays of uint8 of at most about `size`."""
         array = self._held.fetch()
-        # Slices of a row-major array are views; those of `flat` are copies of one block.
-        flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
         length = max(1, size // self.dtype.itemsize)
         for start in range(self._start, self._stop, length):
-            block = flat[start : min(start + length, self._stop)]
+            block = _elements(array, start, min(start + length, self._stop))
             if block.dtype != self.dtype:
                 block = block.astype(self.dtype)
             yield block.view(np.uint8)
         if self._is_last and self._held.source is not array:
             self._held.host = None
+
+
+def _elements(array: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """So many elements in C order: a view of a row-major array, else a copy of little more."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)[start:stop]
+    row = array.size // len(array)
+    first, last = start // row, (stop - 1) // row
+    if row * (last + 1 - first) <= 2 * (stop - start):
+        rows = np.ascontiguousarray(array[first : last + 1])
+        return rows.reshape(-1)[start - first * row : stop - first * row]
+    ends = ((max(start - i * row, 0), min(stop - i * row, row)) for i in range(first, last + 1))
+    parts = [_elements(array[first + i], *each) for i, each in enumerate(ends)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def encode(tree: Any, max_chunk_size: int) -> list[bytes | Piece]:
@@ -105,6 +114,7 @@ class _Encoder:
         self._text = bytearray()  # what is not array data, since the last piece
         self._packer = msgpack.Packer(default=encoding.pack, strict_types=True)
         self._max_chunk_size = max_chunk_size
+        self._dtypes: dict[np.dtype[Any], tuple[np.dtype[Any], bytes]] = {}
 
     def flush(self) -> None:
         if self._text:
@@ -124,17 +134,20 @@ class _Encoder:
             self._text += self._packer.pack_array_header(len(x))
             for i, value in enumerate(x):
                 self.add(value, (*path, i), False)
-        elif isinstance(x, (np.ndarray, Array)) and not isinstance(x, KeyArray):
+        elif _is_array(x):
             self._add_array(x, "/".join(map(str, path)) or ".", in_dicts)
         else:
             self._text += self._packer.pack(x)
 
     def _add_array(self, x: Any, path: str, may_split: bool) -> None:
-        dtype = encoding.stored_dtype(x.dtype)
+        if x.dtype not in self._dtypes:
+            little = encoding.stored_dtype(x.dtype)
+            self._dtypes[x.dtype] = little, self._packer.pack(little.name)
+        dtype, name = self._dtypes[x.dtype]
         shape = tuple(x.shape)
         held, size = _Held(x), x.size
         if not may_split or size * dtype.itemsize <= self._max_chunk_size:
-            self._add_piece(Piece(path, shape, dtype, held, 0, size, True))
+            self._add_piece(Piece(path, shape, dtype, held, 0, size, True), name)
             return
         length = max(1, int(self._max_chunk_size / dtype.itemsize))
         starts = range(0, size, length)
@@ -146,16 +159,20 @@ class _Encoder:
             stop = min(start + length, size)
             self._text += pack(str(i))
             piece = Piece(path, (stop - start,), dtype, held, start, stop, stop == size)
-            self._add_piece(piece)
+            self._add_piece(piece, name)
 
-    def _add_piece(self, piece: Piece) -> None:
+    def _add_piece(self, piece: Piece, name: bytes) -> None:
         """The headers of an extension value with the packed triple of an array, and the data."""
         count = piece.nbytes
-        head = msgpack.packb((piece.shape, piece.dtype.name, b""))[:-2] + _bin_header(count)
+        head = b"\x93" + self._packer.pack(list(piece.shape)) + name + _bin_header(count)
         self._text += _extension_header(len(head) + count, piece.path) + head
         if count:
             self.flush()
             self.parts.append(piece)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or (isinstance(x, Array) and not isinstance(x, KeyArray))
 
 
 def _bin_header(count: int) -> bytes:

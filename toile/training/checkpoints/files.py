@@ -82,7 +82,8 @@ class Aside:
 
     def __init__(self, folder: str, start: str) -> None:
         self.inode = 0
-        if not is_plain():
+        self._plain = is_plain()
+        if not self._plain:
             self.path = naming.temporary_path(folder, start)
             self._file: Any = io.GFile(self.path, "wb")
             return
@@ -105,17 +106,17 @@ class Aside:
 
     def write(self, data: Any) -> None:
         """Add bytes, or the memory of an array of them."""
-        self._file.write(data if is_plain() else bytes(data))
+        self._file.write(data if self._plain else bytes(data))
 
     def sync(self) -> None:
         """Force what was written to disk."""
-        if is_plain():
+        if self._plain:
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def put(self, path: str) -> None:
         """Give the file its name in one step, replacing one that is there."""
-        if is_plain() and os.name != "nt":
+        if self._plain and os.name != "nt":
             self._file.flush()
             io.rename(self.path, path, overwrite=True)  # the lock is held until it has its name
             self._file.close()

@@ -36,6 +36,10 @@ class _Plain:
         self._lock = threading.Lock()
 
     def read(self, offset: int, count: int) -> bytes:
+        if hasattr(os, "pread"):
+            data = os.pread(self._handle, count, offset)
+            if len(data) == count:
+                return data
         memory = np.empty(count, np.uint8)
         got = self._fill(offset, memory)
         return memory[:got].tobytes()
@@ -46,6 +50,10 @@ class _Plain:
             raise ValueError(f"the file was shortened to {offset + got} bytes")
 
     def _fill(self, offset: int, memory: np.ndarray) -> int:
+        if hasattr(os, "preadv"):
+            got = os.preadv(self._handle, [memory], offset)
+            if got == memory.size:
+                return got
         view, got = memoryview(memory), 0
         while got < len(view):
             count = self._read_once(view[got:], offset + got)

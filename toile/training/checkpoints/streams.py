@@ -58,7 +58,9 @@ def write(
                 aside.write(block)
                 advance(len(block))
         return None
-    rest, arrays = 0, []
+    rest = 0
+    arrays: list[dict[str, Any]] = []
+    names: dict[Any, str] = {}  # NumPy takes long to make them
     with _pool() as pool:
         for part in parts:
             if isinstance(part, bytes):
@@ -66,26 +68,26 @@ def write(
                 aside.write(part)
                 advance(len(part))
             else:
-                blocks = _write_array(aside, part, pool, advance)
-                array = checksums.ArraySums(part.path, part.dtype.name, part.shape, tuple(blocks))
-                arrays.append(array)
-    return checksums.Sums(total_bytes(parts), rest, tuple(arrays), checksums.BLOCK)
+                found = _write_array(aside, part, pool, advance)
+                dtype = names.get(part.dtype) or names.setdefault(part.dtype, part.dtype.name)
+                about = {"path": part.path, "dtype": dtype, "shape": part.shape, "crc32": found}
+                arrays.append(about)
+    return checksums.Sums(total_bytes(parts), checksums.BLOCK, rest, arrays)
 
 
 def _write_array(
     aside: files.Aside, piece: Piece, pool: ThreadPoolExecutor, advance: Advance
 ) -> list[int]:
     """Write an array, and give the checksums of its blocks."""
+    if piece.nbytes <= _SMALL:
+        (block,) = piece.blocks(checksums.BLOCK)
+        aside.write(block)
+        advance(piece.nbytes)
+        return [zlib.crc32(block)]
     found: list[int] = []
     waiting: deque[Future[int]] = deque()
     for block in piece.blocks(checksums.BLOCK):
-        if block.size <= _SMALL:
-            # Blocks of an array are equally long but for the last one.
-            found += [each.result() for each in waiting]
-            waiting.clear()
-            found.append(zlib.crc32(block))
-        else:
-            waiting.append(pool.submit(zlib.crc32, block))
+        waiting.append(pool.submit(zlib.crc32, block))
         aside.write(block)
         advance(block.size)
         while len(waiting) >= _THREADS:  # blocks may be copies: not too many at a time
@@ -158,11 +160,11 @@ def _fill(
     parallel: bool, advance: Advance, keep: bool,
 ) -> None:  # fmt: skip
     """Read the data of the arrays; a ValueError names those that are not what was saved."""
-    damaged: list[checksums.ArraySums] = []
+    damaged: list[dict[str, Any]] = []
     size = sums.block if sums is not None else checksums.BLOCK
     large: list[tuple[Any, Future[bool]]] = []
 
-    def note(array: checksums.ArraySums | None, right: bool, count: int) -> None:
+    def note(array: dict[str, Any] | None, right: bool, count: int) -> None:
         advance(count)
         if not right and array is not None:
             damaged.append(array)
@@ -177,15 +179,19 @@ def _fill(
         for i, placement in enumerate(decoded.placements):
             array = sums.arrays[i] if sums is not None else None
             memory = placement.memory
+            if memory.size <= _SMALL:
+                want = None if array is None else array["crc32"][0]
+                note(array, read(placement.offset, memory, want), memory.size)
+                continue
             width = placement.array.dtype.itemsize
             length = max(1, size // width) * width  # blocks hold whole elements
             starts = range(0, memory.size, length)
-            if array is not None and len(array.blocks) != len(starts):
-                raise ValueError(f"its array {array} has {memory.size} bytes")
+            if array is not None and len(array["crc32"]) != len(starts):
+                raise ValueError(f"its array {checksums.describe(array)} has {memory.size} bytes")
             for j, start in enumerate(starts):
                 block = memory[start : start + length]
-                want = None if array is None else array.blocks[j]
-                if parallel and block.size > _SMALL:
+                want = None if array is None else array["crc32"][j]
+                if parallel:
                     task = pool.submit(read, placement.offset + start, block, want)
                     large.append(((array, block.size), task))
                 else:
@@ -194,5 +200,4 @@ def _fill(
             note(array, task.result(), count)
     if damaged:
         raise ValueError(checksums.damaged_arrays(damaged))
-    for placement in decoded.placements:
-        stream_decoder.finish(placement)
+    stream_decoder.finish(decoded)

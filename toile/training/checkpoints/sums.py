@@ -19,48 +19,31 @@ from toile.training.checkpoints import files, naming, sources
 
 BLOCK = 8 << 20  # bytes that share a checksum
 _VERSION = 1
-
-
-@dataclass(frozen=True)
-class ArraySums:
-    """The checksums of the blocks of one array, or of one piece of a large one."""
-
-    path: str
-    dtype: str
-    shape: tuple[int, ...]
-    blocks: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.path} ({self.dtype}[{','.join(map(str, self.shape))}])"
+_BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # of the text between them
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it."""
+    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it.
+
+    An array, or a piece of a large one, is a dict of "path", "dtype", "shape" and "crc32", which is
+    a list with one number per block.
+    """
 
     size: int
-    rest: int
-    arrays: tuple[ArraySums, ...]
     block: int
+    rest: int
+    arrays: list[dict[str, Any]]
 
 
 def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
     """Put the checksums beside a checkpoint, whose inode tells later whether it was replaced."""
-    arrays = [
-        {
-            "path": x.path, "dtype": x.dtype, "shape": x.shape,
-            "crc32": [f"{n:08x}" for n in x.blocks],
-        }
-        for x in sums.arrays
-    ]  # fmt: skip
-    content = {
-        "version": _VERSION, "size": sums.size, "block": sums.block, "rest": f"{sums.rest:08x}",
-        "inode": inode, "arrays": arrays,
-    }  # fmt: skip
+    fields = {"version": _VERSION, "size": sums.size, "block": sums.block, "rest": sums.rest}
 
     def text(own_inode: int) -> bytes:
-        body = {**content, "own_inode": own_inode}
-        return json.dumps({"crc32": _sum_of(body), "sums": body}).encode()
+        body = {**fields, "inode": inode, "own_inode": own_inode, "arrays": sums.arrays}
+        data = json.dumps(body).encode()
+        return _BEFORE % zlib.crc32(data) + data + _AFTER
 
     files.put_whole(folder, start, naming.sums_path(path), text)
 
@@ -74,44 +57,28 @@ def read(path: str, source: sources.FileSource) -> Sums | None:
         with sources.open_source(place, follow=False) as beside:
             text = beside.read(0, min(beside.size, (1 << 20) + 16 * source.size))
             own_inode = beside.inode
-        found = json.loads(text)
-        body = found["sums"]
-        if found["crc32"] != _sum_of(body) or body["version"] != _VERSION:
-            raise ValueError("it is damaged")
-        sums = _parsed(body)
+        data = text[len(_BEFORE % 0) : -len(_AFTER)]
+        if text != _BEFORE % zlib.crc32(data) + data + _AFTER:
+            raise ValueError("they are damaged")
+        body = json.loads(data)
+        if body["version"] != _VERSION:
+            raise ValueError(f"they are of version {body['version']}, needed {_VERSION}")
+        sums = Sums(body["size"], body["block"], body["rest"], body["arrays"])
+        inodes = body["inode"], body["own_inode"]
     except FileNotFoundError:
         return None  # removed by a saver just now
     except Exception as error:
-        reason = str(error) or type(error).__name__
         warnings.warn(
-            f"restore_checkpoint: {path} is restored unchecked: its checksums in {place} cannot be"
-            f" read: {reason}",
+            f"restore_checkpoint: {path} is restored unchecked, because its checksums in {place}"
+            f" cannot be read: {str(error) or type(error).__name__}",
             stacklevel=2,
         )
         return None
-    # The checkpoint is another file than the one that was saved, and these are still those of it:
-    # another program has replaced it. If both are others, they were copied together.
-    if source.inode != body["inode"] and own_inode == body["own_inode"]:
+    # The checkpoint is not the file that was saved, but its checksums still are: another program
+    # has replaced it. If neither is, they were copied together.
+    if source.inode != inodes[0] and own_inode == inodes[1]:
         return None
     return sums
-
-
-def _parsed(body: dict[str, Any]) -> Sums:
-    arrays = tuple(
-        ArraySums(
-            str(x["path"]), str(x["dtype"]), tuple(x["shape"]),
-            tuple(int(n, 16) for n in x["crc32"]),
-        )
-        for x in body["arrays"]
-    )  # fmt: skip
-    block = int(body["block"])
-    if block < 1:
-        raise ValueError(f"blocks of {block} bytes")
-    return Sums(int(body["size"]), int(body["rest"], 16), arrays, block)
-
-
-def _sum_of(body: Any) -> str:
-    return f"{zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
 
 
 def difference(sums: Sums, rest: int) -> str | None:
@@ -121,9 +88,14 @@ def difference(sums: Sums, rest: int) -> str | None:
     return "the names, shapes or Python values in it are not those that were saved (checksum)"
 
 
-def damaged_arrays(arrays: list[ArraySums]) -> str:
+def describe(array: dict[str, Any]) -> str:
+    """An array in words: its path, dtype and shape."""
+    return f"{array['path']} ({array['dtype']}[{','.join(map(str, array['shape']))}])"
+
+
+def damaged_arrays(arrays: list[dict[str, Any]]) -> str:
     """Which arrays are not those that were saved, in words."""
-    names = [str(each) for each in dict.fromkeys(arrays)]
+    names = list(dict.fromkeys(map(describe, arrays)))
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     noun = "array" if len(names) == 1 else "arrays"
     return f"the data of the {noun} {', '.join(names[:5])}{more} is not what was saved (checksum)"
