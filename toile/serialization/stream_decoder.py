@@ -282,6 +282,8 @@ def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | Non
     for _ in range(rank):
         number = data[at]
         if number >= 0x80:
+            if number >= 0xE0 or 0xD0 <= number <= 0xD3:
+                raise ValueError("an array has a negative length")
             if not 0xCC <= number <= 0xCF:
                 return None
             width = 1 << (number - 0xCC)

@@ -40,6 +40,11 @@ def is_plain() -> bool:
     return io.backend_mode() is io.BackendMode.DEFAULT
 
 
+def is_there(path: str) -> bool:
+    """Whether anything has this name, a link that leads nowhere included."""
+    return io.exists(path) or (is_plain() and os.path.islink(path))
+
+
 @contextlib.contextmanager
 def turn(folder: str) -> Iterator[bool]:
     """Hold the directory's lock; gives False where the file system has none or nobody yields it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import os
@@ -121,10 +120,6 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
             if not os.path.islink(path):
                 continue  # removed by a saver
             bad[path] = "it is a link to a file that does not exist"
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            bad[path] = "it is a link to itself"
         except errors.CorruptedCheckpointError as error:
             bad[path] = error.reason
         warnings.warn(

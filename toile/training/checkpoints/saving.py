@@ -179,14 +179,14 @@ def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
         for path in _superfluous(save):
             _logger.info("removing checkpoint %s", path)
             for part in (path + naming.MP_ARRAY_POSTFIX, path, naming.sums_path(path)):
-                if io.exists(part):
+                if files.is_there(part):
                     files.remove(part)
 
 
 def _put(save: _Save, folder: str, aside: files.Aside, sums: sidecar.Sums | None) -> None:
     """Give the file its name, and its checksums theirs: never those of one to the other."""
     replaces = io.exists(save.path)
-    if io.exists(naming.sums_path(save.path)):
+    if files.is_there(naming.sums_path(save.path)):
         files.remove(naming.sums_path(save.path))
     if not replaces:
         _write_sums(save, folder, aside, sums)
@@ -211,7 +211,7 @@ def _refuse_outdated(save: _Save) -> list[str]:
     assert step is not None  # it was checked
     steps = {path: naming.step_of(path, save.prefix) for path in save.others()}
     later = [path for path, n in steps.items() if path == save.path or (n is not None and n > step)]
-    later = [path for path in later if io.exists(path)]
+    later = [path for path in later if files.is_there(path)]
     if any(_is_readable(path) for path in later):
         raise errors.InvalidCheckpointError(save.path, save.step)
     return later
@@ -231,7 +231,7 @@ def _set_aside(path: str) -> None:
     """Give a file that cannot be read a name that no checkpoint has."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, naming.ASIDE + name)
-    if not io.exists(path):
+    if not files.is_there(path):
         return
     files.remove(aside)
     io.rename(path, aside)

@@ -131,7 +131,7 @@ def _naming_damage(path: str) -> Iterator[list[int]]:
     try:
         yield size
     except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.EIO:
+        if isinstance(error, OSError) and error.errno not in (errno.EIO, errno.ELOOP):
             raise
         length = f" ({size[0]} bytes)" if size else ""
         raise errors.CorruptedCheckpointError(path, f"{error}{length}") from error
