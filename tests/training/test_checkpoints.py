@@ -276,17 +276,35 @@ def test_an_interrupt_leaves_the_old_checkpoint(tmp_path, monkeypatch, failing):
     assert restore_checkpoint(tmp_path, filled(0))["a"][0] == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_kills_leave_a_whole_checkpoint(tmp_path):
+def attack(folder, *kinds):
+    """Run attacks of killed_saver.py, and give what it prints."""
     run = subprocess.run(
-        [sys.executable, str(HERE / "killed_saver.py"), str(tmp_path), "50"],
+        [sys.executable, str(HERE / "killed_saver.py"), str(folder), *kinds],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "50 kills" in run.stdout
+    assert run.stdout.count(", 0 lost") == len(kinds)
+    return run.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_attacks_on_savers(tmp_path, capsys):
+    found = attack(tmp_path, "random=10", "points=1", "full", "read-only", "many=12")
+    assert "10 kills" in found
+    with capsys.disabled():
+        print("\n" + found, end="")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_hundreds_of_kills(tmp_path, capsys):
+    found = attack(tmp_path, "random=500", "points=3", "full", "many=200")
+    assert "500 kills" in found
+    with capsys.disabled():
+        print("\n" + found, end="")
 
 
 @pytest.mark.parametrize("locked", [True, False])
