@@ -11,6 +11,7 @@ import stat
 import sys
 import time
 import warnings
+import zlib
 
 import flax
 import flax.training.checkpoints as theirs
@@ -177,11 +178,11 @@ def flips(data, count, seed):
 
 def attack(folder, count=None, seed=0):
     """Flip bits and truncate; each is found, and no other error is raised without checksums."""
-    tree = {"w": np.arange(7.0), "b": {"k": jnp.ones((2, 3), jnp.bfloat16)}, "n": 3, "t": "text"}
+    tree = {"w": np.arange(2.0), "b": {"k": jnp.ones((2, 3), jnp.bfloat16)}, "n": 3, "t": "text"}
     path = pathlib.Path(save_checkpoint(folder, tree, 1, overwrite=True))
     data = path.read_bytes()
     w, k = data.find(tree["w"].tobytes()), data.find(tree["b"]["k"].tobytes())
-    places = {"w": range(w, w + 56), "b/k": range(k, k + 12)}
+    places = {"w": range(w, w + 16), "b/k": range(k, k + 12)}
     named = 0
     for place, changed in flips(data, count, seed):
         path.write_bytes(changed)
@@ -204,7 +205,7 @@ def attack(folder, count=None, seed=0):
 
 def test_every_flipped_bit_is_found(tmp_path, capsys):
     size, named = attack(tmp_path)
-    assert named == 8 * (56 + 12)
+    assert named == 8 * (16 + 12)
     with capsys.disabled():
         print(f"\n{8 * size} flipped bits, {size} truncations: all found, {named} by array")
 
@@ -474,10 +475,17 @@ def test_checksums_that_cannot_be_used(tmp_path):
     path = save_checkpoint(tmp_path, filled(1), 1)
     sums = tmp_path / SUMS.format(1)
     good = sums.read_bytes()
-    for wrong in (b"", good[:-1], good.replace(b"50", b"51"), b"[" * 100_000, b"{}"):
+    body = good[good.index(b'"sums": ') + 8 : -1]
+    bodies = (b"{}", b"[]", body.replace(b'"crc32": [', b'"crc32": [7, '),
+              body.replace(b'"block": 8', b'"block": -8'), b"[" * 100_000)  # fmt: skip
+    framed = [b'{"crc32": %10d, "sums": %s}' % (zlib.crc32(text), text) for text in bodies]
+    for wrong in (b"", good[:-1], good.replace(b"50", b"51"), *framed[:2], *framed[3:]):
         sums.write_bytes(wrong)
         with pytest.warns(UserWarning, match="restored unchecked"):
             assert restore_checkpoint(tmp_path, filled(0))["step"] == 1
+    sums.write_bytes(framed[2])  # of somebody who can write there
+    with pytest.raises(Corrupted, match="a .*int64"):
+        restore_checkpoint(tmp_path, filled(0), 1)
     sums.unlink()
     os.mkfifo(sums)
     with pytest.warns(UserWarning, match="restored unchecked.*not a regular file"):

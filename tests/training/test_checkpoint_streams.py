@@ -12,7 +12,7 @@ import ml_dtypes
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toile
@@ -109,6 +109,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(values)
 def test_any_tree_has_the_bytes_of_flax(tree):
     data = written(tree)

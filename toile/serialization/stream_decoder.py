@@ -33,8 +33,9 @@ _LENGTH_WIDTH = {
     0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4,
     0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4,
 }  # fmt: skip
-_BINARY, _TEXT = (0xC4, 0xC5, 0xC6), (0xD9, 0xDA, 0xDB)
+_BINARY = (0xC4, 0xC5, 0xC6)
 _ARRAYS, _MAPS = (0xDC, 0xDD), (0xDE, 0xDF)
+_NDARRAY = int(encoding.ExtType.ndarray)
 _EXTENSIONS = (0xC7, 0xC8, 0xC9)
 _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
@@ -118,7 +119,7 @@ class _Decoder:
         """Read until the outermost value is complete."""
         while True:
             value = self._value()
-            if isinstance(value, _Open):
+            if type(value) is _Open:
                 if len(self._open) >= _DEEPEST:
                     raise ValueError(f"more than {_DEEPEST} levels of dicts and lists")
                 self._open.append(value)
@@ -173,7 +174,8 @@ class _Decoder:
         if 0xA0 <= code < 0xC0:  # a short text, as most names are
             return str(self._take(code & 0x1F), "utf-8")
         if code in _EXTENSIONS:
-            return self._extension(int.from_bytes(self._take(_LENGTH_WIDTH[code]), "big"))
+            head = self._take(_LENGTH_WIDTH[code] + 1)
+            return self._extension(int.from_bytes(head[:-1], "big"), head[-1])
         if code < 0x80:
             return code
         if code >= 0xE0:
@@ -185,7 +187,7 @@ class _Decoder:
         if code < 0xC0:
             kind, count = code & 0xF0, code & 0x0F
         elif code in _FIXED:
-            return self._extension(_FIXED[code])
+            return self._extension(_FIXED[code], self._take(1)[0])
         elif code in _LENGTH_WIDTH:
             kind, count = code, int.from_bytes(self._take(_LENGTH_WIDTH[code]), "big")
         else:
@@ -199,14 +201,13 @@ class _Decoder:
 
     def _possible(self, count: int, least: int) -> int:
         """A number of entries that the rest of the file can hold."""
-        if count * least > self._source.size - self._offset():
+        if count * least > self._source.size - self._start - self._at:
             raise ValueError(f"{count} entries at {self._offset()} are more than the file can hold")
         return count
 
-    def _extension(self, count: int) -> Any:
-        code = self._take(1)[0]
+    def _extension(self, count: int, code: int) -> Any:
         self._possible(count, 1)
-        if code == encoding.ExtType.ndarray:
+        if code == _NDARRAY:
             found = self._array(count)
             if found is not None:
                 return found

@@ -59,7 +59,7 @@ def write(
                 advance(len(block))
         return None
     rest = 0
-    arrays: list[dict[str, Any]] = []
+    arrays: list[checksums.ArraySums] = []
     names: dict[Any, str] = {}  # NumPy takes long to make them
     with _pool() as pool:
         for part in parts:
@@ -70,8 +70,7 @@ def write(
             else:
                 found = _write_array(aside, part, pool, advance)
                 dtype = names.get(part.dtype) or names.setdefault(part.dtype, part.dtype.name)
-                about = {"path": part.path, "dtype": dtype, "shape": part.shape, "crc32": found}
-                arrays.append(about)
+                arrays.append(checksums.ArraySums(part.path, dtype, part.shape, found))
     return checksums.Sums(total_bytes(parts), checksums.BLOCK, rest, arrays)
 
 
@@ -160,18 +159,17 @@ def _fill(
     parallel: bool, advance: Advance, keep: bool,
 ) -> None:  # fmt: skip
     """Read the data of the arrays; a ValueError names those that are not what was saved."""
-    damaged: list[dict[str, Any]] = []
+    damaged: list[checksums.ArraySums] = []
     size = sums.block if sums is not None else checksums.BLOCK
     large: list[tuple[Any, Future[bool]]] = []
 
-    def note(array: dict[str, Any] | None, right: bool, count: int) -> None:
+    def note(array: checksums.ArraySums | None, right: bool, count: int) -> None:
         advance(count)
         if not right and array is not None:
             damaged.append(array)
 
     def read(offset: int, memory: np.ndarray, want: int | None) -> bool:
-        if not keep:
-            memory = np.empty_like(memory)
+        memory = memory if keep else np.empty_like(memory)
         source.read_into(offset, memory)
         return want is None or zlib.crc32(memory) == want
 
@@ -179,18 +177,18 @@ def _fill(
         for i, placement in enumerate(decoded.placements):
             array = sums.arrays[i] if sums is not None else None
             memory = placement.memory
-            if memory.size <= _SMALL:
-                want = None if array is None else array["crc32"][0]
+            if memory.size <= min(_SMALL, size):
+                want = None if array is None else array.crc32[0]
                 note(array, read(placement.offset, memory, want), memory.size)
                 continue
             width = placement.array.dtype.itemsize
             length = max(1, size // width) * width  # blocks hold whole elements
             starts = range(0, memory.size, length)
-            if array is not None and len(array["crc32"]) != len(starts):
-                raise ValueError(f"its array {checksums.describe(array)} has {memory.size} bytes")
+            if array is not None and len(array.crc32) != len(starts):
+                raise ValueError(f"its array {array} has {memory.size} bytes")
             for j, start in enumerate(starts):
                 block = memory[start : start + length]
-                want = None if array is None else array["crc32"][j]
+                want = None if array is None else array.crc32[j]
                 if parallel:
                     task = pool.submit(read, placement.offset + start, block, want)
                     large.append(((array, block.size), task))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from toile import io
 from toile.engine.records import dataclass
@@ -22,18 +22,26 @@ _VERSION = 1
 _BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # of the text between them
 
 
+class ArraySums(NamedTuple):
+    """The checksums of one array, or of one piece of a large one: a number per block."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    crc32: list[int]
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.dtype}[{','.join(map(str, self.shape))}])"
+
+
 @dataclass(frozen=True)
 class Sums:
-    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it.
-
-    An array, or a piece of a large one, is a dict of "path", "dtype", "shape" and "crc32", which is
-    a list with one number per block.
-    """
+    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it."""
 
     size: int
     block: int
     rest: int
-    arrays: list[dict[str, Any]]
+    arrays: list[ArraySums]
 
 
 def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
@@ -41,7 +49,8 @@ def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
     fields = {"version": _VERSION, "size": sums.size, "block": sums.block, "rest": sums.rest}
 
     def text(own_inode: int) -> bytes:
-        body = {**fields, "inode": inode, "own_inode": own_inode, "arrays": sums.arrays}
+        arrays = [each._asdict() for each in sums.arrays]
+        body = {**fields, "inode": inode, "own_inode": own_inode, "arrays": arrays}
         data = json.dumps(body).encode()
         return _BEFORE % zlib.crc32(data) + data + _AFTER
 
@@ -63,7 +72,7 @@ def read(path: str, source: sources.FileSource) -> Sums | None:
         body = json.loads(data)
         if body["version"] != _VERSION:
             raise ValueError(f"they are of version {body['version']}, needed {_VERSION}")
-        sums = Sums(body["size"], body["block"], body["rest"], body["arrays"])
+        sums = _parsed(body)
         inodes = body["inode"], body["own_inode"]
     except FileNotFoundError:
         return None  # removed by a saver just now
@@ -81,6 +90,17 @@ def read(path: str, source: sources.FileSource) -> Sums | None:
     return sums
 
 
+def _parsed(body: dict[str, Any]) -> Sums:
+    arrays = [
+        ArraySums(x["path"], x["dtype"], tuple(x["shape"]), list(x["crc32"]))
+        for x in body["arrays"]
+    ]
+    block = body["block"]
+    if type(block) is not int or block < 1 or not all(each.crc32 for each in arrays):
+        raise ValueError("they have no checksums in them")
+    return Sums(body["size"], block, body["rest"], arrays)
+
+
 def difference(sums: Sums, rest: int) -> str | None:
     """What is wrong outside of the arrays."""
     if rest == sums.rest:
@@ -88,14 +108,9 @@ def difference(sums: Sums, rest: int) -> str | None:
     return "the names, shapes or Python values in it are not those that were saved (checksum)"
 
 
-def describe(array: dict[str, Any]) -> str:
-    """An array in words: its path, dtype and shape."""
-    return f"{array['path']} ({array['dtype']}[{','.join(map(str, array['shape']))}])"
-
-
-def damaged_arrays(arrays: list[dict[str, Any]]) -> str:
+def damaged_arrays(arrays: list[ArraySums]) -> str:
     """Which arrays are not those that were saved, in words."""
-    names = list(dict.fromkeys(map(describe, arrays)))
+    names = list(dict.fromkeys(map(str, arrays)))
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     noun = "array" if len(names) == 1 else "arrays"
     return f"the data of the {noun} {', '.join(names[:5])}{more} is not what was saved (checksum)"
