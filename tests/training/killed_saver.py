@@ -60,7 +60,9 @@ def random_kills(folder, kills):
     """Kill two savers that often, and look at the directory each time."""
     random.seed(0)
     step, unfinished, told = 0, 0, 0
+    start = time.monotonic()
     checkpoints.save_checkpoint(folder, tree(step), step)
+    usual = min(time.monotonic() - start, 0.2)
     for _ in range(kills):
         hear, tell = os.pipe()
         children = []
@@ -69,7 +71,7 @@ def random_kills(folder, kills):
             if not children[-1]:
                 save_forever(folder, step, tell)
         os.close(tell)
-        time.sleep(random.uniform(0.002, 0.05))
+        time.sleep(usual * random.uniform(0.1, 6))  # about half of them after a save or two
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)

@@ -222,7 +222,7 @@ def _remove_left_behind(path: str, is_own: bool) -> None:
         if is_own and is_old:
             io.rmtree(path)
     elif stat.S_ISREG(status.st_mode):  # a link is neither followed nor removed
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFELY)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFELY)
         try:
             if is_old or (is_own and _lock_is_free(handle)):
                 _logger.info("removing %s, which an interrupted save left", path)
