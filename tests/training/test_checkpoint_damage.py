@@ -127,23 +127,23 @@ def test_a_damaged_newest_one_hides_nothing(tmp_path, content):
 def test_an_io_error_is_damage_and_others_are_not(tmp_path, monkeypatch):
     for step in (1, 2):
         save_checkpoint(tmp_path, filled(step), step, keep=2)
-    original = os.preadv
+    original = os.pread
 
     def failing(number):
         failed = []
 
-        def preadv(handle, buffers, offset):
+        def pread(handle, count, offset):
             if not failed and os.readlink(f"/proc/self/fd/{handle}").endswith("checkpoint_2"):
                 failed.append(handle)
                 raise OSError(number, os.strerror(number))
-            return original(handle, buffers, offset)
+            return original(handle, count, offset)
 
-        return preadv
+        return pread
 
-    monkeypatch.setattr(os, "preadv", failing(5))
+    monkeypatch.setattr(os, "pread", failing(5))
     with pytest.warns(UserWarning, match="Input/output error"):
         assert restore_checkpoint(tmp_path, filled(0))["step"] == 1
-    monkeypatch.setattr(os, "preadv", failing(12))
+    monkeypatch.setattr(os, "pread", failing(12))
     with pytest.raises(OSError, match="Cannot allocate memory"):
         restore_checkpoint(tmp_path, filled(0))
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import zlib
 
 import flax.serialization as theirs
 import ml_dtypes
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import toile
 import toile.numpy as jnp
-from toile import serialization
+from toile import jax_utils, serialization
 from toile.serialization import stream_decoder, stream_encoder
 from toile.training import checkpoints, progress
 from toile.training.checkpoints import streams, sums
@@ -53,9 +54,12 @@ def written(tree, block=1 << 20):
 def read(data):
     """The tree in bytes."""
     decoded = stream_decoder.decode(Memory(data))
-    for offset, array in decoded.placements:
-        memory = array.reshape(-1).view(np.uint8)
-        memory[:] = np.frombuffer(data[offset : offset + memory.size], np.uint8)
+    for each in decoded.placements:
+        found = data[each.offset : each.offset + each.memory.size]
+        if each.is_filled:
+            assert each.memory.tobytes() == found and each.crc32 == zlib.crc32(found)
+        else:
+            each.memory[:] = np.frombuffer(found, np.uint8)
     stream_decoder.finish(decoded)
     return decoded.tree
 
@@ -73,7 +77,9 @@ def same(a, b):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("chunk", [2**30, 91])
-def test_bytes_are_those_of_flax(dtype, chunk, monkeypatch):
+@pytest.mark.parametrize("small", [0, 2**14])
+def test_bytes_are_those_of_flax(dtype, chunk, small, monkeypatch):
+    monkeypatch.setattr(stream_decoder, "_SMALL", small)
     for module in (serialization, theirs):
         monkeypatch.setattr(module, "MAX_CHUNK_SIZE", chunk)
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -262,3 +268,16 @@ def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     checkpoints.save_checkpoint(tmp_path, tree, 1, overwrite=True)
     assert sys.stderr.getvalue() == ""
+
+
+def test_arrays_of_many_devices_and_keys(tmp_path):
+    tree = {
+        "replicated": jax_utils.replicate({"w": jnp.arange(6.0).reshape(2, 3)}),
+        "keys": toile.random.split(toile.random.key(3)),
+    }
+    path = checkpoints.save_checkpoint(tmp_path, tree, 1)
+    with open(path, "rb") as file:
+        assert file.read() == serialization.to_bytes(tree)
+    back = checkpoints.restore_checkpoint(path, tree)
+    assert back["replicated"]["w"].shape == (toile.local_device_count(), 2, 3)
+    assert back["keys"].dtype == tree["keys"].dtype

@@ -1,9 +1,9 @@
-"""The tree in the bytes of `msgpack_serialize`, with its arrays allocated and not yet read.
+"""The tree in the bytes of `msgpack_serialize`, with its large arrays allocated and not yet read.
 
-`decode` reads headers, names and Python values only. It returns the tree and, for every array in
-it, where in the file its data is; who calls it reads that data straight into the arrays. Nothing
-is allocated that the file is too short to fill, so wrong bytes cannot ask for more memory than the
-file has. Wrong bytes raise a ValueError, whatever they are.
+`decode` reads headers, names, Python values and small arrays. It returns the tree and, for every
+array in it, where in the file its data is; the caller reads what is missing straight into the
+arrays. Nothing is allocated that the file is too short to fill, so wrong bytes cannot ask for more
+memory than the file has. Wrong bytes raise a ValueError, whatever they are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from toile.engine.records import dataclass
 from toile.serialization import encoding
 
 _WINDOW = 1 << 16  # bytes read at a time
+_SMALL = 1 << 14  # bytes of arrays that are read with the names around them
 _HEAD = 1024  # more than the shape and the dtype of an array take
 _DEEPEST = 1024  # levels of msgpack's own unpacker
 _NUMBERS = {
@@ -53,6 +54,8 @@ class Placement(NamedTuple):
 
     offset: int
     array: np.ndarray
+    is_filled: bool  # small arrays are, with their checksum if that was asked for
+    crc32: int = 0
 
     @property
     def memory(self) -> np.ndarray:
@@ -68,10 +71,10 @@ class Decoded:
     rest: int
 
 
-def decode(source: Source) -> Decoded:
+def decode(source: Source, with_sums: bool = True) -> Decoded:
     """The tree in a file; a ValueError says what is wrong with bytes that hold none."""
     try:
-        return _Decoder(source).run()
+        return _Decoder(source, with_sums).run()
     except (OSError, MemoryError):
         raise
     # What reading wrong bytes raises depends on where it notices.
@@ -97,8 +100,8 @@ class _Open:
 
 
 class _Decoder:
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, with_sums: bool) -> None:
+        self._source, self._with_sums = source, with_sums
         self._data, self._start, self._at = b"", 0, 0  # the window, where it is, where we are in it
         self._unsummed, self._sum = 0, 0
         self._placements: list[Placement] = []
@@ -162,7 +165,9 @@ class _Decoder:
         target = {id(x): flat[a:b] for x, a, b in zip(pieces, starts, starts[1:], strict=False)}
         for i, each in enumerate(self._placements):
             if id(each.array) in target:
-                self._placements[i] = Placement(each.offset, target[id(each.array)])
+                if each.is_filled:
+                    target[id(each.array)][:] = each.array
+                self._placements[i] = each._replace(array=target[id(each.array)])
         return whole
 
     def _value(self) -> Any:
@@ -232,11 +237,25 @@ class _Decoder:
             dtype = self._dtypes[name] = _checked_dtype(name)
         if math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"an array of {dtype}{shape} has {size} bytes of data")
-        array = np.empty(shape, dtype)
         self._at = at
-        if size:
-            self._placements.append(Placement(self._start + at, array))
-            self._move_to(self._start + at + size)
+        if not size:
+            return np.empty(shape, dtype)
+        if size <= _SMALL:
+            return self._small_array(shape, dtype, size)
+        array = np.empty(shape, dtype)
+        self._placements.append(Placement(self._start + at, array, False))
+        self._move_to(self._start + at + size)
+        return array
+
+    def _small_array(self, shape: list[int], dtype: np.dtype[Any], size: int) -> np.ndarray:
+        """An array whose data is in the window, or goes there."""
+        if self._at + size > len(self._data):
+            self._refill(size)
+        data, at = self._data, self._at
+        array = np.frombuffer(data, dtype, size // dtype.itemsize, at).reshape(shape).copy()
+        crc = zlib.crc32(data[at : at + size]) if self._with_sums else 0
+        self._placements.append(Placement(self._start + at, array, True, crc))
+        self._move_to(self._start + at + size)
         return array
 
     def _take(self, count: int) -> bytes:

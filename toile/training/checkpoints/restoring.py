@@ -130,7 +130,9 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     if bad:
         reasons = "".join(f"\n  {os.path.basename(path)}: {why}" for path, why in bad.items())
         raise errors.CorruptedCheckpointError(
-            folder, f"none of the checkpoints in it can be:{reasons}", "restore one of them from a backup"
+            folder,
+            f"none of the checkpoints in it can be:{reasons}",
+            "restore one of them from a backup",
         )
     _logger.info("restore_checkpoint: no checkpoint %s* in %s", prefix, folder)
     return None
