@@ -14,18 +14,27 @@ import pytest
 
 import toile
 import toile.numpy as jnp
-from toile import errors, io, serialization
+from toile import errors, serialization
 from toile.core import freeze
 from toile.training import checkpoints
-from toile.training.checkpoints import files, restore_checkpoint, save_checkpoint
+from toile.training.checkpoints import (
+    files,
+    restore_checkpoint,
+    save_checkpoint,
+    streams,
+    sums,
+)
 
 HERE = pathlib.Path(__file__).parent
 TREE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.int32(4)}
 
 
 def names(folder):
-    """What lies in a directory."""
-    return sorted(os.listdir(folder))
+    """What lies in a directory beside checksums, each of which belongs to a checkpoint there."""
+    found = sorted(os.listdir(folder))
+    sums = [name for name in found if name.endswith(".sums_gda")]
+    assert {name[1 : -len(".sums_gda")] for name in sums} <= set(found)
+    return [name for name in found if name not in sums]
 
 
 def filled(number):
@@ -238,10 +247,13 @@ def test_the_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, filled(1), 1)
     for name in ("fsync", "replace", "remove"):
         record(name)
-    save_checkpoint(tmp_path, filled(2), 2)
-    assert [name for name, _ in calls] == ["fsync", "replace", "fsync", "remove"]
-    assert calls[1][1] == str(tmp_path / "checkpoint_tmp")
+    save_checkpoint(tmp_path, filled(2), 2, checksums=False)
+    assert [name for name, _ in calls] == ["fsync", "replace", "fsync", "remove", "remove"]
     assert calls[3][1] == str(tmp_path / "checkpoint_1")
+    assert calls[4][1] == str(tmp_path / ".checkpoint_1.sums_gda")
+    calls.clear()
+    save_checkpoint(tmp_path, filled(3), 3)
+    assert [name for name, _ in calls] == ["fsync", "replace", "replace", "fsync", "remove"]
 
 
 @pytest.mark.parametrize("failing", ["write", "fsync", "replace", "remove", "open"])
@@ -252,29 +264,47 @@ def test_an_interrupt_leaves_the_old_checkpoint(tmp_path, monkeypatch, failing):
         raise KeyboardInterrupt
 
     if failing == "write":
-        monkeypatch.setattr(io, "GFile", interrupt)
+        monkeypatch.setattr(files.Aside, "write", interrupt)
     else:
         monkeypatch.setattr(os, failing, interrupt)
     with pytest.raises(KeyboardInterrupt):
         save_checkpoint(tmp_path, filled(2), 2)
     monkeypatch.undo()
     assert restore_checkpoint(tmp_path, filled(0))["a"][0] == (2 if failing == "remove" else 1)
-    assert "checkpoint_tmp" not in names(tmp_path)
+    assert not [name for name in names(tmp_path) if "tmp" in name]
     save_checkpoint(tmp_path, filled(3), 3)
     assert restore_checkpoint(tmp_path, filled(0))["a"][0] == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_kills_leave_a_whole_checkpoint(tmp_path):
+def attack(folder, *kinds):
+    """Run attacks of killed_saver.py, and give what it prints."""
     run = subprocess.run(
-        [sys.executable, str(HERE / "killed_saver.py"), str(tmp_path), "50"],
+        [sys.executable, str(HERE / "killed_saver.py"), str(folder), *kinds],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "50 kills" in run.stdout
+    assert run.stdout.count(", 0 lost") == len(kinds)
+    return run.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_attacks_on_savers(tmp_path, capsys):
+    found = attack(tmp_path, "random=10", "points=1", "full", "read-only", "many=12")
+    assert "10 kills" in found
+    with capsys.disabled():
+        print("\n" + found, end="")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_hundreds_of_kills(tmp_path, capsys):
+    found = attack(tmp_path, "random=500", "points=3", "full", "many=200")
+    assert "500 kills" in found
+    with capsys.disabled():
+        print("\n" + found, end="")
 
 
 @pytest.mark.parametrize("locked", [True, False])
@@ -378,7 +408,8 @@ def test_errors_of_async_saves_are_printed_where_nobody_asks(tmp_path, capsys):
 
 
 def test_large_files_are_read_in_parallel(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_BLOCK", 1000)
+    monkeypatch.setattr(sums, "BLOCK", 1000)
+    monkeypatch.setattr(streams, "_SMALL", 100)
     tree = {"a": np.arange(5000)}
     path = save_checkpoint(tmp_path, tree, 1)
     for parallel in (True, False):

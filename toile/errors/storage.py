@@ -64,10 +64,12 @@ class CorruptedCheckpointError(FlaxError, ValueError):
                 checkpoints.restore_checkpoint(folder, None)
     """
 
-    def __init__(self, path: Any, reason: Any) -> None:
+    def __init__(self, path: Any, reason: Any, fix: str = "") -> None:
+        self.reason = str(reason)
         super().__init__(
             f'The checkpoint "{path}" cannot be read: {reason}.',
-            "restore from the directory, which finds the newest checkpoint that can be read, or"
+            fix
+            or "restore from the directory, which finds the newest checkpoint that can be read, or"
             " name an earlier step",
         )
 

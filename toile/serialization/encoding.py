@@ -44,16 +44,20 @@ class ExtType(enum.IntEnum):
 def ndarray_to_bytes(x: Any) -> bytes:
     """An array as the packed triple of shape, dtype and bytes."""
     array = np.asarray(x)
-    dtype = array.dtype
+    little = stored_dtype(array.dtype)
+    if little != array.dtype:
+        array = array.astype(little)
+    return msgpack.packb((array.shape, little.name, array.tobytes("C")), use_bin_type=True)
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The little-endian dtype that arrays of a dtype are stored with; an error if there is none."""
     if dtype.hasobject or dtype.fields is not None or dtype.kind == "T":
         raise ValueError(
             "Object and structured dtypes not supported for serialization of ndarrays: needed"
             f" numbers, booleans, dates or text of fixed width, got {dtype}{here()}"
         )
-    little = dtype.newbyteorder("<")
-    if little != dtype:
-        array = array.astype(little)
-    return msgpack.packb((array.shape, little.name, array.tobytes("C")), use_bin_type=True)
+    return dtype.newbyteorder("<")
 
 
 def ndarray_from_bytes(data: bytes) -> np.ndarray:

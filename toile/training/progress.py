@@ -12,7 +12,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-__all__ = ["Progress", "progress"]
+__all__ = ["Progress", "is_drawing", "progress"]
+
+_drawn: list[Progress] = []
 
 
 def progress(
@@ -60,12 +62,14 @@ class Progress:
         if self.enabled and self._bar is None:
             self._bar, self._task = _bar(self)
             self._bar.start()
+            _drawn.append(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+            _drawn.remove(self)
 
     def __len__(self) -> int:
         if self.total is None:
@@ -98,6 +102,11 @@ class Progress:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=self._stream)
+
+
+def is_drawing() -> bool:
+    """Whether a bar is on the screen now; a second one would be drawn over it."""
+    return bool(_drawn)
 
 
 def _is_terminal(stream: Any) -> bool:

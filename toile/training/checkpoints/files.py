@@ -1,32 +1,48 @@
-"""Reading and writing checkpoint files so that a kill at any moment leaves the old ones whole.
+"""The files of a save, so that a kill at any moment leaves the old checkpoints whole.
 
-A file is written aside, forced to disk and renamed; then the directory is forced to disk. Savers
-of one directory take turns by a lock on it, which the system gives back when its owner dies.
+A file is written under a new name that nobody can guess, forced to disk and renamed; then the
+directory is forced to disk. Links are never followed. Savers of one directory take turns by a lock
+on it, and each holds a lock on the file it writes: the system gives both back when a saver dies, so
+that a later one can tell what was left behind.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import errno
 import logging
 import os
+import stat
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from toile import errors, io, serialization
+from toile import io
+from toile.training.checkpoints import naming
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
-_BLOCK = 128 << 20  # bytes that one thread reads of a large file
-_READERS = 32
+_BUFFER = 1 << 20  # bytes gathered before they are written
 _PATIENCE = 60.0  # seconds to wait for another saver of the same directory
+_STALE = 3600.0  # seconds after which a file of an unknown saver counts as left behind
+_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY | getattr(os, "O_BINARY", 0)
+# What file systems answer that cannot force a directory to disk.
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
 _logger = logging.getLogger("toile")
-_counter = itertools.count()
+
+
+def is_plain() -> bool:
+    """Whether files are the operating system's own."""
+    return io.backend_mode() is io.BackendMode.DEFAULT
+
+
+def is_there(path: str) -> bool:
+    """Whether anything has this name, a link that leads nowhere included."""
+    return io.exists(path) or (is_plain() and os.path.islink(path))
 
 
 @contextlib.contextmanager
@@ -35,7 +51,7 @@ def turn(folder: str) -> Iterator[bool]:
 
     A saver without the lock is still safe: it writes under a name of its own.
     """
-    if fcntl is None or io.backend_mode() is not io.BackendMode.DEFAULT:
+    if fcntl is None or not is_plain():
         yield False
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -66,44 +82,114 @@ def _wait_for_lock(handle: int, folder: str) -> bool:
         pause = min(2 * pause, 0.1)
 
 
-def temporary_name(path_without_step: str, locked: bool) -> str:
-    """Where a file is written before it is renamed: one name for all who hold the lock in turn."""
-    folder, start = os.path.split(path_without_step)
-    own = f".{start}tmp-{os.getpid()}-{next(_counter)}"
-    return os.path.join(folder, f"{start}tmp" if locked else own)
+class Aside:
+    """A file that is being written under a temporary name; removed unless it is put in place."""
 
+    def __init__(self, folder: str, start: str) -> None:
+        self.inode = 0
+        self._plain = is_plain()
+        if not self._plain:
+            self.path = naming.temporary_path(folder, start)
+            self._file: Any = io.GFile(self.path, "wb")
+            return
+        while True:
+            self.path = naming.temporary_path(folder, start)
+            handle = os.open(self.path, _NEW, 0o666)
+            self._file = open(handle, "wb", _BUFFER)
+            try:
+                if fcntl is not None:
+                    with contextlib.suppress(OSError):  # some network file systems
+                        fcntl.flock(handle, fcntl.LOCK_EX)
+                status = os.fstat(handle)
+            except BaseException:
+                self.discard()
+                raise
+            self.inode = status.st_ino
+            if status.st_nlink:  # else it was taken for one that was left behind
+                return
+            self._file.close()
 
-def write(path: str, data: bytes, aside: str) -> None:
-    """Put a file in its place in one step, replacing one that is there."""
-    try:
-        with io.GFile(aside, "wb") as file:
-            file.write(data)
-            if io.backend_mode() is io.BackendMode.DEFAULT:
-                file.flush()
-                os.fsync(file.fileno())
-        io.rename(aside, path, overwrite=True)
-    except BaseException:
+    def write(self, data: Any) -> None:
+        """Add bytes, or the memory of an array of them."""
+        self._file.write(data if self._plain else bytes(data))
+
+    def sync(self) -> None:
+        """Force what was written to disk."""
+        if self._plain:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def put(self, path: str) -> None:
+        """Give the file its name in one step, replacing one that is there."""
+        if self._plain and os.name != "nt":
+            self._file.flush()
+            io.rename(self.path, path, overwrite=True)  # the lock is held until it has its name
+            self._file.close()
+        else:
+            self._file.close()
+            io.rename(self.path, path, overwrite=True)
+
+    def discard(self) -> None:
+        """Remove the file."""
         with contextlib.suppress(Exception):
-            io.remove(aside)
+            self._file.close()
+        with contextlib.suppress(Exception):
+            io.remove(self.path)
+
+    def __enter__(self) -> Aside:
+        return self
+
+    def __exit__(self, kind: Any, *exc_info: Any) -> None:
+        if kind is not None:
+            self.discard()
+
+
+def put_whole(folder: str, start: str, path: str, make: Any) -> None:
+    """Write a small file, whose content `make` computes from its inode, and put it in place."""
+    with Aside(folder, start) as aside:
+        aside.write(make(aside.inode))
+        aside.put(path)
+
+
+@contextlib.contextmanager
+def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
+    """Make room where a directory has the name of a file to be put there; remove it afterwards."""
+    if not io.isdir(path) or os.path.islink(path):
+        yield
+        return
+    old = naming.temporary_path(folder, start)
+    io.rename(path, old)
+    try:
+        yield
+    except BaseException:
+        io.rename(old, path)
         raise
-    sync_folder(os.path.dirname(path))
+    io.rmtree(old)
 
 
 def make_folder(folder: str) -> None:
-    """Make a directory that stays after a power cut."""
-    if not io.isdir(folder):
+    """Make a directory that stays after a power cut, and those above it."""
+    made = []
+    above = folder
+    while above and not io.isdir(above):
+        made.append(above)
+        above = os.path.dirname(above)
+    if made:
         io.makedirs(folder)
-        sync_folder(os.path.dirname(folder))
+    for each in reversed(made):
+        sync_folder(os.path.dirname(each))
 
 
 def sync_folder(folder: str) -> None:
     """Force the names in a directory to disk, where the system has a way to."""
-    if io.backend_mode() is not io.BackendMode.DEFAULT or os.name == "nt":
+    if not is_plain() or os.name == "nt":
         return
     handle = os.open(folder or ".", os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems refuse
-            os.fsync(handle)
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
     finally:
         os.close(handle)
 
@@ -111,32 +197,46 @@ def sync_folder(folder: str) -> None:
 def remove(path: str) -> None:
     """Remove a file or a directory; one that is gone already is no error."""
     with contextlib.suppress(FileNotFoundError):
-        (io.rmtree if io.isdir(path) else io.remove)(path)
+        directory = io.isdir(path) and not os.path.islink(path)
+        (io.rmtree if directory else io.remove)(path)
 
 
-def load(path: str, parallel: bool = True) -> Any:
-    """The state dict in a checkpoint file."""
-    data = _read(path, parallel)
+def clean_up(folder: str, start: str) -> None:
+    """Remove what interrupted saves left, and checksums of checkpoints that are gone."""
+    for name in io.listdir(folder):
+        path = os.path.join(folder, name)
+        summed = naming.summed_name(name, start)
+        if summed is not None and not io.exists(os.path.join(folder, summed)):
+            with contextlib.suppress(OSError):
+                io.remove(path)
+        elif is_plain() and naming.is_temporary(name, start):
+            with contextlib.suppress(OSError):
+                _remove_left_behind(path, naming.is_own_temporary(name, start))
+
+
+def _remove_left_behind(path: str, is_own: bool) -> None:
+    """Remove a temporary file if its saver is dead: nobody locks it, or it is old."""
+    status = os.lstat(path)
+    is_old = time.time() - status.st_mtime > _STALE
+    if stat.S_ISDIR(status.st_mode):
+        if is_own and is_old:
+            io.rmtree(path)
+    elif stat.S_ISREG(status.st_mode):  # a link is neither followed nor removed
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFELY)
+        try:
+            if is_old or (is_own and _lock_is_free(handle)):
+                _logger.info("removing %s, which an interrupted save left", path)
+                os.remove(path)
+        finally:
+            os.close(handle)
+
+
+def _lock_is_free(handle: int) -> bool:
+    """Take the lock that the saver of a file holds; False where it does or there are none."""
+    if fcntl is None:
+        return False
     try:
-        return serialization.msgpack_restore(data)
-    except ValueError as error:
-        reason = str(error.__cause__ or error) or type(error.__cause__).__name__
-        raise errors.CorruptedCheckpointError(path, f"{reason} ({len(data)} bytes)") from error
-
-
-def _read(path: str, parallel: bool) -> bytes | bytearray:
-    with io.GFile(path, "rb") as file:
-        size = io.getsize(path)
-        if not parallel or size <= _BLOCK:
-            return file.read()
-    whole = bytearray(size)
-
-    def read_block(start: int) -> None:
-        with io.GFile(path, "rb") as file:
-            file.seek(start)
-            block = file.read(min(_BLOCK, size - start))
-            whole[start : start + len(block)] = block
-
-    with ThreadPoolExecutor(_READERS) as pool:
-        list(pool.map(read_block, range(0, size, _BLOCK)))
-    return whole
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

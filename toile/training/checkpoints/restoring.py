@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from toile import errors, io, monitoring, serialization
 from toile.core.frozen_dict import FrozenDict, freeze
 from toile.engine.source import here
-from toile.training.checkpoints import files, naming
+from toile.training.checkpoints import naming, streams
 
 _READ_EVENT = "/jax/checkpoint/read/durations_sec"
 _PLACEHOLDER = "//GDAPlaceholder:"  # Flax writes it where an array is spread over processes
 _ORBAX_FILES = ("checkpoint", "_METADATA", "manifest.ocdbt")
 _logger = logging.getLogger("toile")
+
+Load = Callable[[str], Any]
 
 
 def restore_checkpoint(
@@ -34,13 +37,16 @@ def restore_checkpoint(
     partial: bool = False,
     check_shapes: bool = True,
     check_dtypes: bool = True,
+    checksums: bool = True,
 ) -> Any:
     """A copy of `target` with the values of a checkpoint; without a target, nested dicts of arrays.
 
     `ckpt_dir` is a file, or a directory of which the checkpoint of `step` is read, or the newest.
     A newest one that is truncated or corrupted is named in a warning, and the one before it is
-    read. Where there is no checkpoint at all, `target` is returned; a `step` that is not there is a
-    ValueError. `parallel` reads large files in several threads.
+    read; if all are, the error lists them. Where there is no checkpoint at all, `target` is
+    returned; a `step` that is not there is a ValueError. Data is compared with the checksums that
+    `save_checkpoint` left, unless `checksums` is false. `parallel` reads large files in several
+    threads.
 
     Arrays whose shape or dtype is not the target's are told together in one ValueError, unless
     `check_shapes` or `check_dtypes` is false. With `partial` what fits is restored, the rest stays
@@ -57,7 +63,8 @@ def restore_checkpoint(
         )
     monitoring.record_event("/jax/flax/checkpoint/restore")
     start = time.time()
-    found = _find(naming.safe_normpath(os.fspath(ckpt_dir)), step, prefix, parallel)
+    place = naming.safe_normpath(os.fspath(ckpt_dir))
+    found = _find(place, step, prefix, functools.partial(_load, parallel, checksums))
     if found is None:
         return target
     path, state = found
@@ -78,7 +85,7 @@ def restore_checkpoint(
     return restored
 
 
-def _find(place: str, step: Any, prefix: str, parallel: bool) -> tuple[str, Any] | None:
+def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | None:
     """The path and the state of the checkpoint that was asked for."""
     if step is not None:
         path = naming.checkpoint_path(place, step, prefix)
@@ -87,34 +94,46 @@ def _find(place: str, step: Any, prefix: str, parallel: bool) -> tuple[str, Any]
             raise ValueError(
                 f"Matching checkpoint not found: {path} (in the directory: {steps}){here()}"
             )
-        return path, _load(path, parallel)
+        return path, load(path)
     if not io.exists(place):
         _logger.info("restore_checkpoint: nothing at %s", place)
         return None
     if not io.isdir(place) or _is_orbax(place):
-        return place, _load(place, parallel)
-    return _newest(place, prefix, parallel)
+        return place, load(place)
+    return _newest(place, prefix, load)
 
 
-def _newest(folder: str, prefix: str, parallel: bool) -> tuple[str, Any] | None:
+def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     """The newest checkpoint of a directory that can be read."""
-    bad: dict[str, errors.CorruptedCheckpointError] = {}
+    bad: dict[str, str] = {}
     while True:
         # Listed anew each time: a saver may remove what was just found, after writing a newer one.
         rest = [path for path in naming.all_checkpoints(folder, prefix) if path not in bad]
         if not rest:
             break
+        path = rest[-1]
         try:
-            return rest[-1], _load(rest[-1], parallel)
+            return path, load(path)
         except FileNotFoundError:
-            if io.exists(rest[-1]):
+            if io.exists(path):
                 raise
+            if not os.path.islink(path):
+                continue  # removed by a saver
+            bad[path] = "it is a link to a file that does not exist"
         except errors.CorruptedCheckpointError as error:
-            bad[rest[-1]] = error
-            reason = str(error).partition("\n")[0]
-            warnings.warn(f"restore_checkpoint: skipped {rest[-1]}: {reason}", stacklevel=4)
+            bad[path] = error.reason
+        warnings.warn(
+            f'restore_checkpoint: skipped the checkpoint "{path}", which cannot be read:'
+            f" {bad[path]}",
+            stacklevel=4,
+        )
     if bad:
-        raise next(iter(bad.values()))
+        reasons = "".join(f"\n  {os.path.basename(path)}: {why}" for path, why in bad.items())
+        raise errors.CorruptedCheckpointError(
+            folder,
+            f"none of the checkpoints in it can be:{reasons}",
+            "restore one of them from a backup",
+        )
     _logger.info("restore_checkpoint: no checkpoint %s* in %s", prefix, folder)
     return None
 
@@ -123,14 +142,16 @@ def _is_orbax(path: str) -> bool:
     return any(io.exists(os.path.join(path, name)) for name in _ORBAX_FILES)
 
 
-def _load(path: str, parallel: bool) -> Any:
-    if io.isdir(path):
-        kind = "a checkpoint of Orbax" if _is_orbax(path) else "a directory"
+def _load(parallel: bool, checksums: bool, path: str) -> Any:
+    if _is_orbax(path):
         raise ValueError(
-            f"restore_checkpoint: needed a msgpack file, got {kind} at {path} (load it with what"
-            f" wrote it, and save the tree by toile.training.checkpoints.save_checkpoint){here()}"
+            "restore_checkpoint: needed a msgpack file, got a checkpoint of Orbax at"
+            f" {path} (load it with what wrote it, and save the tree by"
+            f" toile.training.checkpoints.save_checkpoint){here()}"
         )
-    return files.load(path, parallel)
+    if io.isdir(path):
+        raise errors.CorruptedCheckpointError(path, "it is a directory, and a file was needed")
+    return streams.load(path, parallel, checksums)
 
 
 def _refuse_placeholders(path: str, step: Any, state: Any) -> None:

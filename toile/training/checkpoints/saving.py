@@ -15,7 +15,9 @@ from toile.api.devices import process_count, process_index
 from toile.engine.source import here
 from toile.engine.tracing import Array
 from toile.experimental.multihost_utils import sync_global_devices
-from toile.training.checkpoints import files, naming
+from toile.serialization import stream_encoder
+from toile.training.checkpoints import files, naming, streams
+from toile.training.checkpoints import sums as sidecar
 from toile.training.checkpoints.asynchronous import AsyncManager
 from toile.tree_util import tree_leaves
 
@@ -33,13 +35,19 @@ class _Save:
     keep: int
     overwrite: bool
     keep_every_n_steps: int | None
+    checksums: bool
+    show: bool  # a bar, if there is much to write
 
     @property
     def path(self) -> str:
         return naming.checkpoint_path(self.folder, self.step, self.prefix)
 
+    @property
+    def start(self) -> str:
+        return os.path.basename(self.prefix)
+
     def others(self) -> list[str]:
-        return naming.all_checkpoints(self.folder, self.prefix)
+        return naming.numbered_checkpoints(self.folder, self.prefix)
 
 
 def save_checkpoint(
@@ -52,14 +60,20 @@ def save_checkpoint(
     keep_every_n_steps: int | None = None,
     async_manager: AsyncManager | None = None,
     orbax_checkpointer: Any = None,
+    *,
+    checksums: bool = True,
 ) -> str:
     """Write a tree to the file `<ckpt_dir>/<prefix><step>`, and give its path.
 
     The file is written aside, forced to disk and renamed, and only then are older ones removed: all
     but the last `keep`, and those `keep_every_n_steps` apart. A checkpoint of this or a later step
     is an error, unless `overwrite` replaces it and removes the later ones; one that cannot be read
-    is set aside. With an `async_manager` the file is written in its thread, from a copy made before
-    this function returns.
+    is set aside. With an `async_manager` the file is written in its thread, with the values of
+    before this function returns: NumPy arrays and those of a GPU are copied, toile's arrays in
+    main memory, which cannot change, are only held.
+
+    Arrays are written from where they are, without a second copy. `checksums` leaves a small file
+    beside the checkpoint that lets `restore_checkpoint` find a changed bit.
 
     Example::
 
@@ -72,18 +86,26 @@ def save_checkpoint(
         {'w': array([0., 1., 2.], dtype=float32)}
     """
     _refuse_orbax("save_checkpoint", orbax_checkpointer)
+    step = naming.checked_step(step, "save_checkpoint")
     monitoring.record_event("/jax/flax/checkpoint/save")
     start = time.time()
     if async_manager is not None:
         async_manager.wait_previous_save()
-    folder = naming.safe_normpath(os.fspath(ckpt_dir))
-    save = _Save(folder, prefix, step, keep, overwrite, keep_every_n_steps)
+    save = _Save(
+        naming.safe_normpath(os.fspath(ckpt_dir)), prefix, step, keep, overwrite,
+        keep_every_n_steps, checksums, show=async_manager is None,
+    )  # fmt: skip
     if any(isinstance(x, Array) and not x.is_fully_addressable for x in tree_leaves(target)):
         raise errors.MPACheckpointingRequiredError(save.path, step)
     if not overwrite:
         _refuse_outdated(save)  # told here, not by the thread
-    task = functools.partial(_write, save, serialization.to_bytes(target))
+    state = serialization.to_state_dict(target)
+    parts = stream_encoder.encode(state, serialization.MAX_CHUNK_SIZE)
+    task = functools.partial(_write, save, parts)
     if async_manager is not None:
+        for part in parts:
+            if isinstance(part, stream_encoder.Piece):
+                part.keep_now()
         async_manager.save_async(task)
     else:
         task()
@@ -102,6 +124,8 @@ def save_checkpoint_multiprocess(
     async_manager: AsyncManager | None = None,
     gda_manager: Any = None,
     orbax_checkpointer: Any = None,
+    *,
+    checksums: bool = True,
 ) -> str:
     """`save_checkpoint` called by every process: the first one writes, the others wait for it.
 
@@ -109,10 +133,12 @@ def save_checkpoint_multiprocess(
     an `async_manager` nobody waits.
     """
     _refuse_orbax("save_checkpoint_multiprocess", orbax_checkpointer)
+    step = naming.checked_step(step, "save_checkpoint_multiprocess")
     if process_count() == 1 or process_index() == 0:
         path = save_checkpoint(
-            ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager
-        )
+            ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager,
+            checksums=checksums,
+        )  # fmt: skip
     else:
         folder = naming.safe_normpath(os.fspath(ckpt_dir))
         path = naming.checkpoint_path(folder, step, prefix)
@@ -129,7 +155,7 @@ def _refuse_orbax(caller: str, checkpointer: Any) -> None:
         )
 
 
-def _write(save: _Save, data: bytes) -> None:
+def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
     """Write the file, then remove what has to go."""
     monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
     folder = os.path.dirname(save.path)
@@ -138,22 +164,54 @@ def _write(save: _Save, data: bytes) -> None:
         if not save.overwrite:
             for path in _refuse_outdated(save):  # again: now no other process is saving
                 _set_aside(path)
-        aside = files.temporary_name(os.path.join(save.folder, save.prefix), locked)
-        files.write(save.path, data, aside)
+        if locked:
+            files.clean_up(folder, save.start)  # first: it may be the room that this save needs
+        label = f"save {os.path.basename(save.path)}"
+        with (
+            streams.bar(label, stream_encoder.total_bytes(parts), save.show) as advance,
+            files.Aside(folder, save.start) as aside,
+        ):
+            sums = streams.write(aside, parts, save.checksums, advance)
+            aside.sync()
+            _put(save, folder, aside, sums)
+        files.sync_folder(folder)
         _logger.info("saved checkpoint %s", save.path)
         for path in _superfluous(save):
             _logger.info("removing checkpoint %s", path)
-            for part in (path + naming.MP_ARRAY_POSTFIX, path):
-                if io.exists(part):
+            for part in (path + naming.MP_ARRAY_POSTFIX, path, naming.sums_path(path)):
+                if files.is_there(part):
                     files.remove(part)
+
+
+def _put(save: _Save, folder: str, aside: files.Aside, sums: sidecar.Sums | None) -> None:
+    """Give the file its name, and its checksums theirs: never those of one to the other."""
+    replaces = io.exists(save.path)
+    if files.is_there(naming.sums_path(save.path)):
+        files.remove(naming.sums_path(save.path))
+    if not replaces:
+        _write_sums(save, folder, aside, sums)
+    with files.moved_away(save.path, folder, save.start):
+        aside.put(save.path)
+    if replaces:
+        _write_sums(save, folder, aside, sums)
+
+
+def _write_sums(save: _Save, folder: str, aside: files.Aside, sums: sidecar.Sums | None) -> None:
+    if sums is None:
+        return
+    try:
+        sidecar.write(sums, save.path, aside.inode, folder, save.start)
+    except OSError as error:  # a checkpoint without checksums is better than none
+        warnings.warn(f"save_checkpoint: no checksums of {save.path}: {error}", stacklevel=2)
 
 
 def _refuse_outdated(save: _Save) -> list[str]:
     """An error where a checkpoint of this or a later step lies; gives those nobody can read."""
-    found = save.others()
-    if save.path not in found:
-        found = naming.natural_sort([*found, save.path])
-    later = [path for path in found[found.index(save.path) :] if io.exists(path)]
+    step = naming.step_of(save.path, save.prefix)
+    assert step is not None  # it was checked
+    steps = {path: naming.step_of(path, save.prefix) for path in save.others()}
+    later = [path for path, n in steps.items() if path == save.path or (n is not None and n > step)]
+    later = [path for path in later if files.is_there(path)]
     if any(_is_readable(path) for path in later):
         raise errors.InvalidCheckpointError(save.path, save.step)
     return later
@@ -161,9 +219,9 @@ def _refuse_outdated(save: _Save) -> list[str]:
 
 def _is_readable(path: str) -> bool:
     if io.isdir(path):
-        return True  # not written by toile: not for us to judge
+        return bool(io.listdir(path))  # not written by toile: not for us to judge
     try:
-        files.load(path)
+        streams.verify(path)
     except (errors.CorruptedCheckpointError, FileNotFoundError):
         return False
     return True
@@ -173,9 +231,13 @@ def _set_aside(path: str) -> None:
     """Give a file that cannot be read a name that no checkpoint has."""
     folder, name = os.path.split(path)
     aside = os.path.join(folder, naming.ASIDE + name)
-    if io.exists(path):
-        io.rename(path, aside, overwrite=True)
-        warnings.warn(f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2)
+    if not files.is_there(path):
+        return
+    files.remove(aside)
+    io.rename(path, aside)
+    if io.exists(naming.sums_path(path)):
+        io.rename(naming.sums_path(path), naming.sums_path(aside), overwrite=True)
+    warnings.warn(f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2)
 
 
 def _superfluous(save: _Save) -> list[str]:
@@ -189,7 +251,7 @@ def _superfluous(save: _Save) -> list[str]:
         return out
     last_kept = -float("inf")
     for path in found[: -save.keep]:
-        step = naming.path_step(os.path.basename(path)) if save.keep_every_n_steps else None
+        step = naming.step_of(path, save.prefix) if save.keep_every_n_steps else None
         if step is not None and step - last_kept >= save.keep_every_n_steps:
             last_kept = step
         else:

@@ -1,0 +1,205 @@
+"""Checkpoints written and read piece by piece: no second copy of the arrays is ever made.
+
+Checksums are computed by other threads while data is written or read. Above 1 GB a bar shows the
+progress, if stderr is a terminal and no other bar is drawn there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from toile import errors
+from toile.serialization import stream_decoder
+from toile.serialization.stream_encoder import Piece, total_bytes
+from toile.training import progress
+from toile.training.checkpoints import files, sources
+from toile.training.checkpoints import sums as checksums
+
+_SMALL = 1 << 18  # bytes that are not worth handing to another thread
+_SHOWN = 10**9  # bytes from which on there is a bar
+_THREADS = min(8, os.cpu_count() or 1)
+
+Advance = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
+    """A function that is told how many more bytes are done."""
+    if not show or total < _SHOWN or progress.is_drawing():
+        yield lambda count: None
+        return
+    done = 0
+    with progress.progress(total=total // 10**6, label=label, unit="MB") as shown:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            before, done = done, done + count
+            shown.advance(done // 10**6 - before // 10**6)
+
+        yield advance
+
+
+def write(
+    aside: files.Aside, parts: list[bytes | Piece], with_sums: bool, advance: Advance
+) -> checksums.Sums | None:
+    """Write all parts; gives their checksums if they are wanted."""
+    if not with_sums:
+        for part in parts:
+            for block in [part] if isinstance(part, bytes) else part.blocks(checksums.BLOCK):
+                aside.write(block)
+                advance(len(block))
+        return None
+    rest = 0
+    arrays: list[checksums.ArraySums] = []
+    names: dict[Any, str] = {}  # NumPy takes long to make them
+    with _pool() as pool:
+        for part in parts:
+            if isinstance(part, bytes):
+                rest = zlib.crc32(part, rest)
+                aside.write(part)
+                advance(len(part))
+            else:
+                found = _write_array(aside, part, pool, advance)
+                dtype = names.get(part.dtype) or names.setdefault(part.dtype, part.dtype.name)
+                arrays.append(checksums.ArraySums(part.path, dtype, part.shape, found))
+    return checksums.Sums(total_bytes(parts), checksums.BLOCK, rest, arrays)
+
+
+def _write_array(
+    aside: files.Aside, piece: Piece, pool: ThreadPoolExecutor, advance: Advance
+) -> list[int]:
+    """Write an array, and give the checksums of its blocks."""
+    if piece.nbytes <= _SMALL:
+        (block,) = piece.blocks(checksums.BLOCK)
+        aside.write(block)
+        advance(piece.nbytes)
+        return [zlib.crc32(block)]
+    found: list[int] = []
+    waiting: deque[Future[int]] = deque()
+    for block in piece.blocks(checksums.BLOCK):
+        waiting.append(pool.submit(zlib.crc32, block))
+        aside.write(block)
+        advance(block.size)
+        while len(waiting) >= _THREADS:  # blocks may be copies: not too many at a time
+            found.append(waiting.popleft().result())
+    return found + [each.result() for each in waiting]
+
+
+@contextlib.contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads that do not outlive an error."""
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def load(path: str, parallel: bool = True, check: bool = True) -> Any:
+    """The state dict in a checkpoint file, checked against its checksums where it has any."""
+    with _naming_damage(path) as told, sources.open_source(path) as source:
+        told.append(source.size)
+        decoded, sums = _decode(path, source, check)
+        with bar(f"restore {os.path.basename(path)}", source.size) as advance:
+            _fill(source, decoded, sums, parallel, advance, keep=True)
+        return decoded.tree
+
+
+def verify(path: str) -> None:
+    """Raise an error if a checkpoint file cannot be restored; keeps nothing of it in memory."""
+    with _naming_damage(path) as told, sources.open_source(path) as source:
+        told.append(source.size)
+        decoded, sums = _decode(path, source, True)
+        if sums is not None:
+            _fill(source, decoded, sums, True, lambda count: None, keep=False)
+
+
+@contextlib.contextmanager
+def _naming_damage(path: str) -> Iterator[list[int]]:
+    """Turn errors that the content of a file raises into one that names the file."""
+    size: list[int] = []
+    try:
+        yield size
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.EIO, errno.ELOOP):
+            raise
+        length = f" ({size[0]} bytes)" if size else ""
+        raise errors.CorruptedCheckpointError(path, f"{error}{length}") from error
+
+
+def _decode(
+    path: str, source: sources.FileSource, check: bool
+) -> tuple[stream_decoder.Decoded, checksums.Sums | None]:
+    """The tree with empty arrays, and the checksums that their data has to have."""
+    sums = checksums.read(path, source) if check else None
+    if sums is not None and sums.size != source.size:
+        raise ValueError(f"it had {sums.size} bytes when it was saved")
+    decoded = stream_decoder.decode(source, with_sums=sums is not None)
+    if sums is None:
+        return decoded, None
+    problem = checksums.difference(sums, decoded.rest)
+    if problem is None and len(sums.arrays) != len(decoded.placements):
+        problem = f"it has {len(decoded.placements)} arrays, {len(sums.arrays)} were saved"
+    if problem is not None:
+        raise ValueError(problem)
+    return decoded, sums
+
+
+def _fill(
+    source: sources.FileSource, decoded: stream_decoder.Decoded, sums: checksums.Sums | None,
+    parallel: bool, advance: Advance, keep: bool,
+) -> None:  # fmt: skip
+    """Read the data of the arrays; a ValueError names those that are not what was saved."""
+    damaged: list[checksums.ArraySums] = []
+    size = sums.block if sums is not None else checksums.BLOCK
+    large: list[tuple[Any, Future[bool]]] = []
+
+    def note(array: checksums.ArraySums | None, right: bool, count: int) -> None:
+        advance(count)
+        if not right and array is not None:
+            damaged.append(array)
+
+    def read(offset: int, memory: np.ndarray, want: int | None) -> bool:
+        memory = memory if keep else np.empty_like(memory)
+        source.read_into(offset, memory)
+        return want is None or zlib.crc32(memory) == want
+
+    with _pool() as pool:
+        for i, placement in enumerate(decoded.placements):
+            array = sums.arrays[i] if sums is not None else None
+            if placement.is_filled and placement.array.nbytes <= size:
+                right = array is None or array.crc32 == [placement.crc32]
+                note(array, right, placement.array.nbytes)
+                continue
+            memory = placement.memory
+            if memory.size <= min(_SMALL, size):
+                want = None if array is None else array.crc32[0]
+                note(array, read(placement.offset, memory, want), memory.size)
+                continue
+            width = placement.array.dtype.itemsize
+            length = max(1, size // width) * width  # blocks hold whole elements
+            starts = range(0, memory.size, length)
+            if array is not None and len(array.crc32) != len(starts):
+                raise ValueError(f"its array {array} has {memory.size} bytes")
+            for j, start in enumerate(starts):
+                block = memory[start : start + length]
+                want = None if array is None else array.crc32[j]
+                if parallel:
+                    task = pool.submit(read, placement.offset + start, block, want)
+                    large.append(((array, block.size), task))
+                else:
+                    note(array, read(placement.offset + start, block, want), block.size)
+        for (array, count), task in large:
+            note(array, task.result(), count)
+    if damaged:
+        raise ValueError(checksums.damaged_arrays(damaged))
+    stream_decoder.finish(decoded)

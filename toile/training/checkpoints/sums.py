@@ -1,0 +1,116 @@
+"""Checksums of a checkpoint, in a small JSON file beside it, and what they say at restore.
+
+Every byte of the checkpoint is covered: arrays in blocks, each block with a CRC-32, and one more
+for everything that is not array data. The file has a checksum of itself; one that is damaged, or
+that belongs to a checkpoint which was replaced since, is not used. It is not forced to disk: after
+a power cut it may be missing or damaged, and the checkpoint is then restored unchecked.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zlib
+from typing import Any, NamedTuple
+
+from toile import io
+from toile.engine.records import dataclass
+from toile.training.checkpoints import files, naming, sources
+
+BLOCK = 8 << 20  # bytes that share a checksum
+_VERSION = 1
+_BEFORE, _AFTER = b'{"crc32": %10d, "sums": ', b"}"  # of the text between them
+
+
+class ArraySums(NamedTuple):
+    """The checksums of one array, or of one piece of a large one: a number per block."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    crc32: list[int]
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.dtype}[{','.join(map(str, self.shape))}])"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The checksums of a checkpoint: its arrays in the order of the file, and the rest of it."""
+
+    size: int
+    block: int
+    rest: int
+    arrays: list[ArraySums]
+
+
+def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
+    """Put the checksums beside a checkpoint, whose inode tells later whether it was replaced."""
+    fields = {"version": _VERSION, "size": sums.size, "block": sums.block, "rest": sums.rest}
+
+    def text(own_inode: int) -> bytes:
+        arrays = [each._asdict() for each in sums.arrays]
+        body = {**fields, "inode": inode, "own_inode": own_inode, "arrays": arrays}
+        data = json.dumps(body).encode()
+        return _BEFORE % zlib.crc32(data) + data + _AFTER
+
+    files.put_whole(folder, start, naming.sums_path(path), text)
+
+
+def read(path: str, source: sources.FileSource) -> Sums | None:
+    """The checksums of a checkpoint that is open; None where there are none that can be used."""
+    place = naming.sums_path(path)
+    if not io.exists(place):
+        return None
+    try:
+        with sources.open_source(place, follow=False) as beside:
+            text = beside.read(0, min(beside.size, (1 << 20) + 16 * source.size))
+            own_inode = beside.inode
+        data = text[len(_BEFORE % 0) : -len(_AFTER)]
+        if text != _BEFORE % zlib.crc32(data) + data + _AFTER:
+            raise ValueError("they are damaged")
+        body = json.loads(data)
+        if body["version"] != _VERSION:
+            raise ValueError(f"they are of version {body['version']}, needed {_VERSION}")
+        sums = _parsed(body)
+        inodes = body["inode"], body["own_inode"]
+    except FileNotFoundError:
+        return None  # removed by a saver just now
+    except Exception as error:
+        warnings.warn(
+            f"restore_checkpoint: {path} is restored unchecked, because its checksums in {place}"
+            f" cannot be read: {str(error) or type(error).__name__}",
+            stacklevel=2,
+        )
+        return None
+    # The checkpoint is not the file that was saved, but its checksums still are: another program
+    # has replaced it. If neither is, they were copied together.
+    if source.inode != inodes[0] and own_inode == inodes[1]:
+        return None
+    return sums
+
+
+def _parsed(body: dict[str, Any]) -> Sums:
+    arrays = [
+        ArraySums(x["path"], x["dtype"], tuple(x["shape"]), list(x["crc32"]))
+        for x in body["arrays"]
+    ]
+    block = body["block"]
+    if type(block) is not int or block < 1 or not all(each.crc32 for each in arrays):
+        raise ValueError("they have no checksums in them")
+    return Sums(body["size"], block, body["rest"], arrays)
+
+
+def difference(sums: Sums, rest: int) -> str | None:
+    """What is wrong outside of the arrays."""
+    if rest == sums.rest:
+        return None
+    return "the names, shapes or Python values in it are not those that were saved (checksum)"
+
+
+def damaged_arrays(arrays: list[ArraySums]) -> str:
+    """Which arrays are not those that were saved, in words."""
+    names = list(dict.fromkeys(map(str, arrays)))
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    noun = "array" if len(names) == 1 else "arrays"
+    return f"the data of the {noun} {', '.join(names[:5])}{more} is not what was saved (checksum)"
