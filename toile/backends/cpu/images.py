@@ -61,7 +61,7 @@ def written(kept: Kept) -> bytes:
 def read(data: bytes, program: Program) -> Kept:
     """What was kept of a Program; raises Damaged for bytes that are something else."""
     parts = decode(data, schema())
-    if not schema().check(_TYPE)(parts):
+    if not schema().check(_TYPE).fits(parts):
         raise Damaged("it is not the plan of a Program")
     (inputs, slots, arena_bytes, calls_blas), arrays, code, constants, names, symbols, steps = parts
     try:
@@ -77,9 +77,9 @@ def read(data: bytes, program: Program) -> Kept:
     _check_results(inputs, blocks, places, program)
     _need(in_arena.size == offsets.size, "the number of temporaries")
     _need(_within(in_arena, slots - 1) and _within(offsets, arena_bytes), "a temporary")
-    _need(all([0 <= slot < slots for slot, _ in constants]), "a constant")
+    _need(all(0 <= slot < slots for slot, _ in constants), "a constant")
     for _, ins, outs in steps:
-        _need(all([0 <= x[0] < slots and len(x[2]) == len(x[4]) for x in (*ins, *outs)]), "a step")
+        _need(all(0 <= x[0] < slots and len(x[2]) == len(x[4]) for x in (*ins, *outs)), "a step")
     image = Image(
         inputs, slots, blocks.tolist(), list(zip(*places.T.tolist(), strict=True)), arena_bytes,
         (in_arena, offsets), [(slot, _aligned(x)) for slot, x in constants], commands, words,

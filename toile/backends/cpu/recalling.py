@@ -42,7 +42,12 @@ class Place:
             return None
         if kept.symbols:
             blas.library()  # adds them
-        addresses = native.recalled(kept.kernels, kept.symbols)
+        try:
+            addresses = native.recalled(kept.kernels, kept.symbols)
+        except RuntimeError as problem:  # LLVM does not know one of the objects
+            for _, key in kept.kernels:
+                self.cache.refuse(key, str(problem))
+            return None
         if addresses is None:
             return None
         callbacks = [callback(*step) for step in kept.steps]

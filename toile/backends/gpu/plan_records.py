@@ -8,121 +8,156 @@ kinds of library calls.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from toile.backends import operation_records
 from toile.backends.gpu.steps import MadePlan
 from toile.backends.plan_data import decode, encode
-from toile.backends.plan_schema import Damaged, Record, Schema
-from toile.compiler.operands import Ref, Scratch
-from toile.compiler.steps import Constant, Moving, Output, Part
-from toile.engine.avals import Aval
-from toile.engine.program import Equation, Program, Var
+from toile.backends.plan_schema import Damaged, Record, Schema, Unencodable
+from toile.compiler.operands import Temporary
+from toile.compiler.steps import whole_buffer
+from toile.engine.program import Equation, Program
 
-_MEMORY = (Var, Scratch, Constant, Output, Moving)
-_SET = "set[buffer]"
-_LOOP = {"starts": "list[tuple[Moving, Ref]]", "swaps": "list[tuple[Moving, Moving]]"}
-_LAST = {"reads": _SET, "writes": _SET}  # sets come after what has their members, in order
-_NO_ORIGIN = {"origin": None}
+# Buffers, hashed by identity; sets have parts of them too.
+_MEMORY = ("Var", "VariableBuffer", "Scratch", "Constant", "Output", "Moving")
 _STEPS = ("Region", "EagerStep", "CallStep", "ScanStep", "WhileStep", "SwitchStep")
 _CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall")
+_ATOMS = "list[Var | Literal]"
+_TOUCHED = {"reads": "set[buffer]", "writes": "set[buffer]"}
+_LOOP = {"starts": "list[tuple[Moving, Ref]]", "swaps": "list[tuple[Moving, Moving]]", **_TOUCHED}
+_NO_ORIGIN = {"origin": None}  # the group that a step was made from
 
 
-def _ref(cls: Any) -> Callable[[list[Any]], Any]:
-    """Most of a plan is these."""
-    memory = frozenset(_MEMORY)
+def written(plan: MadePlan) -> bytes:
+    """The bytes of a plan; raises Unencodable where it has what cannot be.
 
-    def make(values: list[Any]) -> Ref:
-        buffer, offset = values
-        if buffer.__class__ not in memory or offset.__class__ is not int:
-            raise Damaged("its Ref is of no buffer")
-        return Ref(buffer, offset)
-
-    return make
+    Temporaries are ordered by numbers that count on for the life of a process: what is written is
+    their order alone, so that a plan has the same bytes in every process."""
+    return encode((plan, _temporaries(plan)), schema())
 
 
-def _var(cls: Any) -> Callable[[list[Any]], Any]:
-    def make(values: list[Any]) -> Var:
-        (aval,) = values
-        if aval.__class__ is not Aval:
-            raise Damaged("its Var has no aval")
-        return Var(aval)
-
-    return make
-
-
-def _program(cls: Any) -> Callable[[list[Any]], Any]:
-    """A Program without equations: those on disk have none."""
-
-    def make(values: list[Any]) -> Program:
-        inputs, outputs, name = values
-        if name.__class__ is not str or not all([x.__class__ is Var for x in inputs]):
-            raise Damaged("its Program has no variables")
-        if not all([x.__class__.__name__ in ("Var", "Literal") for x in outputs]):
-            raise Damaged("its Program has no results")
-        return Program(inputs, (), outputs, name)
-
-    return make
+def read(data: bytes) -> MadePlan:
+    """A plan that can run; raises Damaged for bytes that are something else."""
+    found = decode(data, schema())
+    if not schema().check("tuple[MadePlan, list[VariableBuffer | Scratch]]").fits(found):
+        raise Damaged("it is not the plan of a Program")
+    plan, temporaries = found
+    for i, x in enumerate(temporaries):
+        x.serial = i
+    try:
+        complete = temporaries == _temporaries(plan)
+    except RecursionError:
+        raise Damaged("its loops are too deep") from None
+    if not complete:
+        raise Damaged("it does not have the temporaries of its steps")
+    return plan
 
 
-def _equation(cls: Any) -> Callable[[list[Any]], Any]:
-    from toile.engine.operation import Operation
+def _temporaries(plan: Any) -> list[Temporary]:
+    """The temporaries that steps touch, in order."""
+    touched = {whole_buffer(b) for s in plan.all_steps() for b in s.reads | s.writes}
+    return sorted(b for b in touched if isinstance(b, Temporary))
 
-    def make(values: list[Any]) -> Equation:
-        op, ins, outs = values
-        if not isinstance(op, Operation) or not all([x.__class__ is Var for x in outs]):
-            raise Damaged("its Equation has no operation")
-        return Equation(op, ins, outs)
 
-    return make
+def _programs(columns: list[Any]) -> list[Program]:
+    """Programs without equations: those on disk have none."""
+    return [Program(inputs, (), outputs, name)
+            for inputs, outputs, name in zip(*columns, strict=True)]
+
+
+def _equations(columns: list[Any]) -> list[Equation]:
+    return list(map(Equation, *columns))
+
+
+def _in_order(plan: Any, found: set[Any]) -> list[Any]:
+    """What is written of `in_place`: launches as they come, each with its pairs of buffers, in the
+    order in which it takes them."""
+    pairs: dict[int, list[tuple[Any, Any]]] = {}
+    for launch, read, written in found:
+        pairs.setdefault(id(launch), []).append((read, written))
+    rows = []
+    for launch in [x for s in plan.steps for x in getattr(s, "launches", ())]:
+        place = {getattr(a, "buffer", None): i for i, a in enumerate(launch.args)}
+        mine = sorted(pairs.pop(id(launch), ()), key=lambda p: (place[p[0]], place[p[1]]))
+        if mine:
+            rows.append((launch, tuple([b for pair in mine for b in pair])))
+    if pairs:
+        raise Unencodable("a launch of no step")
+    return rows
+
+
+def _in_place(rows: list[Any]) -> set[Any]:
+    return {(launch, read, written) for launch, buffers in rows
+            for read, written in zip(buffers[0::2], buffers[1::2], strict=True)}
 
 
 def _records() -> list[Record]:
-    program, steps, operands = "toile.engine.program", "toile.compiler.steps", "toile.compiler.operands"
-    gpu = "toile.backends.gpu."
-    atoms = "list[Var | Literal]"
-    loop = {**_LOOP, **_LAST}
+    program, steps, gpu = "toile.engine.program", "toile.compiler.steps", "toile.backends.gpu"
+    operands = "toile.compiler.operands"
     return [
-        Record(operands, "Ref", flat=True, types={"buffer": "memory"}, maker=_ref),
-        Record(program, "Var", identity=True, flat=True, types={"aval": "Aval"}, maker=_var),
+        Record(operands, "Ref", types={"buffer": "memory"}),
+        Record(program, "Var", identity=True, types={"aval": "Aval"}),
         Record("toile.engine.avals", "Aval", types={
             "shape": "tuple[int, ...]", "dtype": "dtype", "weak_type": "bool"}),
-        Record(operands, "Scratch", identity=True, flat=True, types={"nbytes": "int"}),
+        *[Record(operands, name, identity=True, types=types, without={"serial": -1})
+          for name, types in (("Scratch", {"nbytes": "int"}),
+                              ("VariableBuffer", {"nbytes": "int", "var": "Var"}))],
         Record(operands, "Operand", types={"dtype": "dtype"}),
-        Record(steps, "Constant", identity=True, flat=True, types={"array": "np.ndarray"}),
-        Record(steps, "Output", identity=True, flat=True, types={"index": "int", "aval": "Aval"}),
-        Record(steps, "Moving", identity=True, flat=True, types={"alignment": "int"}),
-        Record(steps, "Part", flat=True, types={"buffer": "memory"}),
+        Record(steps, "Constant", identity=True, types={"array": "np.ndarray"}),
+        Record(steps, "Output", identity=True, types={"index": "int", "aval": "Aval"}),
+        Record(steps, "Moving", identity=True, types={"alignment": "int"}),
+        Record(steps, "Part", types={"buffer": "memory"}),
         Record(program, "Literal", types={"val": "np.ndarray", "aval": "Aval"}),
-        Record(program, "Equation", identity=True, maker=_equation, types={
-            "op": "Operation", "ins": atoms, "outs": "list[Var]"}, without={
-            "source": None, "scope": ()}),
-        Record(program, "Program", identity=True, maker=_program, types={
-            "inputs": "list[Var]", "outputs": atoms, "name": "str"}, without={
-            "equations": None, "executable": None, "memo": None, "hidden": None}),
-        Record(steps, "Region", identity=True, types={"launches": "list[Launch]", **_LAST}),
+        Record(program, "Equation", identity=True, maker=_equations,
+               types={"op": "Operation", "ins": _ATOMS, "outs": "list[Var]"},
+               without={"source": None, "scope": ()}),
+        Record(program, "Program", identity=True, maker=_programs,
+               types={"inputs": "list[Var]", "outputs": _ATOMS, "name": "str"},
+               without=dict.fromkeys(("equations", "executable", "memo", "hidden"))),
+        Record(steps, "Region", identity=True, types={"launches": "list[Launch]", **_TOUCHED}),
         Record(steps, "EagerStep", identity=True, types={
-            "equation": "Equation", "ins": "list[Operand]", "outs": "list[Operand]", **_LAST}),
+            "equation": "Equation", "ins": "list[Operand]", "outs": "list[Operand]", **_TOUCHED}),
         Record(steps, "ScanStep", identity=True, without=_NO_ORIGIN, types={
-            "trips": "int", "slices": "list[tuple[Moving, Ref, int]]", "body": "MadePlan", **loop}),
+            "trips": "int", "slices": "list[tuple[Moving, Ref, int]]", "body": "MadePlan",
+            **_LOOP}),
         Record(steps, "WhileStep", identity=True, without=_NO_ORIGIN, types={
-            "predicate": "Ref", "condition": "MadePlan", "body": "MadePlan", **loop}),
+            "predicate": "Ref", "condition": "MadePlan", "body": "MadePlan", **_LOOP}),
         Record(steps, "SwitchStep", identity=True, without=_NO_ORIGIN, types={
-            "index": "Moving", "children": "list[MadePlan]", **loop}),
-        Record(gpu + "steps", "CallStep", identity=True, without=_NO_ORIGIN,
-               types={"call": "Call", **_LAST}),
-        Record(gpu + "launches", "Launch", identity=True, without=_NO_ORIGIN,
-               types={"reads": "frozenset[buffer] | None"}),
-        Record(gpu + "steps", "MadePlan", identity=True, types={
-            "steps": "list[step]", "constants": "list[Constant]", "outside": _SET,
-            "in_place": "list[tuple[Launch, memory, memory]]"}),
-        *[Record(gpu + module, name, without=_NO_ORIGIN) for module, name in (
-            ("cublas", "Gemm"), ("cublaslt", "LtMatmul"), ("relayout", "Fill"),
-            ("cudnn", "GraphCall"))],
-        *[Record(gpu + module, name) for module, name in (
+            "index": "Moving", "children": "list[MadePlan]", **_LOOP}),
+        Record(gpu + ".steps", "CallStep", identity=True, without=_NO_ORIGIN,
+               types={"call": "Call", **_TOUCHED}),
+        Record(gpu + ".launches", "Launch", identity=True, without=_NO_ORIGIN, types={
+            "args": "tuple[int | Ref, ...]", "reads": "frozenset[buffer] | None"}),
+        Record(gpu + ".steps", "MadePlan", identity=True, also=(gpu + ".planning", "Plan"),
+               types={"steps": "list[step]", "constants": "list[Constant]",
+                      "outside": "set[buffer]",
+                      "in_place": "list[tuple[Launch, tuple[memory, ...]]]"},
+               convert={"constants": (lambda _, x: list(x.values()), _by_number),
+                        "in_place": (_in_order, _in_place)}),
+        *[Record(f"{gpu}.{module}", name, without=_NO_ORIGIN) for module, name in (
+            ("cublas", "Gemm"), ("cublaslt", "LtMatmul"), ("relayout", "Fill"))],
+        Record(gpu + ".cudnn", "GraphCall", without=_NO_ORIGIN, types={"description": "graph"}),
+        *[Record(f"{gpu}.{module}", name) for module, name in (
             ("cublas", "Matrix"), ("cudnn", "Tensor"), ("cudnn", "Convolution"),
             ("attention", "Attention"), ("attention", "Options"),
             ("attending", "FusedAttention"), ("attending", "FusedAttentionGradient"),
             ("fused_products", "FusedProduct"))],
     ]
+
+
+def _by_number(constants: list[Any]) -> dict[Any, Any]:
+    """Constants are looked up by value only while a plan is made."""
+    return dict(enumerate(constants))
+
+
+@functools.cache
+def schema() -> Schema:
+    """The records that may be in a plan."""
+    operations = operation_records.operations()
+    fused = ["FusedAttention", "FusedAttentionGradient", "FusedProduct"]
+    return Schema(
+        [*_records(), *operations, *operation_records.parameters()],
+        hashable=(*_MEMORY, "Part"),
+        families={"memory": _MEMORY, "step": _STEPS, "Call": _CALLS,
+                  "graph": ("Convolution", "Attention"),
+                  "Operation": [*fused, *[r.name for r in operations]]})
