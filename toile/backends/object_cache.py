@@ -201,7 +201,7 @@ class ObjectCache:
 
     def _cannot_write(self, error: OSError) -> None:
         self.writable = False
-        _warn("writing", self.folder,
+        _warn("folder", self.folder,
               f"toile: the folder of compiled kernels {self.folder} cannot be written ({error}); "
               "kernels will be compiled anew by each process (set TOILE_CACHE_DIR, or "
               "TOILE_CACHE=off)")
