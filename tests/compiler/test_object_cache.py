@@ -9,7 +9,6 @@ import textwrap
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 

@@ -11,6 +11,7 @@ from toile.backends.plan_schema import Record
 _OPERATIONS = {
     "toile.compiler.messages": "EdgesByTarget GatherScatter",
     "toile.compiler.random_bits": "OnBuffers ThreefryWord",
+    "toile.parallel.varying": "Varying",
     "toile.primitives.barriers": "Name StopGradient",
     "toile.primitives.bits":
         "And Clz Eq Ge Gt Le Lt Ne Not Or PopulationCount ShiftLeft ShiftRightArithmetic "
@@ -53,6 +54,7 @@ _OPERATIONS = {
 
 # Types of their parameters that are no numbers, text or tuples.
 _PARAMETERS = {
+    "toile.lax.contractions": "DotAlgorithmPreset Precision",
     "toile.primitives.addressing":
         "GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers",
     "toile.primitives.conv": "ConvDimensionNumbers",

@@ -26,7 +26,7 @@ BUILT_IN = 7
 MOST_DEPTH = 20  # of tuples and lists inside of each other
 MOST_OPEN = 400  # objects inside of each other that are written
 LARGE = 64  # elements of a container, with those of containers in it
-STEPS = 64  # for each byte of the data, through containers that are large
+STEPS = 8  # for each byte of the data, through containers that are large
 _HEADER = struct.Struct("<11Q")
 _FIXED: tuple[Any, ...] = (None, False, True)
 _INT, _TUPLE = {int}, {tuple}
@@ -37,7 +37,10 @@ _FIXED_PART, _SCALARS, _FLOATS, _TEXTS, _BLOBS, _RUNS, _TABLES, _RECORDS = range
 
 def encode(value: Any, schema: Schema) -> bytes:
     """The bytes of a value; raises Unencodable for what is not plan data of this schema."""
-    return _Writer(schema).written(value)
+    try:
+        return _Writer(schema).written(value)
+    except RecursionError:
+        raise Unencodable("it is very deep") from None
 
 
 def decode(data: bytes, schema: Schema) -> Any:

@@ -28,6 +28,8 @@ class Coding:
         self.tables: tuple[list[int], ...] = ([], [], [], [])
         try:
             self._commands(commands)
+            if not all(set(map(type, x)) <= {int} for x in (self.code, *self.tables)):
+                raise Unencodable("something other than numbers in a command")
             self.parts = tuple([np.array(x, np.int64).tobytes() for x in (self.code, *self.tables)])
         except (TypeError, ValueError, OverflowError) as error:  # commands of a kind not known here
             raise Unencodable(f"commands of another form: {error}") from error
@@ -48,9 +50,9 @@ class Coding:
 
     def _region(self, kernels: Sequence[Any], parallel: bool) -> None:
         if not any(isinstance(x[0], list) for x in kernels):
-            self.code += (REGION, bool(parallel), self._rows(0, kernels))
+            self.code += (REGION, int(parallel), self._rows(0, kernels))
             return
-        self.code += (CHAINS, bool(parallel), len(kernels))
+        self.code += (CHAINS, int(parallel), len(kernels))
         for x in kernels:
             if not isinstance(x[0], list):
                 self._rows(0, [x])

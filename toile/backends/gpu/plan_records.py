@@ -33,7 +33,11 @@ def written(plan: MadePlan) -> bytes:
 
     Temporaries are ordered by numbers that count on for the life of a process: what is written is
     their order alone, so that a plan has the same bytes in every process."""
-    return encode((plan, _temporaries(plan)), schema())
+    try:
+        temporaries = _temporaries(plan)
+    except RecursionError:
+        raise Unencodable("its loops are too deep") from None
+    return encode((plan, temporaries), schema())
 
 
 def read(data: bytes) -> MadePlan:
