@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Begins texts of straight-line code, whose scalars LLVM is to join to vectors.
 STRAIGHT_LINE = "; straight-line\n"
-FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
+FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
 
 _lock = compiling
 _addresses: dict[bytes, int] = {}  # by the digest of the text
