@@ -20,7 +20,7 @@ from tests.gpu import host_driver
 from toile import lax
 from toile.backends import operation_records, plan_data
 from toile.backends.cpu import images
-from toile.backends.gpu import making, plan_records
+from toile.backends.gpu import making, plan_records, recalling
 from toile.backends.gpu.launches import Launch
 from toile.backends.gpu.steps import MadePlan
 from toile.backends.plan_data import decode, encode
@@ -197,6 +197,7 @@ def test_operations_and_plans_of_all_rows_come_back(monkeypatch):
             kept += 1
             found = plan_records.read(data)
             assert plan_records.written(found) == data
+            recalling._check(found, program)
             assert found.arena()[1] == plan.arena()[1]
     print(f"{count} operations and {kept} plans came back")
     assert kept > 250 and not_kept.keys() == NOT_KEPT.keys(), not_kept
