@@ -139,6 +139,11 @@ def compiler() -> list[Finding]:
     if cache is None:
         found.append(Finding("kernels on disk", "off", None, "unset TOILE_CACHE"))
         return found
+    problem = cache.problem()
+    if problem:
+        found.append(Finding("kernels on disk", f"{cache.folder} is not used: {problem}", False,
+                             "chmod 700 the folder, or set TOILE_CACHE_DIR to one of your own"))
+        return found
     size = sum(f.stat().st_size for f in cache.folder.glob("*") if f.is_file())
     nearest = next((p for p in (cache.folder, *cache.folder.parents) if p.exists()), None)
     writable = nearest is not None and os.access(nearest, os.W_OK)

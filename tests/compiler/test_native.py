@@ -17,6 +17,7 @@ from toile.backends import object_cache
 from toile.backends.cpu import ir, native, runner, threads
 from toile.backends.cpu.planning import Plan
 from toile.compiler.pipeline import optimize
+from toile.errors import CacheWarning
 
 pytest.importorskip("llvmlite")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -83,7 +84,8 @@ def test_second_process_loads_from_disk(cache, monkeypatch):
     forget(monkeypatch)
     for path in cache.folder.iterdir():
         path.write_bytes(path.read_bytes()[:-9])  # damaged: compiled again
-    assert call(native.function(scaling(7)), np.ones(3, np.float32))[0] == 7
+    with pytest.warns(CacheWarning, match="made again"):
+        assert call(native.function(scaling(7)), np.ones(3, np.float32))[0] == 7
     assert len(done) == 2
 
 

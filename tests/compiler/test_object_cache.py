@@ -9,12 +9,12 @@ import textwrap
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 
 from toile.backends import object_cache
 from toile.backends.object_cache import ObjectCache, from_environment
+from toile.errors import CacheWarning
 
 KEY = "0123456789abcdef" * 4
 
@@ -55,7 +55,8 @@ def test_damaged_entries_are_absent(cache, damage):
     cache.put(KEY, b"machine code " * 10)
     path = cache.folder / KEY
     path.write_bytes(damage(path.read_bytes()))
-    assert cache.get(KEY) is None
+    with pytest.warns(CacheWarning, match=f"{KEY}.*was not used: it.*made again"):
+        assert cache.get(KEY) is None
     assert not path.exists()
     cache.put(KEY, b"again")
     assert cache.get(KEY) == b"again"
@@ -64,7 +65,7 @@ def test_damaged_entries_are_absent(cache, damage):
 def test_unwritable_folder_warns_once(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     cache = ObjectCache(tmp_path / "file" / "kernels")
-    with pytest.warns(RuntimeWarning, match="cannot be written.*TOILE_CACHE_DIR"):
+    with pytest.warns(CacheWarning, match="cannot be.*TOILE_CACHE_DIR"):
         cache.put(KEY, b"data")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -75,11 +76,11 @@ def test_unwritable_folder_warns_once(tmp_path):
 def test_failed_write_leaves_nothing(cache, monkeypatch):
     cache.put(KEY, b"data")
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.warns(RuntimeWarning, match="No space"):
+    with pytest.warns(CacheWarning, match="No space"):
         cache.put("f" * 64, b"other")
     assert names(cache) == [KEY]
 
@@ -120,7 +121,7 @@ def test_abandoned_files_go(cache):
 def test_eviction_meets_another_process(cache, monkeypatch):
     cache.put(KEY, b"data")
     cache.limit = 0
-    monkeypatch.setattr(Path, "unlink", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
+    monkeypatch.setattr(os, "unlink", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
     cache.evict()
     ObjectCache(cache.folder / "nowhere", 0).evict()
 
@@ -208,6 +209,47 @@ def test_environment(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     local = {**home, "LOCALAPPDATA": str(tmp_path / "local")}
     assert from_environment(local).folder == tmp_path / "local/toile/Cache/kernels"
+
+
+def test_older_formats_go_without_a_word(cache):
+    cache.put(KEY, b"data")
+    path = cache.folder / KEY
+    path.write_bytes(b"toile-1\n" + path.read_bytes()[8:])
+    assert cache.get(KEY) is None and not path.exists()
+
+
+def test_entries_are_bound_to_their_names_and_machine(cache):
+    other = "f" * 64
+    cache.put(KEY, b"one")
+    cache.put(other, b"two")
+    (cache.folder / other).write_bytes((cache.folder / KEY).read_bytes())
+    with pytest.warns(CacheWarning, match=f"{other}.*its checksum does not fit its name"):
+        assert cache.get(other) is None
+    assert cache.get(KEY) == b"one"
+    elsewhere = ObjectCache(cache.folder, machine="another processor")
+    assert elsewhere.get(KEY) is None  # and says nothing: it was said
+
+
+@pytest.mark.parametrize("key", ["", "..", "../x", "a/b", "ab\0", "ABC", ".new-1", "x" * 8, "é"])
+def test_names_that_are_no_keys(cache, key):
+    cache.put(KEY, b"data")
+    (cache.folder.parent / "x").write_bytes(b"not ours")
+    assert cache.get(key) is None
+    cache.remove(key)
+    with pytest.raises(ValueError, match="needed a hexadecimal key"):
+        cache.put(key, b"data")
+    assert (cache.folder.parent / "x").exists() and names(cache) == [KEY]
+
+
+def test_modes_of_what_is_made(cache):
+    before = os.umask(0)
+    try:
+        cache.put(KEY, b"data")
+    finally:
+        os.umask(before)
+    modes = [p.stat().st_mode & 0o777
+             for p in (cache.folder / KEY, cache.folder, cache.folder.parent)]
+    assert modes == [0o600, 0o700, 0o700]
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", "0", "false", "no"])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from toile.backends.cpu import compiling, execution, making, native, recalling
 from toile.backends.object_cache import ObjectCache
 from toile.compiler.fingerprint import fingerprint
 from toile.engine.program import Program
+from toile.errors import CacheWarning
 
 
 @pytest.fixture(autouse=True)
@@ -173,19 +175,41 @@ def test_what_is_damaged_is_made_again(damage, folder):
     program = traced(f, args).program
     made = cpu.compiled(program)
     key = recalling.place(program).key
-    if damage == "plan":
-        (folder.folder / key).write_bytes(b"not a plan")
-    elif damage == "format":
-        folder.put(key, b"\x00")
-    else:  # an object that was evicted, in a process that does not have it in memory
-        texts = list(made.described.kernels)
-        folder.remove(native.names_on_disk(texts)[0][1])
-        native._addresses.pop(native.digest(texts[0]))
-    again = cpu.compiled(traced(f, args).program)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if damage == "plan":
+            (folder.folder / key).write_bytes(b"not a plan")
+        elif damage == "format":
+            folder.put(key, b"\x00")
+        else:  # an object that was evicted, in a process that does not have it in memory
+            texts = list(made.described.kernels)
+            folder.remove(native.names_on_disk(texts)[0][1])
+            native._addresses.pop(native.digest(texts[0]))
+        again = cpu.compiled(traced(f, args).program)
+    assert [w.category for w in said] == [CacheWarning] * (damage != "kernel")
     assert type(again) is making.PlannedExecutable
     for mine, other in zip(made(args), again(args), strict=True):
         assert mine.tobytes() == other.tobytes()
     assert type(cpu.compiled(traced(f, args).program)) is execution.Executable
+
+
+# Programs whose plans are not kept because a step in Python holds what the table does not have.
+NOT_KEPT = {
+    "a solver": "LinearSolve holds Programs",
+}
+
+
+def solver(x):
+    a = x @ x.T + 4 * jnp.eye(4)
+    return lax.custom_linear_solve(lambda v: a @ v, x[:, 0], lambda _, b: jnp.linalg.solve(a, b))
+
+
+@pytest.mark.parametrize("name", [*CASES, "a solver"])
+def test_which_plans_are_kept(name):
+    f, args = CASES[name] if name in CASES else (solver, arrays((4, 6)))
+    cpu.compiled(traced(f, args).program)
+    again = cpu.compiled(traced(f, args).program)
+    assert (type(again) is execution.Executable) == (name not in NOT_KEPT)
 
 
 def test_users_functions_are_not_kept():

@@ -47,7 +47,13 @@ def on_the_host(x):
     return jnp.cumsum(x * jnp.arange(37.0)), jnp.fft.fft(x).real, x.astype(jnp.bfloat16)
 
 
+def keys(x):
+    key = toile.random.key(3)
+    return toile.random.split(key, 3), toile.random.normal(key, x.shape) + x, jnp.zeros((0, 3))
+
+
 PROGRAMS = {
+    "keys": (keys, [normal(2, 3)]),
     "training": (training, [normal(6, 5), normal(5), normal(7, 6)]),
     "loops": (loops, [normal(4, 8)]),
     "a step on the host": (on_the_host, [normal(37)]),

@@ -250,6 +250,31 @@ class RetraceWarning(UserWarning):
     """
 
 
+class CacheWarning(RuntimeWarning):
+    """The folder of compiled kernels, or a file in it, was not used; the text says why.
+
+    Results are the same without it. TOILE_CACHE_DIR says where the folder is.
+
+    Broken::
+
+        import pathlib, tempfile
+        from toile.backends.object_cache import ObjectCache
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        folder.chmod(0o777)
+        ObjectCache(folder).get("ab")
+
+    Repaired::
+
+        import pathlib, tempfile
+        from toile.backends.object_cache import ObjectCache
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        folder.chmod(0o700)
+        ObjectCache(folder).get("ab")
+    """
+
+
 class JaxRuntimeError(RuntimeError):
     """A failure while a compiled program ran, such as a check that did not hold.
 

@@ -1,6 +1,7 @@
 """The errors users see, each with a broken and a repaired program in its docstring."""
 
 from toile.engine.errors import (
+    CacheWarning,
     ConcretizationTypeError,
     JAXIndexError,
     JaxRuntimeError,
@@ -71,6 +72,7 @@ __all__ = [
     "ApplyScopeInvalidVariablesStructureError",
     "ApplyScopeInvalidVariablesTypeError",
     "AssignSubModuleError",
+    "CacheWarning",
     "CallCompactUnboundModuleError",
     "CallSetupUnboundModuleError",
     "CallShareScopeOnUnboundModuleError",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Begins texts of straight-line code, whose scalars LLVM is to join to vectors.
 STRAIGHT_LINE = "; straight-line\n"
-FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
+FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
 
 _lock = compiling
 _addresses: dict[bytes, int] = {}  # by the digest of the text
@@ -60,7 +60,7 @@ class _Engine:
         self.cpu: str = self.llvm.get_host_cpu_name()
         self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
         self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
-        self.cache = object_cache.from_environment()
+        self.cache = object_cache.from_environment(machine=f"{self.cpu} {self.features}")
         self.libraries = 0
 
     @cached_property

@@ -23,7 +23,7 @@ from toile.backends.gpu.launches import Pointers
 from toile.compiler.operands import Ref
 from toile.engine import gpu_start
 
-FORMAT = "1"  # of keys on disk
+FORMAT = "2"  # of keys on disk
 LEAST_FRONTEND = (1, 9)
 TYPES = {
     "float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16",

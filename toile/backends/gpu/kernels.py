@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from toile.backends import object_cache
 from toile.backends.gpu.driver import driver
 
-FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs another
+FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
 MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver takes
 ALONE = 64  # words of a kernel that serves one launch only
 

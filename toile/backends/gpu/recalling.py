@@ -14,13 +14,13 @@ import hashlib
 import importlib.util
 import itertools
 import os
-import pickle
 import time
 from typing import Any
 
-from toile.backends.gpu import cudnn, driver, kernels, libraries
+from toile.backends.gpu import cudnn, driver, kernels, libraries, plan_records
 from toile.backends.gpu.steps import CallStep, MadePlan
 from toile.backends.object_cache import ObjectCache
+from toile.backends.plan_schema import Damaged
 from toile.backends.source_state import source_state
 from toile.compiler.fingerprint import fingerprint
 from toile.compiler.operands import Scratch
@@ -33,7 +33,7 @@ WORTH = 0.02  # seconds of planning that are worth a file
 # Programs of a process that are looked up and kept whatever they are: where all of them are found,
 # the first step comes without what makes plans, which takes longer to load than they to be made.
 FIRST = 32
-FORMAT = "1"
+FORMAT = "2"
 
 
 def ahead() -> None:
@@ -75,7 +75,7 @@ def plan_of(program: Program, device: Any) -> MadePlan:
     if where is None:
         return planned(program)
     cache, key = where
-    found = _recalled(cache, key)
+    found = _recalled(cache, key, program)
     if found is None:
         making = _making()  # which is not part of the time that planning takes
         started = time.perf_counter()
@@ -112,19 +112,33 @@ def _installed() -> str:
     return "\n".join([*found, f"{origin} {os.stat(origin).st_mtime_ns}" if origin else "none"])
 
 
-def _recalled(cache: ObjectCache, key: str) -> MadePlan | None:
+def _recalled(cache: ObjectCache, key: str, program: Program) -> MadePlan | None:
     data = cache.get(key)
     if data is None:
         return None
     try:
-        found = pickle.loads(data)
+        found = plan_records.read(data)
+        _check(found, program)
+    except Damaged as problem:
+        cache.refuse(key, str(problem))
+        return None
+    try:
         fits = all(_fits(s.call) for s in found.all_steps() if isinstance(s, CallStep))
-    except Exception:  # of another format, or a library has no such plan any more
+    except Exception:  # a library has no such plan any more
         fits = False
     if not fits:
         cache.remove(key)
         return None
     return found
+
+
+def _check(plan: MadePlan, program: Program) -> None:
+    """Refuse a plan whose inputs and results are not of the sizes of a Program's; random keys are
+    their numbers in a plan."""
+    for mine, other in ((plan.given.in_avals, program.in_avals),
+                        (plan.given.out_avals, program.out_avals)):
+        if [x.nbytes for x in mine] != [x.nbytes for x in other]:
+            raise Damaged("its inputs and results are not those of the Program")
 
 
 def _fits(call: Any) -> bool:
@@ -135,16 +149,3 @@ def _fits(call: Any) -> bool:
     room: Any = None if call.workspace is None else call.workspace.buffer
     given = room.nbytes if isinstance(room, Scratch) else 0
     return engine is not None and engine.plan(call.description).workspace <= given
-
-
-def nothing() -> None:
-    """What stands for a group in a plan that was written."""
-
-
-def restored(program: Any, given: Any, steps: Any, constants: Any, outputs: Any, outside: Any,
-             in_place: Any) -> MadePlan:
-    """A plan that can run."""
-    plan = MadePlan()
-    plan.program, plan.given, plan.steps, plan.constants = program, given, steps, constants
-    plan.outputs, plan.outside, plan.in_place = outputs, outside, in_place
-    return plan
