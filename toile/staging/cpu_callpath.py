@@ -81,7 +81,8 @@ class Exit:
         ]
         if program.is_simple:
             lines.append(f"code = native({program.address}, context.address, threads())")
-            lines += ["free.append(context)", "if code: raise failure()"]
+            # A context whose run was stopped is not used again.
+            lines += ["if code: raise failure(code)", "free.append(context)"]
         else:
             lines += ["run(context)", "free.append(context)"]
         for i, ((block, offset), form) in enumerate(zip(program.places, outs, strict=True)):

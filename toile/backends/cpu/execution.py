@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import blas, runner, threads
+from toile.backends.cpu import blas, runner, stopping, threads
 from toile.backends.cpu.tables import Assembly, Command
 from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
@@ -121,7 +121,7 @@ class Executable:
             if arena is not None:
                 _arenas.append(arena)
         if code:
-            raise failure()
+            raise failure(code)
 
 
 class Context:
@@ -177,9 +177,12 @@ def release_arenas() -> None:
     release()
 
 
-def failure() -> BaseException:
-    """What the Python step that stopped this thread's run raised."""
-    return _failure.__dict__.pop("error", None) or runner.interruption()
+def failure(code: int) -> BaseException:
+    """What the Python step that stopped this thread's run raised, or the handler of a signal."""
+    error = _failure.__dict__.pop("error", None)
+    if code == stopping.STOPPED:
+        return stopping.interruption()
+    return error or runner.interruption()
 
 
 def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:
