@@ -48,6 +48,14 @@ def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     return gpu_backend().run(program, raws, device)
 
 
+def release_code() -> None:
+    """Give up all compiled Programs: they are compiled again, or read from disk, when called."""
+    for name, found in (("cpu.execution", "shelf"), ("gpu.memory", "shelf")):
+        module = sys.modules.get(f"toile.backends.{name}")
+        if module is not None:
+            getattr(module, found).clear()
+
+
 def release_memory() -> None:
     """Give the memory of temporaries on the host back, and what is kept for results."""
     with compiling:

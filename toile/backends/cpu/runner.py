@@ -94,8 +94,14 @@ class Table:
         """Where the finished table lies."""
         if self.array is None:
             self._add(END)
-            self.array = np.array(self.words, np.int64)
-        return address(self.array)
+            self.array = np.array([0, *self.words], np.int64)
+        return address(self.array) + 8
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes, nested tables and records included."""
+        inner = sum(x.nbytes for x in self.kept if isinstance(x, (Table, np.ndarray)))
+        return 8 * len(self.words) + inner
 
     def region(self, chunks: Iterable[Chunk] | np.ndarray) -> None:
         """Chunks (function address, arguments, lo, hi) that may run in any order, in parallel.
@@ -284,7 +290,9 @@ class _Walk(Function):
 
 
 # No table means one of the things that `stopping` numbers. A run's state is three words (see there).
+# The word before a table says which run of all was its last.
 _ENTRY = """
+@runs = internal global i64 0
 define i64 @kernel(ptr %table, ptr %buffers, i64 %threads) nounwind {
   %none = icmp eq ptr %table, null
   br i1 %none, label %control, label %walk
@@ -298,6 +306,11 @@ other:
   %found = call i64 @stop_control(i64 %threads, ptr %buffers)
   ret i64 %found
 walk:
+  %before = load atomic i64, ptr @runs monotonic, align 8
+  %run = add i64 %before, 1
+  store atomic i64 %run, ptr @runs monotonic, align 8
+  %run.at = getelementptr i64, ptr %table, i64 -1
+  store atomic i64 %run, ptr %run.at monotonic, align 8
   %state = alloca [3 x i64]
   %last.at = getelementptr i64, ptr %state, i64 2
   store i64 64, ptr %state
@@ -325,6 +338,11 @@ def function() -> Callable[[int, int, int], int]:
         stopping.connect(lambda what, value: made(0, value, what))
         _function = made
     return _function
+
+
+def runs() -> int:
+    """How many runs there were."""
+    return function()(0, 0, stopping.RUNS)
 
 
 def missing() -> list[str]:
