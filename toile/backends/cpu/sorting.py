@@ -154,16 +154,25 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
     functions = {}
 
     def body(memory: str, pointers: list[str]) -> None:
+        first = len(keys) - 1
+        with f.long_loop(0, frame.n, LONG_ROW) as i:
+            key = _loaded_key(f, keys[first], f.offset(pointers[first], f.mul(i, frame.inner[first])))
+            f.store(type, _packed(f, bits, keys[first], key, i), f.at(memory, i, type), 8)
+        with f.unless(stopped_early(f, frame.n)):  # else some have no place
+            placed(memory, pointers)
+
+    def placed(memory: str, pointers: list[str]) -> None:
         other = f.offset(memory, f.mul(frame.n, bits // 8))
         found = ""
         for k in range(len(keys) - 1, -1, -1):
             name = f"sort{8 * keys[k].itemsize}"
             functions[name] = sort_functions(bits, shift, 8 * keys[k].itemsize, name=name)
-            with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
-                at = i if not found else _place(f, type, f.at(found, i, type))
-                key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
-                f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
-            if found:  # the memory that holds no elements now
+            if found:
+                with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
+                    at = _place(f, type, f.at(found, i, type))
+                    key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
+                    f.store(type, _packed(f, bits, keys[k], key, at), f.at(found, i, type), 8)
+                # the memory that holds no elements now
                 same = f.value(f"icmp eq ptr {found}, {memory}")
                 spare = f.select(same, other, memory, "ptr")
             f.do(f"call void @{name}(ptr {found or memory}, ptr {spare if found else other}, "
