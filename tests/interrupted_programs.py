@@ -19,7 +19,7 @@ import toile
 import toile.numpy as jnp
 from toile import lax
 
-FOREVER = np.float32(1e30)
+FEW, FOREVER = np.float32(3), np.float32(1e30)
 RNG = np.random.default_rng(0)
 
 
@@ -46,7 +46,7 @@ def many_steps(x, n):
 class Kind:
     """A function of (x, n), and what it gives for few turns."""
 
-    def __init__(self, f, x, few=np.float32(3), many=FOREVER, want=None):
+    def __init__(self, f, x, few=FEW, many=FOREVER, want=None):
         self.f, self.x, self.few, self.many, self.want = f, x, few, many, want
 
     def right(self):

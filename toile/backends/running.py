@@ -50,10 +50,13 @@ def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
 
 def release_code() -> None:
     """Give up all compiled Programs: they are compiled again, or read from disk, when called."""
-    for name, found in (("cpu.execution", "shelf"), ("gpu.memory", "shelf")):
+    for name in ("cpu.execution", "gpu.memory"):
         module = sys.modules.get(f"toile.backends.{name}")
         if module is not None:
-            getattr(module, found).clear()
+            module.shelf.clear()
+    kernels = sys.modules.get("toile.backends.gpu.kernels")
+    if kernels is not None:
+        kernels.unload()
 
 
 def release_memory() -> None:

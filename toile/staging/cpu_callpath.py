@@ -77,7 +77,8 @@ class Exit:
             "MISS": MISS, "new": object.__new__, "DeviceArray": DeviceArray, "KeyArray": KeyArray,
             "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
             "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
-            "taken": taken, "fresh": partial(_fresh, program, self.consts), "free": self.free, "run": program.run,
+            "taken": taken, "fresh": partial(_fresh, program, self.consts), "free": self.free,
+            "run": program.run,
             "native": runner.function(), "threads": threads.current, "failure": failure,
             "build": out_tree.unflatten,
         }

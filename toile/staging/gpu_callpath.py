@@ -9,6 +9,7 @@ May import backends and the engine.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -78,6 +79,7 @@ class GpuExit:
         self.leave = self._function(outs, build)
         if keeps:
             keepers.add(self)
+            executable.exits.append(weakref.ref(self))
 
     def close(self) -> None:
         """Send calls the general way."""
@@ -144,7 +146,7 @@ class GpuExit:
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
         exec(compile(text, "<the way out of a GPU>", "exec"), scope)
-        return scope["leave"]
+        return scope.pop("leave")  # the function holds the scope: together they would stay
 
 
 def gpu_exit_of(

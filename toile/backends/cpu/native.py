@@ -251,6 +251,8 @@ class Library:
         self.nbytes = nbytes + _LIBRARY_BYTES
         Library.code_bytes += self.nbytes
         _libraries.add(self)
+        if _ends:
+            tracker.detach()
 
     def address(self, digest: bytes) -> Address:
         """Where a kernel lies, which keeps it there."""
@@ -261,16 +263,13 @@ class Library:
     def __del__(self) -> None:
         # This may run anywhere, also in the middle of LLVM's work on another thread: then whoever
         # is next unloads it.
-        if "tracker" not in self.__dict__:
-            return  # it was never loaded
+        if _ends is not False or "nbytes" not in self.__dict__:
+            return  # it stays (names are None by the end of the interpreter), or was never loaded
         Library.code_bytes -= self.nbytes
         for digest in self.addresses:
             _seconds.pop(digest, None)
-        if _ends:
-            self.tracker.detach()
-        else:
-            _freed.append((self.tracker, self.linker))
-            unload()
+        _freed.append((self.tracker, self.linker))
+        unload()
 
 
 class Address(int):

@@ -2,7 +2,8 @@
 
 `run(table, buffers, threads)` takes the address of a table of 64-bit words, that of the call's
 table of base pointers ("slots"), and how many threads may take part. It gives 0, the result of the
-callback that stopped it, or STOPPED (see `stopping`). Commands (`Table` writes them; addresses are those of nested tables):
+callback that stopped it, or STOPPED (see `stopping`). Commands (`Table` writes them; addresses are
+those of nested tables):
 
     END
     REGION    chunks, address of records (function or CHAIN, arguments, lo, hi each)
@@ -155,7 +156,8 @@ class _Walk(Function):
     """The function that walks one table; nested tables are walked by calls of itself."""
 
     def __init__(self) -> None:
-        super().__init__("walk", ("ptr %table", "ptr %buffers", "i64 %threads", "ptr %state"), "i64", True)
+        params = ("ptr %table", "ptr %buffers", "i64 %threads", "ptr %state")
+        super().__init__("walk", params, "i64", True)
         self.pc = self.variable("ptr", "%table")
 
     def word(self, index: int | str) -> str:
@@ -289,7 +291,7 @@ class _Walk(Function):
         return self.text()
 
 
-# No table means one of the things that `stopping` numbers. A run's state is three words (see there).
+# No table means one of the things that `stopping` numbers. A run's state: three words (see there).
 # The word before a table says which run of all was its last.
 _ENTRY = """
 @runs = internal global i64 0

@@ -154,10 +154,10 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
     functions = {}
 
     def body(memory: str, pointers: list[str]) -> None:
-        first = len(keys) - 1
+        k = len(keys) - 1
         with f.long_loop(0, frame.n, LONG_ROW) as i:
-            key = _loaded_key(f, keys[first], f.offset(pointers[first], f.mul(i, frame.inner[first])))
-            f.store(type, _packed(f, bits, keys[first], key, i), f.at(memory, i, type), 8)
+            key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(i, frame.inner[k])))
+            f.store(type, _packed(f, bits, keys[k], key, i), f.at(memory, i, type), 8)
         with f.unless(stopped_early(f, frame.n)):  # else some have no place
             placed(memory, pointers)
 
