@@ -258,18 +258,12 @@ class _Sorter:
         counts = f.alloca("i64", 256 * passes, 64)
         f.do(f"call void @llvm.memset.p0.i64(ptr {counts}, i8 0, i64 {2048 * passes}, i1 false)")
         tables = [f.at(counts, 256 * p, "i64") for p in range(passes)]
-        with f.long_loop(0, "%n", LONG_ROW) as i:
+        with f.loop(0, "%n") as i:
             x = self.load(f, "%a", i)
             for p, table in enumerate(tables):
                 cell = f.at(table, self.digit(f, x, p), "i64")
                 f.store("i64", f.add(f.load("i64", cell), 1), cell)
         now, spare = f.variable("ptr", "%a"), f.variable("ptr", "%b")
-        with f.unless(stopped_early(f, "%n")):
-            self._moved(f, tables, now, spare)
-        f.store("ptr", f.load("ptr", now), "%slot")
-
-    def _moved(self, f: ir.Function, tables: list[str], now: str, spare: str) -> None:
-        """Sort by each byte, whose values are counted, from the last one on."""
         total = f.alloca("i64")
         for p, table in enumerate(tables):
             a, b = f.load("ptr", now), f.load("ptr", spare)
@@ -287,6 +281,7 @@ class _Sorter:
                 with f.when(f.compare("eq", code, 0)):
                     f.store("ptr", b, now)
                     f.store("ptr", a, spare)
+        f.store("ptr", f.load("ptr", now), "%slot")
 
     def move(self, number: int) -> ir.Function:
         """Elements to the places that a byte of their keys has; not 0 where the run is to stop."""
@@ -302,14 +297,6 @@ class _Sorter:
             f.store("i64", f.add(place, 1), cell)
         f.result = "i64 " + f.sub("%n", f.load("i64", moved))
         return f
-
-
-def stopped_early(f: ir.Function, n: ir.Operand) -> str:
-    """Whether a `long_loop` over n elements, which has just ended, left some of them out."""
-    found = f.variable("i1", "false")
-    with f.when(f.compare("sgt", n, LONG_ROW)):  # asking takes longer than short rows do
-        f.store("i1", f.stops(), found)
-    return f.load("i1", found)
 
 
 def sort_functions(

@@ -23,13 +23,12 @@ from toile.backends.cpu.order import (
     number_of,
     orders,
     sort_functions,
-    stopped_early,
 )
 from toile.compiler.geometry import byte_strides, collapse, is_plain, sort_keys
 from toile.compiler.operands import Operand
 
 _SMALL = 1 << 12  # elements below which rows are not divided
-_ROWS = 32  # between two looks at whether the run is to stop
+_ROWS = 64  # between two looks at whether the run is to stop
 _LANES = 16  # of an arg-extremum's vectors
 
 
@@ -132,12 +131,12 @@ def _values_text(dtype: Any, rank: int) -> str:
     def body(memory: str, pointers: list[str]) -> None:
         source, to = pointers
         other = f.offset(memory, f.mul(frame.n, dtype.itemsize))
-        with f.long_loop(0, frame.n, LONG_ROW) as i:
+        with f.loop(0, frame.n) as i:
             x = f.load(f"i{bits}", f.offset(source, f.mul(i, frame.inner[0])), dtype.itemsize)
             f.store(f"i{bits}", key_of(f, dtype, x, "values"), f.at(memory, i, f"i{bits}"))
         f.do(f"call void @sort(ptr {memory}, ptr {other}, i64 {frame.n}, ptr {slot})")
         found = f.load("ptr", slot)
-        with f.long_loop(0, frame.n, LONG_ROW) as i:
+        with f.loop(0, frame.n) as i:
             x = number_of(f, dtype, f.load(f"i{bits}", f.at(found, i, f"i{bits}")))
             f.store(f"i{bits}", x, f.offset(to, f.mul(i, frame.inner[1])), dtype.itemsize)
 
@@ -154,25 +153,16 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
     functions = {}
 
     def body(memory: str, pointers: list[str]) -> None:
-        k = len(keys) - 1
-        with f.long_loop(0, frame.n, LONG_ROW) as i:
-            key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(i, frame.inner[k])))
-            f.store(type, _packed(f, bits, keys[k], key, i), f.at(memory, i, type), 8)
-        with f.unless(stopped_early(f, frame.n)):  # else some have no place
-            placed(memory, pointers)
-
-    def placed(memory: str, pointers: list[str]) -> None:
         other = f.offset(memory, f.mul(frame.n, bits // 8))
         found = ""
         for k in range(len(keys) - 1, -1, -1):
             name = f"sort{8 * keys[k].itemsize}"
             functions[name] = sort_functions(bits, shift, 8 * keys[k].itemsize, name=name)
-            if found:
-                with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
-                    at = _place(f, type, f.at(found, i, type))
-                    key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
-                    f.store(type, _packed(f, bits, keys[k], key, at), f.at(found, i, type), 8)
-                # the memory that holds no elements now
+            with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
+                at = i if not found else _place(f, type, f.at(found, i, type))
+                key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
+                f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
+            if found:  # the memory that holds no elements now
                 same = f.value(f"icmp eq ptr {found}, {memory}")
                 spare = f.select(same, other, memory, "ptr")
             f.do(f"call void @{name}(ptr {found or memory}, ptr {spare if found else other}, "
@@ -181,7 +171,7 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
         for j, size in enumerate(sizes):
             a, b = len(keys) + j, len(keys) + len(sizes) + j
             move, align = element_type(size), min(size, 8)
-            with f.long_loop(0, frame.n, LONG_ROW) as i:
+            with f.loop(0, frame.n) as i:
                 at = _place(f, type, f.at(found, i, type))
                 x = f.load(move, f.offset(pointers[a], f.mul(at, frame.inner[a])), align)
                 f.store(move, x, f.offset(pointers[b], f.mul(i, frame.inner[b])), align)

@@ -25,6 +25,7 @@ CHECK = "toile_check"
 DECLARATION = f"declare i64 @{CHECK}() cold nounwind\n"
 TURNS = 4096  # of a kernel's loop between two checks; of one that has loops inside: OUTER_TURNS
 OUTER_TURNS = 16
+FEW_TURNS = 64  # a loop inside of another with no more is not stopped by itself
 
 # What the runner does when it is given no table (see `runner.control`).
 RESET, FUNCTIONS, MAIN_THREAD, ROWS, FLAGGED, RAISED, RUNS = range(7)
