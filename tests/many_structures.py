@@ -96,6 +96,7 @@ def main(count, keeps):
     warm.clear()
     gc.collect()
     toile.clear_caches()
+    native.forget_recent()
     print(f"{base:.1f} {peak:.1f} {code / 1e6:.3f} {left:.3f} {len(native._libraries)}")
 
 

@@ -64,6 +64,9 @@ def dead(libraries):
     digests = [d for x in libraries for d in x.addresses]
     libraries.clear()
     gc.collect()
+    for k in range(native._recent.maxlen):  # those used last stay a while
+        native.functions([f"define void @kernel() {{ ret void }} ; {os.urandom(8).hex()} {k}"])
+    gc.collect()
     native.unload()
     return not any(d in native._code for d in digests)
 

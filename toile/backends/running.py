@@ -54,6 +54,9 @@ def release_code() -> None:
         module = sys.modules.get(f"toile.backends.{name}")
         if module is not None:
             module.shelf.clear()
+    native = sys.modules.get("toile.backends.cpu.native")
+    if native is not None:
+        native.forget_recent()
     kernels = sys.modules.get("toile.backends.gpu.kernels")
     if kernels is not None:
         kernels.unload()

@@ -207,6 +207,7 @@ def release_arenas() -> None:
 
 
 def _forgotten(program: Program, made: Executable) -> None:
+    native.forget_recent()
     if program.executable is made:
         program.executable = None
 

@@ -16,6 +16,7 @@ import re
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -37,6 +38,9 @@ FORMAT = "1"  # of keys on disk; a change of how texts are compiled needs anothe
 _lock = compiling
 _code: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()  # by digest
 _kept: list[Library] = []  # for the life of the process
+# Those used last stay a while: a loop outside of jit, or a function that is made anew at each call,
+# finds its kernels although nothing else holds them.
+_recent: deque[Library] = deque(maxlen=16)
 _compiled = 0  # kernels of this process
 _seconds: dict[bytes, float] = {}  # that compiling took; none for what came from disk
 _symbols: dict[str, int] = {}  # C functions that texts may call
@@ -459,7 +463,19 @@ def functions(texts: Sequence[str]) -> list[Address]:
                     found[d] = library
             if new:
                 found.update(_load(new))
+    return _addresses_of(found, digests)
+
+
+def _addresses_of(found: dict[bytes, Library], digests: Iterable[bytes]) -> list[Address]:
+    for library in dict.fromkeys(found.values()):
+        if library not in _recent:
+            _recent.append(library)
     return [found[d].address(d) for d in digests]
+
+
+def forget_recent() -> None:
+    """Keep no library that nothing else holds."""
+    _recent.clear()
 
 
 def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
@@ -488,7 +504,7 @@ def recalled(
             _load_runner()
             library = engine().link(objects, {*symbols, CHECK})
             found.update(dict.fromkeys(new, library))
-    return [found[d].address(d) for d, _ in kernels]
+    return _addresses_of(found, [d for d, _ in kernels])
 
 
 def _load_runner() -> None:
