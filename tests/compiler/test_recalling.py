@@ -184,7 +184,7 @@ def test_what_is_damaged_is_made_again(damage, folder):
         else:  # an object that was evicted, in a process that does not have it in memory
             texts = list(made.described.kernels)
             folder.remove(native.names_on_disk(texts)[0][1])
-            native._addresses.pop(native.digest(texts[0]))
+            native._code.pop(native.digest(texts[0]))
         again = cpu.compiled(traced(f, args).program)
     assert [w.category for w in said] == [CacheWarning] * (damage != "kernel")
     assert type(again) is making.PlannedExecutable

@@ -260,7 +260,7 @@ def test_an_interruption_that_nothing_could_catch(handler, monkeypatch):
     with pytest.raises(wanted):
         runner.execute(table.address, 0, 1)
     with pytest.raises(wanted):
-        raise execution.failure()
+        raise execution.failure(-runner.GO_ON)
 
 
 def test_callback_may_run_tables():

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import threading
 import time
+import weakref
 
 import numpy as np
 
@@ -98,6 +99,10 @@ class HostDriver:
     def load(self, code, name):
         self.sources.append(code.decode())
         return len(self.sources)
+
+    def unload(self, function):
+        assert self.sources[function - 1] is not None, "it was unloaded before"
+        self.sources[function - 1] = None
 
     def allow_shared(self, function, nbytes):
         self.shared[function] = max(nbytes, self.shared.get(function, 0))
@@ -351,7 +356,7 @@ def host_gpu(monkeypatch):
     monkeypatch.setattr(kernels, "compile_source", lambda source, architecture: source.encode())
     monkeypatch.setattr(kernels, "_compiler_version", lambda: "host")
     monkeypatch.setattr(kernels, "_cache", lambda: None)
-    monkeypatch.setattr(kernels, "_known", {})
+    monkeypatch.setattr(kernels, "_known", weakref.WeakValueDictionary())
     blas = cublas.Blas(RecordedCublas(made), None, 4096)
     monkeypatch.setattr(cublas, "blas", lambda: blas)
     if not cudnn._used:  # that of a GPU that may be there

@@ -48,6 +48,20 @@ def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
     return gpu_backend().run(program, raws, device)
 
 
+def release_code() -> None:
+    """Give up all compiled Programs: they are compiled again, or read from disk, when called."""
+    for name in ("cpu.execution", "gpu.memory"):
+        module = sys.modules.get(f"toile.backends.{name}")
+        if module is not None:
+            module.shelf.clear()
+    native = sys.modules.get("toile.backends.cpu.native")
+    if native is not None:
+        native.forget_recent()
+    kernels = sys.modules.get("toile.backends.gpu.kernels")
+    if kernels is not None:
+        kernels.unload()
+
+
 def release_memory() -> None:
     """Give the memory of temporaries on the host back, and what is kept for results."""
     with compiling:

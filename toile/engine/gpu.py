@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import threading
+import time
 import warnings
 import weakref
 from collections import OrderedDict
@@ -46,6 +47,25 @@ class _once(functools.cached_property):
             return self
         with _making:
             return super().__get__(device, owner)
+
+
+_NOT_READY = 600  # what CUDA says of a stream with work left
+_SPINS_S = 0.005  # a wait that is longer gives way to other threads
+
+
+def wait_until(ask: Callable[[], int]) -> None:
+    """Wait while `ask()` says that a stream has work left, so that Ctrl-C ends the wait.
+
+    Python runs handlers of signals on its main thread, between two questions: other threads need
+    not ask, and go on to a wait of the driver's own."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return
+    began = time.perf_counter()
+    while ask() == _NOT_READY:
+        passed = time.perf_counter() - began
+        if passed > _SPINS_S:
+            time.sleep(min(passed / 200, 0.01))
+
 
 
 class GpuDevice(Device):
@@ -157,7 +177,9 @@ class GpuDevice(Device):
     def synchronize(self) -> None:
         """Wait for all work; an error names the program that was issued last."""
         try:
-            self._stream.synchronize()
+            stream = self._stream
+            wait_until(functools.partial(cupy().cuda.runtime.streamQuery, stream.ptr))
+            stream.synchronize()
         except Exception as error:
             if self.program:
                 error.add_note(f"the last program on {self} was {self.program} ({SYNC_HINT})")

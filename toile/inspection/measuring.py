@@ -126,7 +126,7 @@ class Bench:
         code = runner.run(table.address, self.context.address, self.threads)
         took = time.perf_counter() - started
         if code:
-            raise failure()
+            raise failure(code)
         return max(took - self.floor, 0.0)
 
     def begin(self) -> None:

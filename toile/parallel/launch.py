@@ -1,8 +1,9 @@
 """Running one function for each device at the same time.
 
 The first device runs in the thread that asks, the others in threads that are kept for the next run.
-Inside, kernels use one thread each. If a device raises, the others stop at their next meeting and
-its error is raised here; so is KeyboardInterrupt. May import the engine and backends.
+Inside, kernels use one thread each. If a device raises, the others stop, at their next meeting or
+in the middle of a run, and its error is raised here; so is KeyboardInterrupt. May import the engine
+and backends.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toile.backends.cpu.stopping import Stopper
 from toile.backends.cpu.threads import threads
 from toile.engine.config import flags
 from toile.engine.exchange import slot
@@ -73,6 +75,7 @@ class _Run:
         self.results: list[Any] = [None] * len(places)
         self.left = len(places)
         self.ended = threading.Event()
+        self.stopper = Stopper()
         self.lock = threading.Lock()
 
     def device(self, k: int) -> None:
@@ -88,6 +91,7 @@ class _Run:
                 place = ", ".join(f"{n}={i}" for n, _, i in exchange.levels[-1][1])
                 error.add_note(f"(raised on the device at {place})")
             self.world.stop(error)
+            self.stopper.stop()
         finally:
             slot.exchange, state.axes = before, axes
             self.world.finish(exchange.path)
@@ -97,7 +101,8 @@ class _Run:
         flags.__dict__.clear()
         flags.__dict__.update(self.flags)
         try:
-            self.device(k)
+            with self.stopper.stoppable():
+                self.device(k)
         finally:
             _idle.workers.append(worker)
             with self.lock:
@@ -116,6 +121,7 @@ class _Run:
                 self.ended.wait()
         except BaseException as error:  # of this thread: an interruption
             self.world.stop(error)
+            self.stopper.stop()
             raise
         if self.world.error is not None:
             raise self.world.error

@@ -7,8 +7,10 @@ compiler is loaded when this file is, and not earlier. May import backends and t
 from __future__ import annotations
 
 import struct
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,37 +24,52 @@ from toile.engine.treedefs import PyTreeDef
 from toile.staging.callpath import MAX_LEAVES, MISS
 
 
+def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
+    """Pointers for one more call at the same time."""
+    context = Context(executable)
+    for i, x in enumerate(consts):
+        context.pointers[i] = x.ctypes.data
+    return context
+
+
+def _missed(pointers: Any, memory: Any) -> Any:
+    """What leaves an Exit that is closed."""
+    return MISS
+
+
 class Exit:
     """The way out of a Program: memory, the run, and the tree of results.
 
     `pools` keeps memory that earlier calls were given up to, by size: as many blocks of a size as
     there are results that need one."""
 
-    __slots__ = ("leave", "pools", "executable", "consts", "free")
+    __slots__ = ("leave", "pools", "executable", "consts", "free", "__weakref__")
 
     def __init__(
         self, executable: Executable, consts: Sequence[Any], outs: Sequence[Signature],
         out_tree: PyTreeDef, recycles: bool,
     ):
-        self.executable = executable
+        self.executable: Executable | None = executable
         self.consts = [np.ascontiguousarray(c) if c.ndim else c for c in consts]
         self.free: list[Context] = []
         self.pools: dict[int, tuple[list[Block], int]] = {}
         large = [n for n in executable.blocks if n > SMALL] if recycles else []
         for n in large:
             self.pools.setdefault(n, ([], large.count(n)))
-        self.leave = self._function(outs, out_tree)
+        self.leave = self._function(executable, outs, out_tree)
+        executable.exits.append(weakref.ref(self))
 
-    def fresh(self) -> Context:
-        """Pointers for one more call at the same time."""
-        context = Context(self.executable)
-        for i, x in enumerate(self.consts):
-            context.pointers[i] = x.ctypes.data
-        return context
+    def close(self) -> None:
+        """Send calls the general way; those that are running go on with what they hold."""
+        self.leave, self.executable = _missed, None
+        self.free, self.pools = [], {}
 
-    def _function(self, outs: Sequence[Signature], out_tree: PyTreeDef) -> Callable[[Any], Any]:
-        """leave(pointers, memory) -> the tree of results, or MISS if an argument is gone."""
-        program = self.executable
+    def _function(
+        self, program: Executable, outs: Sequence[Signature], out_tree: PyTreeDef
+    ) -> Callable[[Any, Any], Any]:
+        """leave(pointers, memory) -> the tree of results, or MISS if an argument is gone.
+
+        It refers to all that a call needs, and not to the Exit, which may be closed meanwhile."""
         members = Counter(block for block, _ in program.places)
         shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
         given = program.inputs - len(self.consts)
@@ -60,7 +77,8 @@ class Exit:
             "MISS": MISS, "new": object.__new__, "DeviceArray": DeviceArray, "KeyArray": KeyArray,
             "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
             "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
-            "taken": taken, "fresh": self.fresh, "free": self.free, "run": program.run,
+            "taken": taken, "fresh": partial(_fresh, program, self.consts), "free": self.free,
+            "run": program.run,
             "native": runner.function(), "threads": threads.current, "failure": failure,
             "build": out_tree.unflatten,
         }
@@ -81,7 +99,8 @@ class Exit:
         ]
         if program.is_simple:
             lines.append(f"code = native({program.address}, context.address, threads())")
-            lines += ["free.append(context)", "if code: raise failure()"]
+            # A context whose run was stopped is not used again.
+            lines += ["if code: raise failure(code)", "free.append(context)"]
         else:
             lines += ["run(context)", "free.append(context)"]
         for i, ((block, offset), form) in enumerate(zip(program.places, outs, strict=True)):
@@ -94,7 +113,7 @@ class Exit:
         lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
         body = "".join(f"    {line}\n" for line in lines)
         exec(compile(f"def leave(pointers, memory):\n{body}", "<the way out>", "exec"), scope)
-        return scope["leave"]
+        return scope.pop("leave")  # the function holds the scope: together they would stay
 
 
 def exit_of(

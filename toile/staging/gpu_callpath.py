@@ -9,6 +9,7 @@ May import backends and the engine.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -21,7 +22,7 @@ from toile.engine.gpu import entered, keepers
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import quick
 from toile.engine.treedefs import PyTreeDef
-from toile.staging.callpath import MAX_LEAVES, adopted
+from toile.staging.callpath import MAX_LEAVES, MISS, adopted
 
 
 def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
@@ -38,6 +39,11 @@ def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> 
         return pool.pop(0)
     except IndexError:
         return allocate(nbytes)
+
+
+def _missed(pointers: Any, memory: Any) -> Any:
+    """What leaves a GpuExit that is closed."""
+    return MISS
 
 
 class GpuExit:
@@ -73,6 +79,12 @@ class GpuExit:
         self.leave = self._function(outs, build)
         if keeps:
             keepers.add(self)
+            executable.exits.append(weakref.ref(self))
+
+    def close(self) -> None:
+        """Send calls the general way."""
+        self.give_up()
+        self.leave, self.executable = _missed, None
 
     def give_up(self) -> None:
         """Let go of the memory of earlier results."""
@@ -134,7 +146,7 @@ class GpuExit:
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
         exec(compile(text, "<the way out of a GPU>", "exec"), scope)
-        return scope["leave"]
+        return scope.pop("leave")  # the function holds the scope: together they would stay
 
 
 def gpu_exit_of(

@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.backends.running import device_for, release_memory
+from toile.backends.running import device_for, release_code, release_memory
 from toile.control.call import Call
 from toile.engine import config, errors
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
@@ -84,7 +84,11 @@ class Cache:
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
 
     def clear(self) -> None:
-        """Forget all traced forms."""
+        """Forget all traced forms; their code goes as soon as nothing runs it."""
+        for traced in list(self.entries.values()):
+            for exit in list(traced.exits.values()):
+                exit.close()
+            traced.exits.clear()
         self.entries.clear()
         self.equations = 0
         self.entrances = {}
@@ -98,6 +102,8 @@ class Cache:
         count = len(self.entries)
         if count > MAX_TRACES or (count > MIN_TRACES and self.equations > MAX_EQUATIONS):
             _, old = self.entries.popitem(last=False)
+            for exit in old.exits.values():
+                exit.close()
             self.equations -= old.equations
             for entrance in self.entrances.values():
                 entrance.forget()
@@ -115,10 +121,11 @@ def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
 
 
 def clear_caches() -> None:
-    """Forget all traced forms."""
+    """Forget all traced forms, and free their compiled code, but for what is running."""
     for by_options in list(_caches.values()):
         for cache in by_options.values():
             cache.clear()
+    release_code()
     release_memory()
 
 
@@ -292,7 +299,7 @@ class PjitFunction:
         """The way out for such leaves, made when it is first asked for; None: there is none."""
         hosted = () if device is None else hosted_leaves(leaves)
         found = traced.exits.get((device, hosted))
-        if found is None:
+        if found is None or found.executable is None:  # or it was given up
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             if device is None:
                 with loading:

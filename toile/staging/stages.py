@@ -385,9 +385,9 @@ def _arena_bytes(program: Program) -> int:
         found = gpu_backend().executable_of(program, device)
     else:
         with compiling:
-            if program.executable is None:
-                program.executable = cpu.compiled(program)
-        found = program.executable
+            found = program.executable
+            if found is None:
+                found = program.executable = cpu.compiled(program)
     return int(found.arena_bytes)
 
 

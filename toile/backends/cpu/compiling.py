@@ -13,7 +13,7 @@ from typing import Any
 
 from toile.backends import reference
 from toile.backends.cpu import native, recalling
-from toile.backends.cpu.execution import Executable
+from toile.backends.cpu.execution import Executable, shelf
 from toile.engine.collecting import paused
 from toile.engine.locks import loading
 from toile.engine.program import Program
@@ -27,7 +27,13 @@ _asked = itertools.count()
 
 
 def compiled(program: Program) -> Executable:
-    """A Program as native code, which may be on disk."""
+    """A Program as native code, which may be on disk; older code may go (see `keeping`)."""
+    made = _compiled(program)
+    shelf.add(program, made)
+    return made
+
+
+def _compiled(program: Program) -> Executable:
     early = next(_asked) < FIRST
     many = len(program.equations) >= FEWEST
     place = recalling.place(program) if early or many else None
@@ -46,7 +52,9 @@ def compiled(program: Program) -> Executable:
 
 def planned(program: Program) -> Any:
     """A Program as native code, with the plan it was made of (`making.PlannedExecutable`)."""
-    return _making().planned(program)
+    made = _making().planned(program)
+    shelf.add(program, made)
+    return made
 
 
 def _making() -> Any:

@@ -7,7 +7,7 @@ instead, and each part has a C of its own.
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd, isqrt, prod
 from typing import NamedTuple
 
 from toile.backends.cpu import blas
@@ -24,6 +24,7 @@ PART_A = 1 << 17  # elements of A that a unit of the own kernel reads: they stay
 SMALL_B = 1 << 16  # elements of a B that stays there too: own kernels then beat BLAS
 SMALL_C = 1 << 14  # and of a C that does while a long sum is added to it
 FEW_ROWS = 64  # with fewer, packing B costs the own kernel more than BLAS loses
+UNSTOPPABLE = 1 << 33  # multiplications that a chunk may have: a run can be stopped between chunks
 BLAS_FROM = 280**3
 BLAS_FROM_FEW_ROWS = 1 << 20
 BLAS_FROM_DOUBLE = 128**3
@@ -110,10 +111,15 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int
     if tile and row_step > most:
         row_step = rounded(-(-m // -(-m // most)), unit_rows)
     row_step, column_step = min(row_step, m), min(column_step, n)
+    if row_step * column_step * k > UNSTOPPABLE:  # about square, since each packs its part of both
+        side = max(isqrt(UNSTOPPABLE // (2 * k)), unit_rows, unit_columns)
+        row_step = rounded(-(-row_step // -(-row_step // side)), unit_rows)
+        column_step = rounded(-(-column_step // -(-column_step // side)), unit_columns)
     units = outer * -(-m // row_step) * -(-n // column_step)
     if work < SERIAL:
         return row_step, column_step, units
-    return row_step, column_step, -(-units // (4 * max(threads, 1)))
+    most_units = max(1, UNSTOPPABLE // (row_step * column_step * k))
+    return row_step, column_step, min(-(-units // (4 * max(threads, 1))), most_units)
 
 
 def rounded(n: int, multiple: int) -> int:

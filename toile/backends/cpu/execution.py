@@ -12,13 +12,16 @@ import ctypes
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import blas, runner, threads
+from toile.backends.cpu import blas, native, runner, stopping, threads
 from toile.backends.cpu.tables import Assembly, Command
+from toile.backends.keeping import Shelf
 from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.floating import ignore_errors, restore_errors
@@ -34,6 +37,8 @@ PythonStep = tuple[Operation, tuple[Located, ...], tuple[Located, ...]]
 
 # Results of at most so many bytes share blocks with others (see `making`).
 SMALL = 1024
+# What a plan takes for each equation: steps, and descriptions of kernels.
+EQUATION_BYTES = 3 << 10
 # Larger arenas are shared by all Programs.
 OWN_ARENA = 1 << 16
 
@@ -71,6 +76,8 @@ class Executable:
         self.out_specs = [(s.buffer_shape, s.buffer_dtype) for s in outs]  # of keys: their data
         self.table = Assembly(addresses, image.words, callbacks).table(image.commands)
         self.address = self.table.address
+        self.table.array[0] = runner.runs()
+        self.exits: list[weakref.ref[Any]] = []  # of calls that know it
         self.fixed = [(slot, runner.address(x)) for slot, x in image.constants]
         self.free: list[Context] = []
         self.in_python = bool(callbacks)
@@ -89,6 +96,28 @@ class Executable:
             np.ndarray(shape, dtype, memory[block][0], offset)
             for (shape, dtype), (block, offset) in zip(self.out_specs, self.places, strict=True)
         ]
+
+    # ---- what `keeping` asks
+    def held_bytes(self) -> int:
+        """The memory of its plan, roughly."""
+        return self.plan_bytes
+
+    @cached_property
+    def plan_bytes(self) -> int:
+        constants = sum(x.nbytes for _, x in self.image.constants)
+        return self.table.nbytes + constants + EQUATION_BYTES * len(self.program.equations)
+
+    def last_used(self) -> int:
+        """The number of its last run, among all."""
+        return int(self.table.array[0])
+
+    def forget_exits(self) -> None:
+        """Send calls that know it to its Program."""
+        for found in self.exits:
+            exit = found()
+            if exit is not None:
+                exit.close()
+        self.exits.clear()
 
     def context(self) -> Context:
         """Pointers for one call, to be put back into `free` after it."""
@@ -121,7 +150,7 @@ class Executable:
             if arena is not None:
                 _arenas.append(arena)
         if code:
-            raise failure()
+            raise failure(code)
 
 
 class Context:
@@ -177,9 +206,21 @@ def release_arenas() -> None:
     release()
 
 
-def failure() -> BaseException:
-    """What the Python step that stopped this thread's run raised."""
-    return _failure.__dict__.pop("error", None) or runner.interruption()
+def _forgotten(program: Program, made: Executable) -> None:
+    native.forget_recent()
+    if program.executable is made:
+        program.executable = None
+
+
+shelf = Shelf(lambda: native.Library.code_bytes, _forgotten)
+
+
+def failure(code: int) -> BaseException:
+    """What the Python step that stopped this thread's run raised, or the handler of a signal."""
+    error = _failure.__dict__.pop("error", None)
+    if code == stopping.STOPPED:
+        return stopping.interruption()
+    return error or runner.interruption()
 
 
 def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from toile.backends.cpu.stopping import CHECK, DECLARATION
+
 Operand = str | int
 
 # What the vectoriser is told about a loop, which would not interleave long bodies by itself: how
@@ -60,6 +62,8 @@ class Function:
         self.block = "entry"
         self.count = 0
         self.metadata: list[str] = []
+        self.result = result if result == "void" else f"{result} 0"  # what the text ends with
+        self.checks = False  # whether it asks if the run is to stop
 
     # ---- text
     def fresh(self, hint: str = "v") -> str:
@@ -81,10 +85,10 @@ class Function:
         self.lines.append(f"{name[1:] if name.startswith('%') else name}:")
         self.block = name[1:] if name.startswith("%") else name
 
-    def text(self, result: str = "void", first: int = 0) -> str:
+    def text(self, first: int = 0) -> str:
         """The finished function: a return closes the last block; `first` numbers its metadata."""
         body = "\n".join([*self.slots, *self.lines])
-        text = f"{self.head}\nentry:\n{body}\n  ret {result}\n}}\n" + "".join(self.metadata)
+        text = f"{self.head}\nentry:\n{body}\n  ret {self.result}\n}}\n" + "".join(self.metadata)
         return _NOTE.sub(lambda found: f"!{first + int(found[1])}", text)
 
     # ---- integers of 64 bits
@@ -198,6 +202,29 @@ class Function:
             )
         return n
 
+    def stops(self) -> str:
+        """Whether the run is to stop: asked now and then by what takes long (see `stopping`)."""
+        self.checks = True
+        return self.compare("ne", self.value(f"call i64 @{CHECK}()"), 0)
+
+    @contextmanager
+    def long_loop(
+        self, lo: Operand, hi: Operand, turns: int, vectorize: bool | None = None
+    ) -> Iterator[str]:
+        """`loop`, which ends early where the run is to stop; that is asked every `turns` turns."""
+        n = self.count = self.count + 1
+        with self.loop(lo, hi, turns) as first:
+            last = self.smin(self.add(first, turns), hi)
+            with self.loop(first, last, vectorize=vectorize) as i:
+                yield i
+            more = self.compare("slt", last, hi)
+            self.do(f"br i1 {more}, label %ask{n}, label %ended{n}")
+            self.label(f"ask{n}")
+            self.do(f"br i1 {self.stops()}, label %ended{n}, label %onward{n}")
+            self.label(f"onward{n}")
+        self.do(f"br label %ended{n}")
+        self.label(f"ended{n}")
+
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
         """if (condition) { ... }"""
@@ -244,4 +271,6 @@ def module(*functions: Function) -> str:
     for f in functions:
         texts.append(f.text(first=first))
         first += 3 * len(f.metadata)
+    if any(f.checks for f in functions):
+        texts.append(DECLARATION)
     return "".join(texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,6 +50,10 @@ class Slots(dict[Any, int]):
 
 class PlannedExecutable(Executable):
     """One that knows the plan it was made of."""
+
+    @cached_property
+    def plan_bytes(self) -> int:
+        return super().plan_bytes + sum(map(len, self.described.kernels))
 
     def __init__(self, program: Program, plan: Plan):
         self.plan = plan

@@ -1,18 +1,22 @@
 """Machine code: LLVM text in, addresses of functions out.
 
 Each text defines one function `@kernel`; equal texts are compiled once, and kept on disk. llvmlite
-is loaded at the first use, not before. Objects are linked by LLVM's JITLink, a batch in one go, and
-stay for the life of the process: tables of commands hold their addresses.
+is loaded at the first use, not before. Objects are linked by LLVM's JITLink, a batch in one go: a
+`Library`, which is unloaded when nothing holds an `Address` of it any more.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
+import importlib
 import os
 import re
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile.backends import object_cache
 from toile.backends.cpu import threads
+from toile.backends.cpu.stopping import CHECK
 from toile.engine.cached import cached_property
 from toile.engine.locks import compiling, loading
 
@@ -31,7 +36,12 @@ STRAIGHT_LINE = "; straight-line\n"
 FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
 
 _lock = compiling
-_addresses: dict[bytes, int] = {}  # by the digest of the text
+_code: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()  # by digest
+_kept: list[Library] = []  # for the life of the process
+# Those used last stay a while: a loop outside of jit, or a function that is made anew at each call,
+# finds its kernels although nothing else holds them.
+_recent: deque[Library] = deque(maxlen=16)
+_compiled = 0  # kernels of this process
 _seconds: dict[bytes, float] = {}  # that compiling took; none for what came from disk
 _symbols: dict[str, int] = {}  # C functions that texts may call
 _CALLED = re.compile(r"call (?:[a-z]+ )*(\S+|<[^>]*>) @(llvm\.[a-zA-Z0-9_.]+)\(([^()]*)\)")
@@ -61,7 +71,7 @@ class _Engine:
         self.has: dict[str, bool] = dict(self.llvm.get_host_cpu_features())
         self.features = ",".join(("+" if self.has[f] else "-") + f for f in sorted(self.has))
         self.cache = object_cache.from_environment(machine=f"{self.cpu} {self.features}")
-        self.libraries = 0
+        self.linker: _Linker | None = None
 
     @cached_property
     def vector_bytes(self) -> int:
@@ -82,13 +92,6 @@ class _Engine:
     def head(self) -> str:
         layout = self.machine().target_data
         return f'target triple = "{self.target.triple}"\ntarget datalayout = "{layout}"\n'
-
-    @cached_property
-    def jit(self) -> Any:
-        jit = self.llvm.create_lljit_compiler(self.machine(), use_jit_link=True)
-        # Pool threads may still spin in its code while the interpreter goes down.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(jit))
-        return jit
 
     # ---- keys and names
     @cached_property
@@ -149,9 +152,11 @@ class _Engine:
 
     def timed(self, text: str, name: str) -> bytes:
         """`compile`, noting what it took of this thread's time."""
+        global _compiled
         started = time.thread_time()
         data = self.compile(text, name)
         _seconds[digest(text)] = time.thread_time() - started
+        _compiled += 1
         return data
 
     def objects(self, texts: dict[str, str], keys: dict[str, str]) -> dict[str, bytes]:
@@ -184,19 +189,126 @@ class _Engine:
         return {name: self.timed(texts[name], name) for name in order}
 
     # ---- objects to addresses
-    def link(self, objects: dict[str, bytes], symbols: Iterable[str]) -> dict[str, int]:
-        """Where the functions lie once their objects are in memory."""
+    def link(
+        self, objects: dict[bytes, bytes], symbols: Iterable[str], exports: Sequence[str] = ()
+    ) -> Library:
+        """Objects by digest, in memory. They may call `symbols`, and define `exports`."""
         builder = self.llvm.JITLibraryBuilder()
-        for name, data in objects.items():
+        for digest, data in objects.items():
             builder.add_object_img(data)
-            builder.export_symbol(name)
+            builder.export_symbol(_name(digest))
+        for symbol in exports:
+            builder.export_symbol(symbol)
         for symbol in symbols:
             builder.import_symbol(symbol, _symbols[symbol])
-        self.libraries += 1
-        tracker = builder.add_current_process().link(self.jit, f"toile{self.libraries}")
-        addresses = {name: tracker[name] for name in objects}
-        tracker.detach()  # the code stays: tables of commands hold these addresses
-        return addresses
+        if self.linker is None or self.linker.libraries >= LIBRARIES:
+            self.linker = _Linker(self)
+        linker = self.linker
+        linker.libraries += 1
+        made = builder.add_current_process().link(linker.jit, f"toile{linker.libraries}")
+        library = Library(linker, made, list(objects), sum(map(_mapped_bytes, objects.values())))
+        for symbol in exports:
+            _symbols[symbol] = made[symbol]
+        for digest in objects:
+            _code[digest] = library
+        return library
+
+
+LIBRARIES = 64  # of one linker: it keeps some memory of those that were unloaded
+_LIBRARY_BYTES = 24 << 10  # what LLVM keeps for one, roughly
+_PAGE = 4096
+_freed: list[tuple[Any, _Linker]] = []  # to be unloaded
+_ends = False  # the interpreter goes down
+
+
+def _mapped_bytes(data: bytes) -> int:
+    """The memory that an object takes: code, constants and tables on pages of their own."""
+    return 2 * _PAGE + -(-len(data) // _PAGE) * _PAGE
+
+
+class _Linker:
+    """LLVM's linker, which is given up with the libraries that it made, and replaced before."""
+
+    def __init__(self, made: _Engine):
+        self.jit = made.llvm.create_lljit_compiler(made.machine(), use_jit_link=True)
+        self.libraries = 0
+        _linkers.add(self)
+        if _ends:
+            self.stay()
+
+    def stay(self) -> None:
+        """Never give the code up."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.jit))
+
+
+_linkers: weakref.WeakSet[_Linker] = weakref.WeakSet()
+
+
+class Library:
+    """Kernels that were linked together, by digest; unloaded when this goes."""
+
+    code_bytes = 0  # of all of them
+
+    def __init__(self, linker: _Linker, tracker: Any, digests: Sequence[bytes], nbytes: int):
+        self.linker, self.tracker = linker, tracker
+        self.addresses = {d: Address(tracker[_name(d)]) for d in digests}
+        self.nbytes = nbytes + _LIBRARY_BYTES
+        Library.code_bytes += self.nbytes
+        _libraries.add(self)
+        if _ends:
+            tracker.detach()
+
+    def address(self, digest: bytes) -> Address:
+        """Where a kernel lies, which keeps it there."""
+        found = Address(self.addresses[digest])
+        found.library = self
+        return found
+
+    def __del__(self) -> None:
+        # This may run anywhere, also in the middle of LLVM's work on another thread: then whoever
+        # is next unloads it.
+        if _ends is not False or "nbytes" not in self.__dict__:
+            return  # it stays (names are None by the end of the interpreter), or was never loaded
+        Library.code_bytes -= self.nbytes
+        for digest in self.addresses:
+            _seconds.pop(digest, None)
+        _freed.append((self.tracker, self.linker))
+        unload()
+
+
+class Address(int):
+    """Where a function lies; the code stays there as long as this does."""
+
+    library: Library
+
+
+_libraries: weakref.WeakSet[Library] = weakref.WeakSet()
+
+
+def unload() -> None:
+    """Unload what is not in use any more; later, where another thread is at work in LLVM."""
+    while _freed and _lock.acquire(blocking=False):
+        try:
+            tracker, linker = _freed.pop()
+            tracker.close()
+            del tracker, linker
+        except IndexError:
+            pass  # another thread has
+        finally:
+            _lock.release()
+
+
+@atexit.register
+def _stay() -> None:
+    """Threads may still run kernels while the interpreter goes down: what is loaded stays."""
+    global _ends
+    _ends = True
+    for linker in list(_linkers):
+        linker.stay()
+    for library in list(_libraries):
+        library.tracker.detach()
+    for tracker, _ in _freed:
+        tracker.detach()
 
 
 class Work:
@@ -240,7 +352,7 @@ class Work:
             return
         self.seen.add(text)
         known = digest(text)
-        if known in _addresses:
+        if known in _code:
             return
         made = engine()
         if made.cache is None or not made.cache.has(made.key(text)):
@@ -333,15 +445,37 @@ def digest(text: str) -> bytes:
     return hashlib.sha256(text.encode() + (b"" if optimizes() else b"\0plain")).digest()
 
 
-def functions(texts: Sequence[str]) -> list[int]:
-    """The addresses of the `@kernel` of each text; those that are new are compiled together."""
+def functions(texts: Sequence[str]) -> list[Address]:
+    """The addresses of the `@kernel` of each text; those that are new are compiled together.
+
+    The code stays in memory as long as an Address of its library does."""
     digests = [digest(text) for text in texts]
-    if any(digest not in _addresses for digest in digests):
+    found = {d: library for d in digests if (library := _code.get(d)) is not None}
+    if len(found) < len(set(digests)):
         with _lock:
-            new = {d: t for d, t in zip(digests, texts, strict=True) if d not in _addresses}
+            unload()
+            new: dict[bytes, str] = {}
+            for d, text in zip(digests, texts, strict=True):
+                library = found.get(d) or _code.get(d)
+                if library is None:
+                    new[d] = text
+                else:
+                    found[d] = library
             if new:
-                _load(new)
-    return [_addresses[digest] for digest in digests]
+                found.update(_load(new))
+    return _addresses_of(found, digests)
+
+
+def _addresses_of(found: dict[bytes, Library], digests: Iterable[bytes]) -> list[Address]:
+    for library in dict.fromkeys(found.values()):
+        if library not in _recent:
+            _recent.append(library)
+    return [found[d].address(d) for d in digests]
+
+
+def forget_recent() -> None:
+    """Keep no library that nothing else holds."""
+    _recent.clear()
 
 
 def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
@@ -349,23 +483,34 @@ def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
     return [(digest(text), engine().key(text)) for text in texts]
 
 
-def recalled(kernels: Sequence[tuple[bytes, str]], symbols: Sequence[str]) -> list[int] | None:
+def recalled(
+    kernels: Sequence[tuple[bytes, str]], symbols: Sequence[str]
+) -> list[Address] | None:
     """The addresses of kernels whose objects are on disk; None if one of them is not there."""
     if any(s not in _symbols for s in symbols):
         return None
     with _lock:
-        new = {d: key for d, key in kernels if d not in _addresses}
+        unload()
+        found = {d: library for d, _ in kernels if (library := _code.get(d)) is not None}
+        new = {d: key for d, key in kernels if d not in found}
         cache = engine().cache if new else None
         objects = {}
         for d, key in new.items():
             data = cache.get(key) if cache is not None else None
             if data is None:
                 return None
-            objects[_name(d)] = data
+            objects[d] = data
         if objects:
-            found = engine().link(objects, symbols)
-            _addresses.update((d, found[_name(d)]) for d in new)
-    return [_addresses[d] for d, _ in kernels]
+            _load_runner()
+            library = engine().link(objects, {*symbols, CHECK})
+            found.update(dict.fromkeys(new, library))
+    return _addresses_of(found, [d for d, _ in kernels])
+
+
+def _load_runner() -> None:
+    """Have `toile_check` in memory, which kernels with long loops call. Held: the lock."""
+    if CHECK not in _symbols:
+        importlib.import_module("toile.backends.cpu.runner").function()
 
 
 def _name(digest: bytes) -> str:
@@ -376,27 +521,40 @@ def _name(digest: bytes) -> str:
 def symbols_of(texts: Iterable[str]) -> set[str]:
     """The C functions, of those that were added, that texts call."""
     declaring = [text for text in texts if "\ndeclare " in text or text.startswith("declare ")]
-    return {s for text in declaring for s in _DECLARED.findall(text) if s in _symbols}
+    called = {s for text in declaring for s in _DECLARED.findall(text) if s in _symbols}
+    return called - {CHECK}
 
 
 def compiled() -> int:
     """How many kernels this process has compiled."""
-    return len(_seconds)
+    return _compiled
 
 
-def _load(new: dict[bytes, str]) -> None:
-    """Bring texts into memory as code. Held: the lock."""
+def _load(new: dict[bytes, str]) -> dict[bytes, Library]:
+    """Bring texts into memory as code: the library of each. Held: the lock."""
     made = engine()
-    names = {digest: _name(digest) for digest in new}
-    texts = {names[digest]: text for digest, text in new.items()}
-    keys = {name: made.key(text) for name, text in texts.items()}
-    addresses = made.link(made.objects(texts, keys), symbols_of(new.values()))
-    _addresses.update((digest, addresses[name]) for digest, name in names.items())
+    texts = {_name(d): text for d, text in new.items()}
+    objects = made.objects(texts, {name: made.key(text) for name, text in texts.items()})
+    found: dict[bytes, Library] = {}
+    for d, text in list(new.items()):
+        if _DEFINES_CHECK in text:  # the runner: others call it, and it stays
+            found[d] = made.link({d: objects[_name(d)]}, (), [CHECK])
+            _kept.append(found[d])
+            del new[d]
+    if new:
+        _load_runner()
+        symbols = symbols_of(new.values()) | {CHECK}
+        library = made.link({d: objects[_name(d)] for d in new}, symbols)
+        found.update(dict.fromkeys(new, library))
+    return found
+
+
+_DEFINES_CHECK = f"define i64 @{CHECK}("
 
 
 def loaded() -> frozenset[bytes]:
     """The digests of the kernels in memory."""
-    return frozenset(_addresses)
+    return frozenset(_code.keys())
 
 
 def compile_seconds(text: str) -> float | None:
@@ -405,8 +563,11 @@ def compile_seconds(text: str) -> float | None:
 
 
 def function(text: str) -> int:
-    """The address of the `@kernel` that a module's text defines."""
-    return functions([text])[0]
+    """The address of the `@kernel` that a module's text defines, which stays in memory."""
+    found = functions([text])[0]
+    if found.library not in _kept:
+        _kept.append(found.library)
+    return found
 
 
 def add_symbol(name: str, address: int) -> None:

@@ -19,6 +19,7 @@ _INFINITY = {
     "float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000,
 }  # fmt: skip
 _SHORT = 192  # elements up to which merging beats counting
+LONG_ROW = 1 << 18  # elements between two looks at whether the run is to stop
 _RUN = 16  # elements that are sorted by their ranks before merging
 
 
@@ -274,21 +275,27 @@ class _Sorter:
                     count, before = f.load("i64", cell), f.load("i64", total)
                     f.store("i64", before, cell)
                     f.store("i64", f.add(before, count), total)
-                f.do(f"call void @{self.name}_move{p}(ptr {a}, ptr {b}, i64 %n, ptr {table})")
-                f.store("ptr", b, now)
-                f.store("ptr", a, spare)
+                code = f.value(
+                    f"call i64 @{self.name}_move{p}(ptr {a}, ptr {b}, i64 %n, ptr {table})")
+                # Where the run is to stop, what is in `a` is not sorted, but all there.
+                with f.when(f.compare("eq", code, 0)):
+                    f.store("ptr", b, now)
+                    f.store("ptr", a, spare)
         f.store("ptr", f.load("ptr", now), "%slot")
 
     def move(self, number: int) -> ir.Function:
-        """Elements to the places that a byte of their keys has."""
+        """Elements to the places that a byte of their keys has; not 0 where the run is to stop."""
         params = ("ptr noalias %a", "ptr noalias %b", "i64 %n", "ptr noalias %places")
-        f = ir.Function(f"{self.name}_move{number}", params, internal=True)
-        with f.loop(0, "%n") as i:
+        f = ir.Function(f"{self.name}_move{number}", params, "i64", internal=True)
+        moved = f.variable("i64", 0)
+        with f.long_loop(0, "%n", LONG_ROW) as i:
+            f.store("i64", f.add(i, 1), moved)
             x = self.load(f, "%a", i)
             cell = f.at("%places", self.digit(f, x, number), "i64")
             place = f.load("i64", cell)
             self.store(f, x, "%b", place)
             f.store("i64", f.add(place, 1), cell)
+        f.result = "i64 " + f.sub("%n", f.load("i64", moved))
         return f
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import platform
 import sys
 
+from toile.backends.cpu import stopping
+
 MOST_WORKERS = 255
 MOST_CHUNKS = 1 << 23  # of one publication; longer regions are published in parts
 STACK_BYTES = 16 << 20
@@ -46,8 +48,10 @@ def _pause() -> str:
 
 
 def text() -> str:
-    """The functions `@pool_region(records, chunks, buffers, threads)` and `@pool_reset()`."""
-    body = _SERIAL
+    """`@pool_region(records, chunks, buffers, threads, state)` and `@pool_reset()`.
+
+    A region gives 0, or not where the run of its thread is to stop (see `stopping`)."""
+    body = stopping.text() + _SERIAL
     # Windows has other names for threads; its regions run on the calling thread.
     body += _STUBS if sys.platform == "win32" else _STATE + _CLAIM + _WORKER + _START + _REGION
     for name, value in (*_CONSTANTS.items(), ("turn", _TURN), ("pause", _pause())):
@@ -161,7 +165,7 @@ chain:
   ret void
 }
 
-define internal void @serial_region(ptr %records, i64 %chunks, ptr %buffers) nounwind {
+define internal i64 @serial_region(ptr %records, i64 %chunks, ptr %buffers, ptr %state) nounwind {
 entry:
   br label %test
 test:
@@ -172,16 +176,22 @@ body:
   %record = getelementptr %record, ptr %records, i64 %i
   call void @run_chunk(ptr %record, ptr %buffers)
   %next = add i64 %i, 1
-  br label %test
+  %code = call i64 @tick(ptr %state)
+  %stop = icmp ne i64 %code, 0
+  br i1 %stop, label %stopped, label %test
+stopped:
+  ret i64 1
 done:
-  ret void
+  ret i64 0
 }
 """
 
 _STUBS = """
-define internal void @pool_region(ptr %records, i64 %chunks, ptr %buffers, i64 %threads) nounwind {
-  call void @serial_region(ptr %records, i64 %chunks, ptr %buffers)
-  ret void
+define internal i64 @pool_region(
+  ptr %records, i64 %chunks, ptr %buffers, i64 %threads, ptr %state
+) nounwind {
+  %code = call i64 @serial_region(ptr %records, i64 %chunks, ptr %buffers, ptr %state)
+  ret i64 %code
 }
 define internal void @pool_reset() nounwind {
   ret void
@@ -191,8 +201,6 @@ define internal void @pool_reset() nounwind {
 # Words that different threads write lie on lines of the cache of their own. Sizes of pthread's
 # types are upper bounds. `most` falls when the system refuses another thread.
 _STATE = """
-%line = type { i64, [120 x i8] }
-%worker = type { i64, [56 x i8], [64 x i8], [128 x i8] }
 @word = internal global %line zeroinitializer, align 128
 @done = internal global %line zeroinitializer, align 128
 @owner = internal global %line zeroinitializer, align 128
@@ -276,8 +284,8 @@ look:
   %sleeps = icmp ne i64 %asleep, 0
   br i1 %sleeps, label %call, label %done
 call:
-  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 2
-  %condition = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %condition = getelementptr %worker, ptr %worker, i64 0, i32 4
   %r1 = call i32 @pthread_mutex_lock(ptr %mutex)
   %r2 = call i32 @pthread_cond_signal(ptr %condition)
   %r3 = call i32 @pthread_mutex_unlock(ptr %mutex)
@@ -286,14 +294,15 @@ done:
   ret void
 }
 
-; Run chunks until none is left; their number.
-define internal i64 @claim(i64 %self) nounwind noinline {
+; Run chunks until none is left, or take them without running where the run is to stop; their
+; number. Workers have no state.
+define internal i64 @claim(i64 %self, ptr %state) nounwind noinline {
 entry:
   %first = load atomic i64, ptr @word acquire, align 8
   br label %test
 test:
-  %word = phi i64 [ %first, %entry ], [ %seen, %try ], [ %again, %run ]
-  %count = phi i64 [ 0, %entry ], [ %count, %try ], [ %more, %run ]
+  %word = phi i64 [ %first, %entry ], [ %seen, %try ], [ %again, %ran ]
+  %count = phi i64 [ 0, %entry ], [ %count, %try ], [ %more, %ran ]
   %work = call i1 @has_work(i64 %self, i64 %word)
   br i1 %work, label %try, label %done
 try:
@@ -313,11 +322,23 @@ family:
   call void @wake(i64 %right, i64 %word)
   br label %run
 run:
+  %wanted = load atomic i64, ptr @stop.wanted monotonic, align 8
+  %ours = load atomic i64, ptr @stop.region monotonic, align 8
+  %both = and i64 %wanted, %ours
+  %stop = icmp ne i64 %both, 0
+  br i1 %stop, label %ran, label %chunk
+chunk:
   %records = load ptr, ptr @records
   %buffers = load ptr, ptr @buffers
   %index = and i64 %word, $field$
   %record = getelementptr %record, ptr %records, i64 %index
   call void @run_chunk(ptr %record, ptr %buffers)
+  %worker = icmp eq ptr %state, null
+  br i1 %worker, label %ran, label %caller
+caller:
+  %ignored = call i64 @tick(ptr %state)
+  br label %ran
+ran:
   %more = add i64 %count, 1
   %again = load atomic i64, ptr @word acquire, align 8
   br label %test
@@ -334,8 +355,11 @@ entry:
   %self = ptrtoint ptr %argument to i64
   %index = sub i64 %self, 1
   %worker = getelementptr [$most_workers$ x %worker], ptr @workers, i64 0, i64 %index
-  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 2
-  %condition = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %condition = getelementptr %worker, ptr %worker, i64 0, i32 4
+  %ident = call i64 @pthread_self()
+  %ident.at = getelementptr %worker, ptr %worker, i64 0, i32 1
+  store atomic i64 %ident, ptr %ident.at monotonic, align 8
   br label %fresh
 fresh:
   %since = call i64 @now()
@@ -346,7 +370,7 @@ spin:
   %work = call i1 @has_work(i64 %self, i64 %word)
   br i1 %work, label %run, label %idle
 run:
-  %count = call i64 @claim(i64 %self)
+  %count = call i64 @claim(i64 %self, ptr null)
   %sum = atomicrmw add ptr @done, i64 %count acq_rel
   br label %fresh
 idle:
@@ -401,8 +425,8 @@ test:
   br i1 %more, label %create, label %done
 create:
   %worker = getelementptr [$most_workers$ x %worker], ptr @workers, i64 0, i64 %count
-  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 2
-  %condition = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %mutex = getelementptr %worker, ptr %worker, i64 0, i32 3
+  %condition = getelementptr %worker, ptr %worker, i64 0, i32 4
   store atomic i64 0, ptr %worker seq_cst, align 8
   %r6 = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
   %r7 = call i32 @pthread_cond_init(ptr %condition, ptr null)
@@ -426,7 +450,9 @@ done:
 
 # One caller owns the pool for the time of a region; others run theirs by themselves.
 _REGION = """
-define internal void @publish(ptr %records, i64 %chunks, ptr %buffers, i64 %workers) nounwind {
+define internal void @publish(
+  ptr %records, i64 %chunks, ptr %buffers, i64 %workers, ptr %state
+) nounwind {
 entry:
   store ptr %records, ptr @records
   store ptr %buffers, ptr @buffers
@@ -435,7 +461,7 @@ entry:
   %middle = shl i64 %chunks, 24
   %word = or i64 %high, %middle
   store atomic i64 %word, ptr @word seq_cst, align 8
-  %count = call i64 @claim(i64 0)
+  %count = call i64 @claim(i64 0, ptr %state)
   %others = sub i64 %chunks, %count
   br label %wait
 wait:
@@ -457,6 +483,7 @@ clock:
   %brief = icmp slt i64 %spent, $wait_ns$
   br i1 %brief, label %wait, label %long
 long:
+  %stop = call i64 @toile_check()
   %soon = icmp slt i64 %spent, $nap_ns$
   br i1 %soon, label %give, label %doze
 give:
@@ -469,7 +496,9 @@ over:
   ret void
 }
 
-define internal void @pool_region(ptr %records, i64 %chunks, ptr %buffers, i64 %threads) nounwind {
+define internal i64 @pool_region(
+  ptr %records, i64 %chunks, ptr %buffers, i64 %threads, ptr %state
+) nounwind {
 entry:
   %several = icmp sgt i64 %chunks, 1
   %many = icmp sgt i64 %threads, 1
@@ -480,6 +509,9 @@ acquire:
   %won = extractvalue { i64, i1 } %pair, 1
   br i1 %won, label %owned, label %serial
 owned:
+  %main = call i1 @is_main()
+  %ours = zext i1 %main to i64
+  store atomic i64 %ours, ptr @stop.region monotonic, align 8
   %fewer = sub i64 %chunks, 1
   %helpers = sub i64 %threads, 1
   %most = load i64, ptr @most
@@ -502,15 +534,17 @@ test:
   br i1 %more, label %body, label %release
 body:
   %now = call i64 @llvm.smin.i64(i64 %left, i64 $most_chunks$)
-  call void @publish(ptr %at, i64 %now, ptr %buffers, i64 %workers2)
+  call void @publish(ptr %at, i64 %now, ptr %buffers, i64 %workers2, ptr %state)
   %at2 = getelementptr %record, ptr %at, i64 %now
   %left2 = sub i64 %left, %now
   br label %test
 release:
+  %wanted = load atomic i64, ptr @stop.wanted monotonic, align 8
+  %stop = and i64 %wanted, %ours
   store atomic i64 0, ptr @owner release, align 8
-  ret void
+  ret i64 %stop
 serial:
-  call void @serial_region(ptr %records, i64 %chunks, ptr %buffers)
-  ret void
+  %code = call i64 @serial_region(ptr %records, i64 %chunks, ptr %buffers, ptr %state)
+  ret i64 %code
 }
 """

@@ -1,8 +1,9 @@
 """The native runner: one function that walks a table of commands, loops included.
 
 `run(table, buffers, threads)` takes the address of a table of 64-bit words, that of the call's
-table of base pointers ("slots"), and how many threads may take part. It gives 0, or the result of
-the callback that stopped it. Commands (`Table` writes them; addresses are those of nested tables):
+table of base pointers ("slots"), and how many threads may take part. It gives 0, the result of the
+callback that stopped it, or STOPPED (see `stopping`). Commands (`Table` writes them; addresses are
+those of nested tables):
 
     END
     REGION    chunks, address of records (function or CHAIN, arguments, lo, hi each)
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import native, pool
+from toile.backends.cpu import native, pool, stopping
 from toile.backends.cpu.ir import Function
 from toile.compiler.memory import aligned
 
@@ -94,8 +95,14 @@ class Table:
         """Where the finished table lies."""
         if self.array is None:
             self._add(END)
-            self.array = np.array(self.words, np.int64)
-        return address(self.array)
+            self.array = np.array([0, *self.words], np.int64)
+        return address(self.array) + 8
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes, nested tables and records included."""
+        inner = sum(x.nbytes for x in self.kept if isinstance(x, (Table, np.ndarray)))
+        return 8 * len(self.words) + inner
 
     def region(self, chunks: Iterable[Chunk] | np.ndarray) -> None:
         """Chunks (function address, arguments, lo, hi) that may run in any order, in parallel.
@@ -105,6 +112,7 @@ class Table:
             records = np.ascontiguousarray(chunks, np.int64).reshape(-1, 4)
         else:
             rows = [(fn, self._keep(args), lo, hi) for fn, args, lo, hi in chunks]
+            self.kept += [fn for fn, _, _, _ in rows]
             records = np.array(rows, np.int64).reshape(-1, 4)
         if len(records):
             self._add(REGION, len(records), self._keep(records))
@@ -148,7 +156,8 @@ class _Walk(Function):
     """The function that walks one table; nested tables are walked by calls of itself."""
 
     def __init__(self) -> None:
-        super().__init__("walk", ("ptr %table", "ptr %buffers", "i64 %threads"), "i64", True)
+        params = ("ptr %table", "ptr %buffers", "i64 %threads", "ptr %state")
+        super().__init__("walk", params, "i64", True)
         self.pc = self.variable("ptr", "%table")
 
     def word(self, index: int | str) -> str:
@@ -179,8 +188,13 @@ class _Walk(Function):
 
     def nested(self, table: str) -> None:
         """Walk another table; what stops it stops this one."""
-        code = self.value(f"call i64 @walk(ptr {table}, ptr %buffers, i64 %threads)")
+        code = self.value(f"call i64 @walk(ptr {table}, ptr %buffers, i64 %threads, "
+                          "ptr %state)")
         self.stop_if_failed(code)
+
+    def turn(self) -> None:
+        """At the end of a loop's turn, which may have had no region."""
+        self.stop_if_failed(self.value("call i64 @tick(ptr %state)"))
 
     def swap(self, first: int | str, count: str) -> None:
         """Exchange the pointers of `count` pairs of slots, listed from operand `first`."""
@@ -193,10 +207,10 @@ class _Walk(Function):
 
     # ---- commands
     def write_region(self) -> None:
-        self.do(
-            f"call void @pool_region(ptr {self.pointer(2)}, i64 {self.word(1)}, ptr %buffers, "
-            "i64 %threads)"
-        )
+        self.stop_if_failed(self.value(
+            f"call i64 @pool_region(ptr {self.pointer(2)}, i64 {self.word(1)}, ptr %buffers, "
+            "i64 %threads, ptr %state)"
+        ))
         self.finish(3)
 
     def write_loop(self) -> None:
@@ -210,6 +224,7 @@ class _Walk(Function):
                 self.store("ptr", self.offset(self.base(base), moved), self.slot(slot))
             self.nested(body)
             self.swap(first_swap, swaps)
+            self.turn()
         self.finish(self.add(first_swap, self.mul(swaps, 2)))
 
     def write_while(self) -> None:
@@ -222,6 +237,7 @@ class _Walk(Function):
         self.label("turn")
         self.nested(body)
         self.swap(5, swaps)
+        self.turn()
         self.do("br label %again")
         self.label("over")
         self.finish(self.add(5, self.mul(swaps, 2)))
@@ -235,6 +251,8 @@ class _Walk(Function):
 
     def write_callback(self) -> None:
         function, id = self.pointer(1), self.word(2)
+        # What a handler raised inside of the callback, before its first line, would be lost.
+        self.stop_if_failed(self.value("call i64 @signals_now()"))
         found = self.value(f"call i64 {function}(i64 {id}, ptr %buffers)")
         self.stop_if_failed(self.sub(found, GO_ON))
         self.finish(3)
@@ -270,20 +288,38 @@ class _Walk(Function):
             self.label(name)
             write()
         self.label("end")
-        return self.text("i64 0")
+        return self.text()
 
 
-# No table means: forget the workers, as a child of a fork must.
+# No table means one of the things that `stopping` numbers. A run's state: three words (see there).
+# The word before a table says which run of all was its last.
 _ENTRY = """
+@runs = internal global i64 0
 define i64 @kernel(ptr %table, ptr %buffers, i64 %threads) nounwind {
   %none = icmp eq ptr %table, null
-  br i1 %none, label %reset, label %walk
+  br i1 %none, label %control, label %walk
+control:
+  %resets = icmp eq i64 %threads, 0
+  br i1 %resets, label %reset, label %other
 reset:
   call void @pool_reset()
   ret i64 0
+other:
+  %found = call i64 @stop_control(i64 %threads, ptr %buffers)
+  ret i64 %found
 walk:
-  %code = call i64 @walk(ptr %table, ptr %buffers, i64 %threads)
-  ret i64 %code
+  %before = load atomic i64, ptr @runs monotonic, align 8
+  %run = add i64 %before, 1
+  store atomic i64 %run, ptr @runs monotonic, align 8
+  %run.at = getelementptr i64, ptr %table, i64 -1
+  store atomic i64 %run, ptr %run.at monotonic, align 8
+  %state = alloca [3 x i64]
+  %last.at = getelementptr i64, ptr %state, i64 2
+  store i64 64, ptr %state
+  store i64 0, ptr %last.at
+  %code = call i64 @walk(ptr %table, ptr %buffers, i64 %threads, ptr %state)
+  %ended = call i64 @ended(i64 %code)
+  ret i64 %ended
 }
 """
 
@@ -300,8 +336,15 @@ def function() -> Callable[[int, int, int], int]:
     """The runner as a ctypes function, which releases the interpreter's lock while it runs."""
     global _function
     if _function is None:
-        _function = _RUN_TYPE(native.function(text()))
+        made = _RUN_TYPE(native.function(text()))
+        stopping.connect(lambda what, value: made(0, value, what))
+        _function = made
     return _function
+
+
+def runs() -> int:
+    """How many runs there were."""
+    return function()(0, 0, stopping.RUNS)
 
 
 def missing() -> list[str]:
@@ -316,7 +359,8 @@ def run(table: int, buffers: int, threads: int) -> int:
 
 def _forked() -> None:
     if _function is not None:
-        _function(0, 0, 0)
+        _function(0, 0, stopping.RESET)
+        stopping.forked()
 
 
 if hasattr(os, "register_at_fork"):
@@ -348,7 +392,8 @@ def execute(table: int, buffers: int, threads: int) -> None:
     if code:
         stopped = RuntimeError(f"runner: a callback stopped the run with {code}")
         lost = stopped if 0 < code < _CODES else interruption()
-        raise _raised.__dict__.pop("error", None) or lost
+        raised = _raised.__dict__.pop("error", None)
+        raise stopping.interruption() if code == stopping.STOPPED else raised or lost
 
 
 def interruption() -> BaseException:

@@ -15,6 +15,7 @@ from toile.backends.cpu import ir
 from toile.backends.cpu.copies import Reader, decode, element_type
 from toile.backends.cpu.launches import Launch, Planner
 from toile.backends.cpu.order import (
+    LONG_ROW,
     PLACE,
     element_bits,
     heap_function,
@@ -27,6 +28,7 @@ from toile.compiler.geometry import byte_strides, collapse, is_plain, sort_keys
 from toile.compiler.operands import Operand
 
 _SMALL = 1 << 12  # elements below which rows are not divided
+_ROWS = 64  # between two looks at whether the run is to stop
 _LANES = 16  # of an arg-extremum's vectors
 
 
@@ -69,17 +71,21 @@ class _Frame:
         self.steps = [r.many(rank) for _ in range(arrays)]
         self.inner = r.many(arrays)
 
-    def text(self, body: Any, *functions: ir.Function) -> str:
-        """The kernel with `body(memory, pointers)` called for each row."""
+    def rows(self, body: Any) -> None:
+        """Write the loop of `body(memory, pointers)` over rows."""
         f = self.f
         with f.loop("%lo", "%hi") as lane:
             memory = f.offset(self.scratch, f.mul(lane, self.lane_bytes))
             first = f.mul(lane, self.each)
             last = f.smin(f.add(first, self.each), self.count)
-            with f.loop(first, last) as row:
+            with f.long_loop(first, last, _ROWS) as row:
                 offsets = decode(f, row, self.extents, *self.steps)
                 body(memory, [f.offset(b, o) for b, o in zip(self.bases, offsets, strict=True)])
-        return ir.module(*functions, f)
+
+    def text(self, body: Any, *functions: ir.Function) -> str:
+        """The kernel with `body(memory, pointers)` called for each row."""
+        self.rows(body)
+        return ir.module(*functions, self.f)
 
 
 # -------------------------------------------------------------------------------------------- sort
@@ -170,9 +176,9 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
                 x = f.load(move, f.offset(pointers[a], f.mul(at, frame.inner[a])), align)
                 f.store(move, x, f.offset(pointers[b], f.mul(i, frame.inner[b])), align)
 
-    text = frame.text(body)
+    frame.rows(body)
     made = [function for group in functions.values() for function in group]
-    return ir.module(*made) + text
+    return ir.module(*made, f)
 
 
 def _loaded_key(f: ir.Function, dtype: Any, pointer: str, use: str = "sort") -> str:
@@ -265,7 +271,7 @@ def _heap_of_best(f: ir.Function, type: str, heap: str, k: str, n: str, element:
         i = f.sub(f.sub(half, 1), back)
         f.do(f"call void @sift(ptr {heap}, i64 {k}, i64 {i}, "
              f"{type} {f.load(type, f.at(heap, i, type), 8)})")
-    with f.loop(k, n) as i:
+    with f.long_loop(k, n, LONG_ROW) as i:
         x = element(i)
         with f.when(f.compare("ult", x, f.load(type, heap, 8), type)):
             f.do(f"call void @sift(ptr {heap}, i64 {k}, i64 0, {type} {x})")

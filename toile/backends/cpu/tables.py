@@ -32,7 +32,7 @@ class Assembly:
     def table(self, commands: Sequence[Command]) -> runner.Table:
         """The native table of some commands."""
         table = runner.Table()
-        table.kept.append(self.words)
+        table.kept += [self.words, self.addresses]  # the addresses keep their kernels in memory
         for name, *rest in commands:
             getattr(self, f"_{name}")(table, *rest)
         return table

@@ -19,6 +19,7 @@ from toile.backends.cpu import ir
 from toile.backends.cpu.lowerings import can_fuse
 from toile.backends.cpu.nests import constant_words
 from toile.backends.cpu.scalars import register
+from toile.backends.cpu.stopping import FEW_TURNS, OUTER_TURNS, TURNS
 from toile.backends.cpu.tiny_blocks import BLOCKS, UPDATES, Elements, Held, Stored
 from toile.backends.cpu.tiny_sums import SUMS, Sums
 from toile.compiler.fusible import rounded
@@ -228,10 +229,16 @@ class Writer(Sums):
 
     def turns(
         self, body: Program, trips: ir.Operand, consts: Sequence[Held], slots: Sequence[Held],
-        xs: Sequence[Slices], ys: Sequence[Slices],
+        xs: Sequence[Slices], ys: Sequence[Slices], few: bool = False,
     ) -> None:
-        """The loop of a scan: carries in stack slots, slices that move along."""
-        with self.f.loop(0, trips, vectorize=False) as i:
+        """The loop of a scan: carries in stack slots, slices that move along.
+
+        `few` turns are over before anyone could want to stop them."""
+        if few:
+            loop = self.f.loop(0, trips, vectorize=False)
+        else:
+            loop = self.f.long_loop(0, trips, _turns_between_checks(body), vectorize=False)
+        with loop as i:
             moved = [self.f.offset(x.pointer, self.f.mul(i, x.stride)) for x in [*xs, *ys]]
             given = [self.loaded(p, x.offsets, x.dtype)
                      for p, x in zip(moved[: len(xs)], xs, strict=True)]
@@ -256,7 +263,7 @@ class Writer(Sums):
             size, dtype = o.aval.size, np.dtype(o.aval.dtype)
             rooms.append((self.room(size, dtype), size, dtype))
             ys.append(self._rows(rooms[-1][0], size // op.length, dtype, op, trips))
-        self.turns(prepared(op.program), trips, ins[:c], slots, xs, ys)
+        self.turns(prepared(op.program), trips, ins[:c], slots, xs, ys, op.length <= FEW_TURNS)
         stacked = [self.loaded(p, range(size), dtype) for p, size, dtype in rooms]
         return [*(self.read(s) for s in slots), *stacked]
 
@@ -275,6 +282,8 @@ class Writer(Sums):
         """The loop of a while."""
         f = self.f
         n = f.count = f.count + 1
+        turns = _turns_between_checks(prepared(op.cond), prepared(op.body))
+        left = f.variable("i64", turns)
         f.do(f"br label %test{n}")
         f.label(f"test{n}")
         carry = [self.read(s) for s in slots]
@@ -282,7 +291,12 @@ class Writer(Sums):
         f.do(f"br i1 {again[0].name}, label %turn{n}, label %end{n}")
         f.label(f"turn{n}")
         self.write(slots, self.program(prepared(op.body), [*body_consts, *carry]))
-        f.do(f"br label %test{n}")
+        fewer = f.sub(f.load("i64", left), 1)
+        f.store("i64", fewer, left)
+        f.do(f"br i1 {f.compare('sgt', fewer, 0)}, label %test{n}, label %ask{n}")
+        f.label(f"ask{n}")
+        f.store("i64", turns, left)
+        f.do(f"br i1 {f.stops()}, label %end{n}, label %test{n}")
         f.label(f"end{n}")
 
     def _cond(self, op: Cond, e: Equation, ins: list[Any]) -> list[Held]:
@@ -305,6 +319,21 @@ class Writer(Sums):
             f.do(f"br label %joined{n}")
         f.label(f"joined{n}")
         return [self.read(s) for s in results]
+
+
+def _turns_between_checks(*bodies: Program) -> int:
+    """Of a loop: few where a turn may be long, for it has loops inside."""
+    return OUTER_TURNS if any(_has_loops(p) for p in bodies) else TURNS
+
+
+def _has_loops(program: Program) -> bool:
+    """Whether it has loops of more than a few turns."""
+    for e in program.equations:
+        if isinstance(e.op, While) or (isinstance(e.op, Scan) and e.op.length > FEW_TURNS):
+            return True
+        if isinstance(e.op, LOOPS) and any(_has_loops(prepared(p)) for p in e.op.programs()):
+            return True
+    return False
 
 
 def _overwritten(e: Equation) -> list[Any]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.backends.gpu.execution import Executable
-from toile.backends.gpu.memory import allocated
+from toile.backends.gpu.memory import allocated, shelf
 from toile.backends.gpu.recalling import ahead, plan_of, planned
 from toile.engine.gpu import GpuDevice
 from toile.engine.program import Program
@@ -42,7 +42,14 @@ def _recalled(program: Program, device: GpuDevice) -> Executable:
 def executable_of(program: Program, device: GpuDevice) -> Executable:
     """The compiled form of a Program, made once for each device."""
     with device.current():
-        return program.memoized(device, lambda: _recalled(program, device))
+        return program.memoized(device, lambda: _kept(program, device))
+
+
+def _kept(program: Program, device: GpuDevice) -> Executable:
+    """What is made for a Program; older code may go (see `keeping`)."""
+    made = _recalled(program, device)
+    shelf.add(program, made)
+    return made
 
 
 def run(program: Program, raws: Sequence[Any], device: GpuDevice) -> Sequence[Any]:

@@ -16,14 +16,17 @@ from typing import Any, ClassVar
 from toile.engine import gpu_start
 from toile.engine.gpu import driver_count as device_count
 from toile.engine.gpu import driver_library as library
+from toile.engine.gpu import wait_until
 
 Word = ctypes.c_int64
 _HANDLE = ctypes.c_void_p
 _RELAXED = 2  # capture mode: other threads may go on allocating
-_NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuLaunchKernel": 11,
+_NAMES = {"cuModuleLoadData": 2, "cuModuleGetFunction": 3, "cuModuleUnload": 1,
+          "cuLaunchKernel": 11,
           "cuFuncSetAttribute": 3, "cuStreamBeginCapture_v2": 2, "cuStreamEndCapture": 2,
           "cuGraphInstantiateWithFlags": 3, "cuGraphLaunch": 2, "cuGraphDestroy": 1,
           "cuGraphExecDestroy": 1, "cuGraphGetNodes": 3, "cuStreamSynchronize": 1,
+          "cuStreamQuery": 1,
           "cuMemcpyDtoDAsync_v2": 4, "cuMemcpyHtoDAsync_v2": 4, "cuMemcpyDtoHAsync_v2": 4,
           "cuGetErrorName": 2, "cuGetErrorString": 2, "cuDeviceGetCount": 1, "cuInit": 1,
           "cuDriverGetVersion": 1, "cuEventCreate": 2, "cuEventDestroy_v2": 1,
@@ -108,6 +111,7 @@ class Driver:
         self._asked = _HANDLE(ctypes.addressof(self._unread)), ctypes.c_int(_MEMORY_TYPE)
         self._allowed: dict[int, int] = {}  # bytes of dynamic shared memory, by function
         self._allowing = threading.Lock()
+        self._modules: dict[int, Any] = {}  # by function
 
     def check(self, call: str, code: int) -> None:
         if code:
@@ -124,11 +128,18 @@ class Driver:
 
     # ---- code
     def load(self, cubin: bytes, name: str) -> int:
-        """The function of a cubin; it stays loaded for the life of the process."""
+        """The function of a cubin, loaded until `unload`."""
         module, function = _HANDLE(), _HANDLE()
         self._do("cuModuleLoadData", ctypes.addressof(module), cubin)
         self._do("cuModuleGetFunction", ctypes.addressof(function), module, name.encode())
+        self._modules[function.value or 0] = module
         return function.value or 0
+
+    def unload(self, function: int) -> None:
+        """Give up a function that nothing runs, on its device, which is current."""
+        with self._allowing:
+            self._allowed.pop(function, None)
+        self._do("cuModuleUnload", self._modules.pop(function))
 
     def allow_shared(self, function: int, nbytes: int) -> None:
         """Let a function have more than 48 KiB of dynamic shared memory.
@@ -182,7 +193,8 @@ class Driver:
             self._do("cuStreamSynchronize", stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Into host memory, and wait for it."""
+        """Into host memory, and wait for it: not interrupted, or that might be gone by then."""
+        self.synchronize(stream)
         self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
         self._do("cuStreamSynchronize", stream)
 
@@ -191,6 +203,8 @@ class Driver:
         self._do("cuMemsetD8Async", target, 0, nbytes, stream)
 
     def synchronize(self, stream: int) -> None:
+        """Wait for what is on a stream; Ctrl-C ends the wait."""
+        wait_until(functools.partial(self.calls["cuStreamQuery"], stream))
         self._do("cuStreamSynchronize", stream)
 
     def wait(self, stream: int, other: int) -> None:

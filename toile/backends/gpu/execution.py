@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -33,7 +35,11 @@ from toile.engine.program import Program
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
 TRIES = 3  # of captures that fail, one after the other
+EQUATION_BYTES = 3 << 10  # of a plan: steps, and texts of kernels
 RESTLESS = 3  # places that an input or result had before it is given one of its own
+
+
+_uses = itertools.count(1)  # of all of them
 
 
 class Executable:
@@ -63,6 +69,8 @@ class Executable:
         self.refusal = "the host is waited for"
         self.checked = asked_for("sync")
         self.constants = self._uploaded()
+        self.used = next(_uses)
+        self.exits: list[weakref.ref[Any]] = []  # of calls that know it
         gpu.keepers.add(self)
         executables.add(self)
         self._verify()
@@ -193,6 +201,7 @@ class Executable:
     def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
         stream = self.device.stream
         self.calls += 1
+        self.used = next(_uses)
         graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
         if not (graph and self.steady) or not 1 < self.issuer.nodes <= MOST_NODES:
             self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
@@ -221,7 +230,7 @@ class Executable:
         device, words, name = self.device, x.words, self.program.name
 
         def run(pointers: Sequence[int]) -> None:
-            device.program = name
+            device.program, self.used = name, next(_uses)
             for i, j, offset in moving:
                 words[i] = pointers[j] + offset
             try:
@@ -247,7 +256,7 @@ class Executable:
         given = product or issue
 
         def run(pointers: Sequence[int]) -> None:
-            device.program = self.program.name
+            device.program, self.used = self.program.name, next(_uses)
             try:
                 given(pointers)
             except CudaError as error:
@@ -354,6 +363,22 @@ class Executable:
             self.own.clear()
             for places in self.seen:
                 places.clear()
+
+    # ---- what `keeping` asks
+    def held_bytes(self) -> int:
+        """The memory of its plan on the host, roughly."""
+        return EQUATION_BYTES * len(self.program.equations)
+
+    def last_used(self) -> int:
+        return self.used
+
+    def forget_exits(self) -> None:
+        """Send calls that know it to its Program."""
+        for found in self.exits:
+            exit = found()
+            if exit is not None:
+                exit.close()
+        self.exits.clear()
 
     def __del__(self) -> None:
         try:

@@ -79,9 +79,10 @@ class Issuer:
         self.capturable = not any(map(_waits, steps)) and (
             not self.decides or conditional.possible(plan))
         more = conditional.KERNELS if self.decides and self.capturable else ()
-        functions = kernels.functions([*(x.kernel for x in every), *more], device)
+        # Held here too: graphs have those that set conditions.
+        self.functions = kernels.functions([*(x.kernel for x in every), *more], device)
         for x in every:
-            x.function = functions[x.kernel]
+            x.function = self.functions[x.kernel]
             if x.shared > 32 << 10:  # what kernels declare themselves counts too
                 driver().allow_shared(x.function, x.shared)
         for step in plan.all_steps():

@@ -14,7 +14,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from toile.backends import object_cache
@@ -189,12 +190,58 @@ def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, s
     return dict(zip(missing, made, strict=True))
 
 
-def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
+class Loaded:
+    """A kernel in the memory of a device; given up when nothing holds a `Function` of it."""
+
+    code_bytes = 0  # of all of them
+
+    def __init__(self, device: Any, code: bytes):
+        self.device, self.driver, self.nbytes = device, driver(), len(code)
+        self.function = self.driver.load(code, "kernel")
+        Loaded.code_bytes += self.nbytes
+
+    def __del__(self) -> None:
+        if _freed is not None and "function" in self.__dict__:  # None: the interpreter ends
+            Loaded.code_bytes -= self.nbytes
+            _freed.append((self.device, self.driver, self.function))
+
+
+class Function(int):
+    """A kernel's function, which stays loaded as long as this lives."""
+
+    loaded: Loaded
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Function:
+        made = cls(loaded.function)
+        made.loaded = loaded
+        return made
+
+
+_freed: list[tuple[Any, Any, int]] = []  # device, driver and function: to be unloaded
+
+
+def unload() -> None:
+    """Unload what is not in use any more, once the devices have done what they were given."""
+    with _lock:
+        freed = [_freed.pop() for _ in range(len(_freed))]
+        for device in {d for d, _, _ in freed}:
+            with device.current():
+                device.synchronize()
+                for where, owner, function in freed:
+                    if where is device:
+                        owner.unload(function)
+
+
+def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, Function]:
     """The functions of kernels on a device, which is current; what is missing is compiled."""
     wanted = list(dict.fromkeys(kernels))
     architecture = device.architecture
     with _lock:
-        keys = {k: key_of(k, architecture) for k in wanted if (device, k) not in _known}
+        held = {k: x for k in wanted if (x := _known.get((device, k))) is not None}
+        keys = {k: key_of(k, architecture) for k in wanted if k not in held}
+        if keys:
+            unload()  # never in the middle of a capture, whose kernels are loaded
         found: dict[Kernel, bytes] = {}
         cache = _cache()
         if cache is not None:
@@ -206,13 +253,13 @@ def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, int]:
         if missing:
             found.update(_all_made(missing, architecture, keys))
         for k, code in found.items():
-            _known[device, k] = driver().load(code, "kernel")
-        return {k: _known[device, k] for k in wanted}
+            held[k] = _known[device, k] = Loaded(device, code)
+        return {k: Function.of(held[k]) for k in wanted}
 
 
 def loaded(device: Any) -> set[Kernel]:
     """The kernels that a device has in memory."""
-    return {kernel for where, kernel in _known if where is device}
+    return {kernel for where, kernel in list(_known) if where is device}
 
 
 def compile_seconds(kernel: Kernel, architecture: str) -> float | None:
@@ -220,4 +267,4 @@ def compile_seconds(kernel: Kernel, architecture: str) -> float | None:
     return _seconds.get(key_of(kernel, architecture))
 
 
-_known: dict[tuple[Any, Kernel], int] = {}
+_known: MutableMapping[tuple[Any, Kernel], Loaded] = weakref.WeakValueDictionary()

@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from toile.backends.gpu import kernels
 from toile.backends.gpu.batch import Fit, batch_that_fits
 from toile.backends.gpu.live import Buffer, Made, constants_of, live_arrays
+from toile.backends.keeping import Shelf
 from toile.engine import gpu
 from toile.engine.gpu import GpuDevice, cupy
+from toile.engine.program import Program
 
 SHOWN = 10  # of the largest buffers
 LARGE = 64 << 20  # bytes of an arena that the pool is not to keep
@@ -56,6 +59,16 @@ class Arena:
 _generations = itertools.count(1)  # of all arenas: graphs know theirs by it
 _arenas: dict[GpuDevice, Arena] = {}
 executables: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
+
+
+def _forgotten(program: Program, made: Any) -> None:
+    """Have a Program forget what was made of it, and its plan."""
+    for key, value in list(program.memo.items()):
+        if value is made or value is made.plan:
+            program.memo.pop(key, None)
+
+
+shelf = Shelf(lambda: kernels.Loaded.code_bytes, _forgotten)
 
 
 def arena_of(device: GpuDevice) -> Arena:
