@@ -6,17 +6,51 @@ backends' plans and lowerings speak of memory in these words.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
+_serial = itertools.count()
 
-class Scratch:
-    """A temporary buffer that only the stages of one equation use."""
 
-    __slots__ = ("nbytes",)
+class Temporary:
+    """A buffer in the arena of a plan.
+
+    Temporaries are numbered in the order in which they are made, which is the same in every
+    process: code that goes through a set of them goes by these numbers."""
+
+    __slots__ = ("nbytes", "serial")
 
     def __init__(self, nbytes: int):
         self.nbytes = nbytes
+        self.serial = next(_serial)
+
+    def __lt__(self, other: Temporary) -> bool:
+        return self.serial < other.serial
+
+
+class Scratch(Temporary):
+    """A temporary buffer that only the stages of one equation use."""
+
+    __slots__ = ()
+
+
+class VariableBuffer(Temporary):
+    """Where one body keeps the value of a variable.
+
+    Programs may share variables (a checkpointed scan and its recomputation do), and one Program may
+    be the body of several loops: each of their plans has buffers of its own."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Any):
+        super().__init__(var.aval.nbytes)
+        self.var = var
+
+    @property
+    def aval(self) -> Any:
+        """What the variable's value is."""
+        return self.var.aval
 
 
 class Ref(NamedTuple):

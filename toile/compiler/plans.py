@@ -21,7 +21,7 @@ from toile.compiler.fusion import fuse
 from toile.compiler.groups import Fused, Group, Limits
 from toile.compiler.inlining import plain
 from toile.compiler.loops import Loops, Place, rounding
-from toile.compiler.operands import Operand, Ref, Scratch
+from toile.compiler.operands import Operand, Ref, Scratch, Temporary, VariableBuffer
 from toile.compiler.pipeline import show_groups
 from toile.compiler.recomputing import recompute
 from toile.compiler.steps import Constant, EagerStep, MadePlan, Output, Part, Region, whole_buffer
@@ -51,7 +51,7 @@ def independent(first: Any, later: Any) -> bool:
 
 def _nbytes(buffer: Any) -> int:
     """The size of a buffer, as far as it is known."""
-    if isinstance(buffer, Scratch):
+    if isinstance(buffer, Temporary):
         return buffer.nbytes
     aval = getattr(buffer, "aval", None)
     return 1 << 62 if aval is None else aval.nbytes
@@ -167,7 +167,7 @@ class Plan(MadePlan, ABC):
             return Ref(self.constant(np.asarray(base.val)))
         found = self.refs.get(base)
         if found is None:
-            found = self.refs[base] = Ref(base)
+            found = self.refs[base] = Ref(VariableBuffer(base))
         return found
 
     def constant(self, value: np.ndarray) -> Constant:

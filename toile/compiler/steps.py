@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.compiler.memory import Interval, assign
-from toile.compiler.operands import Operand, Ref, Scratch
+from toile.compiler.operands import Operand, Ref, Scratch, Temporary
 from toile.engine.program import Equation, Program, Var
 
 
@@ -148,23 +148,28 @@ class MadePlan:
 
     def arena(self) -> tuple[dict[Any, int], int]:
         """Offsets of the temporaries, those of loops' bodies included, and their bytes."""
-        spans: dict[Any, list[int]] = {}
-        nested: dict[Any, dict[Any, int]] = {}
-        sizes: dict[Any, int] = {}
+        spans: dict[Temporary, list[int]] = {}
+        nested: dict[Temporary, dict[Any, int]] = {}
         for i, step in enumerate(self.steps):
-            for b in map(whole_buffer, step.reads | step.writes):
-                if isinstance(b, (Var, Scratch)) and b not in self.outside:
-                    spans.setdefault(b, [i, i])[1] = i
-                    sizes[b] = b.nbytes if isinstance(b, Scratch) else b.aval.nbytes
+            for b in self.temporaries_of(step):
+                spans.setdefault(b, [i, i])[1] = i
             for child in getattr(step, "children", ()):
-                block = Scratch(0)
-                nested[block], sizes[block] = child.arena()
-                spans[block] = [i, i]
-        offsets, total = assign([Interval(b, sizes[b], *span) for b, span in spans.items()])
-        for block, inner in nested.items():
-            start = offsets.pop(block)
-            offsets.update({b: start + o for b, o in inner.items()})
-        return offsets, total
+                offsets, nbytes = child.arena()
+                room = Scratch(nbytes)
+                nested[room] = offsets
+                spans[room] = [i, i]
+        found, total = assign([Interval(b, b.nbytes, *span) for b, span in spans.items()])
+        for body, inner in nested.items():
+            start = found.pop(body)
+            for b, offset in inner.items():
+                assert b not in found, f"a buffer of {b.nbytes} bytes belongs to two bodies"
+                found[b] = start + offset
+        return found, total
+
+    def temporaries_of(self, step: Any) -> list[Temporary]:
+        """The plan's own temporaries that a step touches, in the order in which they were made."""
+        touched = {whole_buffer(b) for b in step.reads | step.writes}
+        return sorted(b for b in touched if isinstance(b, Temporary) and b not in self.outside)
 
     def all_steps(self) -> Iterator[Any]:
         """The steps, with those of loops' bodies."""

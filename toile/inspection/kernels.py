@@ -13,6 +13,7 @@ from typing import Any
 
 from toile.compiler.groups import REDUCTIONS, Fused, Group
 from toile.compiler.looping import prepared
+from toile.compiler.operands import VariableBuffer
 from toile.compiler.plans import Plan
 from toile.compiler.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.control.call import Carrier
@@ -166,7 +167,8 @@ def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
             kernels = [found[id(x.origin)] for x in links]
             order = " → ".join(dict.fromkeys(f"[{k.number}]" for k in kernels))
             for k, x in zip(kernels, links, strict=True):
-                held = [r.buffer.aval.str_short() for r in chain.rooms if isinstance(r.buffer, Var)]
+                held = [r.buffer.aval.str_short() for r in chain.rooms
+                        if isinstance(r.buffer, VariableBuffer)]
                 k.chain = f"{order} in {chain.extent} blocks of rows"
                 k.chain += f"; {', '.join(held)} stays in the cache" if held else ""
                 k.linked.add(id(x))

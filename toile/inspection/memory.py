@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from toile.compiler.operands import Scratch
+from toile.compiler.operands import VariableBuffer
 from toile.compiler.plans import Plan
-from toile.compiler.steps import Constant, whole_buffer
-from toile.engine.program import Program, Var
+from toile.compiler.steps import Constant
+from toile.engine.program import Program
 
 
 @dataclass
@@ -63,14 +63,13 @@ def _buffers(plan: Plan) -> list[Buffer]:
     """The temporaries of a plan; those of a loop's bodies are one block."""
     spans: dict[Any, Buffer] = {}
     for i, step in enumerate(plan.steps):
-        for b in map(whole_buffer, step.reads | step.writes):
-            if isinstance(b, (Var, Scratch)) and b not in plan.outside:
-                if b in spans:
-                    spans[b].last = i
-                elif isinstance(b, Scratch):
-                    spans[b] = Buffer("room for one kernel", b.nbytes, i, i)
-                else:
-                    spans[b] = Buffer(b.aval.str_short(), b.aval.nbytes, i, i)
+        for b in plan.temporaries_of(step):
+            if b in spans:
+                spans[b].last = i
+            elif isinstance(b, VariableBuffer):
+                spans[b] = Buffer(b.aval.str_short(), b.nbytes, i, i)
+            else:
+                spans[b] = Buffer("room for one kernel", b.nbytes, i, i)
         children = getattr(step, "children", ())
         if children:
             nbytes = sum(child.arena()[1] for child in children)

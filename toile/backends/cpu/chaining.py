@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 
 from toile.backends.cpu.launches import Launch, Rows
 from toile.compiler.memory import ALIGNMENT
-from toile.compiler.operands import Ref, Scratch
+from toile.compiler.operands import Ref, Temporary
 from toile.compiler.plans import Plan, independent
 from toile.compiler.steps import Region, whole_buffer
-from toile.engine.program import Var
 from toile.engine.records import dataclass
 
 ENABLED = True
@@ -255,7 +254,7 @@ class _Chains:
 
     def _is_own(self, buffer: Any, places: set[int]) -> bool:
         """Whether nobody outside of the chain sees a buffer."""
-        return (isinstance(buffer, (Var, Scratch)) and buffer not in self.outside
+        return (isinstance(buffer, Temporary) and buffer not in self.outside
                 and self.users[buffer] <= places)
 
 

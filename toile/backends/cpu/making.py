@@ -62,7 +62,7 @@ class PlannedExecutable(Executable):
         self.in_steps = [self._eager(step) for step in self.described.eager]
         callbacks = [callback(*step) for step in self.in_steps]
         texts = list(self.described.kernels)
-        addresses = native.functions([*texts, *plan.also, *runner.missing()])[: len(texts)]
+        addresses = native.functions([*texts, *sorted(plan.also), *runner.missing()])[: len(texts)]
         constants = [(i, b.array) for b, i in self.slots.items() if isinstance(b, Constant)]
         image = Image(
             len(program.inputs), len(self.slots), blocks, places, arena_bytes,

@@ -125,23 +125,27 @@ def growth_of(plan: Any, n: int, axes: Axes) -> Growth:
     spans: dict[Any, list[int]] = {}
     grows: dict[Any, bool] = {}
     for i, step in enumerate(plan.steps):
-        touched = {whole_buffer(b) for b in step.reads | step.writes}
+        touched = {_variable(whole_buffer(b)) for b in step.reads | step.writes}
         scales = any(b in axes for b in touched)
-        for b in touched:
-            if isinstance(b, (Var, Scratch)) and b not in plan.outside:
-                spans.setdefault(b, [i, i])[1] = i
-                grows[b] = grows.get(b, False) or b in axes or scales and _scratch_grows(b, n)
+        for b in plan.temporaries_of(step):
+            spans.setdefault(b, [i, i])[1] = i
+            grown_now = _variable(b) in axes or scales and _scratch_grows(b, n)
+            grows[b] = grows.get(b, False) or grown_now
         for child in getattr(step, "children", ()):
             inner = child.arena()[1]
             part = inner * _part_that_grows(child, n)
             found.growing[i] += part
             found.fixed[i] += inner - part
     for b, (first, last) in spans.items():
-        nbytes = b.nbytes if isinstance(b, Scratch) else b.aval.nbytes
-        (found.growing if grows[b] else found.fixed)[first : last + 1] += nbytes
-        if axes.get(b) == 0:
-            found.leading += nbytes
+        (found.growing if grows[b] else found.fixed)[first : last + 1] += b.nbytes
+        if axes.get(_variable(b)) == 0:
+            found.leading += b.nbytes
     return found
+
+
+def _variable(buffer: Any) -> Any:
+    """The variable that a buffer is for; the buffer itself where there is none."""
+    return getattr(buffer, "var", buffer)
 
 
 def _scratch_grows(b: Any, n: int) -> bool:
