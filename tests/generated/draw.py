@@ -41,6 +41,14 @@ class Draw:
         if self.rng.random() < 0.06:
             self.sizes[self.rng.choice("ABL")] = 0
         self.budget = self.rng.choice((4, 8, 12, 18, 26))
+        # Most programs are drawn from some of the constructs only, so that these meet more often.
+        some = self.rng.random() < 0.7
+        self.nests = self._few(nests.CALLS) if some else nests.CALLS
+        self.leaves = self._few(leaves.CALLS) if some else leaves.CALLS
+
+    def _few(self, calls: list[Any]) -> list[Any]:
+        """The first, which fits everywhere, and some others."""
+        return [calls[0], *[c for c in calls[1:] if self.rng.random() < 0.3]]
 
     # ---- choices
     def choice(self, xs: Any) -> Any:
@@ -231,7 +239,7 @@ def draw(seed: int, index: int) -> Program:
     """The program of these two numbers."""
     g = Draw(seed, index)
     outers = ("value",) * 6 + ("grad",) * 5 + ("twice", "jvp", "vmap", "vmap_grad")
-    outers += ("checkpoint_grad",)
+    outers += ("checkpoint_grad",) * 2
     outer = g.choice(outers) if g.regime != "special" else g.choice(("value", "value", "vmap"))
     g.derived = int(outer in DIFFERENTIATES)
     g.reverse = int(outer in ("grad", "twice", "vmap_grad", "checkpoint_grad"))

@@ -293,6 +293,6 @@ def register(weight: int, call: Callable[[Any], Any]) -> None:
 def draw(g: Any) -> None:
     """Add one operation."""
     while True:
-        call = g.rng.choices([c for _, c in CALLS], [w for w, _ in CALLS])[0]
+        call = g.rng.choices([c for _, c in g.leaves], [w for w, _ in g.leaves])[0]
         if call(g) is not False:
             return

@@ -305,6 +305,6 @@ assert Counter(c for _, c in CALLS).most_common(1)[0][1] == 1
 def draw(g: Any) -> None:
     """Add one nest."""
     while True:
-        call = g.rng.choices([c for _, c in CALLS], [w for w, _ in CALLS])[0]
+        call = g.rng.choices([c for _, c in g.nests], [w for w, _ in g.nests])[0]
         if call(g) is not False:
             return
