@@ -1,16 +1,27 @@
-"""The seed of tests that draw their cases: it moves with the date and can be set again.
+"""The seed of a run of the tests: the date, so that each day tries something else.
 
-A run here and one in CI on the same day draw the same cases. TOILE_TEST_SEED=20261116 repeats those
-of another day.
+It decides which tests of long tables are left out, which examples hypothesis draws and which
+programs are generated. `TOILE_TEST_SEED=20261116 make test` repeats the run of that day. It is
+read once: tests/conftest.py writes it into the environment, where workers and processes that
+tests start find it, so that a run over midnight has one seed.
 """
 
 import datetime
 import os
 
+VARIABLE = "TOILE_TEST_SEED"
+
 
 def today() -> int:
-    """TOILE_TEST_SEED, or the date in UTC as YYYYMMDD."""
-    given = os.environ.get("TOILE_TEST_SEED", "").strip()
-    if given:
-        return int(given)
-    return int(datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
+    """The seed of this run: TOILE_TEST_SEED, or the UTC date as YYYYMMDD."""
+    given = os.environ.get(VARIABLE, "")
+    if not given:
+        return int(datetime.datetime.now(datetime.UTC).strftime("%Y%m%d"))
+    try:
+        seed = int(given)
+    except ValueError:
+        seed = -1
+    if seed < 0:
+        raise ValueError(f"{VARIABLE}: needed an integer such as 20261116 (the date of the run to "
+                         f"repeat), got {given!r}")
+    return seed

@@ -183,7 +183,7 @@ class Blocks:
         # The blocks one after the other; the result has their axes at `offset_dims`.
         batch = e.ins[1].aval.shape[:-1]
         kept = [n for i, n in enumerate(sizes) if i not in numbers.collapsed_slice_dims]
-        order = np.arange(len(found)).reshape(*batch, *kept)
+        order = np.arange(len(found)).reshape((*batch, *kept))
         source = range(len(batch), order.ndim)
         return self.known(found[i] for i in np.moveaxis(order, source, numbers.offset_dims).flat)
 

@@ -94,7 +94,7 @@ class Sums(Blocks):
         op, aval = e.op, e.ins[0].aval
         kept = [a for a in range(aval.ndim) if a not in op.axes]
         order = np.arange(aval.size).reshape(aval.shape)
-        rows = order.transpose(*kept, *op.axes).reshape(e.outs[0].aval.size, -1)
+        rows = order.transpose((*kept, *op.axes)).reshape(e.outs[0].aval.size, -1)
         step = partial(combine, self.k, op.name)
         return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
 
