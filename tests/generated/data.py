@@ -16,7 +16,7 @@ import numpy as np
 Type = tuple[tuple[str, ...], str]  # a shape of expressions, and a dtype
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
-WIDE = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
+WIDE = dict.fromkeys(FLOATS[:3], "float64") | {"complex64": "complex128"}
 
 
 @dataclass

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.generated import indexing, leaves, nests  # noqa: F401 (indexing adds leaves)
-from tests.generated.data import DIFFERENTIATES, FLOATS, Block, Node, Program, Type
+from tests.generated.data import DIFFERENTIATES, FLOATS, Block, Node, Program, Type, nodes
 
 DEPTH = 4
 DTYPES = ("float32",) * 9 + ("float64",) * 5 + ("bfloat16",) * 3 + ("float16",) * 3
@@ -169,11 +169,24 @@ class Draw:
             outs = [self._any_out(inside, only) for _ in range(self.rng.choice((1, 1, 2)))]
         else:
             outs = [self.fitted(t, inside) for t in wanted]
+        self._use_rest(outs)
         self.around.pop()
         self.depth -= 1
         nodes = self.nodes
         self.scope, self.nodes = kept
         return Block(made, nodes, outs)
+
+    def _use_rest(self, outs: list[int]) -> None:
+        """Let the first float result depend on a value that nothing used so far."""
+        at = next((i for i, v in enumerate(outs) if self.kind(v) == self.dtype), None)
+        rest = [v for v in unused(self.nodes) if self.kind(v) == self.dtype and v not in outs]
+        if at is None or not rest:
+            return
+        shape, dtype = self.types[outs[at]]
+        text = "{0} + jnp.sum({1})" if self.regime == "special" else (
+            "wrap({0} + jnp.sum({1}))" if self.regime == "exact"
+            else "{0} * 0.5 + jnp.tanh(jnp.sum({1}))")
+        outs[at] = self.add("add", text, [outs[at], rest[-1]], shape, dtype)
 
     def _any_out(self, inside: int, only: tuple[str, ...]) -> int:
         found = [v for v in self.scope[inside:] if not only or self.kind(v) in only]
@@ -205,6 +218,17 @@ class Draw:
             text = f"jnp.full({self.tuple(shape)}, {self.bound('jnp.sum({0})')}, '{dtype}')"
             return self.add("full", text, [x], shape, dtype)
         return self.add("constant", f"jnp.ones({self.tuple(shape)}, '{dtype}')", [], shape, dtype)
+
+
+def unused(made: list[Node]) -> list[int]:
+    """Results of nodes that are no operands of others, nor used inside of them."""
+    used = set()
+    for n in made:
+        used |= set(n.ins)
+        for b in n.blocks:
+            used |= {v for inner, _ in nodes(b) for v in inner.ins} | set(b.outs)
+            used |= {v for inner, _ in nodes(b) for c in inner.blocks for v in c.outs}
+    return [v for n in made for v in n.outs if v not in used]
 
 
 def step(g: Draw) -> None:
@@ -248,8 +272,7 @@ def draw(seed: int, index: int) -> Program:
     g.scope = list(params)
     while g.budget > 0:
         step(g)
-    made = [v for n in g.nodes for v in n.outs]
-    kept = made[-g.choice((1, 2, 3, 4)):]
+    kept = unused(g.nodes)[-g.choice((1, 3, 5, 8)):]
     if g.chance(0.2):
         kept.append(g.choice(params))  # an argument returned as it is
     main = Block(params, g.nodes, kept)

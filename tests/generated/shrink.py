@@ -42,14 +42,14 @@ def _used(p: Program) -> set[int]:
     return found
 
 
-def _clean(p: Program) -> None:
+def clean(p: Program) -> Program:
     """Remove nodes whose results nothing uses."""
     while True:
         used, before = _used(p), sum(1 for _ in nodes(p.main))
         for b in blocks(p):
             b.nodes = [n for n in b.nodes if used & set(n.outs)]
         if sum(1 for _ in nodes(p.main)) == before:
-            return
+            return p
 
 
 def _constant(p: Program, v: int) -> Node:
@@ -196,7 +196,7 @@ def shrink(p: Program, failure: Failure, seconds: float = 60.0,
         for q in candidates(p):
             if time.monotonic() > end:
                 break
-            _clean(q)
+            clean(q)
             if not (q.main.nodes or q.main.outs) or size(q) >= size(p):
                 continue
             if not q.float_outs() and q.outer != "value":
