@@ -92,10 +92,11 @@ import numpy as np
 import {lib}
 import {lib}.numpy as jnp
 from {lib} import checkpoint, custom_jvp, custom_vjp, grad, hessian, jacfwd, jacrev, jit, jvp, lax
-from {lib} import checkpoint_policies as policies, linearize, nn, value_and_grad, vjp, vmap
+from {lib} import checkpoint_policies as policies, linearize, nn, random, value_and_grad
 from {lib}.ad_checkpoint import checkpoint_name
 from {lib}.custom_derivatives import linear_call
 from {lib}.lax import cond, fori_loop, scan, switch, while_loop
+from {lib} import vjp, vmap
 """
 
 HELPERS = '''

@@ -30,6 +30,7 @@ class Draw:
         self.depth = 0
         self.reverse = self.forward = self.derived = 0  # how many of these are around
         self.around: list[str] = []
+        self.axes: list[tuple[str, str]] = []  # named axes around, with their sizes
         self.smooth = True
         regime = self.rng.choices(("smooth", "exact", "special"), (9, 8, 3))[0]
         self.regime: str = regime

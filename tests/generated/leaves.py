@@ -278,10 +278,36 @@ def complexes(g: Any) -> Any:
     g.add("complex", f"jnp.tanh({part}).astype('{g.dtype}')", [z], g.shape(z), g.dtype)
 
 
+def collective(g: Any) -> Any:
+    """A sum, a mean or the like over a named axis of a vmap."""
+    if not g.axes:
+        return False
+    x = g.some_float(0, 2)
+    axis, size = g.choice(g.axes)
+    text = g.choice((f"lax.psum({{0}}, '{axis}')", f"lax.pmax({{0}}, '{axis}')",
+                     f"lax.all_gather({{0}}, '{axis}')", f"{{0}} + lax.axis_index('{axis}')",
+                     f"lax.ppermute({{0}}, '{axis}', [(i, (i + 1) % {size}) for i in "
+                     f"range({size})])"))
+    if "pmax" in text and g.derived:
+        return False
+    shape = (size, *g.shape(x)) if "gather" in text else g.shape(x)
+    g.add("collective", g.bound(text), [x], shape, g.dtype)
+
+
+def draws(g: Any) -> Any:
+    """Random integers: the same bits in every way to run."""
+    n = g.some_int(0)
+    shape = g.choice(((), ("A",), ("A", "B")))
+    text = f"random.randint(random.key({{0}}), {g.tuple(shape)}, -4, 5).astype('{g.dtype}')"
+    if g.chance(0.3):
+        text = text.replace("random.key({0})", "random.split(random.key(3), 4)[{0} % 4]")
+    g.add("random", text if g.regime != "smooth" else f"jnp.sin({text})", [n], shape, g.dtype)
+
+
 CALLS: list[tuple[int, Callable[[Any], Any]]] = [
     (6, unary), (6, binary), (2, integers), (2, to_float), (1, cast), (1, bools), (2, where),
     (1, select), (4, reduction), (1, arg), (3, cumulative), (3, contraction), (5, movement),
-    (1, name), (1, complexes),
+    (1, name), (1, complexes), (6, collective), (1, draws),
 ]  # fmt: skip
 
 

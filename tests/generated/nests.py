@@ -215,10 +215,16 @@ def vmap(g: Any) -> Any:
     for v, a in zip(ins, axes):
         s, t = g.types[v]
         types.append((s, t) if a == "None" else ((*s[:int(a)], *s[int(a) + 1:]), t))
+    named = g.chance(0.25)
+    name = f"i{len(g.axes)}"
+    g.axes += [(name, n)] * named
     block = g.block("vmap", types)
+    g.axes = g.axes[:-1] if named else g.axes
     ranks = [len(g.shape(v)) for v in block.outs]
     out = g.choice((0, 0, 1)) if min(ranks) > 0 else 0
-    text = f"vmap({{f0}}, in_axes=({', '.join(axes)},), out_axes={out})({_names(len(ins))})"
+    options = f"in_axes=({', '.join(axes)},), out_axes={out}"
+    options += f", axis_name='{name}'" if named else ""
+    text = f"vmap({{f0}}, {options})({_names(len(ins))})"
     outs = [((*s[:out], n, *s[out:]), t) for s, t in _types(g, block.outs)]
     g.add_nest("vmap", text, ins, outs, [block])
 

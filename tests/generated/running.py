@@ -88,8 +88,11 @@ def _while(test: Function, f: Function, init: Any) -> Any:
     return init
 
 
-def _vmap(f: Function, in_axes: Any = 0, out_axes: int = 0) -> Function:
+def _vmap(f: Function, in_axes: Any = 0, out_axes: int = 0, axis_name: Any = None) -> Function:
     import toile.numpy as jnp
+
+    if axis_name is not None:
+        raise NotImplementedError("a loop has no named axis")
 
     def mapped(*xs: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(xs)
