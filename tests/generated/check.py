@@ -158,9 +158,21 @@ class Checked:
             with toile.enable_x64(True):
                 found.append(self.run(function(self.p, self.names, wide=True),
                                       arguments(self.p, wide=True)))
-            self.noises = [max(map(_distance, [leaves(r)[i] for r in found], [w] * len(found)))
+            # Integers beyond these are rounded in exact programs too.
+            most = max([_largest(w) for r in (self.eager, found[-1]) for w in leaves(r)], default=0)
+            least = self.eps * most if most * self.eps > 0.125 else 0.0
+            self.noises = [max([least, *[_distance(leaves(r)[i], w) for r in found]])
                            for i, w in enumerate(leaves(self.eager))]
         return self.noises
+
+
+def _largest(x: Any) -> float:
+    """The largest finite magnitude."""
+    x = np.asarray(x)
+    if not is_inexact(x.dtype):
+        return 0.0
+    x = np.abs(_wide(x))
+    return float(x[np.isfinite(x)].max(initial=0.0))
 
 
 def _distance(a: Any, b: Any) -> float:
