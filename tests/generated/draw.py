@@ -39,9 +39,11 @@ class Draw:
         self.complex = "complex128" if self.dtype == "float64" else "complex64"
         self.sizes = {s: self.rng.choice((1, 2, 2, 3, 3, 4, 5)) for s in "ABC"}
         self.sizes |= {"K": self.rng.choice((1, 3, 4)), "L": self.rng.choice((1, 1, 2, 3))}
+        if self.rng.random() < 0.3:  # beyond what is unrolled, and not a multiple of the lanes
+            self.sizes[self.rng.choice("AABCL")] = self.rng.choice((7, 8, 9, 16, 17, 33, 65))
         if self.rng.random() < 0.06:
             self.sizes[self.rng.choice("ABL")] = 0
-        self.budget = self.rng.choice((4, 8, 12, 18, 26))
+        self.budget = self.rng.choice((3, 5, 8, 12, 20))
         # Most programs are drawn from some of the constructs only, so that these meet more often.
         some = self.rng.random() < 0.7
         self.nests = self._few(nests.CALLS) if some else nests.CALLS
