@@ -285,6 +285,8 @@ def _jax(c: Checked) -> None:
     from tests.quick_jax import OPTIONS
 
     p = c.p
+    if any(name in source(p) for name in ("jnp.isfinite(", "jnp.signbit(")):
+        raise Skipped("XLA takes a product with a bool for a choice, where inf * 0 is not NaN")
     with jax.enable_x64(p.x64):
         try:
             got = jax.jit(function(p, names_of("jax")), compiler_options=OPTIONS)(*c.args)
