@@ -31,7 +31,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--jax", action="store_true", help="compare a sample with JAX")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--out", type=pathlib.Path, default=None, help="file of JSON lines")
-    parser.add_argument("--resume", action="store_true", help="go on where --out ends")
+    parser.add_argument("--resume", action="store_true", help="go on where --out ends, up to --count in all")
     parser.add_argument("--show", type=int, default=None, help="print one program and run it")
     return parser.parse_args()
 
@@ -255,7 +255,9 @@ def main() -> int:
     given.out = given.out or pathlib.Path(f"generated-{given.seed}-{given.device}.jsonl")
     before = pieces(given.out, given.seed) if given.resume else []
     if before:
+        end = given.start + given.count
         given.start = max(b["end"] for b in before)
+        given.count = max(end - given.start, 0)
     run = Run(given)
     run.loop()
     seconds = time.monotonic() - run.began
