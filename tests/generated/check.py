@@ -188,14 +188,17 @@ def _distance(a: Any, b: Any) -> float:
 
 
 @contextmanager
-def plans_on_disk() -> Iterator[None]:
-    """Keep plans on disk, which tests switch off."""
-    before = os.environ.pop("TOILE_PLANS", None)
+def environment(name: str, value: str | None) -> Iterator[None]:
+    """Another value of an environment variable, which the compiler reads each time."""
+    before = os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
     try:
         yield
     finally:
+        os.environ.pop(name, None)
         if before is not None:
-            os.environ["TOILE_PLANS"] = before
+            os.environ[name] = before
 
 
 def _passed(p: Program, args: list[np.ndarray]) -> list[Any]:
@@ -239,9 +242,14 @@ def _copy(c: Checked) -> None:
 
 
 def _disk(c: Checked) -> None:
-    with plans_on_disk():
+    with environment("TOILE_PLANS", None):
         for what in ("jit, plan written", "jit, plan read"):
             c.close(_jitted(c, function(c.p, c.names)), what)
+
+
+def _optimized(c: Checked) -> None:
+    with environment("TOILE_OPTIMIZE", "1"):
+        c.close(_jitted(c, function(c.p, c.names)), "jit with LLVM's passes")
 
 
 def _plain(c: Checked) -> None:
@@ -314,8 +322,8 @@ def spacing_tiny(x: np.ndarray) -> float:
 
 
 CHECKS: dict[str, Callable[[Checked], None]] = {
-    "jit": _compiled, "copy": _copy, "disk": _disk, "plain": _plain, "differences": _differences,
-    "jax": _jax,
+    "jit": _compiled, "copy": _copy, "disk": _disk, "optimized": _optimized,
+    "plain": _plain, "differences": _differences, "jax": _jax,
 }  # fmt: skip
 
 
@@ -323,6 +331,7 @@ def chosen(p: Program, jax: bool) -> list[str]:
     """The checks of a program: some on a sample."""
     found = ["jit", "copy", "plain", "differences"]
     found += ["disk"] if p.index % 16 == 1 else []
+    found += ["optimized"] if p.index % 8 == 5 else []
     found += ["jax"] if jax and p.index % 20 == 3 else []
     return found
 

@@ -31,7 +31,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--jax", action="store_true", help="compare a sample with JAX")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--out", type=pathlib.Path, default=None, help="file of JSON lines")
-    parser.add_argument("--resume", action="store_true", help="go on where --out ends, up to --count in all")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on where --out ends, up to --count in all")
     parser.add_argument("--show", type=int, default=None, help="print one program and run it")
     return parser.parse_args()
 
