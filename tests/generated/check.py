@@ -154,6 +154,9 @@ class Checked:
             f = function(self.p, self.names)
             found = [self.run(f, perturbed(self.p, salt, 2 * self.eps)) for salt in range(3)]
             if self.p.regime == "exact":
+                if self._rounds():
+                    self.noises = [np.inf] * len(leaves(self.eager))
+                    return self.noises
                 found = []  # nothing rounds: float64 must give the same
             with toile.enable_x64(True):
                 found.append(self.run(function(self.p, self.names, wide=True),
@@ -161,9 +164,31 @@ class Checked:
             # Integers beyond these are rounded in exact programs too.
             most = max([_largest(w) for r in (self.eager, found[-1]) for w in leaves(r)], default=0)
             least = self.eps * most if most * self.eps > 0.125 else 0.0
+            if self.p.regime == "smooth":  # 1 - y * y near y = 1: inner values are of order 1
+                least = max(least, self.eps)
             self.noises = [max([least, *[_distance(leaves(r)[i], w) for r in found]])
                            for i, w in enumerate(leaves(self.eager))]
         return self.noises
+
+
+    def _rounds(self) -> bool:
+        """Whether integers of an exact program outgrow its floats somewhere."""
+        names = dict(plain_names())
+        right, most = names["wrap"], [0.0]
+
+        def wrap(x: Any) -> Any:
+            known = x.concrete() if hasattr(x, "concrete") else x
+            if known is not None:
+                most[0] = max(most[0], _largest(known))
+            return right(x)
+
+        names["wrap"] = wrap
+        with toile.enable_x64(True):
+            try:
+                self.run(function(self.p, names, wide=True), arguments(self.p, wide=True))
+            except NotImplementedError:  # what has run up to there counts
+                pass
+        return most[0] * self.eps > 1
 
 
 def _largest(x: Any) -> float:

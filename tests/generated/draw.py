@@ -43,6 +43,9 @@ class Draw:
             self.sizes[self.rng.choice("AABCL")] = self.rng.choice((7, 8, 9, 16, 17, 33, 65))
         if self.rng.random() < 0.06:
             self.sizes[self.rng.choice("ABL")] = 0
+        if regime == "exact" and self.dtype in ("bfloat16", "float16"):  # sums have to be exact
+            most = 3 if self.dtype == "bfloat16" else 5
+            self.sizes = {s: min(n, most) for s, n in self.sizes.items()}
         self.budget = self.rng.choice((3, 5, 8, 12, 20))
         # Most programs are drawn from some of the constructs only, so that these meet more often.
         some = self.rng.random() < 0.7

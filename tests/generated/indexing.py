@@ -30,6 +30,7 @@ def gather(g: Any) -> Any:
             text = f"{{0}}.at[{{1}} % {shape[0]}].get(mode='{mode}')"
         elif g.chance(0.3):
             text = "{0}[{1}]"
+            g.smooth = False  # clamped where it reads, dropped in the derivative, as in JAX
     g.add("gather", text, [x, n], shape[:axis] + g.shape(n) + shape[axis + 1:], g.dtype)
 
 
