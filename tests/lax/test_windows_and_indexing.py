@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import toile
+import toile.numpy as jnp
 from tests.lax.expressions import check, check_error
+from toile import lax
 
 NHWC = "('NHWC', 'HWIO', 'NHWC')"
 WINDOWS = [
@@ -166,3 +168,22 @@ def test_indexing_under_transformations():
     np.testing.assert_array_equal(rows[2], np.asarray(x)[:, 2:])
     picked = toile.jit(lambda i: lax.dynamic_index_in_dim(x, i, 0, False))(-1)
     np.testing.assert_array_equal(picked, np.asarray(x)[-1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("size", [5, 120, 300])
+def test_starts_of_narrow_dtypes(dtype, size):
+    """Starts count from the end also where the size of the axis does not fit their dtype."""
+    x = np.arange(size, dtype=np.float32)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    slice_at = lambda x, s: lax.dynamic_slice(x, (s,), (3,))
+    update_at = lambda x, s: lax.dynamic_update_slice(x, -x[:1], (s,))
+    for start in (0, 1, high, low, high // 2, -3 if low else 3):
+        s = np.asarray(start).astype(dtype)
+        first = start + size if start < 0 else start
+        want = x[min(max(first, 0), size - 3):][:3]
+        changed = x.copy()
+        changed[min(max(first, 0), size - 1)] = 0
+        for run in (lambda f: f, toile.jit):
+            np.testing.assert_array_equal(run(slice_at)(jnp.asarray(x), jnp.asarray(s)), want)
+            np.testing.assert_array_equal(run(update_at)(jnp.asarray(x), jnp.asarray(s)), changed)

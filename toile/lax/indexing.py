@@ -25,6 +25,7 @@ from toile.lax._computations import apply_scalar
 from toile.lax._operands import axis_of, checked, ints, operand, prepared, sizes
 from toile.lax._staging import stage
 from toile.lax.loops import while_loop
+from toile.primitives.elementwise import convert
 from toile.primitives.indexing import (
     DynamicSlice,
     Gather,
@@ -179,6 +180,10 @@ def _starts(name: str, x: Any, starts: Any, negative: Any) -> list[Any]:
         raise TypeError(
             f"index arguments to {name} must be integers of the same type, got {names}{here()}"
         )
+    if max(x.shape, default=0) > int(dtypes.iinfo(dtype).max):  # a start from the end would wrap
+        dtype = np.dtype(np.int32)
+        starts = [s if type(s) is int else convert(_operand(name, s), dtype)
+                  for s in starts]
     return [
         _start(name, s, n, dtype, a) for s, n, a in zip(starts, x.shape, allowed, strict=True)
     ]

@@ -139,6 +139,8 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1, out_sharding=None):
                 f"but {num_classes} != {size}{here()}"
             )
         return jnp.asarray(x == lax.axis_index(axis), dtype=dtype)
+    if is_integer(x) and num_classes > int(jnp.iinfo(x.dtype).max):
+        x = x.astype(np.int32)  # the classes would wrap around
     axis = operator.index(axis)
     if not -x.ndim - 1 <= axis <= x.ndim:
         raise ValueError(

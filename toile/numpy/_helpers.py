@@ -142,6 +142,13 @@ def broadcast_to(x, shape):
     return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))
 
 
+def fitting(index, size):
+    """Integers in a dtype that holds `size`: int8 in an axis of 300 would wrap around."""
+    if size <= int(dtypes.iinfo(index.dtype).max):
+        return index
+    return lax.convert_element_type(index, np.int32)
+
+
 def index_dtype():
     """The dtype of index results: int64 with x64 enabled, else int32."""
     return canonical_dtype(np.int64)

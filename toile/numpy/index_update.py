@@ -18,6 +18,7 @@ from toile.numpy._helpers import (
     arr,
     broadcast_to,
     check,
+    fitting,
     is_weak,
     promote,
     raw_buffer,
@@ -384,6 +385,7 @@ def put(a, ind, v, mode=None, *, inplace=True):
                                   f"'clip' or 'wrap'{here()}")
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
+    ind = fitting(ind, a.size)
     if mode == "wrap":
         ind = ufuncs_numeric.remainder(ind, a.size)
     else:

@@ -104,7 +104,7 @@ def choose(a, choices, out=None, mode="raise"):
         if values.size and (values.min() < 0 or values.max() >= count):
             raise ValueError(f"invalid entry in choice array. Must be in [0, {count}){here()}")
     elif mode == "wrap":
-        a = ufuncs_numeric.remainder(a, count)
+        a = ufuncs_numeric.remainder(h.fitting(a, count), count)
     elif mode == "clip":
         a = ufuncs_numeric.clip(a, 0, count - 1)
     else:
@@ -154,7 +154,8 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     elif mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported." + here())
     elif mode == "wrap":
-        indices, mode = ufuncs_numeric.remainder(indices, n), "promise_in_bounds"
+        indices = ufuncs_numeric.remainder(h.fitting(indices, n), n)
+        mode = "promise_in_bounds"
     elif mode == "clip":
         wrap = False
     if n == 0 and indices.size:
@@ -344,6 +345,7 @@ def unravel_index(indices, shape):
         raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}{here()}")
     dims = tuple(operator.index(n) for n in (shape if np.iterable(shape) else (shape,)))
     total = math.prod(dims)
+    indices = h.fitting(indices, total)
     flat = where(ufuncs.less(indices, 0), ufuncs.add(indices, total), indices)
     flat = ufuncs_numeric.clip(flat, 0, max(total - 1, 0))
     out, stride = [], total
@@ -363,6 +365,7 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     columns = [arr(i) for i in multi_index]
     if any(not h.issubdtype(c.dtype, np.integer) for c in columns):
         raise TypeError("only int indices permitted" + here())
+    columns = [h.fitting(c, math.prod(dims)) for c in columns]
     if mode == "raise":
         for c, n in zip(columns, dims):
             values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "

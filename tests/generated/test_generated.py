@@ -1,0 +1,133 @@
+"""A sample of generated programs, another one each day: TOILE_TEST_SEED repeats the one of a day.
+
+`python -m tests.generated` runs many more, in several processes, and shrinks what fails.
+"""
+
+import collections
+import os
+
+import numpy as np
+import pytest
+
+import toile
+from tests.generated import check, data, draw, nests, running, shrink
+from tests.seeds import today
+
+ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
+PIECES = 12 if ALL else 5
+COUNT = 50 if ALL else 10  # programs of a piece
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_generated_programs(piece):
+    """Every way to run a program gives the same results."""
+    seed = today()
+    for index in range(piece * COUNT, (piece + 1) * COUNT):
+        p = draw.draw(seed, index)
+        _, failure = check.examine(p, check.chosen(p, jax=True))
+        if failure is not None:
+            small = shrink.shrink(p, failure, seconds=20)
+            pytest.fail(
+                f"program {index} of seed {seed}: {failure.kind}: {failure.detail}\n"
+                f"again: python -m tests.generated --seed {seed} --show {index}\n"
+                + data.report(small, running.arguments(small))
+            )
+
+
+def test_the_same_numbers_give_the_same_program():
+    for index in range(20):
+        first, again = draw.draw(5, index), draw.draw(5, index)
+        assert data.source(first) == data.source(again)
+        for x, y in zip(running.arguments(first), running.arguments(again)):
+            assert x.tobytes() == y.tobytes()
+
+
+def test_every_construct_occurs():
+    """A few hundred programs have every nest in a nest, and every operation."""
+    seen, inside = collections.Counter(), collections.Counter()
+    for index in range(400):
+        p = draw.draw(7, index)
+        for n, around in data.nodes(p.main):
+            seen[n.op] += 1
+            inside[around[-1] if around else "", n.op] += 1
+            assert len(around) <= draw.DEPTH
+    assert set(nests.NAMES) <= set(seen)
+    for op in ("gather", "scatter", "sort", "decomposition", "fourier", "cumulative", "complex"):
+        assert seen[op] > 10, op
+    holding = [n for n in nests.NAMES if n != "linear_call"]
+    pairs = [(a, b) for a in holding for b in nests.NAMES]
+    assert sum((a, b) in inside for a, b in pairs) > 0.9 * len(pairs)
+
+
+def simple(outer="value", sizes=None):
+    """sum(sort(x) * 2) after a jit, as a program."""
+    types = {0: (("A",), "float32"), 1: (("A",), "float32"), 2: (("A",), "float32"),
+             3: (("A",), "float32"), 4: (("A",), "float32"), 5: ((), "float32")}
+    inner = data.Block([1], [data.Node("unary", [1], [2], "{0} * 2")], [2])
+    nodes = [
+        data.Node("jit", [0], [3], "jit({f0})({0})", [inner], several=True),
+        data.Node("sort", [3], [4], "jnp.sort({0})"),
+        data.Node("sum", [4], [5], "jnp.sum({0})"),
+    ]
+    return data.Program(1, 0, "smooth", "float32", False, sizes or {"A": 4}, types,
+                        data.Block([0], nodes, [4, 5]), outer)
+
+
+@pytest.mark.parametrize("outer", sorted(data.SPELLINGS))
+def test_a_program_by_hand_passes(outer):
+    p = simple(outer)
+    made, failure = check.examine(p, ["jit", "copy", "disk", "plain", "differences", "jax"])
+    assert failure is None, failure
+    assert set(made) >= {"jit", "copy", "disk", "plain", "jax"}
+    assert ("differences" in made) == (outer in ("grad", "twice", "checkpoint_grad"))
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda x: x * (1 + 1e-3), lambda x: x * 0, lambda x: np.where(x == x.max(), np.nan, x),
+    lambda x: x.astype(np.float64), lambda x: x[None], lambda x: x[::-1],
+])  # fmt: skip
+def test_wrong_results_are_found(wrong, monkeypatch):
+    """Values, types, shapes and orders that differ from the eager ones."""
+    p = simple()
+    monkeypatch.setattr(check, "_jitted", lambda c, f: [
+        wrong(np.asarray(x)) if np.ndim(x) else x for x in check.leaves(c.eager)])
+    failure = check.examine(p, ["jit"])[1]
+    assert failure is not None and failure.kind == "jit"
+
+
+def test_a_wrong_gradient_is_found(monkeypatch):
+    """Finite differences see a rule that is off by a tenth."""
+    p = simple("grad")
+    names = dict(running.names_of("toile"))
+    right = toile.value_and_grad
+    names["value_and_grad"] = lambda f, n: lambda *xs: (
+        right(f, n)(*xs)[0], tuple(1.1 * g for g in right(f, n)(*xs)[1]))
+    monkeypatch.setattr(check, "names_of", lambda lib: names)
+    failure = check.examine(p, ["differences"])[1]
+    assert failure is not None and failure.kind == "differences"
+
+
+def test_shrinking_keeps_what_fails():
+    """Of a large program the two nodes remain that a failure needs."""
+    wanted = lambda p: any(n.op == "sort" and "scan" in around
+                           for n, around in data.nodes(p.main))
+    p = next(p for p in (shrink.clean(draw.draw(3, i)) for i in range(500))
+             if wanted(p) and sum(1 for _ in data.nodes(p.main)) > 15)
+    before = sum(1 for _ in data.nodes(p.main))
+
+    def fails(q, failure):
+        compile(data.source(q), "program", "exec")
+        return wanted(q)
+
+    small = shrink.shrink(p, check.Failure("jit", ""), 20, fails)
+    assert wanted(small)
+    assert sum(1 for _ in data.nodes(small.main)) <= min(8, before - 1)
+
+
+def test_a_report_runs(capsys):
+    """What is written about a failure is a program of its own."""
+    p = simple()
+    exec(compile(data.report(p, running.arguments(p)), "report", "exec"), {})
+    jitted, eager = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert jitted == eager
