@@ -32,6 +32,8 @@ from toile.engine.program import Program
 # keeps at most SHARED bytes alive, and a scalar only those of other scalars.
 SHARED = 32768
 _CLASSES = (64, 256, SMALL)
+# What the plan itself takes for each equation, by the memory of processes with many of them.
+STEP_BYTES = 16 << 10
 
 
 def planned(program: Program) -> PlannedExecutable:
@@ -53,7 +55,8 @@ class PlannedExecutable(Executable):
 
     @cached_property
     def plan_bytes(self) -> int:
-        return super().plan_bytes + sum(map(len, self.described.kernels))
+        steps = STEP_BYTES * len(self.program.equations)
+        return super().plan_bytes + steps + sum(map(len, self.described.kernels))
 
     def __init__(self, program: Program, plan: Plan):
         self.plan = plan
