@@ -56,6 +56,10 @@ class _Compiling:
             with self.forked:
                 self.forked.wait_for(lambda: not self.forks, LONGEST)
 
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free, or this thread's already; whether it was."""
+        return self.lock.acquire(blocking=False)
+
     def release(self) -> None:
         self.lock.release()
 

@@ -287,7 +287,7 @@ _libraries: weakref.WeakSet[Library] = weakref.WeakSet()
 
 def unload() -> None:
     """Unload what is not in use any more; later, where another thread is at work in LLVM."""
-    while _freed and _lock.acquire(blocking=False):
+    while _freed and _lock.try_acquire():
         try:
             tracker, linker = _freed.pop()
             tracker.close()
