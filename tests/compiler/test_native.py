@@ -282,7 +282,7 @@ def test_an_error_while_planning_ends_the_work(cache, monkeypatch):
         free = []
 
         def take():
-            free.append(native._lock.acquire(timeout=5))
+            free.append(native._lock.lock.acquire(timeout=5))
             native._lock.release()
 
         other = threading.Thread(target=take)
