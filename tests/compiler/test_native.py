@@ -42,7 +42,8 @@ def call(address, x):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache of its own, and no memory of kernels loaded before."""
+    """A cache of its own, and no memory of kernels loaded before, the runner aside."""
+    runner.function()
     fresh = object_cache.ObjectCache(tmp_path / "kernels")
     monkeypatch.setattr(native.engine(), "cache", fresh)
     monkeypatch.setattr(native, "_code", weakref.WeakValueDictionary())
