@@ -107,8 +107,8 @@ def _logaddexp() -> str:
     plain = f.value(f"fadd double {top}, {more}")
     # inf - inf is NaN: the sum keeps such infinities, and NaN; log(2) does not show beside them
     both = f.value("fadd double %a, %b")
-    result = f.select(nan, both, plain, "double")
-    return f.text(f"double {result}") + "declare double @log1p(double)\n"
+    f.result = "double " + f.select(nan, both, plain, "double")
+    return f.text() + "declare double @log1p(double)\n"
 
 
 def _module(kind: str, *functions: ir.Function) -> str:
