@@ -141,3 +141,27 @@ def test_devices_of_joined_processes():
     finally:
         devices.leave()
     assert devices.process_count() == 1 and first.id == 0 and first.process_index == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners of folders")
+@pytest.mark.parametrize("planted", ["a link", "open to all", "a file"])
+def test_notes_stay_out_of_folders_of_others(tmp_path, planted):
+    """The name of a job's folder can be guessed: what lies there already is not written to."""
+    target, folder = tmp_path / "target", tmp_path / "toile-1-2-3"
+    target.mkdir()
+    if planted == "a link":
+        folder.symlink_to(target)
+    elif planted == "open to all":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        folder.write_text("theirs")
+    watcher.mark(str(folder), "0", "note")
+    assert not list(target.iterdir())
+    assert planted == "a file" or not list(folder.iterdir())
+
+
+def test_notes(tmp_path):
+    folder = tmp_path / "toile-1-2-3"
+    watcher.mark(str(folder), "0", "note")
+    assert [x.name for x in folder.iterdir()] == ["0"] and watcher.read(str(folder), "0") == "note"

@@ -99,7 +99,7 @@ class Meeting:
         watcher.mark(self.folder, str(launch.rank), str(os.getpid()))
         self.pipe = watcher.hold_pipe(self.folder, launch.rank)
         if self.shared:
-            watcher.mark(self.shared, str(launch.rank), str(os.getpid()))
+            watcher.mark(self.shared, str(launch.rank), str(os.getpid()), private=False)
         local = launch.size if self.shared else launch.local
         arguments = [self.folder, self.shared, launch.rank, launch.size, local, limit]
         self.process: Any = subprocess.Popen(

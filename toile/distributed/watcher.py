@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import signal
+import stat
 import sys
 import time
 from typing import Any
@@ -29,16 +30,31 @@ def say(text: str) -> None:
         pass  # nobody listens any more
 
 
-def mark(folder: str, name: str, text: str) -> None:
-    """Leave a note in the folder of the job."""
+def mark(folder: str, name: str, text: str, private: bool = True) -> None:
+    """Leave a note in the folder of the job, which no other user may write to if it is private."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        aside = os.path.join(folder, f".{name}.{os.getpid()}")
-        with open(aside, "w", encoding="utf-8") as file:
+        if private and not is_own(folder):
+            return
+        aside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(8).hex()}")
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(aside, how, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(aside, os.path.join(folder, name))
     except OSError:
         pass  # without notes there are fewer messages, and that is all
+
+
+def is_own(folder: str) -> bool:
+    """Whether a folder is this user's, no link, and closed to writers of other users.
+
+    The name of a job's folder can be guessed, since its processes have to find it, and the folder
+    for temporary files is everybody's: what another user has put there is not used."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = os.lstat(folder)
+    return (stat.S_ISDIR(found.st_mode) and found.st_uid in (0, os.getuid())
+            and not found.st_mode & 0o022)
 
 
 def read(folder: str, name: str) -> str:
