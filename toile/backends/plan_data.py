@@ -182,8 +182,7 @@ class _Writer:
         if any(x.__class__ not in self.schema.hashable for x in buffers):
             raise Unencodable("a set of something other than buffers")
         new = [x for x in buffers if id(x) not in self.known]
-        for x in sorted(new, key=lambda x: (x.__class__.__name__, repr(getattr(x, "aval", None)),
-                                            getattr(x, "nbytes", 0))):
+        for x in sorted(new, key=_looks):
             self.reference(x)
         return sorted([self.reference(x) for x in buffers])
 
@@ -205,6 +204,16 @@ class _Writer:
     def _atom(self, section: int, x: Any) -> int:
         atoms = self.atoms[section]
         return (section << _SECTION) | atoms.setdefault(x, len(atoms))
+
+
+def _looks(buffer: Any) -> tuple[Any, ...]:
+    """What tells buffers of a set apart, and is the same in every process.
+
+    Parts of a buffer that look alike are known by it and by their variables' shapes."""
+    whole = getattr(buffer, "buffer", buffer)
+    described = buffer if whole is buffer else buffer.var
+    return (buffer.__class__.__name__, repr(getattr(described, "aval", None)),
+            getattr(whole, "nbytes", 0), getattr(whole, "serial", -1))
 
 
 def _word(x: int) -> int:

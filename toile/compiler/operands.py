@@ -10,7 +10,8 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
-_serial = itertools.count()
+# Numbers of buffers in the order in which they are made, which is the same in every process.
+next_serial = itertools.count().__next__
 
 
 class Temporary:
@@ -23,7 +24,7 @@ class Temporary:
 
     def __init__(self, nbytes: int):
         self.nbytes = nbytes
-        self.serial = next(_serial)
+        self.serial = next_serial()
 
     def __lt__(self, other: Temporary) -> bool:
         return self.serial < other.serial

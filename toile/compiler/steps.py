@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.compiler.memory import Interval, assign
-from toile.compiler.operands import Operand, Ref, Scratch, Temporary
+from toile.compiler.operands import Operand, Ref, Scratch, Temporary, next_serial
 from toile.engine.program import Equation, Program, Var
 
 
@@ -76,10 +76,11 @@ class Moving:
 
     It is always a multiple of `alignment` bytes, if the buffers that it moves in are."""
 
-    __slots__ = ("alignment",)
+    __slots__ = ("alignment", "serial")
 
     def __init__(self, alignment: int = 1):
         self.alignment = alignment
+        self.serial = next_serial()
 
 
 class LoopStep:

@@ -109,7 +109,7 @@ def _records() -> list[Record]:
         Record(operands, "Operand", types={"dtype": "dtype"}),
         Record(steps, "Constant", identity=True, types={"array": "np.ndarray"}),
         Record(steps, "Output", identity=True, types={"index": "int", "aval": "Aval"}),
-        Record(steps, "Moving", identity=True, types={"alignment": "int"}),
+        Record(steps, "Moving", identity=True, types={"alignment": "int"}, without={"serial": -1}),
         Record(steps, "Part", types={"buffer": "memory"}),
         Record(program, "Literal", types={"val": "np.ndarray", "aval": "Aval"}),
         Record(program, "Equation", identity=True, maker=_equations,
