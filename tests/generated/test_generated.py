@@ -5,11 +5,13 @@
 
 import collections
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import toile
+import toile.numpy as jnp
 from tests.generated import check, data, draw, nests, running, shrink
 from tests.seeds import today
 
@@ -131,3 +133,66 @@ def test_a_report_runs(capsys):
     exec(compile(data.report(p, running.arguments(p)), "report", "exec"), {})
     jitted, eager = capsys.readouterr().out.strip().rsplit("\n", 1)
     assert jitted == eager
+
+
+def one_node(node, regime, outer="value", dtype="float32", size=16):
+    """A program of one node on one array, which gives arrays of the same type."""
+    types = dict.fromkeys(range(8), (("A",), dtype))
+    return data.Program(1, 0, regime, dtype, dtype == "float64", {"A": size}, types,
+                        data.Block([0], [node], node.outs), outer)
+
+
+def along(text):
+    """jvp of a function of one array, along that array."""
+    inner = data.Block([1], [data.Node("inner", [1], [2], text)], [2])
+    return data.Node("jvp", [0], [3, 4], "flat(jvp({f0}, ({0},), ({0},)))", [inner], several=True)
+
+
+LOOP = "lambda r, x: scan(lambda c, _: (c * r, None), x, None, length=2)[0]"
+
+
+@pytest.mark.parametrize("text, regime", [
+    # Only one argument moves: the rule takes zeros for the other one, at which sqrt is steep.
+    ("with_jvp(lambda a, b: jnp.sqrt(a * a) + b)(jnp.floor({0} / 2), {0})", "exact"),
+    # The carry does not move at first: it starts from zeros, times an infinity.
+    (f"linear_call({LOOP}, {LOOP}, {{0}}, {{0}})", "special"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_jax_decides_where_zero_meets_infinity(text, regime, monkeypatch):
+    p = one_node(along(text), regime, size=4)
+    given = np.array([0, 1, 2, np.inf if regime == "special" else -3], np.float32)
+    for module in (check, running):
+        monkeypatch.setattr(module, "arguments", lambda p, wide=False: [
+            given.astype(np.float64 if wide else np.float32)])
+    c = check.Checked(p)
+    with pytest.raises(check.Skipped, match="JAX has these"):
+        check._plain(c)
+    c.eager = [jnp.where(jnp.isfinite(x), x + 3, x) for x in c.eager]  # finite values count
+    with pytest.raises(check.Differs, match="loops in Python"):
+        check._plain(c)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_nan_that_jax_does_not_have_is_found(wrong, monkeypatch):
+    p = one_node(along("jnp.sin({0})"), "smooth")
+    assert check.examine(p, ["plain", "jax"]) == (["plain", "jax"], None)
+    sin = lambda x: jnp.sin(x).at[3].multiply(wrong)
+    monkeypatch.setattr(check, "names_of", lambda lib: running.names_of(lib) | (
+        {"jnp": SimpleNamespace(**{**vars(jnp), "sin": sin})} if lib == "toile" else {}))
+    failure = check.examine(p, ["plain"])[1]
+    assert failure is not None and failure.kind == "plain", failure
+
+
+@pytest.mark.parametrize("ulps, passes", [(1, True), (10**6, False)])
+def test_slopes_of_tanh_may_be_an_ulp_off(ulps, passes, monkeypatch):
+    """Near 1 the slope 1 - y * y of a double has few digits, and no wider floats show it."""
+    @toile.custom_jvp
+    def tanh(x):
+        return jnp.tanh(x) * (1 - ulps * 2.0**-53)
+
+    tanh.defjvp(lambda xs, dxs: (tanh(*xs), (1 - tanh(*xs) ** 2) * dxs[0]))
+    near = SimpleNamespace(**{**vars(jnp), "tanh": tanh})
+    monkeypatch.setattr(check, "plain_names", lambda: running.plain_names() | {"jnp": near})
+    node = data.Node("unary", [0], [1], "jnp.tanh(8 + {0} / 9 + jnp.sum({0}) / 9)")
+    failure = check.examine(one_node(node, "smooth", "twice", "float64", 48), ["plain"])[1]
+    assert (failure is None) == passes, failure
