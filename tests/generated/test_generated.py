@@ -43,6 +43,16 @@ def test_the_same_numbers_give_the_same_program():
             assert x.tobytes() == y.tobytes()
 
 
+def test_programs_that_would_run_for_minutes_have_short_loops():
+    """Three loops of 65 turns in each other, differentiated, took over a minute for each way."""
+    long = draw.Draw(20261116, 8348)
+    assert draw.drawn(long).sizes["A"] == 65 and long.work > 10**6
+    assert max(draw.draw(20261116, 8348).sizes.values()) <= 4
+    same = draw.Draw(20261116, 8349)
+    assert data.source(draw.drawn(same)) == data.source(draw.draw(20261116, 8349))
+    assert same.work <= draw.MOST_WORK
+
+
 def test_every_construct_occurs():
     """A few hundred programs have every nest in a nest, and every operation."""
     seen, inside = collections.Counter(), collections.Counter()
