@@ -106,6 +106,29 @@ def test_wrong_results_are_found(wrong, monkeypatch):
     assert failure is not None and failure.kind == "jit"
 
 
+def steep(outer, count):
+    """tanh(sum(x)), summed, of `count` elements: close to 1 when the sum is large."""
+    types = {0: (("A",), "float64"), 1: ((), "float64")}
+    nodes = [data.Node("sum", [0], [1], "jnp.tanh(jnp.sum({0}))")]
+    return data.Program(1, 0, "smooth", "float64", True, {"A": count}, types,
+                        data.Block([0], nodes, [1]), outer)
+
+
+@pytest.mark.parametrize("ulps, found", [(1, False), (8, False), (64, True)])
+def test_tangents_are_as_exact_as_the_values_they_are_made_of(ulps, found, monkeypatch):
+    """36 * (1 - y * y) with y close to 1 and wrong by some units in the last place."""
+    p = steep("jvp", 36)
+    x = np.full(36, 4.15 / 36)
+    for module in (check, running):
+        monkeypatch.setattr(module, "arguments", lambda p, wide=False: [x])
+    y = np.tanh(4.15)
+    slope = lambda y: 36 * (1 - y * y)
+    monkeypatch.setattr(check, "_jitted", lambda c, f: [
+        y, np.asarray(c.eager[1]) + slope(y) - slope(y - ulps * np.spacing(y))])
+    failure = check.examine(p, ["jit"])[1]
+    assert (failure is not None) == found
+
+
 def test_a_wrong_gradient_is_found(monkeypatch):
     """Finite differences see a rule that is off by a tenth."""
     p = simple("grad")
