@@ -129,6 +129,46 @@ def test_tangents_are_as_exact_as_the_values_they_are_made_of(ulps, found, monke
     assert (failure is not None) == found
 
 
+def special(text, x, monkeypatch):
+    """One operation on an array with special values, checked."""
+    x = np.asarray(x, np.float32)
+    out = "bool" if "any" in text else "float32"
+    types = {0: (("A", "B"), "float32"), 1: (("A",), out)}
+    p = data.Program(1, 0, "special", "float32", False, dict(zip("AB", x.shape)), types,
+                     data.Block([0], [data.Node("reduce", [0], [1], text)], [1]), "value")
+    monkeypatch.setattr(check, "arguments", lambda p, wide=False: [
+        x.astype(np.float64) if wide else x])
+    return check.Checked(p)
+
+
+def test_jax_may_read_denormals_as_zeros(monkeypatch):
+    """Whether a number is zero depends on it; nothing else does."""
+    c = special("jnp.any({0}, axis=1)", [[1e-40, 0.0], [0.0, 0.0], [1e-3, 0.0]], monkeypatch)
+    assert np.asarray(c.eager[0]).tolist() == [True, False, True]
+    check.close_to_special(c, [np.array([False, False, True])])
+    for wrong in ([True, False, False], [False, True, True]):
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array(wrong)])
+    with pytest.raises(check.Differs):
+        check.close_to_special(c, [np.array([0, 0, 1])])
+
+
+@pytest.mark.parametrize("ours, theirs, found", [
+    (-np.inf, np.nan, False), (-np.inf, np.inf, False), (np.nan, -np.inf, True),
+    (np.inf, -np.inf, True), (-np.inf, 1.0, True),
+])  # fmt: skip
+def test_jax_may_round_products_that_are_summed(ours, theirs, found, monkeypatch):
+    """-inf + 2.5 * max: the product overflows if it is rounded. In float64 this is -inf."""
+    most = float(np.finfo(np.float32).max)
+    c = special("{0}[:, 0] + {0}[:, 1] * {0}[:, 2]", [[-np.inf, 2.5, most]], monkeypatch)
+    c.eager = [np.array([ours], np.float32)]
+    if found:
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array([theirs], np.float32)])
+    else:
+        check.close_to_special(c, [np.array([theirs], np.float32)])
+
+
 def test_a_wrong_gradient_is_found(monkeypatch):
     """Finite differences see a rule that is off by a tenth."""
     p = simple("grad")
