@@ -19,7 +19,7 @@ import numpy as np
 
 import toile
 from tests.closeness import is_inexact, spacing
-from tests.generated.data import FLOATS, Program, source
+from tests.generated.data import DIFFERENTIATES, FLOATS, Program, source
 from tests.generated.running import (
     accurate_names,
     alias,
@@ -169,7 +169,7 @@ class Checked:
             most = max([_largest(w) for r in (self.eager, found[-1]) for w in leaves(r)], default=0)
             least = self.eps * most if most * self.eps > 0.125 else 0.0
             if self.p.regime == "smooth":  # 1 - y * y near y = 1: inner values are of order 1
-                least = max(least, self.eps)
+                least = max(least, self.eps * gain(self.p))
             self.noises = [max([least, *[_distance(leaves(r)[i], w) for r in found]])
                            for i, w in enumerate(leaves(self.eager))]
         return self.noises
@@ -193,6 +193,17 @@ class Checked:
             except NotImplementedError:  # what has run up to there counts
                 pass
         return most[0] * self.eps > 1
+
+
+def gain(p: Program) -> float:
+    """What multiplies an inner value of order 1 in a derivative: forward, tangents of ones that are
+    summed over an argument; backward, the largest weight of a result."""
+    if p.outer == "jvp":
+        return max([1.0, *[float(np.prod(p.shape(p.main.params[i]))) for i in p.floats()]])
+    if p.outer in DIFFERENTIATES:
+        sizes = [float(np.prod(p.shape(p.main.outs[i]))) for i in p.float_outs()]
+        return 1.0 + 0.125 * (max([1.0, *sizes]) - 1.0)
+    return 1.0
 
 
 def _largest(x: Any) -> float:

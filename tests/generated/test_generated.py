@@ -45,6 +45,16 @@ def test_the_same_numbers_give_the_same_program():
             assert x.tobytes() == y.tobytes()
 
 
+def test_programs_that_would_run_for_minutes_have_short_loops():
+    """Three loops of 65 turns in each other, differentiated, took over a minute for each way."""
+    long = draw.Draw(20261116, 8348)
+    assert draw.drawn(long).sizes["A"] == 65 and long.work > 10**6
+    assert max(draw.draw(20261116, 8348).sizes.values()) <= 4
+    same = draw.Draw(20261116, 8349)
+    assert data.source(draw.drawn(same)) == data.source(draw.draw(20261116, 8349))
+    assert same.work <= draw.MOST_WORK
+
+
 def test_every_construct_occurs():
     """A few hundred programs have every nest in a nest, and every operation."""
     seen, inside = collections.Counter(), collections.Counter()
@@ -96,6 +106,69 @@ def test_wrong_results_are_found(wrong, monkeypatch):
         wrong(np.asarray(x)) if np.ndim(x) else x for x in check.leaves(c.eager)])
     failure = check.examine(p, ["jit"])[1]
     assert failure is not None and failure.kind == "jit"
+
+
+def steep(outer, count):
+    """tanh(sum(x)), summed, of `count` elements: close to 1 when the sum is large."""
+    types = {0: (("A",), "float64"), 1: ((), "float64")}
+    nodes = [data.Node("sum", [0], [1], "jnp.tanh(jnp.sum({0}))")]
+    return data.Program(1, 0, "smooth", "float64", True, {"A": count}, types,
+                        data.Block([0], nodes, [1]), outer)
+
+
+@pytest.mark.parametrize("ulps, found", [(1, False), (8, False), (64, True)])
+def test_tangents_are_as_exact_as_the_values_they_are_made_of(ulps, found, monkeypatch):
+    """36 * (1 - y * y) with y close to 1 and wrong by some units in the last place."""
+    p = steep("jvp", 36)
+    x = np.full(36, 4.15 / 36)
+    for module in (check, running):
+        monkeypatch.setattr(module, "arguments", lambda p, wide=False: [x])
+    y = np.tanh(4.15)
+    slope = lambda y: 36 * (1 - y * y)
+    monkeypatch.setattr(check, "_jitted", lambda c, f: [
+        y, np.asarray(c.eager[1]) + slope(y) - slope(y - ulps * np.spacing(y))])
+    failure = check.examine(p, ["jit"])[1]
+    assert (failure is not None) == found
+
+
+def special(text, x, monkeypatch):
+    """One operation on an array with special values, checked."""
+    x = np.asarray(x, np.float32)
+    out = "bool" if "any" in text else "float32"
+    types = {0: (("A", "B"), "float32"), 1: (("A",), out)}
+    p = data.Program(1, 0, "special", "float32", False, dict(zip("AB", x.shape)), types,
+                     data.Block([0], [data.Node("reduce", [0], [1], text)], [1]), "value")
+    monkeypatch.setattr(check, "arguments", lambda p, wide=False: [
+        x.astype(np.float64) if wide else x])
+    return check.Checked(p)
+
+
+def test_jax_may_read_denormals_as_zeros(monkeypatch):
+    """Whether a number is zero depends on it; nothing else does."""
+    c = special("jnp.any({0}, axis=1)", [[1e-40, 0.0], [0.0, 0.0], [1e-3, 0.0]], monkeypatch)
+    assert np.asarray(c.eager[0]).tolist() == [True, False, True]
+    check.close_to_special(c, [np.array([False, False, True])])
+    for wrong in ([True, False, False], [False, True, True]):
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array(wrong)])
+    with pytest.raises(check.Differs):
+        check.close_to_special(c, [np.array([0, 0, 1])])
+
+
+@pytest.mark.parametrize("ours, theirs, found", [
+    (-np.inf, np.nan, False), (-np.inf, np.inf, False), (np.nan, -np.inf, True),
+    (np.inf, -np.inf, True), (-np.inf, 1.0, True),
+])  # fmt: skip
+def test_jax_may_round_products_that_are_summed(ours, theirs, found, monkeypatch):
+    """-inf + 2.5 * max: the product overflows if it is rounded. In float64 this is -inf."""
+    most = float(np.finfo(np.float32).max)
+    c = special("{0}[:, 0] + {0}[:, 1] * {0}[:, 2]", [[-np.inf, 2.5, most]], monkeypatch)
+    c.eager = [np.array([ours], np.float32)]
+    if found:
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array([theirs], np.float32)])
+    else:
+        check.close_to_special(c, [np.array([theirs], np.float32)])
 
 
 def test_a_wrong_gradient_is_found(monkeypatch):
