@@ -299,6 +299,28 @@ def test_scan_saves_only_what_the_backward_pass_needs():
     assert sorted(stacked) == [(5, 3), (5, 3)]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("used", ["ys", "one carry"])
+def test_scan_sends_no_cotangents_through_unused_carries(used, reverse):
+    """Zeros there would be NaN after a product with an infinity: 0 * inf."""
+    def program(ns, w, x):
+        def step(carry, x):
+            a, b, c = carry
+            return (a * w + b * x[0], b * w + ns.jnp.sum(x), c + x * 3), x * 2
+
+        def loss(w, a, x):
+            carry, ys = ns.lax.scan(step, (a, a * w, x[0]), x, reverse=reverse)
+            return ns.jnp.sum(ys) if used == "ys" else ns.jnp.sum(carry[2])
+
+        return ns.jax.grad(loss, (0, 1, 2))(w, x[0, 0], x)
+
+    w, x = np.float32(np.inf), np.full((4, 3), np.inf, "f4")
+    got, want = (program(ns, ns.jnp.asarray(w), ns.jnp.asarray(x)) for ns in (TOILE, JAX))
+    for g, j in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, j)
+        assert np.isfinite(g).all()
+
+
 def test_vjp_function_is_a_pytree():
     x = toile.numpy.asarray(X)
     out, pullback = toile.jit(lambda x: toile.vjp(lambda y: (toile.numpy.sin(y) * y).sum(), x))(x)

@@ -65,6 +65,14 @@ CASES = {
     "some bytes": (lambda x: BYTES(x)[1:3], np.uint32(0x04030201)),
     "one byte": (lambda x: BYTES(x)[3] + 1, np.uint32(0x04030201)),
     "bytes of many": (lambda x: BYTES(x)[1:, 2:], np.array([7, 0x04030201, 9], np.uint32)),
+    # sums that float16 cannot hold, whatever is done with them in the same kernel
+    **{f"overflow {name}": (f, np.full((48, 70), 100, "f2"), np.float16(0.001)) for name, f in {
+        "of all": lambda x, t: lax.reduce_sum(x, (0, 1)) * t,
+        "of negative ones": lambda x, t: lax.reduce_sum(-x, (0, 1)) * t,
+        "converted": lambda x, t: lax.reduce_sum(x, (0, 1)).astype("f4"),
+        "of rows": lambda x, t: x * (lax.reduce_sum(x * 16, (1,)) * t)[:, None],
+        "of columns": lambda x, t: x * (lax.reduce_sum(x * 16, (0,)) * t),
+    }.items()},
     # zeros with a sign
     "signs": (lambda x: 1 / jnp.sign(x), np.array([-0.0, 0.0, -2.0, 3.0, np.nan], "f4")),
     "rounded": (lambda x: 1 / lax.round(x), np.array([-0.3, 0.3, -0.0, 0.0, -1.5, 2.5], "f4")),

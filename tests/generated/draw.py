@@ -15,6 +15,7 @@ from tests.generated import indexing, leaves, nests  # noqa: F401 (indexing adds
 from tests.generated.data import DIFFERENTIATES, FLOATS, Block, Node, Program, Type, nodes
 
 DEPTH = 4
+MOST_WORK = 20_000  # nodes that run, turns of loops counted: in Python loops, some seconds
 DTYPES = ("float32",) * 9 + ("float64",) * 5 + ("bfloat16",) * 3 + ("float16",) * 3
 INTS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64", "uint16")
 
@@ -22,7 +23,8 @@ INTS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64", "uint16")
 class Draw:
     """A program in the making."""
 
-    def __init__(self, seed: int, index: int):
+    def __init__(self, seed: int, index: int, longest: int = 65):
+        self.numbers = seed, index
         self.rng = random.Random(f"{seed}:{index}")
         self.types: dict[int, Type] = {}
         self.scope: list[int] = []
@@ -31,6 +33,8 @@ class Draw:
         self.reverse = self.forward = self.derived = 0  # how many of these are around
         self.around: list[str] = []
         self.axes: list[tuple[str, str]] = []  # named axes around, with their sizes
+        self.turns = 1  # of the loops around, multiplied
+        self.work = 0  # how many nodes run, each turn counted
         self.smooth = True
         regime = self.rng.choices(("smooth", "exact", "special"), (9, 8, 3))[0]
         self.regime: str = regime
@@ -44,8 +48,8 @@ class Draw:
         if self.rng.random() < 0.06:
             self.sizes[self.rng.choice("ABL")] = 0
         if regime == "exact" and self.dtype in ("bfloat16", "float16"):  # sums have to be exact
-            most = 3 if self.dtype == "bfloat16" else 5
-            self.sizes = {s: min(n, most) for s, n in self.sizes.items()}
+            longest = min(longest, 3 if self.dtype == "bfloat16" else 5)
+        self.sizes = {s: min(n, longest) for s, n in self.sizes.items()}
         self.budget = self.rng.choice((3, 5, 8, 12, 20))
         # Most programs are drawn from some of the constructs only, so that these meet more often.
         some = self.rng.random() < 0.7
@@ -149,6 +153,7 @@ class Draw:
     def add(self, op: str, text: str, ins: list[int], shape: tuple[str, ...], dtype: str) -> int:
         v = self.new(shape, dtype)
         self.nodes.append(Node(op, list(ins), [v], text))
+        self.work += self.turns
         self.scope.append(v)
         return v
 
@@ -160,13 +165,15 @@ class Draw:
         return outs
 
     def block(self, name: str, params: list[Type], wanted: list[Type] | None = None,
-              closed: bool = False, only: tuple[str, ...] = ()) -> Block:
+              closed: bool = False, only: tuple[str, ...] = (), turns: str = "1") -> Block:
         """A function of parameters of these types, which returns values of the types wanted, or
-        one or two of any (of the dtypes in `only`)."""
+        one or two of any (of the dtypes in `only`); a loop runs it `turns` times."""
         kept = self.scope, self.nodes
         made = [self.new(*t) for t in params]
         self.scope, self.nodes = [*([] if closed else self.scope), *made], []
         inside = len(self.scope) - len(made)
+        times = max(1, self.size(turns))
+        self.turns *= times
         self.depth += 1
         self.around.append(name)
         for _ in range(self.rng.choice((1, 1, 2, 3))):
@@ -178,6 +185,7 @@ class Draw:
         self._use_rest(outs)
         self.around.pop()
         self.depth -= 1
+        self.turns //= times
         nodes = self.nodes
         self.scope, self.nodes = kept
         return Block(made, nodes, outs)
@@ -266,8 +274,14 @@ def _inputs(g: Draw) -> list[int]:
 
 
 def draw(seed: int, index: int) -> Program:
-    """The program of these two numbers."""
+    """The program of these two numbers; with short loops, if it would run for minutes."""
     g = Draw(seed, index)
+    found = drawn(g)
+    return found if g.work <= MOST_WORK else drawn(Draw(seed, index, longest=4))
+
+
+def drawn(g: Draw) -> Program:
+    """The program that is drawn with these choices."""
     outers = ("value",) * 6 + ("grad",) * 5 + ("twice", "jvp", "vmap", "vmap_grad")
     outers += ("checkpoint_grad",) * 2
     outer = g.choice(outers) if g.regime != "special" else g.choice(("value", "value", "vmap"))
@@ -283,7 +297,7 @@ def draw(seed: int, index: int) -> Program:
         kept.append(g.choice(params))  # an argument returned as it is
     main = Block(params, g.nodes, kept)
     passing = g.choice(("plain",) * 4 + ("strided", "aliased", "donated"))
-    found = Program(seed, index, g.regime, g.dtype, g.x64, g.sizes, g.types, main, outer, passing,
+    found = Program(*g.numbers, g.regime, g.dtype, g.x64, g.sizes, g.types, main, outer, passing,
                     g.smooth)
     if outer in DIFFERENTIATES and not found.float_outs():
         found.outer = "value"

@@ -108,7 +108,7 @@ def scan(g: Any) -> None:
         xs.append(more)
     rows = [(g.shape(v)[1:], g.kind(v)) for v in xs]
     types = _types(g, carry)
-    block = g.block("scan", [*types, *rows], types)
+    block = g.block("scan", [*types, *rows], types, turns=length)
     ys = _more_outs(g, block)
     options = f", length={length}" if not xs or g.chance(0.3) else ""
     options += ", reverse=True" if g.chance(0.3) else ""
@@ -135,7 +135,7 @@ def lax_map(g: Any) -> Any:
     if x is None:
         return False
     n = g.shape(x)[0]
-    block = g.block("map", [(g.shape(x)[1:], g.kind(x))])
+    block = g.block("map", [(g.shape(x)[1:], g.kind(x))], turns=n)
     size = ", batch_size=2" if g.chance(0.3) and g.size(n) else ""
     g.add_nest("map", f"lax.map({{f0}}, {{0}}{size})", [x],
                [((n, *s), t) for s, t in _types(g, block.outs)], [block])
@@ -144,7 +144,7 @@ def lax_map(g: Any) -> Any:
 def fori(g: Any) -> None:
     carry = _operands(g)
     types = _types(g, carry)
-    block = g.block("fori", [((), "int32"), *types], types)
+    block = g.block("fori", [((), "int32"), *types], types, turns="max(L, 3)")
     k = len(carry)
     high, ins = "L", list(carry)
     if not g.reverse and g.chance(0.5):
@@ -158,7 +158,7 @@ def while_(g: Any) -> None:
     carry = _operands(g)
     types = _types(g, carry)
     stopped = bool(g.reverse)
-    block = g.block("while", types, types, closed=stopped)
+    block = g.block("while", types, types, closed=stopped, turns="max(L, 3)")
     k = len(carry)
     limit, ins = "c[0] < L", list(carry)
     if g.chance(0.6):
@@ -218,7 +218,7 @@ def vmap(g: Any) -> Any:
     named = g.chance(0.25)
     name = f"i{len(g.axes)}"
     g.axes += [(name, n)] * named
-    block = g.block("vmap", types)
+    block = g.block("vmap", types, turns=n)
     g.axes = g.axes[:-1] if named else g.axes
     ranks = [len(g.shape(v)) for v in block.outs]
     out = g.choice((0, 0, 1)) if min(ranks) > 0 else 0

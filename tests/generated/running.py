@@ -33,6 +33,44 @@ def names_of(lib: str) -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def jax_names() -> dict[str, Any]:
+    """Names on jax with a linear_call that has tangents of its residuals, as toile's has."""
+    import jax
+
+    def linear_call(f: Function, transposed: Function, r: Any, x: Any) -> Any:
+        def rule(primals: Any, tangents: Any) -> Any:
+            (r, x), (dr, dx) = primals, tangents
+            return f(r, x), f(r, dx) + jax.jvp(lambda r: f(r, x), (r,), (dr,))[1]
+
+        g = jax.custom_jvp(f)
+        g.defjvp(rule)
+        return g(r, x)
+
+    return names_of("jax") | {"linear_call": linear_call}
+
+
+class _Accurate:
+    """toile.numpy, but for a tanh whose slope is not 1 - y * y of a rounded y."""
+
+    def __getattr__(self, name: str) -> Any:
+        import toile.numpy
+
+        return getattr(toile.numpy, name)
+
+    @staticmethod
+    def tanh(x: Any) -> Any:
+        import toile.numpy as jnp
+
+        far = 1 - 2 / (1 + jnp.exp(2 * jnp.clip(x, -20, 20)))
+        return jnp.where(jnp.abs(x) < 1, jnp.tanh(x), far)
+
+
+def accurate_names() -> dict[str, Any]:
+    """Names on toile with functions whose derivatives lose no digits."""
+    return names_of("toile") | {"jnp": _Accurate()}
+
+
 def function(p: Program, names: dict[str, Any], name: str = "f", wide: bool = False) -> Function:
     """A function of the program, made anew."""
     env = dict(names)

@@ -5,11 +5,13 @@
 
 import collections
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import toile
+import toile.numpy as jnp
 from tests.generated import check, data, draw, nests, running, shrink
 from tests.seeds import today
 
@@ -41,6 +43,16 @@ def test_the_same_numbers_give_the_same_program():
         assert data.source(first) == data.source(again)
         for x, y in zip(running.arguments(first), running.arguments(again)):
             assert x.tobytes() == y.tobytes()
+
+
+def test_programs_that_would_run_for_minutes_have_short_loops():
+    """Three loops of 65 turns in each other, differentiated, took over a minute for each way."""
+    long = draw.Draw(20261116, 8348)
+    assert draw.drawn(long).sizes["A"] == 65 and long.work > 10**6
+    assert max(draw.draw(20261116, 8348).sizes.values()) <= 4
+    same = draw.Draw(20261116, 8349)
+    assert data.source(draw.drawn(same)) == data.source(draw.draw(20261116, 8349))
+    assert same.work <= draw.MOST_WORK
 
 
 def test_every_construct_occurs():
@@ -96,6 +108,69 @@ def test_wrong_results_are_found(wrong, monkeypatch):
     assert failure is not None and failure.kind == "jit"
 
 
+def steep(outer, count):
+    """tanh(sum(x)), summed, of `count` elements: close to 1 when the sum is large."""
+    types = {0: (("A",), "float64"), 1: ((), "float64")}
+    nodes = [data.Node("sum", [0], [1], "jnp.tanh(jnp.sum({0}))")]
+    return data.Program(1, 0, "smooth", "float64", True, {"A": count}, types,
+                        data.Block([0], nodes, [1]), outer)
+
+
+@pytest.mark.parametrize("ulps, found", [(1, False), (8, False), (64, True)])
+def test_tangents_are_as_exact_as_the_values_they_are_made_of(ulps, found, monkeypatch):
+    """36 * (1 - y * y) with y close to 1 and wrong by some units in the last place."""
+    p = steep("jvp", 36)
+    x = np.full(36, 4.15 / 36)
+    for module in (check, running):
+        monkeypatch.setattr(module, "arguments", lambda p, wide=False: [x])
+    y = np.tanh(4.15)
+    slope = lambda y: 36 * (1 - y * y)
+    monkeypatch.setattr(check, "_jitted", lambda c, f: [
+        y, np.asarray(c.eager[1]) + slope(y) - slope(y - ulps * np.spacing(y))])
+    failure = check.examine(p, ["jit"])[1]
+    assert (failure is not None) == found
+
+
+def special(text, x, monkeypatch):
+    """One operation on an array with special values, checked."""
+    x = np.asarray(x, np.float32)
+    out = "bool" if "any" in text else "float32"
+    types = {0: (("A", "B"), "float32"), 1: (("A",), out)}
+    p = data.Program(1, 0, "special", "float32", False, dict(zip("AB", x.shape)), types,
+                     data.Block([0], [data.Node("reduce", [0], [1], text)], [1]), "value")
+    monkeypatch.setattr(check, "arguments", lambda p, wide=False: [
+        x.astype(np.float64) if wide else x])
+    return check.Checked(p)
+
+
+def test_jax_may_read_denormals_as_zeros(monkeypatch):
+    """Whether a number is zero depends on it; nothing else does."""
+    c = special("jnp.any({0}, axis=1)", [[1e-40, 0.0], [0.0, 0.0], [1e-3, 0.0]], monkeypatch)
+    assert np.asarray(c.eager[0]).tolist() == [True, False, True]
+    check.close_to_special(c, [np.array([False, False, True])])
+    for wrong in ([True, False, False], [False, True, True]):
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array(wrong)])
+    with pytest.raises(check.Differs):
+        check.close_to_special(c, [np.array([0, 0, 1])])
+
+
+@pytest.mark.parametrize("ours, theirs, found", [
+    (-np.inf, np.nan, False), (-np.inf, np.inf, False), (np.nan, -np.inf, True),
+    (np.inf, -np.inf, True), (-np.inf, 1.0, True),
+])  # fmt: skip
+def test_jax_may_round_products_that_are_summed(ours, theirs, found, monkeypatch):
+    """-inf + 2.5 * max: the product overflows if it is rounded. In float64 this is -inf."""
+    most = float(np.finfo(np.float32).max)
+    c = special("{0}[:, 0] + {0}[:, 1] * {0}[:, 2]", [[-np.inf, 2.5, most]], monkeypatch)
+    c.eager = [np.array([ours], np.float32)]
+    if found:
+        with pytest.raises(check.Differs):
+            check.close_to_special(c, [np.array([theirs], np.float32)])
+    else:
+        check.close_to_special(c, [np.array([theirs], np.float32)])
+
+
 def test_a_wrong_gradient_is_found(monkeypatch):
     """Finite differences see a rule that is off by a tenth."""
     p = simple("grad")
@@ -131,3 +206,66 @@ def test_a_report_runs(capsys):
     exec(compile(data.report(p, running.arguments(p)), "report", "exec"), {})
     jitted, eager = capsys.readouterr().out.strip().rsplit("\n", 1)
     assert jitted == eager
+
+
+def one_node(node, regime, outer="value", dtype="float32", size=16):
+    """A program of one node on one array, which gives arrays of the same type."""
+    types = dict.fromkeys(range(8), (("A",), dtype))
+    return data.Program(1, 0, regime, dtype, dtype == "float64", {"A": size}, types,
+                        data.Block([0], [node], node.outs), outer)
+
+
+def along(text):
+    """jvp of a function of one array, along that array."""
+    inner = data.Block([1], [data.Node("inner", [1], [2], text)], [2])
+    return data.Node("jvp", [0], [3, 4], "flat(jvp({f0}, ({0},), ({0},)))", [inner], several=True)
+
+
+LOOP = "lambda r, x: scan(lambda c, _: (c * r, None), x, None, length=2)[0]"
+
+
+@pytest.mark.parametrize("text, regime", [
+    # Only one argument moves: the rule takes zeros for the other one, at which sqrt is steep.
+    ("with_jvp(lambda a, b: jnp.sqrt(a * a) + b)(jnp.floor({0} / 2), {0})", "exact"),
+    # The carry does not move at first: it starts from zeros, times an infinity.
+    (f"linear_call({LOOP}, {LOOP}, {{0}}, {{0}})", "special"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_jax_decides_where_zero_meets_infinity(text, regime, monkeypatch):
+    p = one_node(along(text), regime, size=4)
+    given = np.array([0, 1, 2, np.inf if regime == "special" else -3], np.float32)
+    for module in (check, running):
+        monkeypatch.setattr(module, "arguments", lambda p, wide=False: [
+            given.astype(np.float64 if wide else np.float32)])
+    c = check.Checked(p)
+    with pytest.raises(check.Skipped, match="JAX has these"):
+        check._plain(c)
+    c.eager = [jnp.where(jnp.isfinite(x), x + 3, x) for x in c.eager]  # finite values count
+    with pytest.raises(check.Differs, match="loops in Python"):
+        check._plain(c)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_nan_that_jax_does_not_have_is_found(wrong, monkeypatch):
+    p = one_node(along("jnp.sin({0})"), "smooth")
+    assert check.examine(p, ["plain", "jax"]) == (["plain", "jax"], None)
+    sin = lambda x: jnp.sin(x).at[3].multiply(wrong)
+    monkeypatch.setattr(check, "names_of", lambda lib: running.names_of(lib) | (
+        {"jnp": SimpleNamespace(**{**vars(jnp), "sin": sin})} if lib == "toile" else {}))
+    failure = check.examine(p, ["plain"])[1]
+    assert failure is not None and failure.kind == "plain", failure
+
+
+@pytest.mark.parametrize("ulps, passes", [(1, True), (10**6, False)])
+def test_slopes_of_tanh_may_be_an_ulp_off(ulps, passes, monkeypatch):
+    """Near 1 the slope 1 - y * y of a double has few digits, and no wider floats show it."""
+    @toile.custom_jvp
+    def tanh(x):
+        return jnp.tanh(x) * (1 - ulps * 2.0**-53)
+
+    tanh.defjvp(lambda xs, dxs: (tanh(*xs), (1 - tanh(*xs) ** 2) * dxs[0]))
+    near = SimpleNamespace(**{**vars(jnp), "tanh": tanh})
+    monkeypatch.setattr(check, "plain_names", lambda: running.plain_names() | {"jnp": near})
+    node = data.Node("unary", [0], [1], "jnp.tanh(8 + {0} / 9 + jnp.sum({0}) / 9)")
+    failure = check.examine(one_node(node, "smooth", "twice", "float64", 48), ["plain"])[1]
+    assert (failure is None) == passes, failure

@@ -123,6 +123,8 @@ MEANING = {
     "rows that lie across": (lambda x: (x.T * 2).sum(-1), shape(300, 40)),
     "booleans by rows": (lambda x: (x.any(-1), x.all(-1), x.sum(-1)), shape(50, 33, dtype=bool)),
     "complex rows": (lambda x: (x * jnp.conj(x)).sum(-1), shape(30, 65, dtype=jnp.complex64)),
+    "rows that overflow float16": (lambda x: x * (lax.reduce_sum(abs(x) + 2000, (1,)) * 0)[:, None],
+                                   shape(5, 100, dtype=F16)),
     # long sums
     "full sum": (lambda x: x.sum(), shape(100003)),
     "long rows": (lambda x: (x * x).sum(-1), shape(3, 80000)),

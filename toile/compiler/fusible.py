@@ -89,8 +89,13 @@ def _sample(dtype: np.dtype, names: Callable[[np.dtype], str]) -> Value:
 def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> Value:
     """An operation on narrow floats, rounded; after each step, if it has several."""
     def once(x: Value) -> Value:
-        return k.convert(Value(x.name, FLOAT32), dtype)
+        return narrowed(k, Value(x.name, dtype))
 
     if op.lower_steps is not None:
         return op.lower_steps(k, once, *xs)
     return once(op.lower(k, *xs))  # type: ignore[attr-defined]
+
+
+def narrowed(k: Arithmetic, x: Value) -> Value:
+    """A narrow float rounded to its dtype, in the float32 register that holds it."""
+    return k.convert(Value(x.name, FLOAT32), x.dtype)

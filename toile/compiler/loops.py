@@ -422,9 +422,18 @@ def rounding(nest: LoopNest, excess: bool) -> LoopNest:
     float16 always: without, what overflows it would not be seen to. bfloat16 has float32's range;
     it is rounded where it is stored, or everywhere when no excess precision is allowed."""
     wanted = {"float16"} if excess else {"float16", "bfloat16"}
-    dtypes = {n.dtype for n in nest.nodes if isinstance(n, Apply)}
+    dtypes = {n.dtype for n in nest.nodes if isinstance(n, (Apply, Reduce))}
     found = {d.name for d in dtypes} & wanted
     return replace(nest, rounds=frozenset(found)) if found else nest
+
+
+def rounds_total(nest: LoopNest, n: int) -> bool:
+    """Whether a reduction is rounded before other nodes read it, as its array would be.
+
+    A total that is only stored is not: it may be part of a larger one."""
+    node = nest.nodes[n]
+    return (isinstance(node, Reduce) and node.dtype.name in nest.rounds
+            and any(n in x.args for x in nest.nodes if isinstance(x, Apply)))
 
 
 LONGEST_BUFFER = 1 << 14  # elements of a row buffer

@@ -11,15 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, program_flops, pruned
+from toile.control.call import (
+    LoopCarrier,
+    move_mapped,
+    nonzero_mask,
+    pick,
+    program_flops,
+    pruned,
+    spread,
+)
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation, instantiate
-from toile.engine.program import Program, derive, execute, rearranged
+from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
 from toile.primitives.families import add, bdim_at, zeros
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
-from toile.transforms.transpose import backward_program
+from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_program
 
 
@@ -144,66 +152,33 @@ class Scan(LoopCarrier):
         return op, ([v for _, v in fixed], [v for _, v in stepped])
 
     def transpose(self, ct: Any, *args: Any) -> Any:
+        c = self.carry
         consts, carry, xs = self._parts(args)
         l_consts, l_xs = ([type(v) is Aval for v in vs] for vs in (consts, xs))
-        ct_carry = [instantiate(v) for v in ct[: self.carry]]
-        ct_ys = ct[self.carry :]
-        z_ys = nonzero_mask(ct_ys)
-        program = self._transposed(l_consts, l_xs, z_ys)
+        linear = l_consts + [True] * c + l_xs
+        z_carry, z_ys = nonzero_mask(ct[:c]), nonzero_mask(ct[c:])
+        while True:  # a carry whose cotangent becomes nonzero in the body is nonzero from the start
+            back, nonzero = transpose_program(self.program, linear, z_carry + z_ys)
+            found = iter(nonzero)
+            m_consts, m_carry, m_xs = self._parts([z and next(found) for z in linear])
+            if all(a or not b for a, b in zip(z_carry, m_carry, strict=True)):
+                break
+            z_carry = [a or b for a, b in zip(z_carry, m_carry, strict=True)]
         known_consts, known_xs = pick(consts, l_consts, False), pick(xs, l_xs, False)
-        ct_consts = [zeros(v.strip_weak_type()) for v in pick(consts, l_consts)]
-        op = self._with(program, len(known_consts), len(ct_consts) + self.carry, not self.reverse)
-        outs = iter(op(*known_consts, *ct_consts, *ct_carry, *known_xs, *pick(ct_ys, z_ys)))
-        found_consts = [next(outs) for _ in ct_consts]
-        found_carry = [next(outs) for _ in carry]
-        result: list[Any] = []
-        rest = iter(found_consts)
-        result += [next(rest) if z else None for z in l_consts]
+        avals = [a.strip_weak_type() for a in self.program.in_avals]
+        k_carry = pick(avals[self.consts : self.consts + c], z_carry)
+        program = self.program.memoized(
+            ("scan_transpose", self.consts, c, *linear, *z_carry, *z_ys),
+            lambda: _backward_body(back, len(known_consts), pick(avals[: self.consts], m_consts),
+                                   k_carry, len(known_xs), pick(m_carry, z_carry)))
+        ct_consts = [zeros(a) for a in pick(avals[: self.consts], m_consts)]
+        ct_carry = [instantiate(v) for v in pick(ct[:c], z_carry)]
+        op = self._with(program, len(known_consts), len(ct_consts) + len(ct_carry),
+                        not self.reverse)
+        outs = iter(op(*known_consts, *ct_consts, *ct_carry, *known_xs, *pick(ct[c:], z_ys)))
+        result = [next(outs) if m else None for m in m_consts + z_carry + m_xs]
         # A linear carry may start from a known value: the zeros of an instantiated tangent.
-        result += [c if type(v) is Aval else None
-                   for c, v in zip(found_carry, carry, strict=True)]
-        result += [next(outs) if z else None for z in l_xs]
-        return tuple(result)
-
-    def _transposed(
-        self, l_consts: list[bool], l_xs: list[bool], z_ys: list[bool]
-    ) -> Program:
-        """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs)."""
-        key = ("scan_transpose", self.consts, self.carry, tuple(l_consts), tuple(l_xs), tuple(z_ys))
-        return self.program.memoized(key, lambda: self._transpose_body(l_consts, l_xs, z_ys))
-
-    def _transpose_body(
-        self, l_consts: list[bool], l_xs: list[bool], z_ys: list[bool]
-    ) -> Program:
-        in_consts, in_carry, in_xs = self._parts(self.program.in_avals)
-        out_avals = self.program.out_avals
-
-        def body(*args: Any) -> list[Any]:
-            rest = iter(args)
-            known_consts = [next(rest) for _ in pick(l_consts, l_consts, False)]
-            ct_consts = [next(rest) for _ in pick(l_consts, l_consts)]
-            ct_carry = [next(rest) for _ in in_carry]
-            known_xs = [next(rest) for _ in pick(l_xs, l_xs, False)]
-            ct_ys = [
-                next(rest) if z else Zero(a)
-                for z, a in zip(z_ys, out_avals[self.carry :], strict=True)
-            ]
-            kc, kx = iter(known_consts), iter(known_xs)
-            operands = [a if z else next(kc) for a, z in zip(in_consts, l_consts, strict=True)]
-            operands += in_carry
-            operands += [a if z else next(kx) for a, z in zip(in_xs, l_xs, strict=True)]
-            cts = backward_program(self.program, operands, ct_carry + ct_ys)
-            f_consts, f_carry, f_xs = self._parts(cts)
-            arrived = pick(f_consts, l_consts)
-            total = [a if c.__class__ is Zero else add(a, c)
-                     for a, c in zip(ct_consts, arrived, strict=True)]
-            return [*total, *map(instantiate, f_carry), *map(instantiate, pick(f_xs, l_xs))]
-
-        strip = Aval.strip_weak_type
-        avals = [*pick(in_consts, l_consts, False), *map(strip, pick(in_consts, l_consts))]
-        avals += [*map(strip, in_carry), *pick(in_xs, l_xs, False)]
-        avals += [strip(a) for a, z in zip(out_avals[self.carry :], z_ys, strict=True) if z]
-        return derive(body, avals, "scan_transpose")
+        return tuple(r if type(v) is Aval else None for r, v in zip(result, args, strict=True))
 
     # ---- vmap and dead code
     def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
@@ -247,6 +222,29 @@ class Scan(LoopCarrier):
 
     def flops(self, *avals: Aval) -> int:
         return self.length * program_flops(self.program)
+
+
+def _backward_body(
+    back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
+    known_xs: int, returned: Sequence[bool],
+) -> Program:
+    """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs).
+
+    `back` takes what is known and then cotangents, and gives those of constants, of the carries
+    that are `returned`, and of per-step inputs. Cotangents of constants are added up."""
+    n_known, c, d = known_consts + known_xs, len(consts), len(carry)
+
+    def body(*args: Any) -> list[Any]:
+        a, b = known_consts + c, known_consts + c + d
+        found = evaluate(back, [*args[:known_consts], *args[b : b + known_xs], *args[a:b],
+                                *args[b + known_xs :]])
+        moved = c + sum(returned)
+        total = [add(x, y) for x, y in zip(args[known_consts:a], found[:c], strict=True)]
+        return [*total, *map(instantiate, spread(found[c:moved], returned, carry)), *found[moved:]]
+
+    ins = back.in_avals
+    avals = [*ins[:known_consts], *consts, *carry, *ins[known_consts:n_known], *ins[n_known + d :]]
+    return derive(body, avals, "scan_transpose")
 
 
 def _interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:

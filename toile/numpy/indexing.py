@@ -28,7 +28,8 @@ from toile.numpy._helpers import (
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
                 "use `arr[array(seq)]` instead of `arr[seq]`.")
-_INT32_MAX = 2**31 - 1
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
+_RAW_INDICES = "?bhilqBHI"     # not uint64: NumPy reads its upper half as negative numbers
 NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
 
 
@@ -158,7 +159,8 @@ def parse_index(shape, idx, lenient=False, wrap=True):
         elif type(i) is int:
             n = shape[source]
             if not wrap and i < 0 or lenient and n and not -n <= i < n:
-                entries.append(("array", axis, np.asarray(i, np.int32)))
+                far = min(max(i, -_INT64_MAX), _INT64_MAX)
+                entries.append(("array", axis, np.asarray(far, np.int64)))
                 axis, source = axis + 1, source + 1
                 continue
             if not -n <= i < n:
@@ -194,12 +196,15 @@ def index_array(i, n, wrap):
     wide = n > _INT32_MAX or i.dtype.itemsize > 4
     if isinstance(i, np.ndarray):
         # static: normalised here, so that the program holds one constant
-        out = i.astype(np.int64)
+        out = (np.minimum(i, np.uint64(_INT64_MAX)) if i.dtype == np.uint64 else i).astype(np.int64)
         if wrap and i.dtype.kind == "i":
             out = np.where(out < 0, out + n, out)
         return out if n > _INT32_MAX else np.clip(out, -_INT32_MAX, _INT32_MAX).astype(np.int32)
     signed = i.dtype.kind == "i" or str(i.dtype).startswith("int")
-    target = i.dtype if wide else np.dtype(np.int32)
+    target = np.dtype(np.int64 if wide else np.int32)
+    if not signed and i.dtype.itemsize >= target.itemsize:
+        # the upper half of the unsigned numbers lies beyond the end: it must not become negative
+        i = lax.min(i, lax.full_like(i, int(np.iinfo(target).max)))
     i = lax.convert_element_type(i, target)
     if wrap and signed:
         i = lax.select(lax.lt(i, lax.full_like(i, 0)), lax.add(i, lax.full_like(i, n)), i)
@@ -390,9 +395,9 @@ def raw_index(idx):
         return idx
     if kind is DeviceArray:
         data = raw_buffer(idx)
-        return data if data is not None and data.dtype.kind in "iub" else None
+        return data if data is not None and data.dtype.char in _RAW_INDICES else None
     if kind is np.ndarray:
-        return idx if idx.dtype.kind in "iub" else None
+        return idx if idx.dtype.char in _RAW_INDICES else None
     if kind is tuple:
         out = []
         for i in idx:

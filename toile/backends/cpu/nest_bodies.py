@@ -17,7 +17,7 @@ import numpy as np
 from toile.backends.cpu import ir
 from toile.backends.cpu.scalars import Scalars, register
 from toile.backends.cpu.totals import combine
-from toile.compiler.fusible import rounded
+from toile.compiler.fusible import narrowed, rounded
 from toile.compiler.loops import (
     Access,
     Apply,
@@ -31,6 +31,7 @@ from toile.compiler.loops import (
     Total,
     levels,
     reciprocal_products,
+    rounds_total,
 )
 from toile.compiler.scalars import Value, kind
 from toile.compiler.totals import accumulator, first_total
@@ -249,7 +250,7 @@ class _RowBody(Body):
 
     def _pass(self, sums: list[int], stores: list[int]) -> None:
         """One pass; sums are taken in blocks, so that rounding errors stay those of a block."""
-        f = self.f
+        f, nest = self.f, self.nest
         totals = {n: self._slots(n) for n in sums}
         wanted = [self.reductions[n].arg for n in sums] + [self._stored(s) for s in stores]
         nodes = self.needed(wanted, set(self.values))
@@ -272,7 +273,8 @@ class _RowBody(Body):
                     total = combine(self.k, self.reductions[n].kind, total, part_, any_order=False)
                     self._write(n, totals[n], total)
         for n in sums:
-            self.values[n] = self._read(n, totals[n])
+            total = self._read(n, totals[n])
+            self.values[n] = narrowed(self.k, total) if rounds_total(nest, n) else total
 
     def _accumulate(
         self, totals: dict[int, tuple[str, str]], wanted: list[int], stores: list[int],

@@ -17,7 +17,8 @@ import numpy as np
 
 from toile.backends.gpu.nest_text import Body, Form, Kernel
 from toile.backends.gpu.scalars import memory, register
-from toile.compiler.loops import Apply, LoopNest
+from toile.compiler.fusible import narrowed
+from toile.compiler.loops import Apply, LoopNest, rounds_total
 from toile.compiler.scalars import Value, kind
 from toile.compiler.totals import accumulator
 
@@ -220,7 +221,8 @@ class Rows(Body):
         if p.sums:
             self._join(p.sums)
         for n in p.sums:
-            self.values[n] = self.total(n)
+            total = self.total(n)
+            self.values[n] = narrowed(self.k, total) if rounds_total(self.nest, n) else total
 
     def _load(self, loads: list[int]) -> None:
         """Load packs, those beyond the end as the last one."""
