@@ -151,3 +151,33 @@ def test_python_ints_beyond_int32(index):
         np.testing.assert_array_equal(np.asarray(x.at[index].get(mode=mode)), want)
         want = np.asarray(jnp.asarray(X).at[near].set(7.0, mode=mode))
         np.testing.assert_array_equal(np.asarray(x.at[index].set(7.0, mode=mode)), want)
+
+
+def _summed(lib, x, sources, targets, reads, writes):
+    """Rows at `sources` added at `targets`: one kernel for both."""
+    rows = lib.lax.GatherDimensionNumbers((1,), (0,), (0,))
+    read = lib.lax.gather(x, sources[:, None], rows, (1, 64), mode=reads, fill_value=0)
+    numbers = lib.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    return lib.lax.scatter_add(x * 0, targets[:, None], read, numbers, mode=writes)
+
+
+def _picked(lib, x, i, reads, writes):
+    """One element of each row read, and put into a row of zeros: counted, without addresses."""
+    pairs = (1,), (1,), (0,), (0,)
+    read = lib.lax.gather(x * 2 + 1, i[:, None, None], lib.lax.GatherDimensionNumbers((), *pairs),
+                          (1, 1), mode=reads)
+    put = lib.lax.scatter_add(lib.numpy.zeros(x.shape, "float32"), i[:, None, None], x[:, :1],
+                              lib.lax.ScatterDimensionNumbers((), *pairs), mode=writes)
+    return lib.numpy.concatenate([read, put * 2 + 1], axis=1)
+
+
+@pytest.mark.parametrize("reads, writes", [("clip", "drop"), ("fill", "clip")])
+def test_kernels_for_rows(reads, writes):
+    rng = np.random.default_rng(3)
+    x = rng.integers(1, 5, (50, 64)).astype(np.float32)
+    sources, targets = rng.integers(0, 50, (2, 300)).astype(np.uint32)
+    sources[::7], targets[::5] = 2**31, 2**32 - 1
+    for f, args in (_summed, (x, sources, targets)), (_picked, (x, sources[:50])):
+        of = lambda lib, f=f: lambda *xs: f(lib, *xs, reads, writes)
+        want = jax.jit(of(jax), compiler_options=OPTIONS)(*args)
+        np.testing.assert_array_equal(np.asarray(toile.jit(of(toile))(*args)), np.asarray(want))
