@@ -132,7 +132,9 @@ def test_pix_augments_a_batch():
     for pix, lib in ((ours, toile), (theirs, jax)):
         keys = lib.random.split(lib.random.PRNGKey(0), 3)
         fun = lib.vmap(lambda k, x, pix=pix, lib=lib: augmented(pix, lib, k, x))
-        results.append(compiled(fun, lib)(keys, images))
+        # Not `compiled`: a hue is found by comparing a maximum with what it is of, and XLA without
+        # its passes computes both anew, with other roundings, on x86.
+        results.append(lib.jit(fun)(keys, images))
     assert results[0].shape == (3, 12, 12, 3)
     assert_close(*results, rtol=1e-4, atol=1e-5)
 

@@ -8,7 +8,7 @@ import toile
 from tests.gpu import fibers, host_driver
 from tests.multi_gpu import host_cupy
 from tests.multi_gpu.fake_nccl import FakeNccl
-from toile.backends.gpu import cublas, nccl
+from toile.backends.gpu import cublas, kernels, nccl
 from toile.backends.gpu.execution import Executable
 from toile.engine import gpu
 from toile.parallel import gpu_exchange
@@ -44,6 +44,13 @@ def aligned(run):
     return checked
 
 
+class NeverUnloaded(kernels.Loaded):
+    """A kernel that may be given up when its fake device is gone."""
+
+    def __del__(self):
+        pass
+
+
 @pytest.fixture
 def gpus(monkeypatch):
     """gpus(count, devices) -> the fake driver and NCCL."""
@@ -54,6 +61,7 @@ def gpus(monkeypatch):
         host_driver.driver_module.use(driver)
         blas = cublas.Blas(host_driver.RecordedCublas(driver), None, 4096)
         monkeypatch.setattr(cublas, "blas", lambda: blas)
+        monkeypatch.setattr(kernels, "Loaded", NeverUnloaded)
         monkeypatch.setattr(Executable, "run", aligned(Executable.run))
 
         def make(count, devices=-1):

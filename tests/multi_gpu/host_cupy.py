@@ -173,7 +173,8 @@ def properties(ordinal):
 
 runtime = types.SimpleNamespace(
     getDevice=lambda: current.device, setDevice=lambda id: setattr(current, "device", id),
-    getDeviceProperties=properties, memGetInfo=lambda: (1 << 40, 1 << 40))
+    getDeviceProperties=properties, memGetInfo=lambda: (1 << 40, 1 << 40),
+    streamQuery=lambda pointer: 0)  # work is done when a call returns
 cuda = types.SimpleNamespace(
     Device=Device, Stream=Stream, alloc=alloc, UnownedMemory=UnownedMemory,
     MemoryPointer=MemoryPointer, runtime=runtime)

@@ -14,7 +14,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from toile.backends.cpu.tables import Assembly, Command
 from toile.backends.keeping import Shelf
 from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
+from toile.engine.cached import cached_property
 from toile.engine.floating import ignore_errors, restore_errors
 from toile.engine.operation import Operation
 from toile.engine.program import Program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +25,7 @@ from toile.compiler.debug_flags import asked_for
 from toile.compiler.operands import Operand, Ref
 from toile.compiler.pipeline import optimize
 from toile.compiler.steps import Constant, EagerStep, Moving
+from toile.engine.cached import cached_property
 from toile.engine.program import Program
 
 # Results of at most SMALL bytes share blocks with others of about their size: one that is kept

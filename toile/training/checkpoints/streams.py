@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from toile import errors
+from toile.engine.source import message
 from toile.serialization import stream_decoder
 from toile.serialization.stream_encoder import Piece, total_bytes
 from toile.training import progress
@@ -133,7 +134,7 @@ def _naming_damage(path: str) -> Iterator[list[int]]:
         if isinstance(error, OSError) and error.errno not in (errno.EIO, errno.ELOOP):
             raise
         length = f" ({size[0]} bytes)" if size else ""
-        raise errors.CorruptedCheckpointError(path, f"{error}{length}") from error
+        raise errors.CorruptedCheckpointError(path, f"{message(error)}{length}") from error
 
 
 def _decode(
