@@ -60,7 +60,7 @@ class Kind:
 def kinds():
     small, middle = jnp.linspace(0.1, 0.9, 3), jnp.linspace(0.1, 0.9, 3000)
     square = jnp.asarray(RNG.standard_normal((700, 700)), np.float32) / 30
-    long = jnp.asarray(RNG.random(12_000_000), np.float32)
+    long = jnp.asarray(RNG.random(6_000_000), np.float32)
     donating = toile.jit(counting(jnp.sin), donate_argnums=0)
 
     def donated(x, n):
@@ -90,8 +90,8 @@ def kinds():
         "loop of large steps": Kind(toile.jit(counting(jnp.sin)), jnp.tile(middle, 100)),
         "products": Kind(toile.jit(counting(lambda v: jnp.tanh(v @ v))), square),
         "many steps": Kind(toile.jit(many_steps), square, np.float32(1e29)),
-        "sorts": Kind(sorts, long, 3000, 12_000_000),
-        "argsort": Kind(places, long, 3000, 12_000_000),
+        "sorts": Kind(sorts, long, 3000, 6_000_000),
+        "argsort": Kind(places, long, 3000, 6_000_000),
         "eager while": Kind(counting(jnp.sin), small),
         "donated": Kind(donated, small),
         "callbacks": Kind(toile.jit(counting(added)), small),

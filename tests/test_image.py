@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.against_jax import case, check, compare, name, runs
+from tests.quick_jax import OPTIONS
 from toile import image
 
 F = np.float32
@@ -52,7 +53,9 @@ def test_scale_is_differentiable():
             out = module.image.scale_and_translate(X, (8, 8, 2), (0, 1), scale, shift, "cubic")
             return (out**2).sum()
 
-        return module.grad(f, (0, 1))(np.array([1.3, 0.6], F), np.array([0.4, -1.1], F))
+        # One program each: jax would compile its many operations one by one.
+        options = {"compiler_options": OPTIONS} if module is jax else {}
+        return module.jit(module.grad(f, (0, 1)), **options)(np.array([1.3, 0.6], F), np.array([0.4, -1.1], F))
 
     compare(total(toile), total(jax), 1e-3, 1e-4, "gradient in scale and translation")
 

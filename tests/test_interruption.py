@@ -36,9 +36,10 @@ def late(arguments, timeout):
 def test_each_kind_of_call():
     found = late([], 240)
     assert len(found) == 14 and all(signals == 1 for _, signals, _ in found)
-    slow = [name for seconds, _, name in found if seconds >= 1]
-    if slow:  # the machine may have been busy: those again
-        assert all(seconds < 1 for seconds, _, _ in late(["0", "0", *slow], 120))
+    for _ in range(2):  # the machine may have been busy: slow ones again
+        slow = [name for seconds, _, name in found if seconds >= 1]
+        found = late(["0", "0", *slow], 120) if slow else []
+    assert all(seconds < 1 for seconds, _, _ in found), found
 
 
 @pytest.mark.slow
