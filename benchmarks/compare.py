@@ -59,7 +59,9 @@ def checkouts(old: Path) -> Iterator[dict[str, tuple[str, Path]]]:
 
 
 def commit(folder: Path) -> str:
-    """What git says of a checkout."""
+    """What git says of a checkout; a folder within another one is none."""
+    if not (folder / ".git").exists():
+        return "unknown"
     try:
         command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -60,7 +60,7 @@ def test_program(function, recorded):
 def asked_live():
     """All programs; those that are not in the sample of the day are marked slow."""
     for f in PROGRAMS:
-        sampled = seeds.is_chosen(f.__name__, 12)
+        sampled = seeds.is_chosen(f.__name__, 24)
         yield pytest.param(f, id=f.__name__, marks=() if sampled else pytest.mark.slow)
 
 

@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ class _Engine:
     def key(self, text: str) -> str:
         """What an object is called on disk."""
         key = self.salt.copy()
-        key.update(b"\0" + text.encode() + (b"" if optimizes() else b"\0plain"))
+        key.update(digest(text))
         return key.hexdigest()
 
     # ---- texts to objects
@@ -442,7 +443,12 @@ def optimizes() -> bool:
 
 def digest(text: str) -> bytes:
     """What a text is known by in this process."""
-    return hashlib.sha256(text.encode() + (b"" if optimizes() else b"\0plain")).digest()
+    return _digest(text, optimizes())
+
+
+@lru_cache(maxsize=256)  # each is asked for several times while a program is compiled
+def _digest(text: str, optimized: bool) -> bytes:
+    return hashlib.sha256(text.encode() + (b"" if optimized else b"\0plain")).digest()
 
 
 def functions(texts: Sequence[str]) -> list[Address]:
@@ -476,6 +482,7 @@ def _addresses_of(found: dict[bytes, Library], digests: Iterable[bytes]) -> list
 def forget_recent() -> None:
     """Keep no library that nothing else holds."""
     _recent.clear()
+    _digest.cache_clear()
 
 
 def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
