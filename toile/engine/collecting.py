@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 ITS_OWN = 1000  # more than the interpreter keeps apart by itself (some 400 from 3.12 on)
+_others_freeze = False  # then they are not counted again: counting many takes as long as compiling
 
 
 @contextmanager
 def paused() -> Iterator[None]:
     """No collections inside, if there were any before, and none of what was made for being new."""
+    global _others_freeze
     if not gc.isenabled():
         yield
         return
@@ -24,7 +26,9 @@ def paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
-        if gc.get_freeze_count() < ITS_OWN:  # else somebody keeps objects apart, to stay there
+        if not _others_freeze:
+            _others_freeze = gc.get_freeze_count() >= ITS_OWN
+        if not _others_freeze:  # else somebody keeps objects apart, to stay there
             gc.freeze()
             gc.unfreeze()  # moves them to those that are old, unseen
     finally:
