@@ -6,6 +6,7 @@ the seed of the run, which is the date (tests/seeds.py): machines agree on the s
 `TOILE_TEST_SEED=20261116 make test` repeats a run.
 """
 
+import gc
 import os
 
 import hypothesis
@@ -95,6 +96,12 @@ if ON_GPU:
             toile.config.update("jax_default_matmul_precision", None)
         yield
         toile.config.update("jax_default_matmul_precision", before)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector away from what collecting the tests made: it all stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -55,7 +55,8 @@ def test_scale_is_differentiable():
 
         # One program each: jax would compile its many operations one by one.
         options = {"compiler_options": OPTIONS} if module is jax else {}
-        return module.jit(module.grad(f, (0, 1)), **options)(np.array([1.3, 0.6], F), np.array([0.4, -1.1], F))
+        slopes = module.jit(module.grad(f, (0, 1)), **options)
+        return slopes(np.array([1.3, 0.6], F), np.array([0.4, -1.1], F))
 
     compare(total(toile), total(jax), 1e-3, 1e-4, "gradient in scale and translation")
 

@@ -25,6 +25,17 @@ class Net(nn.Module):
         return nn.Dropout(0.5, deterministic=False)(x).sum()
 
 
+@pytest.fixture(autouse=True)
+def nothing_frozen(monkeypatch):
+    """As in a process of a user's: tests/conftest.py has frozen what collecting tests made."""
+    frozen = COUNT() >= collecting.ITS_OWN
+    gc.unfreeze()
+    monkeypatch.setattr(collecting, "_others_freeze", False)
+    yield
+    if frozen:
+        gc.freeze()
+
+
 def network(x):
     key = toile.random.key(0)
     variables = Net().init({"params": key, "dropout": key}, x)
@@ -135,7 +146,6 @@ def test_it_stays_disabled_where_it_was():
 
 
 def test_what_somebody_froze_stays_frozen(monkeypatch):
-    monkeypatch.setattr(collecting, "_others_freeze", False)
     counted = []
     monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or COUNT())
     gc.freeze()
