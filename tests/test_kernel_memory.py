@@ -1,10 +1,12 @@
 """Compiled code goes with the functions that use it, and never takes more than it may."""
 
+import ast
 import gc
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +101,38 @@ def test_clear_caches_frees_what_loops_outside_of_jit_compiled():
     toile.clear_caches()
     assert dead(found)
     np.testing.assert_array_equal(f(X), want)
+
+
+def test_code_that_goes_cannot_be_found(monkeypatch):
+    """A thread that found it then would run what is being unloaded."""
+    f, found = libraries_of(lambda: toile.jit(lambda x: jnp.cos(x * 0.5432) - x.min() * 3.3), X)
+    trackers = {x.tracker: list(x.addresses) for x in found}
+    seen = []
+
+    def unload():
+        for tracker, _ in native._freed:
+            seen.extend(native._code.get(d) is None for d in trackers.pop(tracker, ()))
+
+    monkeypatch.setattr(native, "unload", unload)
+    found.clear()
+    del f
+    gc.collect()
+    native.forget_recent()
+    assert seen and all(seen)
+
+
+def test_what_is_found_by_weak_references_has_no_finalizer():
+    """While a `__del__` runs, other threads may still find the object: `weakref.finalize` is for
+    those. Allowed are classes whose objects are found so by none, or only to be counted."""
+    allowed = {("engine/buffers.py", "_Memory"), ("backends/gpu/execution.py", "Executable")}
+    root = Path(toile.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                if any(getattr(x, "name", "") == "__del__" for x in node.body):
+                    found.add((path.relative_to(root).as_posix(), node.name))
+    assert found == allowed
 
 
 def test_code_that_runs_stays():

@@ -49,6 +49,24 @@ def test_code_goes_with_its_program(host):
     assert loaded(driver) == 0
 
 
+def test_code_that_goes_cannot_be_found(host, monkeypatch):
+    """A thread that found it then would launch what is being unloaded."""
+    driver, device = host
+    seen = []
+
+    class Freed(list):
+        def append(self, x):
+            seen.append(kernels.loaded(device))
+
+    monkeypatch.setattr(kernels, "_freed", Freed())
+    program = program_of(lambda x: jnp.sin(x * 7) + 7, X)
+    backend.executable_of(program, device)
+    assert kernels.loaded(device)
+    del program
+    gc.collect()
+    assert seen and not any(seen)
+
+
 def test_what_is_given_up_is_made_again(host):
     driver, device = host
     program = program_of(lambda x: jnp.cos(x * 3) + x.sum(), X)

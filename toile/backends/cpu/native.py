@@ -258,6 +258,8 @@ class Library:
         _libraries.add(self)
         if _ends:
             tracker.detach()
+        # Not `__del__`: while that runs, another thread may still find this in `_code`.
+        weakref.finalize(self, _released, tracker, linker, digests, self.nbytes).atexit = False
 
     def address(self, digest: bytes) -> Address:
         """Where a kernel lies, which keeps it there."""
@@ -265,16 +267,17 @@ class Library:
         found.library = self
         return found
 
-    def __del__(self) -> None:
-        # This may run anywhere, also in the middle of LLVM's work on another thread: then whoever
-        # is next unloads it.
-        if _ends is not False or "nbytes" not in self.__dict__:
-            return  # it stays (names are None by the end of the interpreter), or was never loaded
-        Library.code_bytes -= self.nbytes
-        for digest in self.addresses:
-            _seconds.pop(digest, None)
-        _freed.append((self.tracker, self.linker))
-        unload()
+
+def _released(tracker: Any, linker: _Linker, digests: Sequence[bytes], nbytes: int) -> None:
+    """Unload a library that is gone. This may run anywhere, also in the middle of LLVM's work on
+    another thread: then whoever is next unloads it."""
+    if _ends is not False:
+        return  # it stays (names are None by the end of the interpreter)
+    Library.code_bytes -= nbytes
+    for digest in digests:
+        _seconds.pop(digest, None)
+    _freed.append((tracker, linker))
+    unload()
 
 
 class Address(int):

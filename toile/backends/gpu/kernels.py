@@ -196,14 +196,18 @@ class Loaded:
     code_bytes = 0  # of all of them
 
     def __init__(self, device: Any, code: bytes):
-        self.device, self.driver, self.nbytes = device, driver(), len(code)
-        self.function = self.driver.load(code, "kernel")
-        Loaded.code_bytes += self.nbytes
+        owner, nbytes = driver(), len(code)
+        self.function = owner.load(code, "kernel")
+        Loaded.code_bytes += nbytes
+        # Not `__del__`: while that runs, another thread may still find this in `_known`.
+        weakref.finalize(self, _released, nbytes, device, owner, self.function).atexit = False
 
-    def __del__(self) -> None:
-        if _freed is not None and "function" in self.__dict__:  # None: the interpreter ends
-            Loaded.code_bytes -= self.nbytes
-            _freed.append((self.device, self.driver, self.function))
+
+def _released(nbytes: int, device: Any, owner: Any, function: int) -> None:
+    """Have a kernel that is gone unloaded by whoever loads the next."""
+    if _freed is not None:  # else the interpreter ends
+        Loaded.code_bytes -= nbytes
+        _freed.append((device, owner, function))
 
 
 class Function(int):
