@@ -4,12 +4,16 @@ import os
 import signal
 import sys
 import time
+import traceback
 
 import numpy as np
 
 import toile
 from toile import lax
 from toile.experimental import multihost_utils as hosts
+
+# Each error in one write: those of other processes go to the same place at the same time.
+sys.excepthook = lambda *error: os.write(2, "".join(traceback.format_exception(*error)).encode())
 
 way = sys.argv[1]
 heartbeat = float(os.environ.get("TEST_HEARTBEAT", "50"))
