@@ -59,8 +59,9 @@ def test_program(function, recorded):
 
 def asked_live():
     """All programs; those that are not in the sample of the day are marked slow."""
-    for f in PROGRAMS:
-        sampled = seeds.is_chosen(f.__name__, 24)
+    today = seeds.day(seeds.today())
+    for number, f in enumerate(PROGRAMS):
+        sampled = (number + today) % 24 == 0  # some on each day
         yield pytest.param(f, id=f.__name__, marks=() if sampled else pytest.mark.slow)
 
 
