@@ -263,7 +263,7 @@ def test_switched_off(value):
     [("100", 100), ("64K", 65536), ("1.5m", 3 << 19), ("512MB", 512 << 20), ("1T", 1 << 40)],
 )
 def test_sizes(text, size):
-    assert object_cache._limit(text) == size
+    assert object_cache.size_of(text, "TOILE_CACHE_SIZE") == size
 
 
 def test_wrong_sizes():

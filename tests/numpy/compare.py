@@ -11,8 +11,6 @@ import numpy as np
 import toile
 import toile.numpy
 
-jax.config.update("jax_traceback_filtering", "off")  # of errors, which many rows expect
-
 DATA = {
     "x": np.array([1.0, 2.0, 3.0], np.float32),
     "y": np.array([-0.5, 0.25, 4.0], np.float32),

@@ -3,25 +3,24 @@
 A compiled Program goes with the function it was made for. Above the limit those that were not
 called for longest are given up: their Program forgets them, and is compiled again, or read from
 disk, when it is called once more. One that is running stays until it has ended, since the call
-refers to it. May import the engine.
+refers to it. May import the engine and object_cache.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
+from toile.backends.object_cache import size_of
 from toile.engine.locks import shared_lock
 from toile.engine.program import Program
 
 DEFAULT_LIMIT = 1 << 30
 VARIABLE = "TOILE_KERNEL_MEMORY"
 _LEFT = 0.8  # of the limit, after some were given up: not every new one is to cost an old one
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Compiled(Protocol):
@@ -43,10 +42,7 @@ def limit() -> int:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return DEFAULT_LIMIT
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?", text.upper())
-    if not found:
-        raise ValueError(f"{VARIABLE}: needed a size such as 500M or 1G, got {text!r}")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return size_of(text, VARIABLE)
 
 
 class Shelf:

@@ -274,11 +274,11 @@ def _folder(environment: Mapping[str, str]) -> Path | None:
         return None
 
 
-def _limit(text: str) -> int:
-    """Bytes from 1000000, 64K, 512MB, 2 GiB."""
+def size_of(text: str, variable: str) -> int:
+    """Bytes from 1000000, 64K, 512MB, 2 GiB, as an environment variable has them."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
     if not found:
-        raise ValueError(f"TOILE_CACHE_SIZE: needed a size such as 512MB, got {text!r}")
+        raise ValueError(f"{variable}: needed a size such as 512MB or 1G, got {text!r}")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -290,5 +290,5 @@ def from_environment(
         return None
     folder = _folder(environment)
     size = environment.get("TOILE_CACHE_SIZE", "").strip()
-    limit = _limit(size) if size else DEFAULT_LIMIT
+    limit = size_of(size, "TOILE_CACHE_SIZE") if size else DEFAULT_LIMIT
     return ObjectCache(folder, limit, machine) if folder and limit else None

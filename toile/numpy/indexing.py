@@ -29,7 +29,7 @@ _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
                 "use `arr[array(seq)]` instead of `arr[seq]`.")
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-_RAW_INDICES = "?bhilqBHI"     # not uint64: NumPy reads its upper half as negative numbers
+_RAW_INDICES = "?bhilqBHI"     # no uint64: NumPy reads large ones as negative
 NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
 
 
@@ -203,7 +203,7 @@ def index_array(i, n, wrap):
     signed = i.dtype.kind == "i" or str(i.dtype).startswith("int")
     target = np.dtype(np.int64 if wide else np.int32)
     if not signed and i.dtype.itemsize >= target.itemsize:
-        # the upper half of the unsigned numbers lies beyond the end: it must not become negative
+        # Large unsigned indices are beyond the end; converted, they would become negative.
         i = lax.min(i, lax.full_like(i, int(np.iinfo(target).max)))
     i = lax.convert_element_type(i, target)
     if wrap and signed:

@@ -55,7 +55,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     weights = arr(weights)
     if weights.dtype == np.bool_:
         weights = lax.convert_element_type(weights, h.index_dtype())
-    # Places beyond the end are dropped, whatever the dtype: only bools need another one.
+    # Scatters drop indices beyond the end in any integer dtype; only bools have to be converted.
     places = lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else (
         ufuncs_numeric.clip(x, 0))
     return index_update.update(lax.full((length,), 0, weights.dtype), (places,), weights, "add",

@@ -258,7 +258,7 @@ class Library:
         _libraries.add(self)
         if _ends:
             tracker.detach()
-        # Not `__del__`: while that runs, another thread may still find this in `_code`.
+        # Not `__del__`: other threads can still get this object from `_code` while that runs.
         weakref.finalize(self, _released, tracker, linker, digests, self.nbytes).atexit = False
 
     def address(self, digest: bytes) -> Address:
@@ -272,7 +272,7 @@ def _released(tracker: Any, linker: _Linker, digests: Sequence[bytes], nbytes: i
     """Unload a library that is gone. This may run anywhere, also in the middle of LLVM's work on
     another thread: then whoever is next unloads it."""
     if _ends is not False:
-        return  # it stays (names are None by the end of the interpreter)
+        return  # at shutdown code stays loaded (by then names of this module may be None)
     Library.code_bytes -= nbytes
     for digest in digests:
         _seconds.pop(digest, None)
@@ -449,7 +449,7 @@ def digest(text: str) -> bytes:
     return _digest(text, optimizes())
 
 
-@lru_cache(maxsize=256)  # each is asked for several times while a program is compiled
+@lru_cache(maxsize=256)  # compiling a program asks for each several times
 def _digest(text: str, optimized: bool) -> bytes:
     return hashlib.sha256(text.encode() + (b"" if optimized else b"\0plain")).digest()
 

@@ -199,13 +199,13 @@ class Loaded:
         owner, nbytes = driver(), len(code)
         self.function = owner.load(code, "kernel")
         Loaded.code_bytes += nbytes
-        # Not `__del__`: while that runs, another thread may still find this in `_known`.
+        # Not `__del__`: other threads can still get this object from `_known` while that runs.
         weakref.finalize(self, _released, nbytes, device, owner, self.function).atexit = False
 
 
 def _released(nbytes: int, device: Any, owner: Any, function: int) -> None:
-    """Have a kernel that is gone unloaded by whoever loads the next."""
-    if _freed is not None:  # else the interpreter ends
+    """Note that nothing uses a kernel any more: `unload` takes it out of the device's memory."""
+    if _freed is not None:  # None while the interpreter shuts down
         Loaded.code_bytes -= nbytes
         _freed.append((device, owner, function))
 
