@@ -122,6 +122,7 @@ def test_row(i):
 
 @hypothesis.given(st.integers())
 def test_drawn(x):
+    print("drawn", x)
     assert x < 1000
 '''
 
@@ -155,3 +156,15 @@ def test_a_failure_says_how_to_repeat_it(tmp_path):
     assert "@reproduce_failure(" in out and re.search(r"x=1000\b", out)
     assert "TOILE_TEST_SEED=20261202 make test" in out
     assert "were left out" not in out
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_examples_follow_the_seed_everywhere(ci, tmp_path):
+    """hypothesis draws the same examples on every run, unless told otherwise, if `CI` is set."""
+    def drawn(seed):
+        _, out = run_table(tmp_path, "-n", "0", CI=ci, TOILE_TEST_ALL="1",
+                           TOILE_TEST_SEED=seed)
+        return re.findall(r"^drawn (-?\d+)", out, re.M)
+
+    first = drawn("20261116")
+    assert first and first == drawn("20261116") != drawn("20261117")
