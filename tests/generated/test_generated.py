@@ -171,6 +171,47 @@ def test_jax_may_round_products_that_are_summed(ours, theirs, found, monkeypatch
         check.close_to_special(c, [np.array([theirs], np.float32)])
 
 
+@pytest.mark.parametrize("values, smaller, found", [
+    ([np.nan], [-np.inf], False), ([np.inf], [-np.inf], False),  # max + max is an infinity
+    ([np.nan], [np.nan], True), ([1.0], [1.0], True),
+])  # fmt: skip
+def test_sums_may_overflow_in_another_order(values, smaller, found, monkeypatch):
+    """-inf + max + max: smaller numbers give -inf in any order, and must."""
+    most = float(np.finfo(np.float32).max)
+    c = special("jnp.sum({0}, axis=1)", [[-np.inf, most, most]], monkeypatch)
+    c.eager = [np.array([-np.inf], np.float32)]
+
+    def run(checked):
+        given = values if checked is c else smaller
+        return [np.array(given, np.float32)]
+
+    if found:
+        with pytest.raises(check.Differs):
+            c.close_by(run, "jit")
+    else:
+        c.close_by(run, "jit")
+
+
+@pytest.mark.parametrize("ulps, found", [(1, False), (100, True)])
+def test_exact_programs_may_have_fractions(ulps, found, monkeypatch):
+    """17 elements that share a cotangent get 1/17 each; integers are exact to the bit."""
+    p = simple()
+    c = check.Checked(p)
+    c.ulps = 0
+    c.eager = [np.array([1 / 17, 3.0])]
+    wrong = c.eager[0] * (1 + ulps * np.finfo(np.float64).eps)
+    monkeypatch.setattr(c, "eps", np.finfo(np.float64).eps)
+    monkeypatch.setattr(c, "_only_noise", lambda got, more: False)
+    if found:
+        with pytest.raises(check.Differs):
+            c.close([wrong], "jit")
+    else:
+        c.close([wrong], "jit")
+    c.eager = [np.array([17.0, 3.0])]
+    with pytest.raises(check.Differs):
+        c.close([c.eager[0] + 2**-16], "jit")
+
+
 def test_a_wrong_gradient_is_found(monkeypatch):
     """Finite differences see a rule that is off by a tenth."""
     p = simple("grad")
