@@ -52,6 +52,7 @@ lint: $(VENV)/installed-dev  ## ruff, mypy and the layers of the package
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m tools.code_limits
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache \

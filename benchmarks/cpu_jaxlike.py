@@ -186,7 +186,7 @@ def resize(name: str, spec: str) -> Case:
 
 def kernels() -> int:
     """Kernels that toile has compiled in this process; 0 for others."""
-    native = sys.modules.get("toile.backends.cpu.native")
+    native = sys.modules.get("toile.targets.llvm.native")
     return native.compiled() if native is not None else 0
 
 

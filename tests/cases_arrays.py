@@ -16,12 +16,12 @@ from toile.primitives import conv as v
 from toile.primitives import cumulative as u
 from toile.primitives import families as f
 from toile.primitives import fft as t
-from toile.primitives import indexing as n
+from toile.primitives import gathers as n
 from toile.primitives import reductions as r
 from toile.primitives import shapes as s
-from toile.primitives import sorting as o
+from toile.primitives import sorts as o
 from toile.primitives import windows as w
-from toile.primitives.addressing import (
+from toile.primitives.addresses import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

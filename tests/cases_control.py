@@ -24,7 +24,9 @@ from toile.control import (
     scan,
     while_loop,
 )
-from toile.parallel import placing, spmd, varying
+from toile.parallel import placement as placing
+from toile.parallel import spmd
+from toile.parallel import varying_values as varying
 from toile.sharding import Mesh, NamedSharding, PartitionSpec
 
 V = X(4)

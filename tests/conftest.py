@@ -105,6 +105,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(specname="pytest_sessionfinish")
+def pytest_keep_answers(exitstatus: int) -> None:
+    """Keep the answers of jax, in a run that records them (tests/golden/recorded.py)."""
+    if exitstatus == 0 and "TOILE_TEST_RECORD" in os.environ:
+        from tests.golden import recorded
+
+        recorded.save()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this run or this machine is not meant to do."""
     sampling.sample(config, items)

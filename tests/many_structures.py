@@ -16,8 +16,8 @@ import numpy as np
 import toile
 import toile.numpy as jnp
 from toile import lax
-from toile.backends.cpu import native
-from toile.backends.cpu.execution import shelf
+from toile.platforms.cpu.execution import shelf
+from toile.targets.llvm import native
 
 STEPS = [
     (lambda xp, x: xp.sin(x) * 0.5), (lambda xp, x: xp.tanh(x) + 0.25),

@@ -583,7 +583,7 @@ def test_linear_call_moves_with_residuals():
 
 def test_live_tracer_in_the_eager_evaluator():
     def f(x):
-        with toile.engine.tracing.current(None):
+        with toile.engine.trace.current(None):
             return x + 1
 
     with pytest.raises(toile.errors.UnexpectedTracerError, match="live tracer"):

@@ -61,10 +61,18 @@ def test_code_of_page_runs(page):
         exec(code, scope)
 
 
-def test_engine_from_scratch_is_short():
-    text = (DOCS / "engine-from-scratch.md").read_text()
+FOLDERS = "engine|compiler|kernels|targets|platforms|primitives|transforms|control"
+REAL = re.compile(rf"`((?:{FOLDERS})/[\w/]*(?:\.py)?)`")
+
+
+@pytest.mark.parametrize(("page", "most"), [("engine", 800), ("compiler", 330)])
+def test_pages_from_scratch_are_short_and_speak_of_files_there_are(page, most):
+    text = (DOCS / f"{page}-from-scratch.md").read_text()
     code = "".join(match["code"] for match in BLOCK.finditer(text))
-    assert len(code.splitlines()) <= 800
+    assert len(code.splitlines()) <= most
+    places = REAL.findall(text)
+    assert len(places) > 5
+    assert [x for x in places if not (ROOT / "toile" / x).exists()] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

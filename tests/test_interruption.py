@@ -111,7 +111,7 @@ def test_runs_of_other_threads_go_on(default_handler):
 
 def test_stopped_runs_of_threads_raise_nothing_elsewhere():
     """A Stopper ends the runs of its threads, and no others."""
-    from toile.backends.cpu.stopping import Stopper
+    from toile.targets.llvm.stop_checks import Stopper
 
     f, x, ends = toile.jit(counting(jnp.sin)), jnp.ones(3), {}
     f(x, 1.0)

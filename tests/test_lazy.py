@@ -26,7 +26,7 @@ from toile.engine.lazy import attach, names_of
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
     *("core", "core.lift", "core.nn", "linen", "optim", "optim.classic", "optim.losses"),
-    *("optim.schedules", "parallel", "backends.cpu"),
+    *("optim.schedules", "parallel", "platforms.cpu"),
 ]
 MODULES = ["linen.linear", "linen.normalization"]  # with names of files beside them
 
@@ -100,7 +100,7 @@ def test_everything_of_the_package():
     public = {n for n in dir(jax) if not n.startswith("_")}
     assert public & set(dir(toile)) <= set(space)
     assert space["random"] is toile.random and space["pmap"] is toile.pmap
-    assert not {"engine", "api", "annotations", "backends"} & set(space)
+    assert not {"engine", "api", "annotations", "platforms", "kernels", "targets"} & set(space)
 
 
 def test_a_name_is_looked_up_once():
@@ -118,13 +118,13 @@ def test_a_name_is_looked_up_once():
 
 HEAVY = {
     "toile": (
-        "toile.backends.cpu.compiling toile.compiler.pipeline toile.compiler.loops toile.core "
-        "toile.linen toile.optim toile.parallel.spmd toile.scipy toile.serialization "
+        "toile.platforms.cpu.compilation toile.compiler.pipeline toile.compiler.ir.loop_nests "
+        "toile.core toile.linen toile.optim toile.parallel.spmd toile.scipy toile.serialization "
         "toile.staging.cpu_callpath toile.training concurrent.futures difflib fractions hashlib "
         "logging msgpack numpy.ma queue urllib"
     ),
     "toile.linen, toile.optim, toile.numpy, toile.random": (
-        "toile.backends.cpu.compiling toile.compiler.pipeline toile.linen.attention "
+        "toile.platforms.cpu.compilation toile.compiler.pipeline toile.linen.attention "
         "toile.linen.convolution toile.linen.fp8_ops toile.linen.normalization "
         "toile.linen.recurrent toile.linen.transforms toile.linen.weight_normalization "
         "toile.core.lift.mapping toile.core.nn.linear toile.optim.base toile.optim.classic "
@@ -132,13 +132,15 @@ HEAVY = {
         "toile.serialization toile.traverse_util toile.training concurrent.futures difflib "
         "fractions logging msgpack numpy.ma queue urllib"
     ),
-    "toile.backends.cpu.compiling": (  # plans from disk run without what makes plans
-        "toile.backends.cpu.making toile.backends.cpu.planning toile.compiler.fusion "
-        "toile.compiler.loops toile.compiler.pipeline toile.compiler.plans"
+    "toile.platforms.cpu.compilation": (  # plans from disk run without what makes plans
+        "toile.platforms.cpu.new_plans toile.platforms.cpu.planner toile.compiler.plan.fuse "
+        "toile.compiler.ir.loop_nests toile.compiler.pipeline "
+        "toile.compiler.plan.lower"
     ),
-    "toile.backends.gpu": (
-        "toile.backends.gpu.making toile.backends.gpu.nests toile.backends.gpu.planning "
-        "toile.compiler.fusion toile.compiler.loops toile.compiler.pipeline toile.compiler.plans"
+    "toile.platforms.gpu": (
+        "toile.platforms.gpu.new_plans toile.kernels.nest.gpu toile.platforms.gpu.planner "
+        "toile.compiler.plan.fuse toile.compiler.ir.loop_nests toile.compiler.pipeline "
+        "toile.compiler.plan.lower"
     ),
 }
 
@@ -164,7 +166,7 @@ def test_what_loads_while_something_is_traced_is_none_of_the_trace():
     found = run("""
         import importlib, json, pkgutil, sys
         import toile
-        from toile.engine.tracing import Tracer
+        from toile.engine.trace import Tracer
 
         def load(x):
             for package in ("core", "linen", "optim", "parallel", "nn", "scipy", "compiler"):
@@ -172,7 +174,7 @@ def test_what_loads_while_something_is_traced_is_none_of_the_trace():
                 for found in pkgutil.walk_packages(whole.__path__, whole.__name__ + "."):
                     if "gpu" not in found.name:
                         importlib.import_module(found.name)
-            importlib.import_module("toile.backends.cpu.compiling")
+            importlib.import_module("toile.platforms.cpu.compilation")
             return x
 
         program = toile.make_jaxpr(load)(1.0)
@@ -228,14 +230,14 @@ def test_threads_may_be_the_first_at_the_same_time(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-@pytest.mark.parametrize("part", ["compiling", "making"])
+@pytest.mark.parametrize("part", ["compilation", "new_plans"])
 def test_a_child_may_be_forked_while_the_compiler_loads(part, tmp_path):
     text = textwrap.dedent(FIRST) + textwrap.dedent(f"""
         import os, signal, sys, warnings
         warnings.simplefilter("ignore")
         work = threading.Thread(target=step, args=(0,))
         work.start()
-        while "toile.backends.cpu.{part}" not in sys.modules:  # it has begun to load
+        while "toile.platforms.cpu.{part}" not in sys.modules:  # it has begun to load
             assert work.is_alive()
         child = os.fork()
         if child == 0:

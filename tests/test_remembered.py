@@ -14,7 +14,7 @@ import toile.numpy as jnp
 from tests.cases_control import ROWS
 from toile.engine import gpu
 from toile.engine.config import trace_context
-from toile.transforms import remembering
+from toile.transforms import remembered as remembering
 
 pytestmark = pytest.mark.cpu  # nothing is remembered where operations may run on a GPU
 DTYPES = ("float32", "bfloat16", "complex64")

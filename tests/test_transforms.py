@@ -15,6 +15,7 @@ import pytest
 
 import toile
 import toile.numpy
+from tests.quick_jax import OPTIONS
 
 JAX = SimpleNamespace(jax=jax, jnp=jax.numpy, lax=jax.lax)
 TOILE = SimpleNamespace(jax=toile, jnp=toile.numpy, lax=toile.lax)
@@ -164,26 +165,26 @@ NO_FORWARD = {"custom_backward", "custom_backward_in_scan"}
 BATCHED = np.stack([X, 2 * X, X - 1])
 
 COMPOSITIONS = {
-    "value": lambda ns, f: f(W, X),
-    "jit": lambda ns, f: ns.jax.jit(f)(W, X),
-    "grad": lambda ns, f: ns.jax.grad(f, (0, 1))(W, X),
-    "jit_grad": lambda ns, f: ns.jax.jit(ns.jax.grad(f, (0, 1)))(W, X),
-    "grad_jit": lambda ns, f: ns.jax.grad(ns.jax.jit(f), (0, 1))(W, X),
-    "vmap": lambda ns, f: ns.jax.vmap(f, (None, 0))(W, BATCHED),
-    "vmap_grad": lambda ns, f: ns.jax.vmap(ns.jax.grad(f, (0, 1)), (None, 0))(W, BATCHED),
-    "grad_vmap": lambda ns, f: ns.jax.grad(
-        lambda w, x: ns.jax.vmap(f, (None, 0))(w, x).sum(), (0, 1)
-    )(W, BATCHED),
-    "jit_grad_vmap": lambda ns, f: ns.jax.jit(
-        ns.jax.grad(lambda w, x: ns.jax.vmap(f, (None, 0))(w, x).sum(), (0, 1))
-    )(W, BATCHED),
-    "vjp_of_vjp": lambda ns, f: ns.jax.jacrev(ns.jax.grad(f, 1), 1)(W, X),
-    "jvp": lambda ns, f: ns.jax.jvp(f, (W, X), (W, X)),
-    "hessian": lambda ns, f: ns.jax.hessian(f, 1)(W, X),
-    "jacfwd_vmap": lambda ns, f: ns.jax.jacfwd(ns.jax.vmap(f, (None, 0)))(W, BATCHED),
-    "linearize": lambda ns, f: ns.jax.linearize(f, W, X)[1](W, X),
-    "jvp_grad_jit": lambda ns, f: ns.jax.jvp(
-        ns.jax.grad(ns.jax.jit(f), 1), (W, X), (W, X)
+    "value": lambda ns, f, w, x, xs: f(w, x),
+    "jit": lambda ns, f, w, x, xs: ns.jax.jit(f)(w, x),
+    "grad": lambda ns, f, w, x, xs: ns.jax.grad(f, (0, 1))(w, x),
+    "jit_grad": lambda ns, f, w, x, xs: ns.jax.jit(ns.jax.grad(f, (0, 1)))(w, x),
+    "grad_jit": lambda ns, f, w, x, xs: ns.jax.grad(ns.jax.jit(f), (0, 1))(w, x),
+    "vmap": lambda ns, f, w, x, xs: ns.jax.vmap(f, (None, 0))(w, xs),
+    "vmap_grad": lambda ns, f, w, x, xs: ns.jax.vmap(ns.jax.grad(f, (0, 1)), (None, 0))(w, xs),
+    "grad_vmap": lambda ns, f, w, x, xs: ns.jax.grad(
+        lambda w, xs: ns.jax.vmap(f, (None, 0))(w, xs).sum(), (0, 1)
+    )(w, xs),
+    "jit_grad_vmap": lambda ns, f, w, x, xs: ns.jax.jit(
+        ns.jax.grad(lambda w, xs: ns.jax.vmap(f, (None, 0))(w, xs).sum(), (0, 1))
+    )(w, xs),
+    "vjp_of_vjp": lambda ns, f, w, x, xs: ns.jax.jacrev(ns.jax.grad(f, 1), 1)(w, x),
+    "jvp": lambda ns, f, w, x, xs: ns.jax.jvp(f, (w, x), (w, x)),
+    "hessian": lambda ns, f, w, x, xs: ns.jax.hessian(f, 1)(w, x),
+    "jacfwd_vmap": lambda ns, f, w, x, xs: ns.jax.jacfwd(ns.jax.vmap(f, (None, 0)))(w, xs),
+    "linearize": lambda ns, f, w, x, xs: ns.jax.linearize(f, w, x)[1](w, x),
+    "jvp_grad_jit": lambda ns, f, w, x, xs: ns.jax.jvp(
+        ns.jax.grad(ns.jax.jit(f), 1), (w, x), (w, x)
     ),
 }
 FORWARD = {"jvp", "hessian", "jacfwd_vmap", "linearize", "jvp_grad_jit"}
@@ -203,9 +204,12 @@ def pairs():
 @pytest.mark.parametrize("fun, name", list(pairs()))
 def test_composition_equals_jax(fun, name):
     compose = COMPOSITIONS[name]
-    got = compose(TOILE, lambda w, x: fun(TOILE, TOILE.jnp.asarray(w), TOILE.jnp.asarray(x)))
+    arrays = W, X, BATCHED
+    f = lambda w, x: fun(TOILE, TOILE.jnp.asarray(w), TOILE.jnp.asarray(x))
+    got = compose(TOILE, f, *arrays)
     oracle = custom_in_loop if fun is custom_in_scan else fun
-    want = compose(JAX, lambda w, x: oracle(JAX, JAX.jnp.asarray(w), JAX.jnp.asarray(x)))
+    g = lambda w, x: oracle(JAX, JAX.jnp.asarray(w), JAX.jnp.asarray(x))
+    want = jax.jit(lambda *arrays: compose(JAX, g, *arrays), compiler_options=OPTIONS)(*arrays)
     got, want = toile.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):

@@ -4,7 +4,7 @@ Names, signatures, defaults and results are those of JAX and Flax wherever they 
 """
 # ruff: noqa: F401
 
-from toile.engine.collecting import paused as _paused
+from toile.engine.garbage import paused as _paused
 
 with _paused():  # nearly all there is
     from toile import _absent, lax, numpy, tree, tree_util
@@ -52,7 +52,7 @@ from toile.api.devices import (
 )
 from toile.api.scopes import named_call, named_scope
 from toile.engine import checked as _checked
-from toile.engine import printing as _printing
+from toile.engine import program_text as _printing
 from toile.engine.arrays import DeviceArray as _DeviceArray
 from toile.engine.arrays import KeyArray as _KeyArray
 from toile.engine.arrays import Shard
@@ -93,8 +93,8 @@ from toile.engine.devices import Device
 from toile.engine.dtypes import float0
 from toile.engine.lazy import attach as _attach
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Array
-from toile.engine.tracing import Tracer as _Tracer
+from toile.engine.trace import Array
+from toile.engine.trace import Tracer as _Tracer
 from toile.numpy.array_methods import install as _install
 from toile.staging.jit import clear_caches
 from toile.version import __version__, __version_info__
@@ -120,7 +120,7 @@ _FROM = {
     "api.environment": "print_environment_info",
     "api.cotangents": "ad",
     "api.pairs": "fwd_and_bwd",
-    "backends.cpu.threads": "threads",
+    "targets.llvm.thread_count": "threads",
     "engine.contexts": "make_user_context",
     "engine.shardings": "memory",
     "inspection": "explain profile",
@@ -128,5 +128,8 @@ _FROM = {
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _absent.missing_attribute)
 
 # `from toile import *`: what `from jax import *` gives too, not the parts that toile is made of.
-_INTERNAL = "annotations api backends compiler control engine primitives staging transforms"
+_INTERNAL = (
+    "annotations api compiler control disk engine kernels platforms primitives staging targets "
+    "transforms"
+)
 __all__ = [name for name in __dir__() if name[0] != "_" and name not in _INTERNAL.split()]

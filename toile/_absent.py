@@ -1,7 +1,7 @@
-"""Parts of JAX and Flax that toile has not, and what to use instead.
+"""Parts of JAX and Flax that toile does not provide, and what to use instead.
 
-A finder that is asked last tells this when one of them is imported, instead of a bare "No module
-named". It knows names under `toile.` only.
+A finder at the end of `sys.meta_path` says so when one of them is imported, instead of a bare "No
+module named". It only knows names under `toile.`.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class _Finder:
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:
-    """The error for an attribute that a module has not."""
+    """The error for an attribute that a module does not have."""
     why = explanation(f"{module}.{name}")
     text = f"module {module!r} has no attribute {name!r}"
     return AttributeError(f"{text} ({why})" if why else text)
 
 
 def install() -> None:
-    """Be asked last about modules, once."""
+    """Put the finder at the end of `sys.meta_path`, once."""
     if _Finder not in sys.meta_path:
         sys.meta_path.append(_Finder)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import inspect
 
 from toile.api.autodiff import vjp
 from toile.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
-from toile.api.tracing import make_jaxpr
+from toile.api.programs import make_jaxpr
 from toile.control.call import Call
 from toile.control.remat import Offloadable, Recompute, Saveable
 from toile.engine.avals import aval_of

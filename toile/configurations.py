@@ -13,20 +13,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 from toile.engine.config import Config, config, define
 
 __all__ = [
-    "Config",
-    "FlagHolder",
-    "bool_env",
-    "bool_flag",
-    "config",
-    "flax_filter_frames",
-    "flax_fix_rng",
-    "flax_preserve_adopted_names",
-    "flax_profile",
-    "flax_return_frozendict",
-    "flax_use_orbax_checkpointing",
-    "int_flag",
-    "static_bool_env",
-    "static_int_env",
+    "Config", "FlagHolder", "bool_env", "bool_flag", "config", "flax_filter_frames", "flax_fix_rng",
+    "flax_preserve_adopted_names", "flax_profile", "flax_return_frozendict",
+    "flax_use_orbax_checkpointing", "int_flag", "static_bool_env", "static_int_env",
     "temp_flip_flag",
 ]
 

@@ -66,9 +66,7 @@ def _parts(obj: Any) -> tuple[AccessType, list[tuple[Any, Any]]]:
 
 
 def _traverse_tree(
-    path: tuple[tuple[Key, AccessType], ...],
-    obj: Any,
-    *,
+    path: tuple[tuple[Key, AccessType], ...], obj: Any, *,
     update_fn: Callable[[str, Any], Any] | None = None,
     cond_fn: Callable[[str, Any], bool] | None = None,
 ) -> Iterator[Any]:
@@ -207,7 +205,7 @@ class Cursor(Generic[A]):
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
         """Record update_fn(path, value) wherever it is another object than `value`.
 
-        Paths are keys joined by "/". What lies below a changed value is not visited, nor is the
+        Paths are keys joined by "/". Parts of a changed value are not visited, nor is the
         root. A container that update_fn changes in place counts as unchanged: return a copy.
 
         Example::

@@ -23,10 +23,10 @@ from toile.engine.operation import Axis, Dim
 from toile.engine.program import trace_program
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.trees import flatten, structure, unflatten
 from toile.primitives.families import bdim_at
-from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, name_of
 from toile.transforms.jvp import jvp_program
 from toile.transforms.vmap import vmap_flat
 
@@ -73,48 +73,64 @@ class CustomVmapCall(Call):
         assert rule is not None
         if any(nonzero[:k]):
             return Call(program, self.label)
-        mask = nonzero[k:]
-        n = len(mask)
-
-        def derived(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-            """The rule's derivative for values whose tangents are mapped as they are."""
-            found: list[bool] = []
-
-            def run(*chosen: Any) -> list[Any]:
-                given = iter(chosen)
-                full = [next(given) if m else v for v, m in zip(xs[:n], mask, strict=True)]
-                outs, out_mapped = rule(size, mapped, full)
-                found[:] = out_mapped
-                return outs
-
-            outs, douts = jvp(run, tuple(pick(xs[:n], mask)), tuple(xs[n:]))
-            return [*outs, *pick(douts, moving)], [*found, *pick(found, moving)]
-
-        def moved(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> Any:
-            rest = iter(mapped[n:])
-            shaken = [next(rest) if m else False for m in mask]
-            pairs = list(zip(mapped[:n], shaken, strict=True))
-            found: list[bool] = []
-
-            def alone(*values: Any) -> list[Any]:
-                outs, out_mapped = derived(size, [False] * n, values)
-                found[:] = out_mapped
-                return outs
-
-            if not any(p and t for p, t in pairs):  # the rule gets one example at a time
-                dims: list[Dim] = [0 if m else None for m in mapped]
-                outs, out_dims = vmap_flat(alone, (None, size), xs, dims)
-                if not any(found):
-                    return ([o if d is None else bdim_at(o, d, size)
-                             for o, d in zip(outs, out_dims, strict=True)],
-                            [d is not None for d in out_dims])
-            both = [p or t for p, t in pairs]
-            wanted = [*both, *pick(both, mask)]
-            full = [bdim_at(x, 0 if m else None, size) if w else x
-                    for x, m, w in zip(xs, mapped, wanted, strict=True)]
-            return derived(size, both, full)
-
+        moved = functools.partial(_moved_rule, rule, nonzero[k:], moving)
         return CustomVmapCall(program, self.label, moved, k)
+
+
+def _moved_rule(
+    rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
+    mapped: Sequence[bool], xs: Sequence[Any],
+) -> Any:
+    """The derivative of a rule; the tangents of the operands in `mask` follow the operands."""
+    n, rest = len(mask), iter(mapped[len(mask) :])
+    tangents_mapped = [next(rest) if m else False for m in mask]
+    pairs = list(zip(mapped[:n], tangents_mapped, strict=True))
+    if not any(p and t for p, t in pairs):  # the rule gets one example at a time
+        moved = _moved_by_example(rule, mask, moving, size, mapped, xs)
+        if moved is not None:
+            return moved
+    both = [p or t for p, t in pairs]
+    wanted = [*both, *pick(both, mask)]
+    full = [bdim_at(x, 0 if m else None, size) if w else x
+            for x, m, w in zip(xs, mapped, wanted, strict=True)]
+    return _derived_rule(rule, mask, moving, size, both, full)
+
+
+def _moved_by_example(
+    rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
+    mapped: Sequence[bool], xs: Sequence[Any],
+) -> tuple[list[Any], list[bool]] | None:
+    """The same, mapped over the derivative for one example; None if the rule maps a result."""
+    found: list[bool] = []
+
+    def alone(*values: Any) -> list[Any]:
+        outs, found[:] = _derived_rule(rule, mask, moving, size, [False] * len(mask), values)
+        return outs
+
+    dims: list[Dim] = [0 if m else None for m in mapped]
+    outs, out_dims = vmap_flat(alone, (None, size), xs, dims)
+    if any(found):
+        return None
+    moved = [o if d is None else bdim_at(o, d, size) for o, d in zip(outs, out_dims, strict=True)]
+    return moved, [d is not None for d in out_dims]
+
+
+def _derived_rule(
+    rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
+    mapped: Sequence[bool], xs: Sequence[Any],
+) -> tuple[list[Any], list[bool]]:
+    """The derivative of a rule for values whose tangents are mapped as they are."""
+    n = len(mask)
+    found: list[bool] = []
+
+    def run(*chosen: Any) -> list[Any]:
+        given = iter(chosen)
+        full = [next(given) if m else v for v, m in zip(xs[:n], mask, strict=True)]
+        outs, found[:] = rule(size, mapped, full)
+        return outs
+
+    outs, douts = jvp(run, tuple(pick(xs[:n], mask)), tuple(xs[n:]))
+    return [*outs, *pick(douts, moving)], [*found, *pick(found, moving)]
 
 
 class custom_vmap:

@@ -10,20 +10,12 @@ from toile.api.custom import (
     linear_call,
     zero_from_primal,
 )
-from toile.api.tracing import closure_convert
+from toile.api.programs import closure_convert
 from toile.control.custom import CustomJVPCall as custom_jvp_call_p
 from toile.control.custom import CustomVJPCall as custom_vjp_call_p
 
 __all__ = [
-    "CustomVJPPrimal",
-    "SymbolicZero",
-    "closure_convert",
-    "custom_gradient",
-    "custom_jvp",
-    "custom_jvp_call_p",
-    "custom_vjp",
-    "custom_vjp_call_p",
-    "custom_vjp_primal_tree_values",
-    "linear_call",
-    "zero_from_primal",
+    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
+    "custom_jvp_call_p", "custom_vjp", "custom_vjp_call_p", "custom_vjp_primal_tree_values",
+    "linear_call", "zero_from_primal",
 ]

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import toile
-from toile.backends import object_cache
-from toile.backends.gpu import cudnn, driver, libraries
+from toile.disk import object_cache
 from toile.engine.gpu import wanted_platform
+from toile.targets.cuda import cudnn, driver, libraries
 
 
 class Finding(NamedTuple):

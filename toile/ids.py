@@ -19,9 +19,9 @@ class UUIDManager:
 
 
 class FlaxId(int):
-    """A hashable identifier, which is none of the plain numbers; copying one makes a new one.
+    """A hashable identifier that equals no plain number; copying one makes a new one.
 
-    It is a number because modules and variables are looked up by theirs all the time."""
+    It is an int because looking up modules and variables by it has to be fast."""
 
     __slots__ = ()
     __hash__ = int.__hash__
@@ -46,7 +46,7 @@ class FlaxId(int):
         return uuid()
 
     def __reduce__(self) -> Any:
-        return _another, ()  # where it is loaded the number may be taken
+        return _another, ()  # the number may be in use where it is loaded
 
 
 uuid = UUIDManager()

@@ -20,22 +20,8 @@ from toile import errors
 from toile.engine.source import here
 
 __all__ = [
-    "BackendMode",
-    "GFile",
-    "NotFoundError",
-    "backend_mode",
-    "copy",
-    "exists",
-    "getsize",
-    "glob",
-    "isdir",
-    "listdir",
-    "makedirs",
-    "override_mode",
-    "remove",
-    "rename",
-    "rmtree",
-    "set_mode",
+    "BackendMode", "GFile", "NotFoundError", "backend_mode", "copy", "exists", "getsize", "glob",
+    "isdir", "listdir", "makedirs", "override_mode", "remove", "rename", "rmtree", "set_mode",
 ]
 
 
@@ -77,7 +63,7 @@ def override_mode(override: BackendMode) -> Iterator[None]:
 
 
 def _gfile() -> Any:
-    """`tensorflow.io.gfile` where it was asked for, None where plain files serve."""
+    """`tensorflow.io.gfile` where it was asked for, None for plain files."""
     if io_mode is BackendMode.DEFAULT:
         return None
     try:
@@ -102,7 +88,7 @@ def listdir(path: Any) -> list[str]:
 
 
 def isdir(path: Any) -> bool:
-    """Whether a directory lies at this path."""
+    """Whether there is a directory at this path."""
     return gfile.isdir(path) if (gfile := _gfile()) else os.path.isdir(path)
 
 
@@ -126,7 +112,7 @@ def rename(src: Any, dst: Any, overwrite: bool = False) -> None:
 
 
 def exists(path: Any) -> bool:
-    """Whether a file or directory lies at this path."""
+    """Whether there is a file or directory at this path."""
     return gfile.exists(path) if (gfile := _gfile()) else os.path.exists(path)
 
 

@@ -22,7 +22,7 @@ from toile.engine.conversion import as_array, raw_operand
 from toile.engine.sharded import from_parts, replicas
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Array, Tracer
+from toile.engine.trace import Array, Tracer
 from toile.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 __all__ = [
@@ -185,10 +185,8 @@ def scan_in_dim(
 
 
 def pad_shard_unpad(
-    wrapped: Callable[..., Any],
-    static_argnums: Sequence[int] = (0,),
-    static_argnames: Sequence[str] = (),
-    static_return: bool = False,
+    wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
+    static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
     """`wrapped`, which wants [devices, batch, …], for batches of any size.
 

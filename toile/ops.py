@@ -24,131 +24,58 @@ def _extreme(dtype, largest):
     return np.inf if largest else -np.inf
 
 
-def _segment(
-    name,
-    scatter,
-    reduce,
-    identity,
-    data,
-    segment_ids,
-    num_segments,
-    indices_are_sorted,
-    unique_indices,
-    bucket_size,
-    mode,
-    out_sharding,
-):
-    data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
-    if num_segments is None:
-        num_segments = jnp.max(ids) + 1
-    num_segments = operator.index(num_segments)
-    if num_segments < 0:
-        raise ValueError("num_segments must be non-negative." + here())
-    mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
-    leading = (num_segments,)
-    indices = ids[..., None]
-    if bucket_size is not None:  # rows of one bucket are reduced together, then the buckets
-        if out_sharding is not None:
-            raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
-        leading = (-(-ids.size // bucket_size), num_segments)
-        bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
-        indices = jnp.stack([bucket, ids], axis=-1)
-    start = jnp.full((*leading, *data.shape[1:]), identity(data.dtype), dtype=data.dtype)
-    n = len(leading)
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=tuple(range(ids.ndim, ids.ndim + data.ndim - 1)),
-        inserted_window_dims=tuple(range(n)),
-        scatter_dims_to_operand_dims=tuple(range(n)),
-    )
-    out = scatter(
-        start,
-        indices,
-        jnp.broadcast_to(data, ids.shape + data.shape[1:]),
-        numbers,
-        indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices,
-        mode=mode,
-    )
-    if bucket_size is not None:
-        out = reduce(out, axis=0).astype(data.dtype)
-    return out if out_sharding is None else jnp.asarray(out, device=out_sharding)
+def _segment(name, scatter, reduce, identity, summary):
+    """The function that reduces the rows of each segment by a scatter into `identity(dtype)`."""
+
+    def segment(
+        data, segment_ids, num_segments=None, indices_are_sorted=False, unique_indices=False,
+        bucket_size=None, mode=None, out_sharding=None,
+    ):
+        data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
+        if num_segments is None:
+            num_segments = jnp.max(ids) + 1
+        num_segments = operator.index(num_segments)
+        if num_segments < 0:
+            raise ValueError("num_segments must be non-negative." + here())
+        mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
+        leading = (num_segments,)
+        indices = ids[..., None]
+        if bucket_size is not None:  # rows of one bucket are reduced together, then the buckets
+            if out_sharding is not None:
+                raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
+            leading = (-(-ids.size // bucket_size), num_segments)
+            bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
+            indices = jnp.stack([bucket, ids], axis=-1)
+        start = jnp.full((*leading, *data.shape[1:]), identity(data.dtype), dtype=data.dtype)
+        axes = tuple(range(len(leading)))
+        windows = tuple(range(ids.ndim, ids.ndim + data.ndim - 1))
+        out = scatter(
+            start, indices, jnp.broadcast_to(data, ids.shape + data.shape[1:]),
+            lax.ScatterDimensionNumbers(windows, axes, axes),
+            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+        )
+        if bucket_size is not None:
+            out = reduce(out, axis=0).astype(data.dtype)
+        return out if out_sharding is None else jnp.asarray(out, device=out_sharding)
+
+    segment.__name__ = segment.__qualname__ = name
+    segment.__doc__ = summary
+    return segment
 
 
-def segment_sum(
-    data,
-    segment_ids,
-    num_segments=None,
-    indices_are_sorted=False,
-    unique_indices=False,
-    bucket_size=None,
-    mode=None,
-    out_sharding=None,
-):
-    """Sum of the rows of `data` per segment; 0 where a segment is empty."""
-    options = (num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-    return _segment(
-        "segment_sum", lax.scatter_add, jnp.sum, lambda d: 0, data, segment_ids, *options
-    )
-
-
-def segment_prod(
-    data,
-    segment_ids,
-    num_segments=None,
-    indices_are_sorted=False,
-    unique_indices=False,
-    bucket_size=None,
-    mode=None,
-    out_sharding=None,
-):
-    """Product of the rows of `data` per segment; 1 where a segment is empty."""
-    options = (num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-    return _segment(
-        "segment_prod", lax.scatter_mul, jnp.prod, lambda d: 1, data, segment_ids, *options
-    )
-
-
-def segment_max(
-    data,
-    segment_ids,
-    num_segments=None,
-    indices_are_sorted=False,
-    unique_indices=False,
-    bucket_size=None,
-    mode=None,
-    out_sharding=None,
-):
-    """Maximum of the rows of `data` per segment; the least value where a segment is empty."""
-    options = (num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-    return _segment(
-        "segment_max",
-        lax.scatter_max,
-        jnp.max,
-        lambda d: _extreme(d, False),
-        data,
-        segment_ids,
-        *options,
-    )
-
-
-def segment_min(
-    data,
-    segment_ids,
-    num_segments=None,
-    indices_are_sorted=False,
-    unique_indices=False,
-    bucket_size=None,
-    mode=None,
-    out_sharding=None,
-):
-    """Minimum of the rows of `data` per segment; the greatest value where a segment is empty."""
-    options = (num_segments, indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-    return _segment(
-        "segment_min",
-        lax.scatter_min,
-        jnp.min,
-        lambda d: _extreme(d, True),
-        data,
-        segment_ids,
-        *options,
-    )
+segment_sum = _segment(
+    "segment_sum", lax.scatter_add, jnp.sum, lambda dtype: 0,
+    "Sum of the rows of `data` per segment; 0 where a segment is empty.",
+)
+segment_prod = _segment(
+    "segment_prod", lax.scatter_mul, jnp.prod, lambda dtype: 1,
+    "Product of the rows of `data` per segment; 1 where a segment is empty.",
+)
+segment_max = _segment(
+    "segment_max", lax.scatter_max, jnp.max, lambda dtype: _extreme(dtype, False),
+    "Maximum of the rows of `data` per segment; the least value where a segment is empty.",
+)
+segment_min = _segment(
+    "segment_min", lax.scatter_min, jnp.min, lambda dtype: _extreme(dtype, True),
+    "Minimum of the rows of `data` per segment; the greatest value where a segment is empty.",
+)

@@ -24,22 +24,14 @@ from toile.engine.locks import shared_lock
 from toile.engine.source import here
 
 __all__ = [
-    "ProfileOptions",
-    "StepTraceAnnotation",
-    "TraceAnnotation",
-    "annotate_function",
-    "device_memory_profile",
-    "save_device_memory_profile",
-    "start_server",
-    "start_trace",
-    "stop_server",
-    "stop_trace",
-    "trace",
+    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function",
+    "device_memory_profile", "save_device_memory_profile", "start_server", "start_trace",
+    "stop_server", "stop_trace", "trace",
 ]
 
 
 class ProfileOptions:
-    """What to record; spans are all that there is, so the levels only are remembered."""
+    """What to record; only spans are recorded, so the levels have no effect."""
 
     def __init__(self) -> None:
         self.python_tracer_level = 0
@@ -121,7 +113,7 @@ def trace(
 
 
 class TraceAnnotation:
-    """A block that appears in profiles under a name."""
+    """A block that appears in profiles under this name."""
 
     def __init__(self, name: str, **kwargs: Any):
         self.name, self.details = name, kwargs

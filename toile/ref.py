@@ -6,6 +6,7 @@ outside can be neither read nor written there, because its changes would be lost
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from toile.engine.arrays import Array
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, from_numpy
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "ds", "empty_ref", "free_ref", "freeze", "get",
            "new_ref", "set", "swap"]
@@ -93,25 +94,11 @@ class Ref:
     def aval(self) -> AbstractRef:
         return AbstractRef(self._value.aval)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._value.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._value.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self._value.ndim
-
-    @property
-    def size(self) -> int:
-        return self._value.size
-
-    @property
-    def sharding(self) -> Any:
-        return self._value.sharding
+    shape = property(attrgetter("_value.shape"))
+    dtype = property(attrgetter("_value.dtype"))
+    ndim = property(attrgetter("_value.ndim"))
+    size = property(attrgetter("_value.size"))
+    sharding = property(attrgetter("_value.sharding"))
 
     def __len__(self) -> int:
         return len(self._value)

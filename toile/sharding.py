@@ -33,33 +33,15 @@ from toile.parallel.meshes import (
     set_mesh,
     use_abstract_mesh,
 )
-from toile.parallel.placing import concrete, put
+from toile.parallel.placement import concrete, put
 from toile.parallel.specs import NamedSharding, P, PartitionSpec
 
 __all__ = [
-    "AbstractDevice",
-    "AbstractMesh",
-    "AxisType",
-    "ManualAxisType",
-    "Mesh",
-    "NamedSharding",
-    "P",
-    "PartitionSpec",
-    "Sharding",
-    "SingleDeviceSharding",
-    "auto_axes",
-    "explicit_axes",
-    "get_abstract_mesh",
-    "get_mesh",
-    "make_array_from_callback",
-    "make_array_from_process_local_data",
-    "make_array_from_single_device_arrays",
-    "make_mesh",
-    "make_single_device_sharding",
-    "reshard",
-    "set_mesh",
-    "use_abstract_mesh",
-    "use_mesh",
+    "AbstractDevice", "AbstractMesh", "AxisType", "ManualAxisType", "Mesh", "NamedSharding", "P",
+    "PartitionSpec", "Sharding", "SingleDeviceSharding", "auto_axes", "explicit_axes",
+    "get_abstract_mesh", "get_mesh", "make_array_from_callback",
+    "make_array_from_process_local_data", "make_array_from_single_device_arrays", "make_mesh",
+    "make_single_device_sharding", "reshard", "set_mesh", "use_abstract_mesh", "use_mesh",
 ]
 
 use_mesh = set_mesh
@@ -155,7 +137,7 @@ def _is_shape(x: Any) -> bool:
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
     """An array of which each process gives the block that its devices have."""
     local = np.asarray(leaf)
-    if shape is None:  # as large along each axis as all processes together are
+    if shape is None:  # as long along each axis as all processes' parts together
         unit = sharding.num_devices  # which any number of parts divides
         own = _block(sharding, (unit,) * local.ndim)
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
@@ -234,7 +216,7 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
                 f"shard each. An argument array had {len(a.devices())} shard(s).{here()}"
             )
     order = list(own_places(sharding, shape))
-    found = [_whereabouts(a, order) for a in arrays]
+    found = [_device_of(a, order) for a in arrays]
     by_device = dict(zip(found, arrays, strict=True))
     if len(by_device) < len(arrays):
         ids = [d.id for d in found]
@@ -253,9 +235,9 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
     return [by_device[d] for d in order]
 
 
-def _whereabouts(x: Any, wanted: Sequence[Any]) -> Any:
-    """The device of an array of one device; the default GPU, if that is wanted, of a small array
-    that waits on the host for its first use."""
+def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
+    """The device of an array on one device; for a small array that waits on the host for its first
+    use, the default GPU if that is wanted."""
     (own,) = x.devices()
     default = default_gpu()
     waits = default is not None and not x.committed and own.platform == "cpu"

@@ -48,7 +48,7 @@ def _tolerance(dtype, given):
 
 def _comparable(x):
     x = np.asarray(x)
-    # NumPy's comparison knows no float formats of its own beyond the built-in ones.
+    # NumPy's comparison supports built-in float formats only.
     return x.astype(np.float32) if x.dtype.kind == "V" and x.dtype != _FLOAT0 else x
 
 

@@ -18,10 +18,7 @@ from toile.configurations import config
 from toile.engine import source
 
 __all__ = [
-    "UnfilteredStackTrace",
-    "api_boundary",
-    "hide_flax_in_tracebacks",
-    "register_exclusion",
+    "UnfilteredStackTrace", "api_boundary", "hide_flax_in_tracebacks", "register_exclusion",
     "show_flax_in_tracebacks",
 ]
 
@@ -131,4 +128,4 @@ def api_boundary(
 
 
 _boundary_code: Any = api_boundary(api_boundary).__code__
-source.name_call(api_boundary(api_boundary), "")  # errors speak of what is inside
+source.name_call(api_boundary(api_boundary), "")  # errors name the function inside

@@ -19,21 +19,9 @@ from toile.engine import trees
 from toile.engine.source import here
 
 __all__ = [
-    "ModelParamTraversal",
-    "Traversal",
-    "TraverseAttr",
-    "TraverseCompose",
-    "TraverseEach",
-    "TraverseFilter",
-    "TraverseId",
-    "TraverseItem",
-    "TraverseMerge",
-    "TraverseTree",
-    "empty_node",
-    "flatten_dict",
-    "path_aware_map",
-    "t_identity",
-    "unflatten_dict",
+    "ModelParamTraversal", "Traversal", "TraverseAttr", "TraverseCompose", "TraverseEach",
+    "TraverseFilter", "TraverseId", "TraverseItem", "TraverseMerge", "TraverseTree", "empty_node",
+    "flatten_dict", "path_aware_map", "t_identity", "unflatten_dict",
 ]
 
 Path = tuple[str, ...]
@@ -48,9 +36,7 @@ empty_node = _EmptyNode()
 
 
 def flatten_dict(
-    xs: Any,
-    keep_empty_nodes: bool = False,
-    is_leaf: Callable[[Path, Any], bool] | None = None,
+    xs: Any, keep_empty_nodes: bool = False, is_leaf: Callable[[Path, Any], bool] | None = None,
     sep: str | None = None,
 ) -> dict[Any, Any]:
     """The values of a nested dict under their paths: tuples of keys, or keys joined by `sep`.

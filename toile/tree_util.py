@@ -130,9 +130,7 @@ UNSPECIFIED = Unspecified()
 
 
 def tree_reduce(
-    function: Callable[[T, Any], T],
-    tree: Any,
-    initializer: T | Unspecified = UNSPECIFIED,
+    function: Callable[[T, Any], T], tree: Any, initializer: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
     """Fold the leaves from the left: function(... function(initializer, first) ..., last)."""
@@ -142,10 +140,7 @@ def tree_reduce(
 
 
 def tree_reduce_associative(
-    operation: Callable[[T, T], T],
-    tree: Any,
-    *,
-    identity: T | Unspecified = UNSPECIFIED,
+    operation: Callable[[T, T], T], tree: Any, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
     """Fold the leaves by halves, with an operation that does not care where the brackets are."""
@@ -198,10 +193,7 @@ def generate_key_paths(tree: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def tree_map_with_path(
-    f: Callable[..., Any],
-    tree: Any,
-    *rest: Any,
-    is_leaf: Callable[..., bool] | None = None,
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
     """The tree of f(path, leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
@@ -235,8 +227,7 @@ def flatten_one_level_with_keys(
 
 
 def register_pytree_node(
-    nodetype: type[T],
-    flatten_func: Callable[[T], tuple[Iterable[Any], Any]],
+    nodetype: type[T], flatten_func: Callable[[T], tuple[Iterable[Any], Any]],
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
@@ -255,8 +246,7 @@ def register_pytree_node_class(cls: Typ) -> Typ:
 
 
 def register_pytree_with_keys(
-    nodetype: type[T],
-    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]],
+    nodetype: type[T], flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]],
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
@@ -279,10 +269,8 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
 
 
 def register_dataclass(
-    nodetype: Typ,
-    data_fields: Sequence[str] | None = None,
-    meta_fields: Sequence[str] | None = None,
-    drop_fields: Sequence[str] = (),
+    nodetype: Typ, data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
     """Register a class whose `data_fields` are children and whose `meta_fields` are structure.
 

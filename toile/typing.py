@@ -22,62 +22,21 @@ from toile.core.frozen_dict import FrozenDict
 from toile.core.lift.axes import In, Out
 from toile.core.meta import LogicalNames
 from toile.core.spmd import AxisName, LogicalRules, Sharding
-from toile.engine.tracing import Array as _Array
+from toile.engine.trace import Array as _Array
 from toile.lax import Precision
 from toile.nn import initializers
 from toile.tree_util import SequenceKey, register_pytree_with_keys, tree_leaves
 
 __all__ = [
-    "MISSING",
-    "Array",
-    "ArrayLike",
-    "ArrayPytree",
-    "Axes",
-    "Axis",
-    "AxisName",
-    "BaseConfigContext",
-    "Collection",
-    "ConvGeneralDilatedT",
-    "DTypeLike",
-    "DotGeneralT",
-    "Dtype",
-    "EinsumT",
-    "FrozenVariableDict",
-    "HashableMapping",
-    "In",
-    "InOutAxis",
-    "InOutScanAxis",
-    "Initializer",
-    "Key",
-    "LaxPadding",
-    "Leaf",
-    "LogicalNames",
-    "LogicalPartitionSpec",
-    "LogicalPartitionSpecPytree",
-    "LogicalRules",
-    "Missing",
-    "MutableCollection",
-    "MutableVariableDict",
-    "Out",
-    "PRNGFoldable",
-    "PRNGKey",
-    "PaddingLike",
-    "PartitionSpecPytree",
-    "Path",
-    "PathParts",
-    "PrecisionLike",
-    "PromoteDtypeFn",
-    "PytreeDeque",
-    "RNGSequences",
-    "ScanAxis",
-    "Shape",
-    "ShapeDtype",
-    "Sharding",
-    "SizeBytes",
-    "TupleArg",
-    "VariableDict",
-    "has_shape_dtype",
-    "is_key_like",
+    "MISSING", "Array", "ArrayLike", "ArrayPytree", "Axes", "Axis", "AxisName", "BaseConfigContext",
+    "Collection", "ConvGeneralDilatedT", "DTypeLike", "DotGeneralT", "Dtype", "EinsumT",
+    "FrozenVariableDict", "HashableMapping", "In", "InOutAxis", "InOutScanAxis", "Initializer",
+    "Key", "LaxPadding", "Leaf", "LogicalNames", "LogicalPartitionSpec",
+    "LogicalPartitionSpecPytree", "LogicalRules", "Missing", "MutableCollection",
+    "MutableVariableDict", "Out", "PRNGFoldable", "PRNGKey", "PaddingLike", "PartitionSpecPytree",
+    "Path", "PathParts", "PrecisionLike", "PromoteDtypeFn", "PytreeDeque", "RNGSequences",
+    "ScanAxis", "Shape", "ShapeDtype", "Sharding", "SizeBytes", "TupleArg", "VariableDict",
+    "has_shape_dtype", "is_key_like",
 ]
 
 A = TypeVar("A")

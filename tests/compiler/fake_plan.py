@@ -4,9 +4,9 @@ import ctypes
 
 import numpy as np
 
-from toile.backends.cpu import native
-from toile.compiler.operands import Operand, Ref, Scratch
-from toile.compiler.views import row_major
+from toile.compiler.ir.operands import Operand, Ref, Scratch
+from toile.compiler.ir.views import row_major
+from toile.targets.llvm import native
 
 KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
@@ -31,7 +31,7 @@ class FakePlan:
         self.stages.append(launches)
 
     def contiguous(self, x):
-        from toile.backends.cpu import copies
+        from toile.kernels.copy import cpu as copies
 
         if x.contiguous:
             return x

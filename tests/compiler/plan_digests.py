@@ -17,14 +17,15 @@ os.environ["TOILE_PLATFORM"] = "cpu"
 import toile
 from tests.generated.draw import draw
 from tests.generated.running import arguments, function, names_of
-from toile.backends.cpu import images, making, native, threads
-from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.planning import Plan
-from toile.backends.gpu import plan_records
-from toile.backends.gpu.planning import Plan as GpuPlan
-from toile.backends.plan_schema import Unencodable
-from toile.compiler.fingerprint import fingerprint
-from toile.compiler.pipeline import optimize
+from toile.compiler.compilation import compile_program
+from toile.compiler.plan.fingerprint import fingerprint
+from toile.disk.plan_schema import Unencodable
+from toile.platforms.cpu import images
+from toile.platforms.cpu import new_plans as making
+from toile.platforms.cpu.execution import Executable
+from toile.platforms.gpu import plan_records
+from toile.platforms.gpu.target import TARGET
+from toile.targets.llvm import native
 
 
 def digest(data: bytes) -> str:
@@ -33,8 +34,7 @@ def digest(data: bytes) -> str:
 
 def cpu_plan(program) -> list[str]:
     """Digests of the image of a Program and of the texts of its kernels."""
-    optimized = optimize(program)
-    made = making.PlannedExecutable(optimized, Plan(optimized, threads.current()))
+    made = making.planned(program)
     texts = [*made.described.kernels, *sorted(made.plan.also)]
     kernels = digest("\0".join(texts).encode())
     try:
@@ -46,7 +46,7 @@ def cpu_plan(program) -> list[str]:
 
 
 def gpu_plan(program) -> list[str]:
-    plan = GpuPlan(optimize(program, choose=GpuPlan.choose))
+    plan = compile_program(program, TARGET)
     try:
         return [digest(plan_records.written(plan))]
     except Unencodable:

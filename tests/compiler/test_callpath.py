@@ -18,11 +18,11 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import errors, random, struct
-from toile.backends.cpu.threads import threads
 from toile.core.frozen_dict import FrozenDict, freeze
 from toile.engine.arrays import ConcreteArray
 from toile.staging import jit as staging
 from toile.staging.callpath import MISS
+from toile.targets.llvm.thread_count import threads
 
 Pair = namedtuple("Pair", "left right")
 

@@ -11,13 +11,19 @@ import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from tests.compiler.fake_plan import KERNEL, FakePlan
 from toile import lax
-from toile.backends import cpu
-from toile.backends.cpu import chaining, compiling, contractions, execution, native, spans
-from toile.backends.cpu.launches import Span
-from toile.backends.cpu.planning import Plan
-from toile.backends.object_cache import ObjectCache
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned as plan_of
+from toile.compiler.plan.place import arena_layout
+from toile.disk.object_cache import ObjectCache
+from toile.kernels.contraction import cpu as contractions
+from toile.platforms import cpu
+from toile.platforms.cpu import chains as chaining
+from toile.platforms.cpu import compilation as compiling
+from toile.platforms.cpu import execution
+from toile.platforms.cpu.target import Target
 from toile.primitives.contractions import DotGeneral
+from toile.targets.llvm import native, spans
+from toile.targets.llvm.launches import Span
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +135,7 @@ CASES = {
 
 def planned(f, args, threads):
     with toile.threads(threads):
-        return Plan(optimize(toile.make_jaxpr(f)(*args).jaxpr), threads)
+        return plan_of(optimize(toile.make_jaxpr(f)(*args).jaxpr), Target(threads))
 
 
 def chains_of(plan):
@@ -316,7 +322,7 @@ def test_what_only_the_chain_reads_has_no_array():
     nbytes = x.shape[0] * w.shape[1] * 4
     with toile.threads(2):
         plan = planned(f, args, 2)
-        assert plan.arena()[1] < nbytes
+        assert arena_layout(plan)[1] < nbytes
         (chain,) = chains_of(plan)
         (room,) = chain.rooms
         assert 0 < room.nbytes < nbytes / 4

@@ -18,7 +18,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
-from toile.backends.cpu.threads import threads
+from toile.targets.llvm.thread_count import threads
 
 pytest.importorskip("llvmlite")
 
@@ -240,7 +240,7 @@ def test_fork(when):
 def test_fork_while_another_thread_has_a_lock():
     """Nobody in the child would release it: the child finds it free."""
     python("""
-        from toile.backends.cpu import blas
+        from toile.kernels.contraction import cpu_blas as blas
         from toile.engine import devices
         from toile.parallel import meshes
         f = toile.jit(work)

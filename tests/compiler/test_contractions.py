@@ -8,7 +8,15 @@ import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered
 from toile import lax
-from toile.backends.cpu import blas, contraction_cuts, contractions
+from toile.kernels.contraction import (
+    cpu as contractions,
+)
+from toile.kernels.contraction import (
+    cpu_blas as blas,
+)
+from toile.kernels.contraction import (
+    cpu_cuts as contraction_cuts,
+)
 from toile.primitives.contractions import DotGeneral
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)

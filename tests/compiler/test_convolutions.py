@@ -10,9 +10,10 @@ import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered
 from toile import lax
-from toile.backends.cpu import convolution, native
-from toile.backends.cpu.convolution import indirect, outer
+from toile.kernels.convolution import cpu as convolution
+from toile.kernels.convolution.cpu import indirect, outer
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
+from toile.targets.llvm import native
 
 NHWC = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 LAYOUTS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.fake_plan import lowered
-from toile.backends.cpu.cumulative import lower_cumulative
+from toile.kernels.cumulative.cpu import lower_cumulative
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
 
 REAL = [np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, np.float32,

@@ -7,13 +7,16 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax, nn
-from toile.backends import reference
-from toile.backends.cpu.making import PlannedExecutable
-from toile.backends.cpu.planning import Plan, Region
+from toile.compiler.ir.steps import EagerStep
 from toile.compiler.pipeline import optimize
-from toile.compiler.steps import EagerStep
+from toile.compiler.plan.lower import planned as plan_of
+from toile.compiler.plan.place import arena_layout
 from toile.engine.operation import Operation
 from toile.engine.program import trace_program
+from toile.platforms import reference
+from toile.platforms.cpu.new_plans import PlannedExecutable
+from toile.platforms.cpu.planner import Region
+from toile.platforms.cpu.target import Target
 from toile.primitives.families import Identity
 
 RANDOM = np.random.RandomState(0)
@@ -23,6 +26,11 @@ def normal(*shape):
     return RANDOM.randn(*shape).astype(np.float32)
 
 
+def assembled(program, plan):
+    """What the CPU runs for a plan."""
+    return PlannedExecutable(program, plan, *arena_layout(plan))
+
+
 def planned(f, *args, threads=2):
     """The Program of f, its plan, and raw arguments."""
     xs = [jnp.asarray(a) for a in args]
@@ -30,7 +38,7 @@ def planned(f, *args, threads=2):
     program, consts = trace_program(flat, [x.aval for x in xs], "f")
     program = optimize(program)
     raws = [np.asarray(c) for c in consts] + [np.asarray(x) for x in xs]
-    return program, Plan(program, threads), raws
+    return program, plan_of(program, Target(threads)), raws
 
 
 def kinds(plan):
@@ -181,7 +189,7 @@ def test_results(name, threads):
     f, *args = PROGRAMS[name]
     program, plan, raws = planned(f, *args, threads=threads)
     want = reference.Executable(program)(raws)
-    executable = PlannedExecutable(program, plan)
+    executable = assembled(program, plan)
     for _ in range(2):
         for g, w in zip(executable(raws), want, strict=True):
             nearly_equal(g, np.asarray(w), name, ulps=64)
@@ -263,7 +271,7 @@ def test_what_is_returned_twice_is_stored_twice(f):
     for shape in ((6, 5), (300, 700)):
         x = jnp.linspace(1, 2, shape[0] * shape[1]).reshape(shape)
         program = optimize(toile.make_jaxpr(f)(x).jaxpr)
-        notes = [x.note for s in Plan(program, 2).steps for x in s.launches]
+        notes = [x.note for s in plan_of(program, Target(2)).steps for x in s.launches]
         assert not any("copy" in n for n in notes), notes
         for a, b in zip(toile.jit(f)(x), f(x), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)

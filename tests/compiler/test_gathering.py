@@ -9,25 +9,25 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered, run_equations
-from toile.backends.cpu import copies, slicing
-from toile.backends.cpu.gathering import lower_gather
-from toile.backends.cpu.scattering import lower_scatter
+from toile.kernels.copy import cpu as copies
+from toile.kernels.gather.cpu import lower_gather
+from toile.kernels.scatter.cpu import lower_scatter
 from toile.primitives import shapes
-from toile.primitives.addressing import (
+from toile.primitives.addresses import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 
 LOWERS = {
     Gather: lower_gather,
     Scatter: lower_scatter,
-    DynamicSlice: slicing.lower_dynamic_slice,
-    DynamicUpdateSlice: slicing.lower_dynamic_update_slice,
-    shapes.Pad: slicing.lower_pad,
-    shapes.Concatenate: slicing.lower_concatenate,
-    shapes.Rev: slicing.lower_rev,
+    DynamicSlice: copies.moves.lower_dynamic_slice,
+    DynamicUpdateSlice: copies.moves.lower_dynamic_update_slice,
+    shapes.Pad: copies.moves.lower_pad,
+    shapes.Concatenate: copies.moves.lower_concatenate,
+    shapes.Rev: copies.moves.lower_rev,
 }
 DTYPES = [
     np.bool_, np.uint8, np.int16, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
@@ -130,17 +130,17 @@ def test_pad_concatenate_rev(dtype):
         op = shapes.Pad(config)
         for y in (x, x[::-1]):
             expected = op.eager(np, y, value)
-            got = lowered(slicing.lower_pad, op, [y, value], [(expected.shape, x.dtype)])
+            got = lowered(copies.moves.lower_pad, op, [y, value], [(expected.shape, x.dtype)])
             same_bytes(op, got[0], expected)
     for axis in range(3):
         parts = [x, x[::-1], x[tuple(slice(1) if i == axis else slice(None) for i in range(3))]]
         op = shapes.Concatenate(axis)
         expected = op.eager(np, *parts)
-        got = lowered(slicing.lower_concatenate, op, parts, [(expected.shape, x.dtype)])
+        got = lowered(copies.moves.lower_concatenate, op, parts, [(expected.shape, x.dtype)])
         same_bytes(op, got[0], expected)
     for axes in [(), (0,), (2,), (0, 1, 2)]:
         op = shapes.Rev(axes)
-        same_bytes(op, lowered(slicing.lower_rev, op, [x], [(x.shape, x.dtype)])[0],
+        same_bytes(op, lowered(copies.moves.lower_rev, op, [x], [(x.shape, x.dtype)])[0],
                    op.eager(np, x))  # fmt: skip
 
 
@@ -152,10 +152,10 @@ def test_dynamic_slices(index):
         given = [np.array(s, index) for s in starts]
         for y in (x, x[::-1], bits((4, 5, 6), np.float32).T):
             op = DynamicSlice((2, 5, 3))
-            got = lowered(slicing.lower_dynamic_slice, op, [y, *given], [((2, 5, 3), x.dtype)])
+            got = lowered(copies.moves.lower_dynamic_slice, op, [y, *given], [((2, 5, 3), x.dtype)])
             same_bytes(op, got[0], op.eager(np, y, *given))
             op = DynamicUpdateSlice()
-            lower = slicing.lower_dynamic_update_slice
+            lower = copies.moves.lower_dynamic_update_slice
             got = lowered(lower, op, [y, update, *given], [(x.shape, x.dtype)])
             same_bytes(op, got[0], op.eager(np, y, update, *given))
             got = lowered(lower, op, [y, x, *given], [(x.shape, x.dtype)])

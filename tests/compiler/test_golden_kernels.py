@@ -13,10 +13,13 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import lax, nn
-from toile.backends.cpu import nests, scalars
-from toile.backends.cpu.planning import Plan, Region
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned
 from toile.inspection.kernels import all_kernels
+from toile.kernels.nest import cpu as nests
+from toile.platforms.cpu.planner import Region
+from toile.platforms.cpu.target import Target
+from toile.targets.llvm import scalars
 
 FOLDER = Path(__file__).parent.parent / "golden" / "kernels"
 KINDS = ("map", "row", "partial", "column")
@@ -95,7 +98,7 @@ def kernel_texts(f, *shapes) -> str:
     nests.text.cache_clear()
     try:
         program = optimize(toile.make_jaxpr(f)(*shapes).jaxpr)
-        plan = Plan(program, 2)
+        plan = planned(program, Target(2))
     finally:
         scalars._X86 = x86
         nests.text.cache_clear()

@@ -18,13 +18,18 @@ import toile
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import program_of
-from toile.backends import cpu, object_cache
-from toile.backends import gpu as gpu_backend
-from toile.backends.cpu import compiling, execution, native, recalling
-from toile.backends.gpu import kernels, memory
-from toile.backends.gpu import recalling as gpu_recalling
-from toile.backends.object_cache import ObjectCache
+from toile.disk import object_cache
+from toile.disk.object_cache import ObjectCache
 from toile.errors import CacheWarning
+from toile.platforms import cpu
+from toile.platforms import gpu as gpu_backend
+from toile.platforms.cpu import compilation as compiling
+from toile.platforms.cpu import execution
+from toile.platforms.cpu import plans_on_disk as recalling
+from toile.platforms.gpu import memory
+from toile.platforms.gpu import plans_on_disk as gpu_recalling
+from toile.targets.cuda import modules as kernels
+from toile.targets.llvm import native
 
 pytest.importorskip("llvmlite")
 X = np.arange(3, dtype=np.float32)

@@ -14,9 +14,10 @@ import toile
 import toile.linen as linen
 import toile.numpy as jnp
 from toile import lax, nn
-from toile.backends.cpu import native, threads
 from toile.inspection.kernels import all_kernels
 from toile.inspection.tables import aligned, amount, counted, duration, html_table
+from toile.targets.llvm import native
+from toile.targets.llvm import thread_count as threads
 
 ROOT = Path(__file__).parent.parent.parent
 X = jnp.linspace(-1, 1, 12 * 20).reshape(12, 20)

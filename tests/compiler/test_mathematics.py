@@ -11,9 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from toile.backends.cpu import ir, native, scalars
-from toile.backends.cpu.scalars import Scalars
-from toile.compiler.scalars import Unsupported
+from toile.compiler.scalar.builder import Unsupported
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.primitives import (
@@ -26,6 +24,9 @@ from toile.primitives import (
     special,
     transcendental,
 )
+from toile.targets.llvm import native, scalars
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.scalars import Scalars
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

@@ -9,9 +9,9 @@ import toile.numpy as jnp
 from tests.compiler.fake_plan import lowered
 from tests.compiler.test_passes import names, program, same
 from toile import lax
-from toile.backends.cpu.messages import lower_edges, lower_messages
 from toile.compiler import pipeline
-from toile.compiler.messages import EdgesByTarget, GatherScatter
+from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
+from toile.kernels.messages.cpu import lower_edges, lower_messages
 
 EDGES, NODES = 300, 40
 

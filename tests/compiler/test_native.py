@@ -14,11 +14,15 @@ import pytest
 
 import toile
 import toile.numpy as jnp
-from toile.backends import object_cache
-from toile.backends.cpu import ir, native, runner, threads
-from toile.backends.cpu.planning import Plan
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned
+from toile.disk import object_cache
 from toile.errors import CacheWarning
+from toile.platforms.cpu import runner
+from toile.platforms.cpu.target import Target
+from toile.targets.llvm import native
+from toile.targets.llvm import text as ir
+from toile.targets.llvm import thread_count as threads
 
 pytest.importorskip("llvmlite")
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -199,8 +203,9 @@ def test_missing_llvmlite(monkeypatch):
 def test_import_does_not_load_llvmlite():
     code = """
         import sys
-        from toile.backends import object_cache
-        from toile.backends.cpu import native, runner, threads
+        from toile.disk import object_cache
+        from toile.targets.llvm import native, thread_count as threads
+        from toile.platforms.cpu import runner
         native.add_symbol("anything", 0)
         assert not any(m.startswith("llvmlite") for m in sys.modules)
     """
@@ -212,7 +217,7 @@ def test_memory_of_many_kernels():
     """1,000 kernels in well under 100 MB; none of it is left of those that nothing holds."""
     code = """
         import resource
-        from toile.backends.cpu import native
+        from toile.targets.llvm import native
         made = native.engine()
         text = "define void @kernel(i64 %lo, i64 %hi, ptr %a, ptr %b) { ret void }"
         data = made.compile(text, "kernel_name")
@@ -261,7 +266,7 @@ def test_kernels_are_compiled_while_others_are_planned(cache, monkeypatch):
         return (y / y.sum(1, keepdims=True)).cumsum(0)
 
     with threads.threads(2):
-        plan = Plan(optimize(toile.make_jaxpr(f)(x).jaxpr), 2)
+        plan = planned(optimize(toile.make_jaxpr(f)(x).jaxpr), Target(2))
         assert not begun  # nobody is at work
         toile.jit(f)(x)
     texts = {x.text for step in plan.steps for x in launched(step)}

@@ -12,8 +12,8 @@ import warnings
 
 import pytest
 
-from toile.backends import object_cache
-from toile.backends.object_cache import ObjectCache, from_environment
+from toile.disk import object_cache
+from toile.disk.object_cache import ObjectCache, from_environment
 from toile.errors import CacheWarning
 
 KEY = "0123456789abcdef" * 4
@@ -129,7 +129,7 @@ def test_eviction_meets_another_process(cache, monkeypatch):
 WRITER = """
     import sys, random
     from pathlib import Path
-    from toile.backends.object_cache import ObjectCache
+    from toile.disk.object_cache import ObjectCache
     cache = ObjectCache(Path(sys.argv[1]), limit=400_000)
     chance = random.Random(int(sys.argv[2]))
     print("ready", flush=True)

@@ -7,14 +7,14 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax
-from toile.backends.reference import Executable
 from toile.compiler import pipeline
-from toile.compiler.algebra import simplify
-from toile.compiler.folding import fold_constants
-from toile.compiler.inlining import inline_calls
-from toile.compiler.subexpressions import merge_common
-from toile.compiler.verifier import MalformedProgramError, verify
+from toile.compiler.passes.algebra import simplify
+from toile.compiler.passes.calls import inline_calls
+from toile.compiler.passes.constants import fold_constants
+from toile.compiler.passes.subexpressions import merge_common
+from toile.compiler.verify.programs import MalformedProgramError, verify
 from toile.engine.program import Equation, Literal, Program, without_dead_code
+from toile.platforms.reference import Executable
 
 X = jnp.linspace(-2, 2, 6).reshape(2, 3)
 

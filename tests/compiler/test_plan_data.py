@@ -18,20 +18,23 @@ import toile.numpy as jnp
 from tests.cases_control import ROWS
 from tests.gpu import host_driver
 from toile import lax
-from toile.backends import operation_records, plan_data
-from toile.backends.cpu import images
-from toile.backends.gpu import making, plan_records, recalling
-from toile.backends.gpu.launches import Launch
-from toile.backends.gpu.steps import MadePlan
-from toile.backends.plan_data import decode, encode
-from toile.backends.plan_schema import Damaged, Record, Schema, Unencodable
-from toile.compiler.fingerprint import fingerprint
-from toile.compiler.operands import Ref
-from toile.compiler.steps import Moving, Region, SwitchStep
+from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.steps import Moving, Region, SwitchStep
+from toile.compiler.plan.fingerprint import fingerprint
+from toile.compiler.plan.place import arena_layout
+from toile.disk import operation_records, plan_data
+from toile.disk.plan_data import decode, encode
+from toile.disk.plan_schema import Damaged, Record, Schema, Unencodable
 from toile.engine import dtypes
 from toile.engine.operation import Operation
+from toile.platforms.cpu import images
+from toile.platforms.gpu import new_plans as making
+from toile.platforms.gpu import plan_records
+from toile.platforms.gpu import plans_on_disk as recalling
+from toile.platforms.gpu.steps import MadePlan
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.families import Add, ReduceSum
+from toile.targets.cuda.launches import Launch
 
 pytest.importorskip("llvmlite")
 
@@ -198,7 +201,7 @@ def test_operations_and_plans_of_all_rows_come_back(monkeypatch):
             found = plan_records.read(data)
             assert plan_records.written(found) == data
             recalling._check(found, program)
-            assert found.arena()[1] == plan.arena()[1]
+            assert arena_layout(found)[1] == arena_layout(plan)[1]
     print(f"{count} operations and {kept} plans came back")
     assert kept > 250 and not_kept.keys() == NOT_KEPT.keys(), not_kept
 
@@ -468,8 +471,8 @@ def test_loops_inside_of_loops_are_bounded(monkeypatch):
 
 def test_records_are_checked_both_ways():
     """A field of another type is refused by writers and by readers."""
-    strict = Schema([Record("toile.compiler.operands", "Ref", types={"offset": "int"})])
-    loose = Schema([Record("toile.compiler.operands", "Ref", types={"offset": "data"})])
+    strict = Schema([Record("toile.compiler.ir.operands", "Ref", types={"offset": "int"})])
+    loose = Schema([Record("toile.compiler.ir.operands", "Ref", types={"offset": "data"})])
     bad = Ref(1, "offset")
     with pytest.raises(Unencodable, match="Ref.offset"):
         encode(bad, strict)

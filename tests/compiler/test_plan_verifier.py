@@ -14,15 +14,19 @@ import pytest
 import toile
 from toile import lax
 from toile import numpy as jnp
-from toile.backends.cpu import making, threads, verifying
-from toile.backends.cpu.planning import Plan
-from toile.backends.gpu import verifying as verifying_gpu
-from toile.backends.gpu.planning import Plan as GpuPlan
-from toile.compiler.operands import Ref, Temporary
+from toile.compiler.ir.operands import Ref, Temporary
+from toile.compiler.ir.steps import Region, ScanStep, WhileStep
 from toile.compiler.pipeline import optimize
-from toile.compiler.plan_memory import PlanError
-from toile.compiler.plans import independent
-from toile.compiler.steps import Region, ScanStep, WhileStep
+from toile.compiler.plan.lower import independent
+from toile.compiler.plan.lower import planned as plan_of
+from toile.compiler.plan.place import arena_layout
+from toile.compiler.verify.contents import PlanError
+from toile.platforms.cpu import assembly as making
+from toile.platforms.cpu import plan_reader as verifying
+from toile.platforms.cpu.target import Target
+from toile.platforms.gpu import plan_reader as verifying_gpu
+from toile.platforms.gpu.target import TARGET
+from toile.targets.llvm import thread_count as threads
 
 N = 40  # large enough that loops are no single kernels
 X = np.linspace(-1, 1, N * N, dtype="f").reshape(N, N)
@@ -78,7 +82,8 @@ def program_of(name):
 def planned(name):
     """An executable that is not verified."""
     program = optimize(program_of(name))
-    return making.PlannedExecutable(program, Plan(program, threads.current()))
+    plan = plan_of(program, Target(threads.current()))
+    return making.PlannedExecutable(program, plan, *arena_layout(plan))
 
 
 @pytest.fixture(autouse=True)
@@ -105,8 +110,8 @@ def found(executable):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_plans_are_right(name):
     verifying.verify(planned(name))
-    plan = GpuPlan(optimize(program_of(name), choose=GpuPlan.choose))
-    verifying_gpu.verify(plan, *plan.arena())
+    plan = plan_of(optimize(program_of(name), choose=TARGET.choose), TARGET)
+    verifying_gpu.verify(plan, *arena_layout(plan))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -140,7 +145,8 @@ def mutated(name, change):
         executable = planned(name)
         what = list(change_list(executable.plan, change))[n]
         what()
-        yield making.PlannedExecutable(executable.program, executable.plan)
+        yield making.PlannedExecutable(
+            executable.program, executable.plan, *arena_layout(executable.plan))
 
 
 def change_list(plan, change):
@@ -226,7 +232,8 @@ def test_another_buffer(name):
                         changed = copy.copy(launch)
                         object.__setattr__(changed, "args", tuple(args))
                         step.launches[n] = changed
-                        made = making.PlannedExecutable(executable.program, executable.plan)
+                        made = making.PlannedExecutable(
+            executable.program, executable.plan, *arena_layout(executable.plan))
                         if found(made):
                             seen += 1
                         else:  # another room that is free
@@ -238,14 +245,14 @@ def test_another_buffer(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("change", [dropped, reordered, wrong_carries, wrong_slices])
 def test_broken_steps_of_a_gpu(name, change):
-    program = optimize(program_of(name), choose=GpuPlan.choose)
-    count = len(list(change_list(GpuPlan(program), change)))
+    program = optimize(program_of(name), choose=TARGET.choose)
+    count = len(list(change_list(plan_of(program, TARGET), change)))
     caught = 0
     for n in range(count):
-        plan = GpuPlan(program)
+        plan = plan_of(program, TARGET)
         list(change_list(plan, change))[n]()
         try:
-            verifying_gpu.verify(plan, *plan.arena())
+            verifying_gpu.verify(plan, *arena_layout(plan))
             assert change in (reordered, wrong_carries), f"change {n}"
         except PlanError:
             caught += 1
@@ -255,10 +262,10 @@ def test_broken_steps_of_a_gpu(name, change):
 def test_results_in_the_place_of_inputs():
     """On a GPU, a donated input may be overwritten only when nothing reads it any more."""
     program = toile.make_jaxpr(lambda x, w: (x + 1, jnp.sort(x)))(X, W).program
-    plan = GpuPlan(optimize(program, choose=GpuPlan.choose))
-    verifying_gpu.verify(plan, *plan.arena(), {0: 1})
+    plan = plan_of(optimize(program, choose=TARGET.choose), TARGET)
+    verifying_gpu.verify(plan, *arena_layout(plan), {0: 1})
     with pytest.raises(PlanError):
-        verifying_gpu.verify(plan, *plan.arena(), {0: 0, 1: 0})
+        verifying_gpu.verify(plan, *arena_layout(plan), {0: 0, 1: 0})
 
 
 def test_users_can_ask_for_it(monkeypatch):

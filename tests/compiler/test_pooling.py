@@ -8,8 +8,9 @@ import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered
 from toile import lax
-from toile.backends.cpu import native, pooling
+from toile.kernels.window import cpu as pooling
 from toile.primitives import windows
+from toile.targets.llvm import native
 
 # shape, window, strides, padding, dilation of the operand, of the window
 GEOMETRIES = {

@@ -20,9 +20,9 @@ import toile.nn
 import toile.numpy as jnp
 from tests.closeness import is_inexact, spacing
 from toile import lax
-from toile.backends import reference
-from toile.backends.cpu.threads import threads
 from toile.engine.program import Var
+from toile.platforms import reference
+from toile.targets.llvm.thread_count import threads
 
 pytest.importorskip("llvmlite")
 

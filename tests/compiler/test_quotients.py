@@ -7,7 +7,7 @@ import toile
 import toile.numpy as jnp
 from benchmarks import operations, workloads
 from tests.compiler.test_fusion import normal, planned
-from toile.compiler.loops import build, reciprocal_products
+from toile.compiler.ir.loop_nests import build, reciprocal_products
 
 SPECIAL = [
     0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1e-38, 1e-30, 3.4e38, -3.4e38, 1.0, 3.0,
@@ -17,7 +17,7 @@ SPECIAL = [
 def products(f, *args):
     """How many divisions are products."""
     _, plan, _ = planned(f, *args)
-    nests = [build(plan.fused, g, g.row_by_row(plan.limits)).nest for g in plan.fused.groups]
+    nests = [build(plan.fused, g, g.row_by_row(plan.target.limits)).nest for g in plan.fused.groups]
     return sum(len(reciprocal_products(n)) for n in nests)
 
 

@@ -6,11 +6,11 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import lax, random
-from toile.backends.reference import Executable
-from toile.compiler.random_bits import lower_random, physical_keys
-from toile.compiler.verifier import verify
+from toile.compiler.passes.random_bits import lower_random, physical_keys
+from toile.compiler.verify.programs import verify
 from toile.engine import dtypes
 from toile.engine.conversion import as_array, raw_operand
+from toile.platforms.reference import Executable
 
 KEY = random.key(1234567)
 KEYS = random.split(KEY, (3, 2))

@@ -11,12 +11,16 @@ import pytest
 import toile
 import toile.numpy as jnp
 from toile import lax
-from toile.backends import cpu
-from toile.backends.cpu import compiling, execution, making, native, recalling
-from toile.backends.object_cache import ObjectCache
-from toile.compiler.fingerprint import fingerprint
+from toile.compiler.plan.fingerprint import fingerprint
+from toile.disk.object_cache import ObjectCache
 from toile.engine.program import Program
 from toile.errors import CacheWarning
+from toile.platforms import cpu
+from toile.platforms.cpu import assembly as making
+from toile.platforms.cpu import compilation as compiling
+from toile.platforms.cpu import execution
+from toile.platforms.cpu import plans_on_disk as recalling
+from toile.targets.llvm import native
 
 
 @pytest.fixture(autouse=True)
@@ -230,7 +234,7 @@ PROCESS = """
 import sys
 import numpy as np
 import toile, toile.numpy as jnp
-from toile.backends.cpu import compiling, execution, recalling
+from toile.platforms.cpu import compilation as compiling, execution, plans_on_disk as recalling
 compiling.WORTH = 60.0
 found = []
 kind = recalling.Place.recalled
@@ -240,7 +244,7 @@ jax_like = lambda x: jnp.exp(-x * x / 2) + jnp.log1p(jnp.abs(x)) - jnp.sqrt(1 + 
 x = jnp.asarray(np.random.default_rng(0).standard_normal((33, 33)).astype(np.float32))
 y = np.asarray(f(x)).tobytes().hex()[:64]
 small = toile.jit(lambda x: x + 1)(x)
-print(y, "toile.backends.cpu.making" in sys.modules, [x is not None for x in found])
+print(y, "toile.platforms.cpu.new_plans" in sys.modules, [x is not None for x in found])
 """
 
 

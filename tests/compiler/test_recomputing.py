@@ -7,14 +7,15 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax, nn
-from toile.backends.cpu.planning import Plan
-from toile.backends.reference import Executable
-from toile.compiler import plans
-from toile.compiler.fusion import fuse
 from toile.compiler.pipeline import optimize
-from toile.compiler.recomputing import recompute
-from toile.compiler.verifier import verify
+from toile.compiler.plan import lower as plans
+from toile.compiler.plan.fuse import fuse
+from toile.compiler.plan.lower import planned
+from toile.compiler.plan.recompute import recompute
+from toile.compiler.verify.programs import verify
 from toile.engine import config
+from toile.platforms.cpu.target import Target
+from toile.platforms.reference import Executable
 
 BIG = (600, 256)
 
@@ -63,8 +64,8 @@ def large(plan):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_meaning_stays(name, more, monkeypatch):
     program, args = prepared(name)
-    plan = Plan(program, 2)
-    found = recompute(fuse(program, plan.can_fuse, plan.limits), more)
+    plan = planned(program, Target(2))
+    found = recompute(fuse(program, plan.target.can_fuse, plan.target.limits), more)
     after = program if found is None else found.program
     verify(after)
     raws = [np.asarray(x) for x in args]
@@ -89,8 +90,8 @@ def layers(x, s, b):
 @pytest.mark.parametrize("fun", [toile.grad(loss, (0, 1, 2)), layers], ids=["norm", "layers"])
 def test_groups_without_a_change_stay_as_they_were(fun, more):
     program = optimize(toile.make_jaxpr(fun)(*arguments(jnp.bfloat16)).jaxpr)
-    plan = Plan(program, 2)
-    before = fuse(program, plan.can_fuse, plan.limits)
+    plan = planned(program, Target(2))
+    before = fuse(program, plan.target.can_fuse, plan.target.limits)
     found = recompute(before, more)
     assert found is not None
     changed = {id(e) for e in found.program.equations} - {id(e) for e in program.equations}
@@ -100,17 +101,17 @@ def test_groups_without_a_change_stay_as_they_were(fun, more):
         stays = not any(id(m.equation) in changed for m in group.members)
         assert group.id not in found.whole or stays
     members = lambda fused: [[m.equation for m in g.members] for g in fused.groups]
-    fresh = fuse(found.program, plan.can_fuse, plan.limits, found.homes)
-    again = fuse(found.program, plan.can_fuse, plan.limits, found.homes, found.whole)
+    fresh = fuse(found.program, plan.target.can_fuse, plan.target.limits, found.homes)
+    again = fuse(found.program, plan.target.can_fuse, plan.target.limits, found.homes, found.whole)
     assert members(again) == members(fresh) and again.stored == fresh.stored
     assert again.views == fresh.views
 
 
 def test_a_norm_keeps_what_it_was_given_alone():
     program, _ = prepared("norm and its gradients")
-    before = fuse(program, Plan(program, 2).can_fuse, Plan.limits)
+    before = fuse(program, Target(2).can_fuse, Target.limits)
     wide = lambda names: sum(n[1] == "float32" for n in names)
-    assert wide(large(Plan(program, 2))) <= 1 < sum(
+    assert wide(large(planned(program, Target(2)))) <= 1 < sum(
         v.aval.size > BIG[1] and str(v.aval.dtype) == "float32" for v in before.stored)
 
 
@@ -125,7 +126,7 @@ def layer_norm(x, y):
 def test_small_values_are_kept_for_it():
     x = jnp.asarray(np.random.default_rng(0).normal(size=BIG), jnp.bfloat16)
     program = optimize(toile.make_jaxpr(layer_norm)(x, x).jaxpr)
-    fused = fuse(program, Plan(program, 2).can_fuse, Plan.limits)
+    fused = fuse(program, Target(2).can_fuse, Target.limits)
     wide = lambda fused: [v.aval.shape for v in fused.stored
                           if v.aval.nbytes >= 4 * 600 and str(v.aval.dtype) == "float32"]
     assert BIG in wide(fused)
@@ -133,7 +134,7 @@ def test_small_values_are_kept_for_it():
     assert found is not None
     after = found.program
     verify(after)
-    again = fuse(after, Plan(program, 2).can_fuse, Plan.limits, found.homes, found.whole)
+    again = fuse(after, Target(2).can_fuse, Target.limits, found.homes, found.whole)
     assert wide(again).count(BIG) == 1 and any(s in ((600,), (600, 1)) for s in wide(again))
     raws = [np.asarray(x), np.asarray(x)]
     assert Executable(after)(raws)[0].tobytes() == Executable(program)(raws)[0].tobytes()
@@ -151,11 +152,11 @@ def test_what_is_compared_with_itself_is_equal():
 
 def test_costly_values_are_kept():
     program, _ = prepared("costly")
-    names = [e.op.name for e in Plan(program, 2).program.equations]
+    names = [e.op.name for e in planned(program, Target(2)).program.equations]
     assert names.count("tanh") == 1
 
 
 def test_small_programs_stay_as_they_are():
     program = optimize(toile.make_jaxpr(lambda x: (jnp.sort(x * 2), (x * 2).sum()))(
         jnp.ones(100)).jaxpr)
-    assert Plan(program, 2).program is program
+    assert planned(program, Target(2)).program is program

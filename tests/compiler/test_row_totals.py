@@ -7,10 +7,9 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
-from tests.compiler.test_fusion import kinds, layer_norm, normal, planned
+from tests.compiler.test_fusion import assembled, kinds, layer_norm, normal, planned
 from toile import lax
-from toile.backends import reference
-from toile.backends.cpu.making import PlannedExecutable
+from toile.platforms import reference
 
 
 def backward(x, scale, bias, ct):
@@ -55,7 +54,7 @@ CASES = [(f, shape) for f in (columns_first, other_kinds, used_after, in_a_whole
 
 def agrees(f, *args, threads=2):
     program, plan, raws = planned(f, *args, threads=threads)
-    got, want = PlannedExecutable(program, plan)(raws), reference.run(program, raws)
+    got, want = assembled(program, plan)(raws), reference.run(program, raws)
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         nearly_equal(a, b, f"result {i}", ulps=64)
     return plan
@@ -72,7 +71,7 @@ def test_dtypes(dtype):
     x = (4 * normal(40, 12)).astype(dtype)
     program, plan, raws = planned(lambda x: (x - x.max(-1, keepdims=True), x.sum(0)), x)
     assert kinds(plan)[0] == ["row"]
-    results = PlannedExecutable(program, plan)(raws), reference.run(program, raws)
+    results = assembled(program, plan)(raws), reference.run(program, raws)
     for got, want in zip(*results, strict=True):
         nearly_equal(got, want)
 

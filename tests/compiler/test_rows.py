@@ -18,9 +18,10 @@ from tests.cases_control import ROWS
 from tests.cases_elementwise import ROWS as ELEMENTWISE
 from tests.closeness import ULPS, nearly_equal
 from toile import lax
-from toile.backends.cpu.threads import threads
-from toile.primitives import contractions, cumulative, reductions, sorting
+from toile.primitives import contractions, cumulative, reductions
+from toile.primitives import sorts as sorting
 from toile.primitives.families import ReduceSum
+from toile.targets.llvm.thread_count import threads
 
 pytest.importorskip("llvmlite")
 

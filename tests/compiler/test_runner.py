@@ -11,7 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from toile.backends.cpu import execution, ir, native, runner, threads
+from toile.platforms.cpu import execution, runner
+from toile.targets.llvm import native
+from toile.targets.llvm import text as ir
+from toile.targets.llvm import thread_count as threads
 
 pytest.importorskip("llvmlite")
 

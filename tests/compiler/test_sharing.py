@@ -14,7 +14,7 @@ import toile.nn
 import toile.numpy as jnp
 from tests.compiler.test_programs import close, referred
 from toile import lax
-from toile.backends.cpu.threads import threads
+from toile.targets.llvm.thread_count import threads
 
 # What is donated is often of another shape than the results here.
 pytestmark = pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")

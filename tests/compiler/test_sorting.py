@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.compiler.fake_plan import lowered
-from toile.backends.cpu.sorting import lower_argmax, lower_sort, lower_top_k
-from toile.primitives.sorting import Argmax, Argmin, Sort, TopK
+from toile.kernels.sort.cpu import lower_argmax, lower_sort, lower_top_k
+from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
 
 REAL = [
     np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64,

@@ -9,9 +9,9 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax
-from toile.backends.cpu import tiny_loops
 from toile.engine.config import allow_excess_precision
 from toile.inspection.kernels import all_kernels
+from toile.kernels.tiny import cpu_loops as tiny_loops
 
 N = 7
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int32", "bool", "complex64")

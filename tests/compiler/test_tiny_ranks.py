@@ -16,7 +16,8 @@ from tests.cases_elementwise import ROWS as ELEMENTWISE
 from tests.closeness import nearly_equal
 from toile import lax
 from toile.ad_checkpoint import checkpoint_name
-from toile.backends.cpu import tiny, tiny_loops
+from toile.kernels.tiny import cpu as tiny
+from toile.kernels.tiny import cpu_loops as tiny_loops
 from toile.primitives.shapes import Iota, copy
 
 pytest.importorskip("llvmlite")

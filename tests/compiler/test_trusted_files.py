@@ -9,9 +9,9 @@ import warnings
 
 import pytest
 
-from toile.backends import object_cache, trusted_files
-from toile.backends.object_cache import ObjectCache
-from toile.backends.trusted_files import Folder, Untrusted, resolved
+from toile.disk import object_cache, trusted_files
+from toile.disk.object_cache import ObjectCache
+from toile.disk.trusted_files import Folder, Untrusted, resolved
 from toile.errors import CacheWarning
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners and modes")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toile.backends.gpu import tensor_convolutions
+from toile.kernels.convolution import gpu_tensor_cores as tensor_convolutions
 
 
 @pytest.fixture

@@ -9,15 +9,16 @@ import numpy as np
 
 import toile
 from tests.gpu import fibers
-from toile.backends.gpu import nests, scalars
-from toile.backends.gpu.kernels import threads_of
-from toile.backends.gpu.lowerings import can_fuse
-from toile.compiler.fusion import fuse
-from toile.compiler.groups import Limits
-from toile.compiler.loops import build, rounding
-from toile.compiler.operands import Ref, Scratch
+from toile.compiler.ir.groups import Limits
+from toile.compiler.ir.loop_nests import build, rounding
+from toile.compiler.ir.operands import Ref, Scratch
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan.fuse import fuse
 from toile.engine.program import Literal
+from toile.kernels.nest import gpu as nests
+from toile.kernels.nest.gpu import can_fuse
+from toile.targets.cuda import scalars
+from toile.targets.cuda.modules import threads_of
 
 LIMITS = Limits(total_row=1 << 13)
 
@@ -88,7 +89,7 @@ def on_host(text):
     """A kernel's text for g++."""
     for name, function in HOST.items():
         function = function if name == "later" else f"static {function}"
-        text = text.replace(scalars.HELPERS[name][0], f"{function}\n")
+        text = text.replace(scalars.HELPERS[name], f"{function}\n")
     text = re.sub(r"#if __CUDA_ARCH__ >= 800\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.S)
     assert "asm(" not in text
     text = text.replace("extern __shared__ __align__(16) unsigned char dynamic[];", "")

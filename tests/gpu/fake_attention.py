@@ -4,7 +4,8 @@ import numpy as np
 
 from tests.gpu.fake_cudnn import dtype_of
 from tests.gpu.fake_libraries import array_at
-from toile.backends.gpu import attention, cudnn
+from toile.kernels.attention import gpu_calls as attention
+from toile.targets.cuda import cudnn
 
 
 class FakeAttention:

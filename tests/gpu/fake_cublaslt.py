@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 
 from tests.gpu.fake_libraries import DTYPES, array_at
-from toile.backends.gpu import cublaslt
-from toile.backends.gpu.fused_products import gelu, gelu_slope
+from toile.kernels.contraction.gpu_fused import gelu, gelu_slope
+from toile.targets.cuda import cublaslt
 
 EPILOGUES = {code: name for name, code in cublaslt.EPILOGUES.items()}
 _SIZES = {1: ctypes.c_int8, 4: ctypes.c_int32, 8: ctypes.c_int64}

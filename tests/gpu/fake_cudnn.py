@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.gpu.fake_libraries import array_at
-from toile.backends.gpu import cudnn
+from toile.targets.cuda import cudnn
 
 
 def dtype_of(name):

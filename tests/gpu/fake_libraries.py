@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 
 from tests.gpu import emulator, fibers
-from toile.backends.gpu import cublas
-from toile.compiler.operands import Operand, Ref, Scratch
-from toile.compiler.views import row_major
+from toile.compiler.ir.operands import Operand, Ref, Scratch
+from toile.compiler.ir.views import row_major
+from toile.targets.cuda import cublas
 
 DTYPES = {code: np.dtype(getattr(ml_dtypes, name, name))
           for name, code in cublas.DATA_TYPES.items()}  # fmt: skip

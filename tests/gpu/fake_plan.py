@@ -8,12 +8,12 @@ import functools
 import numpy as np
 
 from tests.gpu import emulator, fibers
-from toile.backends.gpu import copies
-from toile.backends.gpu.driver import Driver, words_of
-from toile.backends.gpu.kernels import Kernel, compile_source, joined, threads_of
-from toile.compiler.geometry import dense
-from toile.compiler.operands import Operand, Ref, Scratch
+from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.operands import Operand, Ref, Scratch
 from toile.engine.gpu import gpu_devices
+from toile.kernels.copy import gpu as copies
+from toile.targets.cuda.driver import Driver, words_of
+from toile.targets.cuda.modules import Kernel, compile_source, joined, threads_of
 
 TEXTS: set[str] = set()  # every kernel that tests have run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toile.backends.gpu.kernels import PRELUDE, threads_of
+from toile.targets.cuda.modules import PRELUDE, threads_of
 
 MOST_STACK = 1 << 16  # bytes of a fiber
 

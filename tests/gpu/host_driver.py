@@ -15,11 +15,12 @@ import numpy as np
 
 from tests.gpu import emulator, fibers
 from tests.gpu.fake_libraries import FakeCublas
-from toile.backends.gpu import cublas, cudnn, kernels
-from toile.backends.gpu import driver as driver_module
-from toile.backends.gpu.execution import Executable
-from toile.backends.gpu.planning import Plan
-from toile.compiler.pipeline import optimize
+from toile.compiler.compilation import compile_program
+from toile.platforms.gpu.execution import Executable
+from toile.platforms.gpu.target import TARGET
+from toile.targets.cuda import cublas, cudnn
+from toile.targets.cuda import driver as driver_module
+from toile.targets.cuda import modules as kernels
 
 
 class HostMemory:
@@ -369,8 +370,8 @@ def host_gpu(monkeypatch):
 
 def compiled(program, device):
     """The executable of a Program on a host device."""
-    program = optimize(program, choose=Plan.choose)
-    return Executable(program, Plan(program), device)
+    plan = compile_program(program, TARGET)
+    return Executable(plan.given, plan, device)
 
 
 def run(executable, raws, device):

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tests.gpu.fake_libraries import FakePlan
-from toile.backends.gpu import attention, cudnn
-from toile.backends.gpu.attention import Extras, Options
+from toile.kernels.attention import gpu_calls as attention
+from toile.kernels.attention.gpu_calls import Extras, Options
+from toile.targets.cuda import cudnn
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -14,11 +14,13 @@ from tests.gpu.fake_attention import FakeAttention
 from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_programs import program_of
 from toile import linen
-from toile.backends.gpu import attending, cudnn, masks
-from toile.backends.gpu.steps import CallStep
 from toile.compiler.pipeline import optimize
 from toile.control import attention
 from toile.engine.trees import flatten
+from toile.kernels.attention import gpu as attending
+from toile.kernels.attention import masks
+from toile.platforms.gpu.steps import CallStep
+from toile.targets.cuda import cudnn
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")

@@ -14,12 +14,15 @@ from tests.gpu import fibers, host_driver
 from tests.gpu.branching import FUNCTIONS
 from tests.gpu.fake_plan import compiles
 from tests.gpu.test_programs import normal, program_of
-from toile.backends.gpu import conditional, driver, execution
-from toile.backends.gpu.driver import CudaError, NodeParams
-from toile.backends.gpu.planning import Plan
+from toile.compiler.ir.steps import WhileStep
 from toile.compiler.pipeline import optimize
-from toile.compiler.steps import WhileStep
+from toile.compiler.plan.lower import planned
 from toile.engine.trees import flatten
+from toile.platforms.gpu import conditional_nodes as conditional
+from toile.platforms.gpu import execution
+from toile.platforms.gpu.target import TARGET
+from toile.targets.cuda import driver
+from toile.targets.cuda.driver import CudaError, NodeParams
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 
@@ -73,8 +76,8 @@ def test_carries_that_never_change_are_not_carried():
             c[0] + 1, c[1], c[2] * 0.5 + c[1]), (0, x, y))
 
     x, y, n = normal(3000), normal(3000, seed=1), 5
-    program = optimize(program_of(fun, (np.int32(n), x, y))[0], choose=Plan.choose)
-    (step,) = [s for s in Plan(program).steps if isinstance(s, WhileStep)]
+    program = optimize(program_of(fun, (np.int32(n), x, y))[0], choose=TARGET.choose)
+    (step,) = [s for s in planned(program, TARGET).steps if isinstance(s, WhileStep)]
     assert len(step.swaps) == 2
     results = toile.jit(fun)(np.int32(n), x, y)
     for _ in range(n):

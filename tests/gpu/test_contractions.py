@@ -6,8 +6,10 @@ import pytest
 
 from tests.gpu.fake_libraries import FakePlan, fake_blas
 from toile import lax
-from toile.backends.gpu import contractions, cublas, cublaslt, relayout
+from toile.kernels.contraction import gpu as contractions
+from toile.kernels.copy import gpu_relayout as relayout
 from toile.primitives.contractions import DotGeneral
+from toile.targets.cuda import cublas, cublaslt
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 

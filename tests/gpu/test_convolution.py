@@ -9,9 +9,11 @@ from tests.gpu import fibers
 from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.fake_libraries import FakePlan, fake_blas, launched
 from toile import lax
-from toile.backends.gpu import convolution, cublas, cudnn, relayout
-from toile.compiler.operands import Ref
+from toile.compiler.ir.operands import Ref
+from toile.kernels.convolution import gpu as convolution
+from toile.kernels.copy import gpu_relayout as relayout
 from toile.primitives.conv import ConvGeneralDilated
+from toile.targets.cuda import cublas, cudnn
 
 pytestmark = pytest.mark.usefixtures("by_libraries")
 

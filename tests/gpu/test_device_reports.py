@@ -12,8 +12,8 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.gpu.test_programs import mlp, normal
-from toile.backends.gpu import memory
 from toile.engine.gpu import cupy, gpu_devices
+from toile.platforms.gpu import memory
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]
@@ -79,7 +79,7 @@ def test_rows_add_up_to_the_call():
 
 FAULT = """
 import numpy as np, toile, toile.numpy as jnp
-from toile.backends.gpu import driver
+from toile.targets.cuda import driver
 x = toile.device_put(np.ones((64, 64), np.float32))
 real = driver.driver().launch
 def launch(function, blocks, threads, shared, stream, words):

@@ -7,7 +7,7 @@ import pytest
 
 import toile
 from toile import doctor
-from toile.backends.gpu import driver, libraries
+from toile.targets.cuda import driver, libraries
 
 
 @pytest.fixture(autouse=True)

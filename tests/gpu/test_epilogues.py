@@ -12,19 +12,25 @@ from tests.gpu.fake_libraries import FakePlan, fake_blas
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
-from toile.backends.gpu import (
-    activations,
-    contractions,
-    cublas,
-    cublaslt,
-    epilogues,
-    fused_products,
-)
-from toile.backends.gpu.fused_products import FusedProduct
-from toile.backends.gpu.planning import Plan
-from toile.backends.gpu.steps import CallStep
 from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import planned
+from toile.kernels.contraction import (
+    gpu as contractions,
+)
+from toile.kernels.contraction import (
+    gpu_activations as activations,
+)
+from toile.kernels.contraction import (
+    gpu_epilogues as epilogues,
+)
+from toile.kernels.contraction import (
+    gpu_fused as fused_products,
+)
+from toile.kernels.contraction.gpu_fused import FusedProduct
+from toile.platforms.gpu.steps import CallStep
+from toile.platforms.gpu.target import TARGET
 from toile.primitives.contractions import DotGeneral
+from toile.targets.cuda import cublas, cublaslt
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 e4m3, e5m2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
@@ -44,7 +50,7 @@ def steps(fun, *args, refuse=lambda description: False):
     """The steps of a plan: notes of library calls, and "kernel" for the rest."""
     program, _ = program_of(fun, args)
     with cublaslt.use(fake_lt(refuse=refuse)):
-        plan = Plan(optimize(program, choose=Plan.choose))
+        plan = planned(optimize(program, choose=TARGET.choose), TARGET)
     return [s.call.note if isinstance(s, CallStep) else "kernel" for s in plan.steps]
 
 
@@ -263,7 +269,7 @@ def test_float8(fun, args, expected, monkeypatch):
     program, leaves = program_of(fun, args)
     handle = fake_lt()
     with cublaslt.use(handle):
-        plan = Plan(optimize(program, choose=Plan.choose))
+        plan = planned(optimize(program, choose=TARGET.choose), TARGET)
     calls = [s.call for s in plan.steps if isinstance(s, CallStep)]
     assert [c.note for c in calls] == [expected]
     assert all(contractions.tn(c) for c in calls)

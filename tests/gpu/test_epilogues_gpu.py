@@ -5,8 +5,9 @@ import pytest
 
 import toile
 from tests.gpu import test_epilogues as cases
-from toile.backends.gpu import cublaslt, epilogues
 from toile.engine.trees import flatten
+from toile.kernels.contraction import gpu_epilogues as epilogues
+from toile.targets.cuda import cublaslt
 
 pytestmark = pytest.mark.gpu
 

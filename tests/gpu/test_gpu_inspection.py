@@ -13,15 +13,17 @@ from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.test_programs import normal
 from toile import lax
 from toile import linen as nn
-from toile.backends.gpu import cudnn, driver, execution, memory, precision, timing
-from toile.backends.gpu.cublas import Gemm, Matrix
-from toile.compiler.operands import Ref
+from toile.compiler.ir.operands import Ref
 from toile.engine.buffers import signature
 from toile.inspection import subjects
 from toile.inspection.explain import Explanation
 from toile.inspection.kernels import all_kernels, kernels_of
-from toile.inspection.profile import Profile, assigned
+from toile.inspection.profiles import Profile, assigned
+from toile.platforms.gpu import execution, memory
+from toile.platforms.gpu import step_times as timing
 from toile.staging.gpu_callpath import GpuExit
+from toile.targets.cuda import cudnn, driver, precision
+from toile.targets.cuda.cublas import Gemm, Matrix
 
 pytestmark = [pytest.mark.usefixtures("by_libraries"),
               pytest.mark.skipif(not fibers.available(), reason="needs g++")]

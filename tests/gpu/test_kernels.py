@@ -10,24 +10,20 @@ import numpy as np
 import pytest
 
 from tests.gpu.fake_plan import FakePlan, lowered, runs
-from toile.backends.gpu import (
-    copies,
-    cumulative,
-    extrema,
-    gathering,
-    messages,
-    pooling,
-    scattering,
-    segments,
-    slicing,
-    sorting,
-    tiled_products,
-)
-from toile.backends.gpu.cumulative import lower_cumulative
-from toile.backends.gpu.pieces import divisor
-from toile.compiler.messages import EdgesByTarget, GatherScatter
+from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
+from toile.kernels.contraction import gpu_tiles as tiled_products
+from toile.kernels.copy import gpu as copies
+from toile.kernels.cumulative import gpu as cumulative
+from toile.kernels.cumulative.gpu import lower_cumulative
+from toile.kernels.gather import gpu as gathering
+from toile.kernels.messages import gpu as messages
+from toile.kernels.scatter import gpu as scattering
+from toile.kernels.scatter import gpu_segments as segments
+from toile.kernels.sort import gpu as sorting
+from toile.kernels.sort import gpu_extrema as extrema
+from toile.kernels.window import gpu as pooling
 from toile.primitives import shapes, windows
-from toile.primitives.addressing import (
+from toile.primitives.addresses import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,
@@ -35,8 +31,9 @@ from toile.primitives.addressing import (
 from toile.primitives.contractions import dot_operation
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
-from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
-from toile.primitives.sorting import Argmax, Argmin, Sort, TopK
+from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
+from toile.targets.cuda.text import divisor
 
 pytestmark = pytest.mark.skipif(not runs(), reason="needs g++ or a GPU")
 
@@ -183,13 +180,13 @@ def test_fill(dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_moves(dtype):
     x, value = bits((6, 11), dtype), bits((), dtype, 1)
-    check(slicing.lower_rev, shapes.Rev((0,)), [x])
-    check(slicing.lower_rev, shapes.Rev((0, 1)), [x.T])
-    check(slicing.lower_copy, shapes.Copy(), [x[:, ::-2]])
-    check(slicing.lower_concatenate, shapes.Concatenate(1), [x, x[:, :3], x[:, ::-1]])
+    check(copies.moves.lower_rev, shapes.Rev((0,)), [x])
+    check(copies.moves.lower_rev, shapes.Rev((0, 1)), [x.T])
+    check(copies.moves.lower_copy, shapes.Copy(), [x[:, ::-2]])
+    check(copies.moves.lower_concatenate, shapes.Concatenate(1), [x, x[:, :3], x[:, ::-1]])
     for config in [((1, 2, 0), (3, 0, 0)), ((-1, 2, 0), (0, -4, 0)), ((0, 0, 1), (1, 1, 2)),
                    ((-6, 4, 0), (0, 0, 0))]:  # fmt: skip
-        check(slicing.lower_pad, shapes.Pad(config), [x, value])
+        check(copies.moves.lower_pad, shapes.Pad(config), [x, value])
 
 
 @pytest.mark.parametrize("starts", [(1, 2), (-5, 100), (2, 0)])
@@ -197,10 +194,10 @@ def test_moves(dtype):
 def test_slices_at_traced_places(starts, dtype):
     x = bits((6, 16), np.float32)
     places = [np.asarray(np.asarray(s, np.int64).astype(dtype)) for s in starts]
-    check(slicing.lower_dynamic_slice, DynamicSlice((3, 4)), [x, *places])
+    check(copies.moves.lower_dynamic_slice, DynamicSlice((3, 4)), [x, *places])
     update = bits((2, 8), np.float32, 1)
     for given in (None, 0):
-        check(slicing.lower_dynamic_update_slice, DynamicUpdateSlice(), [x, update, *places],
+        check(copies.moves.lower_dynamic_update_slice, DynamicUpdateSlice(), [x, update, *places],
               in_place=given)  # fmt: skip
 
 

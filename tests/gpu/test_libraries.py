@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from toile.backends.gpu import cublas, cudnn, libraries
+from toile.targets.cuda import cublas, cudnn, libraries
 
 
 @pytest.fixture
@@ -162,6 +162,6 @@ def test_a_frontend_that_is_missing_or_too_old(monkeypatch):
 
 
 def test_nothing_is_loaded_on_import():
-    code = ("import sys, toile.backends.gpu.attention, toile.backends.gpu.convolution\n"
+    code = ("import sys, toile.kernels.attention.gpu_calls, toile.kernels.convolution.gpu\n"
             "assert not {'cupy', 'cudnn', 'torch'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,20 +7,16 @@ import pytest
 import toile
 from tests.gpu.test_contractions import PATTERNS, VIEWS
 from tests.gpu.test_convolution import CASES, arrays, operations, reversed_as_a_view
-from toile.backends.gpu import (
-    attention,
-    contractions,
-    convolution,
-    copies,
-    cublas,
-    cublaslt,
-    cudnn,
-    kernels,
-)
-from toile.backends.gpu.driver import driver, words_of
-from toile.compiler.operands import Operand, Ref, Scratch
-from toile.compiler.views import row_major
+from toile.compiler.ir.operands import Operand, Ref, Scratch
+from toile.compiler.ir.views import row_major
+from toile.kernels.attention import gpu_calls as attention
+from toile.kernels.contraction import gpu as contractions
+from toile.kernels.convolution import gpu as convolution
+from toile.kernels.copy import gpu as copies
 from toile.primitives.contractions import DotGeneral
+from toile.targets.cuda import cublas, cublaslt, cudnn
+from toile.targets.cuda import modules as kernels
+from toile.targets.cuda.driver import driver, words_of
 
 pytestmark = pytest.mark.gpu
 bfloat16 = np.dtype(ml_dtypes.bfloat16)

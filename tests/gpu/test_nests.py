@@ -25,11 +25,12 @@ from tests.compiler.test_golden_kernels import (
 from tests.gpu import fibers
 from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
-from toile.backends.gpu import driver as driver_module
-from toile.backends.gpu import nest_forms, nests
-from toile.backends.gpu.kernels import Kernel, compile_source
-from toile.compiler.loops import build
-from toile.compiler.operands import Ref
+from toile.compiler.ir.loop_nests import build
+from toile.compiler.ir.operands import Ref
+from toile.kernels.nest import gpu as nests
+from toile.kernels.nest import gpu_forms as nest_forms
+from toile.targets.cuda import driver as driver_module
+from toile.targets.cuda.modules import Kernel, compile_source
 
 FOLDER = Path(__file__).parent.parent / "golden" / "cuda"
 BF16, F16, I32 = jnp.bfloat16, jnp.float16, jnp.int32

@@ -14,15 +14,18 @@ from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
-from toile.backends import running
-from toile.backends.gpu import batch, driver, live, memory
-from toile.backends.gpu.live import Buffer, Made
-from toile.backends.gpu.memory import OutOfMemoryError
 from toile.engine import gpu
 from toile.engine.arrays import DeviceArray
 from toile.engine.buffers import signature
 from toile.engine.trees import flatten
+from toile.platforms import dispatch as running
+from toile.platforms.gpu import largest_batch as batch
+from toile.platforms.gpu import live_arrays as live
+from toile.platforms.gpu import memory
+from toile.platforms.gpu.live_arrays import Buffer, Made
+from toile.platforms.gpu.memory import OutOfMemoryError
 from toile.staging.gpu_callpath import GpuExit
+from toile.targets.cuda import driver
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 

@@ -12,15 +12,18 @@ from tests.gpu.fake_attention import FakeAttention
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
-from toile.backends import gpu as backend
-from toile.backends.gpu import cublas, cudnn, execution, kernels, memory, recalling
-from toile.backends.gpu import driver as driver_module
-from toile.backends.gpu.contractions import float32_compute
-from toile.backends.gpu.planning import Plan
-from toile.backends.gpu.steps import CallStep, MadePlan
-from toile.backends.object_cache import ObjectCache
 from toile.control import attention
+from toile.disk.object_cache import ObjectCache
+from toile.kernels.contraction.gpu import float32_compute
+from toile.platforms import gpu as backend
+from toile.platforms.gpu import execution, memory
+from toile.platforms.gpu import plans_on_disk as recalling
+from toile.platforms.gpu.planner import Plan
+from toile.platforms.gpu.steps import CallStep, MadePlan
 from toile.primitives.contractions import DotGeneral, dot_operation
+from toile.targets.cuda import cublas, cudnn
+from toile.targets.cuda import driver as driver_module
+from toile.targets.cuda import modules as kernels
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 

@@ -148,5 +148,5 @@ def test_nothing_is_left_to_the_collector(loop, monkeypatch):
     with host_driver.host_gpu(monkeypatch) as (_, device):
         once()  # what is made once
         left = made_garbage(once)  # some of it may be what other tests kept until now
-    assert not [name for name in left if name.startswith("toile.backends.gpu")]
+    assert not [name for name in left if name.startswith("toile.platforms.gpu")]
     assert gc.isenabled()

@@ -9,17 +9,17 @@ import toile
 from tests.gpu import host_driver
 from tests.gpu.fake_libraries import FakeCublas
 from tests.gpu.test_programs import program_of
-from toile.backends.gpu import cublas
-from toile.backends.gpu import driver as driver_module
-from toile.backends.gpu.driver import driver
-from toile.backends.gpu.execution import Executable
-from toile.backends.gpu.live import Made
-from toile.compiler.operands import Ref
+from toile.compiler.ir.operands import Ref
 from toile.engine import gpu, gpu_eager
 from toile.engine.buffers import signature
 from toile.engine.gpu_arrays import GpuArray, called, operators
+from toile.platforms.gpu.execution import Executable
+from toile.platforms.gpu.live_arrays import Made
 from toile.primitives import transcendental as curves
 from toile.staging.gpu_callpath import GpuExit
+from toile.targets.cuda import cublas
+from toile.targets.cuda import driver as driver_module
+from toile.targets.cuda.driver import driver
 
 
 def array(shape=(3, 4), pointer=64):

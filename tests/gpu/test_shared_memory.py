@@ -11,9 +11,12 @@ from tests.gpu.emulator import LIMITS, Nests
 from tests.gpu.test_nests import layer_norm_backward
 from tests.gpu.test_programs import program_of
 from toile import nn
-from toile.backends.gpu import driver as driver_module
-from toile.backends.gpu import nest_forms, nests, tensor_products
-from toile.backends.gpu.driver import driver
+from toile.kernels.contraction import gpu_tensor_cores as tensor_products
+from toile.kernels.contraction import gpu_tensor_text
+from toile.kernels.nest import gpu as nests
+from toile.kernels.nest import gpu_forms as nest_forms
+from toile.targets.cuda import driver as driver_module
+from toile.targets.cuda.driver import driver
 
 HOPPER, AMPERE, GEFORCE, TURING, PASCAL = (n << 10 for n in (227, 163, 99, 64, 48))
 LONG, SHORT = 50304, 40000  # rows of float32 that one kernel holds in shared memory
@@ -148,6 +151,6 @@ def test_totals_in_less_memory(monkeypatch):
 
 def test_products_by_tensor_cores_fit_from_ampere_on():
     sizes = (1, 16, 17, 32, 33, 64, 65, 128, 1000)
-    most = max(tensor_products.STAGES * tensor_products._tile(m, n, k).shared
+    most = max(gpu_tensor_text.STAGES * tensor_products._tile(m, n, k).shared
                for m in sizes for n in sizes for k in (8, 16, 17, 1000)) * tensor_products.ITEM
     assert 48 << 10 < most <= GEFORCE

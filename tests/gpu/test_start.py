@@ -13,8 +13,9 @@ import pytest
 
 import toile.numpy as jnp
 from tests.gpu.fake_libraries import FakeCublas
-from toile.backends.gpu import cublas, cudnn, driver, libraries, starting
 from toile.engine import gpu, gpu_start
+from toile.platforms.gpu import warm_up as starting
+from toile.targets.cuda import cublas, cudnn, driver, libraries
 
 
 class Driver:

@@ -12,18 +12,15 @@ from tests.gpu.fake_cudnn import FakeEngine
 from tests.gpu.fake_libraries import FakePlan
 from tests.gpu.test_convolution import CASES, arrays, operations, reversed_as_a_view
 from tests.gpu.test_libraries_gpu import on_device
-from toile.backends.gpu import (
-    contractions,
-    convolution,
-    cublas,
-    cudnn,
-    kernels,
-    tensor_convolutions,
-    tensor_products,
-)
 from toile.compiler.pipeline import optimize
+from toile.kernels.contraction import gpu as contractions
+from toile.kernels.contraction import gpu_tensor_cores as tensor_products
+from toile.kernels.convolution import gpu as convolution
+from toile.kernels.convolution import gpu_tensor_cores as tensor_convolutions
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
+from toile.targets.cuda import cublas, cudnn
+from toile.targets.cuda import modules as kernels
 
 on_host = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 Precision = toile.lax.Precision

@@ -10,10 +10,10 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.gpu.host_driver import host_gpu
-from toile.backends import gpu as backend
-from toile.backends.gpu import kernels
-from toile.backends.gpu.memory import shelf
 from toile.engine.gpu import wait_until
+from toile.platforms import gpu as backend
+from toile.platforms.gpu.memory import shelf
+from toile.targets.cuda import modules as kernels
 
 
 def program_of(f, *args):

@@ -87,10 +87,10 @@ def train(optax, lib, name, params, gradients):
     return lib.tree.leaves(carry)
 
 
-def run(optax, lib, dtype):
-    """The leaves that each row ends with, in NumPy, by name."""
+def run(optax, lib, dtype, names=tuple(ROWS)):
+    """The leaves that rows end with, in NumPy, by name."""
     params, gradients = lib.tree.map(lib.numpy.asarray, inputs(dtype))
-    found = {name: train(optax, lib, name, params, gradients) for name in ROWS}
+    found = {name: train(optax, lib, name, params, gradients) for name in names}
     return {name: [np.asarray(x).astype(np.float64) for x in xs] for name, xs in found.items()}
 
 
@@ -103,15 +103,15 @@ class NoJax:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def main(file):
-    """Run the table on toile without jax and save what it gives."""
+def main(file, *names):
+    """Run rows of the table on toile without jax and save what they give."""
     sys.meta_path.insert(0, NoJax)
     toile = importlib.import_module("toile")
     optax = importlib.import_module("toile.interop").load("optax")
-    found = run(optax, toile, np.float32)
+    found = run(optax, toile, np.float32, names)
     assert not {"jax", "jaxlib", "flax", "optax"} & {name.partition(".")[0] for name in sys.modules}
     np.savez(file, **{f"{name}/{i:03}": x for name, xs in found.items() for i, x in enumerate(xs)})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,5 +1,6 @@
 """Optax on toile: its optimizers against Optax on jax, without jax, and as an ordinary package."""
 
+import functools
 import importlib
 import inspect
 import os
@@ -16,6 +17,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests.golden.recorded import Record, text_of
 from tests.interop import optimizers
 from tests.quick_jax import OPTIONS
 from toile import interop
@@ -28,34 +30,36 @@ ROOT = pathlib.Path(__file__).parents[2]
 HALF = ("adam", "adamw_mask", "lamb", "lion", "sgd", "adafactor", "multi_steps", "inject")
 
 
-def on_jax(names, dtype):
-    """What the rows end with on jax, all of them compiled at once."""
-    everything = lambda params, gradients: {
-        name: optimizers.train(real_optax, jax, name, params, gradients) for name in names
-    }
-    found = jax.jit(everything, compiler_options=OPTIONS)(*optimizers.inputs(dtype))
-    return {name: [np.asarray(x).astype(np.float64) for x in xs] for name, xs in found.items()}
+RECORD = Record("optax")
+
+
+def on_jax(name, dtype):
+    """What a row ends with on jax, by the record or asked."""
+    inputs = optimizers.inputs(dtype)
+    text = text_of(name, optimizers.ROWS[name], optimizers.train, *jax.tree.leaves(inputs))
+
+    def ask():
+        train = lambda *args: optimizers.train(real_optax, jax, name, *args)
+        return jax.jit(train, compiler_options=OPTIONS)(*inputs)
+
+    return [x.value.astype(np.float64) for x in RECORD.answer(text, ask)]
+
+
+@functools.cache
+def on_toile(name):
+    """What a row ends with on toile in this process, where jax is too."""
+    return optimizers.run(optax, toile, np.float32, [name])[name]
 
 
 @pytest.fixture(scope="module")
-def expected():
-    """What every row ends with on jax in float32."""
-    return on_jax(optimizers.ROWS, np.float32)
-
-
-@pytest.fixture(scope="module")
-def found():
-    """What every row ends with on toile in this process, where jax is too."""
-    return optimizers.run(optax, toile, np.float32)
-
-
-@pytest.fixture(scope="module")
-def found_alone(tmp_path_factory):
-    """What every row ends with in a process in which importing jax raises."""
+def found_alone(tmp_path_factory, request):
+    """What the rows end with in a process in which importing jax raises."""
     file = tmp_path_factory.mktemp("interop") / "found.npz"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "PYTEST"))}
     env["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "tests.interop.optimizers", str(file)]
+    names = [item.callspec.params["name"] for item in request.session.items
+             if item.name.startswith("test_agrees_where_jax_cannot_be_imported[")]
+    command = [sys.executable, "-m", "tests.interop.optimizers", str(file), *names]
     subprocess.run(command, env=env, cwd=ROOT, check=True, timeout=300)
     rows = {}
     with np.load(file) as saved:
@@ -72,22 +76,23 @@ def assert_same(found, expected, rtol, atol):
 
 
 @pytest.mark.parametrize("name", optimizers.ROWS)
-def test_agrees_with_optax_on_jax(name, found, expected):
+def test_agrees_with_optax_on_jax(name):
     loose = name == "adam_bf16"  # XLA keeps some of the rounding to bfloat16 out of a fused loop
-    assert_same(found[name], expected[name], 3e-2 if loose else 2e-5, 3e-3 if loose else 1e-6)
+    expected = on_jax(name, np.float32)
+    assert_same(on_toile(name), expected, 3e-2 if loose else 2e-5, 3e-3 if loose else 1e-6)
 
 
 @pytest.mark.parametrize("name", optimizers.ROWS)
-def test_agrees_where_jax_cannot_be_imported(name, found_alone, found):
-    assert_same(found_alone[name], found[name], 1e-6, 1e-7)
+def test_agrees_where_jax_cannot_be_imported(name, found_alone):
+    assert_same(found_alone[name], on_toile(name), 1e-6, 1e-7)
 
 
 def test_agrees_in_bfloat16():
-    theirs = on_jax(HALF, ml_dtypes.bfloat16)
     params, gradients = toile.tree.map(jnp.asarray, optimizers.inputs(ml_dtypes.bfloat16))
     for name in HALF:
         ours = optimizers.train(optax, toile, name, params, gradients)
-        assert_same([np.asarray(x, np.float64) for x in ours], theirs[name], 2e-2, 4e-3)
+        theirs = on_jax(name, ml_dtypes.bfloat16)
+        assert_same([np.asarray(x, np.float64) for x in ours], theirs, 2e-2, 4e-3)
 
 
 def test_the_real_ones_are_untouched():

@@ -8,10 +8,11 @@ import toile
 from tests.gpu import fibers, host_driver
 from tests.multi_gpu import host_cupy
 from tests.multi_gpu.fake_nccl import FakeNccl
-from toile.backends.gpu import cublas, kernels, nccl
-from toile.backends.gpu.execution import Executable
 from toile.engine import gpu
 from toile.parallel import gpu_exchange
+from toile.platforms.gpu.execution import Executable
+from toile.targets.cuda import cublas, nccl
+from toile.targets.cuda import modules as kernels
 
 GPU_DEVICES = gpu.gpu_devices  # tests of the CPU have another one in its place
 needs_compiler = pytest.mark.skipif(not fibers.available(), reason="needs g++")

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tests.multi_gpu import host_cupy
-from toile.backends.gpu import nccl
+from toile.targets.cuda import nccl
 
 DTYPES = {code: np.dtype(getattr(ml_dtypes, name, name)) for name, code in nccl.TYPES.items()}
 REDUCTIONS = {0: np.add, 2: np.maximum, 3: np.minimum}

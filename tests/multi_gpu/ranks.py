@@ -16,10 +16,10 @@ from tests.multi_gpu import host_cupy
 from tests.multi_gpu.conftest import Driver
 from tests.multi_gpu.fake_nccl import FakeNccl
 from toile import lax
-from toile.backends.gpu import nccl
 from toile.engine import gpu
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
+from toile.targets.cuda import nccl
 
 ID = bytes(range(128))
 

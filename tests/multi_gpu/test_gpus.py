@@ -13,12 +13,12 @@ import toile
 from tests.multi_gpu.test_host import by_vmap, collectives, train, with_axes_elsewhere
 from tests.parallel.programs import PATH, PROGRAMS, N
 from toile import lax
-from toile.backends.gpu import libraries, nccl
-from toile.backends.gpu.driver import driver
 from toile.engine import gpu
 from toile.engine.exchange import Span
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
+from toile.targets.cuda import libraries, nccl
+from toile.targets.cuda.driver import driver
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu.usable(), reason="needs a GPU and CuPy")]

@@ -13,16 +13,16 @@ import toile.numpy as jnp
 from tests.multi_gpu import host_cupy
 from tests.multi_gpu.conftest import needs_compiler
 from toile import lax, optim, training
-from toile.backends.gpu import libraries, nccl
 from toile.distributed import share
 from toile.engine import gpu
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
 from toile.engine.program import derive
-from toile.parallel import overlapping
+from toile.parallel import overlap as overlapping
 from toile.parallel.spmd import bound_axes
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
+from toile.targets.cuda import libraries, nccl
 from toile.training.train_state import TrainState
 
 pytestmark = [needs_compiler, pytest.mark.cpu]

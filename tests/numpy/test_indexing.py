@@ -9,7 +9,8 @@ import pytest
 import toile
 import toile.numpy as tnp
 from tests.numpy.compare import check
-from toile.numpy import index_update, indexing
+from toile.numpy import index_read as indexing
+from toile.numpy import index_update
 
 CASES = """
 x[jnp.array(100)]|x[jnp.array([100, -1, -100])]|x[[1, 2]]|x[1.0]|x[jnp.array(1.0)]|x['a']|x[0, 0]

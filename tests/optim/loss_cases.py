@@ -4,9 +4,16 @@ import numpy as np
 
 from tests.optim.recorded import case, normal
 
+
+def softmax(x):
+    """In float64: rounded to float32 it has the same bits, and rows are on record, everywhere."""
+    powers = np.exp(x.astype(np.float64))
+    return powers / powers.sum(-1, keepdims=True)
+
+
 X, Y = normal(4, 5), normal(4, 5, seed=1)
-P = np.exp(Y) / np.exp(Y).sum(-1, keepdims=True)
-LOGP = np.log(np.exp(X) / np.exp(X).sum(-1, keepdims=True)).astype(np.float32)
+P = softmax(Y).astype(np.float32)
+LOGP = np.log(softmax(X)).astype(np.float32)
 BITS = np.random.RandomState(2).randint(0, 2, (4, 5))
 CLASSES = np.array([0, 4, 2, 2])
 SIGNS = np.where(BITS, 1.0, -1.0).astype(np.float32)
@@ -158,7 +165,7 @@ case("ranking_none",
 # Segmentation.
 IMAGES, REGIONS = normal(2, 6, 6, 3), np.eye(3, dtype="f4")[np.arange(72).reshape(2, 6, 6) % 3]
 SPOTS = (normal(2, 6, 6, seed=5) > 0).astype(np.float32)
-SHARES = np.exp(IMAGES) / np.exp(IMAGES).sum(-1, keepdims=True)
+SHARES = softmax(IMAGES).astype(np.float32)
 WEIGHTS = np.float32([1, 2, 0.5])
 
 case("dice", lambda L, x, y: L.losses.dice_loss(x, y), IMAGES, REGIONS, bf16=True)

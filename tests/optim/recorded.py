@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import pathlib
+import sys
 import types
 import warnings
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ CASES: list[Case] = []
 
 def case(name, run, *args, bf16=False, **options):
     """Add a row to the table of the calling module, and one in bfloat16 if asked."""
-    table = inspect.stack()[1].frame.f_globals["__name__"].rsplit(".", 1)[-1]
+    table = sys._getframe(1).f_globals["__name__"].rsplit(".", 1)[-1]
     for narrow in (False, True)[: 1 + bf16]:
         row = Case(table, name + "_bf16" * narrow, run, args, narrow=narrow, **options)
         assert all((c.table, c.name) != (table, row.name) for c in CASES), row.name

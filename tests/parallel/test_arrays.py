@@ -68,7 +68,7 @@ def test_where_it_is(sharded, devices):
     (lambda x: jnp.sin(x), True), (lambda x: -x, True), (lambda x: x > 3, True),
     (lambda x: x / jnp.float32(3), True), (lambda x: jnp.where(x > 3, x, 0), True),
     (lambda x: x[0], False), (lambda x: x.sum(), False), (lambda x: x[2:4], False),
-    (lambda x: x.T, None), (lambda x: x @ x.T, True), (lambda x: x.reshape(-1), False),
+    (lambda x: x.T, None), (lambda x: x @ x.T, True), (lambda x: x.reshape(-1), True),
     (lambda x: x.astype(jnp.int32), True), (lambda x: jnp.concatenate([x, x]), False),
     (lambda x: x.at[0].set(0), None), (lambda x: jnp.sort(x, axis=0), None),
     (lambda x: toile.jit(lambda v: jnp.tanh(v) * 2)(x), True),

@@ -4,7 +4,7 @@ import numpy as np
 
 import toile
 from toile.engine.program import trace_program
-from toile.engine.tracing import bound_axis
+from toile.engine.trace import bound_axis
 from toile.parallel.buckets import AllReduceTogether, in_buckets
 
 lax = toile.lax

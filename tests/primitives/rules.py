@@ -2,7 +2,8 @@
 
 `check(op, reference, *arrays)` compares the eager result, the inferred avals, jvp for every choice
 of moving operands, the transposed linearization, and vmap over every choice of mapped operands, at
-the first and the last axis. Second derivatives are compared where asked.
+the first and the last axis. Second derivatives are compared where asked. JAX compiles each of
+these comparisons as one program: operation by operation, compiling takes most of the time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.quick_jax import OPTIONS
 from toile.engine.avals import Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.operation import infer_list, instantiate
@@ -23,6 +25,8 @@ from toile.transforms.transpose import backward
 from toile.transforms.vmap import vmap_flat
 
 float0 = jax.dtypes.float0
+# Narrow floats are rounded after each operation, as they are without jit.
+EXACT = {**OPTIONS, "xla_allow_excess_precision": False}
 
 
 def is_inexact(x):
@@ -80,9 +84,32 @@ def choices(flags, limit=3):
         yield tuple(places)
 
 
+def compiled(f, *args):
+    """What a function of JAX gives, compiled as one program."""
+    return jax.jit(f, compiler_options=EXACT)(*args)
+
+
+def random_cotangents(rng, out):
+    """Cotangents of results with these shapes and dtypes; None for those that are not floats."""
+    return [random_like(rng, np.zeros(o.shape, o.dtype)) if is_inexact(o) else None for o in out]
+
+
+def with_float0(cts, out):
+    """Cotangents as JAX wants them: float0 instead of None."""
+    return [np.zeros(o.shape, float0) if c is None else c for c, o in zip(cts, out, strict=True)]
+
+
+def placed(values, places, full):
+    """`full` with `values` in the given places."""
+    full = list(full)
+    for i, value in zip(places, values, strict=True):
+        full[i] = value
+    return full
+
+
 def check_eager(op, reference, arrays, rtol, atol):
     xs = [as_array(a) for a in arrays]
-    got, want = flat(op)(*xs), flat_reference(reference)(*arrays)
+    got, want = flat(op)(*xs), compiled(flat_reference(reference), *arrays)
     same(got, want, rtol, atol, f"{op}: eager")
     if hasattr(op, "infer"):
         avals = infer_list(op, [aval_of(x) for x in xs])
@@ -95,30 +122,35 @@ def check_derivatives(op, reference, arrays, moving, rtol, atol):
     rng = np.random.default_rng(1)
     xs = [as_array(a) for a in arrays]
     run, ref = flat(op), flat_reference(reference)
-    for chosen in choices(moving):
+    shapes = jax.eval_shape(ref, *arrays)
+    subsets = list(choices(moving))
+    given = [([random_like(rng, arrays[i]) for i in chosen], random_cotangents(rng, shapes))
+             for chosen in subsets]
+
+    def everything(arrays, given):
+        return [derivatives(ref, arrays, chosen, *each)
+                for chosen, each in zip(subsets, given, strict=True)]
+
+    answers = compiled(everything, arrays, given)
+    for chosen, (dots, cts), answer in zip(subsets, given, answers, strict=True):
         what = f"{op}: moving {chosen}"
-        tangents = [random_like(rng, a) if i in chosen else None for i, a in enumerate(arrays)]
-
-        def at(*ys, chosen=chosen):
-            full = list(arrays)
-            for i, y in zip(chosen, ys, strict=True):
-                full[i] = y
-            return ref(*full)
-
-        point = [arrays[i] for i in chosen]
-        dots = [t for t in tangents if t is not None]
-        want, dwant = jax.jvp(at, point, dots)
-        mine = [Zero(x) if t is None else as_array(t) for x, t in zip(xs, tangents, strict=True)]
+        want, dwant, back = answer
+        mine = placed(map(as_array, dots), chosen, map(Zero, xs))
         got, dgot = jvp_flat(run, xs, mine)
         same(got, want, rtol, atol, f"{what}: jvp, result")
         same(dgot, dwant, rtol, atol, f"{what}: jvp, tangent")
         check_staged(run, xs, mine, [*got, *dgot], what)
-        out, pull = jax.vjp(at, *point)
-        cts = [random_like(rng, o) if is_inexact(o) else np.zeros(o.shape, float0) for o in out]
         results, tape = linearize_flat(run, xs, [i in chosen for i in range(len(xs))])
-        mine = [as_array(c) if c.dtype != float0 else Zero(r)
-                for c, r in zip(cts, results, strict=True)]
-        same(backward(tape, mine), pull(cts), rtol, atol, f"{what}: vjp")
+        mine = [Zero(r) if c is None else as_array(c) for c, r in zip(cts, results, strict=True)]
+        same(backward(tape, mine), back, rtol, atol, f"{what}: vjp")
+
+
+def derivatives(ref, arrays, chosen, dots, cts):
+    """JAX's results, their tangents, and the cotangents of the chosen operands."""
+    at = lambda *ys: ref(*placed(ys, chosen, arrays))
+    point = [arrays[i] for i in chosen]
+    out, pull = jax.vjp(at, *point)
+    return *jax.jvp(at, point, dots), pull(with_float0(cts, out))
 
 
 def check_staged(run, xs, tangents, want, what):
@@ -143,6 +175,7 @@ def check_vmap(op, reference, arrays, rtol, atol, size=3, mappable=None):
     rng = np.random.default_rng(2)
     run, ref = flat(op), flat_reference(reference)
     flags = mappable or [True] * len(arrays)
+    cases = []
     for chosen in choices(flags):
         for last in (False, True):
             dims = [None] * len(arrays)
@@ -152,11 +185,18 @@ def check_vmap(op, reference, arrays, rtol, atol, size=3, mappable=None):
                 dims[i] = a.ndim if last else 0
                 rows = [a if j == 0 else perturbed(rng, a) for j in range(size)]
                 batched[i] = np.stack(rows, axis=dims[i])
-            want = jax.vmap(ref, tuple(dims))(*batched)
-            outs, out_dims = vmap_flat(run, (None, size), [as_array(b) for b in batched], dims)
-            got = [np.broadcast_to(o._data, (size, *o.shape)) if d is None
-                   else np.moveaxis(o._data, d, 0) for o, d in zip(outs, out_dims, strict=True)]
-            same(got, want, rtol, atol, f"{op}: vmap {dims}")
+            cases.append((dims, batched))
+
+    def everything(inputs):
+        return [jax.vmap(ref, tuple(dims))(*batched)
+                for (dims, _), batched in zip(cases, inputs, strict=True)]
+
+    answers = compiled(everything, [batched for _, batched in cases])
+    for (dims, batched), want in zip(cases, answers, strict=True):
+        outs, out_dims = vmap_flat(run, (None, size), [as_array(b) for b in batched], dims)
+        got = [np.broadcast_to(o._data, (size, *o.shape)) if d is None
+               else np.moveaxis(o._data, d, 0) for o, d in zip(outs, out_dims, strict=True)]
+        same(got, want, rtol, atol, f"{op}: vmap {dims}")
 
 
 def perturbed(rng, a):
@@ -169,28 +209,21 @@ def second_order(op, reference, arrays, moving, rtol, atol):
     rng = np.random.default_rng(3)
     places = [i for i, m in enumerate(moving) if m]
     ref, run = flat_reference(reference), flat(op)
-    out = ref(*arrays)
-    weights = [random_like(rng, o) if is_inexact(o) else None for o in out]
+    weights = random_cotangents(rng, jax.eval_shape(ref, *arrays))
+    dots = [random_like(rng, arrays[i]) for i in places]
 
-    def pull(*ys):
-        full = list(arrays)
-        for i, y in zip(places, ys, strict=True):
-            full[i] = y
-        _, back = jax.vjp(lambda *zs: ref(*[zs[places.index(i)] if i in places else a
-                                            for i, a in enumerate(full)]), *ys)
-        return back([np.zeros(o.shape, float0) if w is None else w
-                     for o, w in zip(out, weights, strict=True)])
+    def twice(arrays, weights, dots):
+        def pull(*ys):
+            out, back = jax.vjp(lambda *zs: ref(*placed(zs, places, arrays)), *ys)
+            return back(with_float0(weights, out))
 
-    point = [arrays[i] for i in places]
-    dots = [random_like(rng, p) for p in point]
-    want, dwant = jax.jvp(pull, point, dots)
+        return jax.jvp(pull, [arrays[i] for i in places], dots)
+
+    want, dwant = compiled(twice, arrays, weights, dots)
     xs = [as_array(a) for a in arrays]
 
     def mine(*ys):
-        full = list(xs)
-        for i, y in zip(places, ys, strict=True):
-            full[i] = y
-        results, tape = linearize_flat(run, full, moving)
+        results, tape = linearize_flat(run, placed(ys, places, xs), moving)
         return [instantiate(c) for c in backward(
             tape, [Zero(r) if w is None else as_array(w)
                    for r, w in zip(results, weights, strict=True)])]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from tests.primitives.rules import compiled
 from toile.primitives.arrays import (
     argmax,
     argmin,
@@ -176,8 +177,8 @@ def reference_conv(x, w, strides, padding, base, dilation, features, batches, dt
 
 def test_conv_random():
     rng = seeded("conv")
-    done = 0
-    while done < 40:
+    operands, chosen = [], []
+    while len(chosen) < 40:
         x_shape, w_shape, *options = random_conv(rng, int(rng.choice([0, 1, 1, 2, 2, 2, 3])))
         lengths = [
             lo + hi + (s - 1) * b + 1
@@ -190,10 +191,13 @@ def test_conv_random():
             x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
             w = np.ascontiguousarray(np.moveaxis(w, (0, 1), (-1, -2)))
             w = np.moveaxis(w, (-1, -2), (0, 1))
-        want = reference_conv(x, w, *options)
+        operands.append((x, w))
+        chosen.append(options)
+    answers = compiled(lambda pairs: [reference_conv(*xw, *o) for xw, o in zip(pairs, chosen)],
+                       operands)
+    for (x, w), options, want in zip(operands, chosen, answers, strict=True):
         assert conv_output_shape(x.shape, w.shape, *options[:4], options[5]) == want.shape
         same(conv_general(np, x, w, *options, np.dtype("f8")), want)
-        done += 1
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float16", BF16, "float32", "complex64"])
@@ -546,19 +550,25 @@ def test_cumulative(kind):
     rng = seeded("cumulative", kind)
     dtypes = NUMBERS if kind != "logsumexp" else NUMBERS[5:]
     shapes = [((7,), 0), ((3, 1, 4), 2), ((2, 300), 1), ((0, 2), 0), ((40, 2), 0)]
+    cases = []
     for number, dtype in enumerate(dtypes):
         for shape, axis in shapes:
-            reverse = bool(number % 2)
             x = draw(rng, shape, dtype, small=True)
             if kind in ("max", "min"):
                 x = with_specials(rng, x)
             if kind == "prod" and x.dtype.kind not in "iu":
                 x = (x / abs(x).astype(x.dtype)).astype(dtype)
-            if np.dtype(dtype).itemsize == 2:
-                want = CUMULATIVE[kind](x.astype("f"), axis, reverse).astype(dtype)
-            else:
-                want = CUMULATIVE[kind](x, axis, reverse)
-            same(cumulative(np, x, axis, kind, reverse), want, scale=20)
+            cases.append((x, axis, bool(number % 2)))
+
+    def reference(x, axis, reverse):
+        if x.dtype.itemsize == 2:
+            return CUMULATIVE[kind](x.astype("f"), axis, reverse).astype(x.dtype)
+        return CUMULATIVE[kind](x, axis, reverse)
+
+    answers = compiled(lambda xs: [reference(x, *case[1:]) for x, case in zip(xs, cases)],
+                       [x for x, _, _ in cases])
+    for (x, axis, reverse), want in zip(cases, answers, strict=True):
+        same(cumulative(np, x, axis, kind, reverse), want, scale=20)
 
 
 def test_cumulative_logsumexp_of_infinities():

@@ -9,8 +9,8 @@ from tests.primitives.rules import check
 from toile.engine.arrays import KeyArray
 from toile.engine.conversion import as_array
 from toile.engine.dtypes import key_dtype
-from toile.primitives import indexing
-from toile.primitives.indexing import (
+from toile.primitives import gathers as indexing
+from toile.primitives.gathers import (
     DynamicSlice,
     Gather,
     GatherDimensionNumbers,

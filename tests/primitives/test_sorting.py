@@ -6,7 +6,7 @@ from jax import lax
 
 from tests.primitives.rules import check
 from toile.engine.conversion import as_array
-from toile.primitives.sorting import Argmax, Argmin, Sort, TopK
+from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
 
 
 def normal(shape, seed=0):

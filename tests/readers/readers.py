@@ -21,7 +21,7 @@ from toile.interop import safetensors, torch_files
 from toile.metrics import events, records
 from toile.metrics.tensorboard import SummaryWriter
 from toile.metrics.writers import CsvWriter
-from toile.serialization import encoding
+from toile.serialization import array_codes as encoding
 from toile.training import curves, text
 from toile.tree_util import tree_structure
 

@@ -18,7 +18,7 @@ from toile.engine import protobuf, treeproto
 from toile.errors import UnreadableFileError
 from toile.interop import safetensors
 from toile.metrics import events, records
-from toile.serialization import encoding
+from toile.serialization import array_codes as encoding
 from toile.training import text
 
 

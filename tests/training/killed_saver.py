@@ -94,7 +94,7 @@ class Die:
         self.left, self.half = at, half
         for owner, name in (
             (os, "open"), (os, "fsync"), (os, "replace"), (os, "remove"), (os, "close"),
-            (files.Aside, "write"), (files.Aside, "put"),
+            (files.PendingFile, "write"), (files.PendingFile, "put"),
         ):  # fmt: skip
             setattr(owner, name, self.around(getattr(owner, name), name))
 

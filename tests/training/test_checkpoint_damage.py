@@ -17,7 +17,8 @@ import pytest
 import toile.numpy as jnp
 from toile import errors, serialization
 from toile.training import checkpoints
-from toile.training.checkpoints import files, naming, restore_checkpoint, save_checkpoint
+from toile.training.checkpoints import files, restore_checkpoint, save_checkpoint
+from toile.training.checkpoints import names as naming
 
 Corrupted = errors.CorruptedCheckpointError
 SUMS = ".checkpoint_{}.sums_gda"
@@ -364,7 +365,7 @@ def test_what_interrupted_saves_left_is_removed(tmp_path):
     plant(tmp_path, ".checkpoint_tmp-dead_gda", b"half")
     plant(tmp_path, ".other_tmp-dead_gda", b"half")
     plant(tmp_path, SUMS.format(6), b"of one that is gone")
-    with files.Aside(str(tmp_path), "checkpoint_") as alive:
+    with files.PendingFile(str(tmp_path), "checkpoint_") as alive:
         assert checkpoints.available_steps(tmp_path) == []
         assert restore_checkpoint(tmp_path, None) is None
         save_checkpoint(tmp_path, filled(1), 1, checksums=False)

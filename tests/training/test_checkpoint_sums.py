@@ -116,15 +116,15 @@ def test_checksums_that_cannot_be_used(tmp_path):
 
 
 def test_a_full_disk_takes_the_checksums_first(tmp_path, monkeypatch):
-    original = files.put_whole
+    original = files.write_file
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "put_whole", full)
+    monkeypatch.setattr(files, "write_file", full)
     with pytest.warns(UserWarning, match="no checksums of .*checkpoint_1: .*No space left"):
         save_checkpoint(tmp_path, filled(1), 1)
-    monkeypatch.setattr(files, "put_whole", original)
+    monkeypatch.setattr(files, "write_file", original)
     assert restore_checkpoint(tmp_path, filled(0))["step"] == 1
 
 

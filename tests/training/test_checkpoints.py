@@ -157,7 +157,7 @@ def test_orbax_is_not_used(tmp_path):
 def test_several_processes(tmp_path, monkeypatch):
     path = checkpoints.save_checkpoint_multiprocess(tmp_path, TREE, 1)
     assert path == str(tmp_path / "checkpoint_1")
-    saving = sys.modules["toile.training.checkpoints.saving"]
+    saving = sys.modules["toile.training.checkpoints.save"]
     monkeypatch.setattr(saving, "process_count", lambda: 2)
     monkeypatch.setattr(saving, "process_index", lambda: 1)
     path = checkpoints.save_checkpoint_multiprocess(tmp_path, TREE, 2)
@@ -264,7 +264,7 @@ def test_an_interrupt_leaves_the_old_checkpoint(tmp_path, monkeypatch, failing):
         raise KeyboardInterrupt
 
     if failing == "write":
-        monkeypatch.setattr(files.Aside, "write", interrupt)
+        monkeypatch.setattr(files.PendingFile, "write", interrupt)
     else:
         monkeypatch.setattr(os, failing, interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -345,7 +345,7 @@ def test_concurrent_savers(tmp_path, monkeypatch, locked):
 
 def test_the_lock_is_given_up_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_PATIENCE", 0.01)
-    with files.turn(str(tmp_path)) as held:
+    with files.directory_lock(str(tmp_path)) as held:
         assert held
         save_checkpoint(tmp_path, filled(1), 1)
     assert names(tmp_path) == ["checkpoint_1"]

@@ -14,11 +14,17 @@ from toile.api.autodiff import (
     vjp,
 )
 from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
-from toile.api.mapping import hessian, jacfwd, jacobian, jacrev, vmap
-from toile.api.tracing import closure_convert, ensure_compile_time_eval, eval_shape, jit, make_jaxpr
-from toile.backends import running
+from toile.api.programs import (
+    closure_convert,
+    ensure_compile_time_eval,
+    eval_shape,
+    jit,
+    make_jaxpr,
+)
+from toile.api.vectorization import hessian, jacfwd, jacobian, jacrev, vmap
 from toile.control import key_reuse
 from toile.engine import checked, gpu_eager, operation, program
+from toile.platforms import dispatch as running
 
 program.execution.run = running.run
 operation.elsewhere.run = gpu_eager.run

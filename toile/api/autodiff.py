@@ -28,13 +28,13 @@ from toile.engine.trees import (
     structure,
     unflatten,
 )
-from toile.parallel.varying import shared
+from toile.parallel.varying_values import shared
 from toile.primitives.elementwise import convert
 from toile.primitives.families import scalar
-from toile.staging.flattening import FlatFunction, argnums_of, given_argnums, is_index, name_of
+from toile.staging.flat_functions import FlatFunction, argnums_of, given_argnums, is_index, name_of
 from toile.transforms.jvp import jvp_flat
 from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program
-from toile.transforms.remembering import grad_tape
+from toile.transforms.remembered import grad_tape
 from toile.transforms.transpose import backward
 
 
@@ -112,7 +112,7 @@ def value_and_grad(
                 return [_scalar_result(out, fun), *aux_leaves]
             return [_scalar_result(out, fun)]
 
-        leaves = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        leaves = [as_array(x) for x in leaves]
         moving = [dtypes.is_inexact(x.dtype) for x in leaves]
         results, tape = grad_tape(shared(flat, leaves), leaves, moving)
         value = results[0] if isinstance(results[0], Array) else as_array(results[0])
@@ -265,29 +265,37 @@ def jvp(
             f"have tree structure {in_tree} whereas tangents have tree structure {t_tree}{here()}"
         )
     ts = [_tangent_of(x, t) for x, t in zip(xs, ts, strict=True)]
-    out_trees: list[Any] = []
-
-    def flat(*leaves: Any) -> list[Any]:
-        out = fun(*unflatten(in_tree, leaves))
-        aux_leaves: list[Any] = []
-        if has_aux:
-            out, aux = _pair(out, fun)
-            aux_leaves, aux_tree = flatten(aux)
-        out_leaves, tree = flatten(out)
-        out_trees[:] = [tree, len(out_leaves), aux_tree if has_aux else None]
-        return [*out_leaves, *aux_leaves]
-
-    outs, douts = jvp_flat(flat, [_leaf(x) for x in xs], ts)
-    tree, n, aux_tree = out_trees
-    value = unflatten(tree, [_leaf(o) for o in outs[:n]])
+    flat = _FlatWithAux(fun, in_tree, has_aux)
+    outs, douts = jvp_flat(flat, [as_array(x) for x in xs], ts)
+    n = flat.count
+    value = unflatten(flat.out_tree, [as_array(o) for o in outs[:n]])
     tangent = unflatten(
-        tree, [_tangent_out(o, d) for o, d in zip(outs[:n], douts[:n], strict=True)]
+        flat.out_tree, [_tangent_out(o, d) for o, d in zip(outs[:n], douts[:n], strict=True)]
     )
-    return (value, tangent, unflatten(aux_tree, outs[n:])) if has_aux else (value, tangent)
+    return (value, tangent, unflatten(flat.aux_tree, outs[n:])) if has_aux else (value, tangent)
 
 
-def _leaf(x: Any) -> Any:
-    return x if isinstance(x, Array) else as_array(x)
+class _FlatWithAux:
+    """`fun(*args)` as a function of leaves; it may return something beside its result.
+
+    `count` is the number of leaves of the result, which come first."""
+
+    __slots__ = ("fun", "in_tree", "has_aux", "count", "out_tree", "aux_tree")
+
+    def __init__(self, fun: Callable[..., Any], in_tree: Any, has_aux: bool):
+        self.fun, self.in_tree, self.has_aux = fun, in_tree, has_aux
+        self.count = 0
+        self.out_tree = self.aux_tree = None
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        out = self.fun(*unflatten(self.in_tree, leaves))
+        aux_leaves: list[Any] = []
+        if self.has_aux:
+            out, aux = _pair(out, self.fun)
+            aux_leaves, self.aux_tree = flatten(aux)
+        out_leaves, self.out_tree = flatten(out)
+        self.count = len(out_leaves)
+        return [*out_leaves, *aux_leaves]
 
 
 def _tangent_out(out: Any, d: Any) -> Any:
@@ -322,22 +330,14 @@ def _tangent_of(x: Any, t: Any) -> Any:
             f"and tangent shape as {got.shape}: needed {wanted.str_short()}, got {got.str_short()} "
             f"(give each primal a tangent of the same shape){here()}"
         )
-    return convert(_leaf(t), wanted.dtype, got.weak_type and aval.weak_type)
+    return convert(as_array(t), wanted.dtype, got.weak_type and aval.weak_type)
 
 
 class VJPFunction:
     """The cotangent function of `vjp`; a pytree whose leaves are the residuals."""
 
-    __slots__ = (
-        "tape",
-        "in_avals",
-        "in_tree",
-        "out_avals",
-        "out_tree",
-        "moving",
-        "linear",
-        "label",
-    )
+    __slots__ = ("tape", "in_avals", "in_tree", "out_avals", "out_tree", "moving", "linear",
+                 "label")
 
     def __init__(self, tape: Tape | None, in_avals: Any, in_tree: Any, out_avals: Any,
                  out_tree: Any, moving: Any, label: str, linear: Any = None):
@@ -426,7 +426,7 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
             f"tangent type ({wanted.str_short()}) of corresponding primal output with type "
             f"{aval.str_short()} (convert it with .astype){here()}"
         )
-    return convert(_leaf(ct), wanted.dtype)
+    return convert(as_array(ct), wanted.dtype)
 
 
 def vjp(
@@ -436,31 +436,19 @@ def vjp(
     _check_reduce_axes("vjp", reduce_axes)
     _check_callable("vjp", fun)
     leaves, in_tree = flatten(primals)
-    trees: list[Any] = []
-
-    def flat(*xs: Any) -> list[Any]:
-        out = fun(*unflatten(in_tree, xs))
-        aux_leaves: list[Any] = []
-        aux_tree = None
-        if has_aux:
-            out, aux = _pair(out, fun)
-            aux_leaves, aux_tree = flatten(aux)
-        out_leaves, tree = flatten(out)
-        trees[:] = [tree, len(out_leaves), aux_tree]
-        return [*out_leaves, *aux_leaves]
-
+    flat = _FlatWithAux(fun, in_tree, has_aux)
     avals = [aval_of(x) for x in leaves]
     moving = [dtypes.is_inexact(a.dtype) for a in avals]
-    leaves = [_leaf(x) for x in leaves]
+    leaves = [as_array(x) for x in leaves]
     outs, tape = linearize_flat(shared(flat, leaves), leaves, moving)
-    out_tree, n, aux_tree = trees
-    results = [_leaf(o) for o in outs[:n]]
+    n = flat.count
+    results = [as_array(o) for o in outs[:n]]
     tape.outputs = tape.outputs[:n]
-    function = VJPFunction(tape, avals, in_tree, [aval_of(o) for o in results], out_tree, moving,
-                           name_of(fun))
-    value = unflatten(out_tree, results)
+    function = VJPFunction(tape, avals, in_tree, [aval_of(o) for o in results], flat.out_tree,
+                           moving, name_of(fun))
+    value = unflatten(flat.out_tree, results)
     if has_aux:
-        return value, function, unflatten(aux_tree, outs[n:])
+        return value, function, unflatten(flat.aux_tree, outs[n:])
     return value, function
 
 
@@ -504,7 +492,7 @@ class _Linearized:
                     f"primal values: got tangent {got.str_short()} for primal "
                     f"{a.str_short()} (linearize again for other shapes){here()}"
                 )
-        live = [_leaf(t) for t, m in zip(ts, self.moving, strict=True) if m]
+        live = [as_array(t) for t, m in zip(ts, self.moving, strict=True) if m]
         weak = _all_as_weak(ts, self.in_avals)
         outs = iter(evaluate(self.program, [*residuals, *live]))
         found = [
@@ -560,7 +548,7 @@ class _Transposed:
                 )
         avals = program.in_avals[len(consts) :]
         _, tape = record_linear(lambda *xs: evaluate(program, [*consts, *xs]), avals)
-        found = backward(tape, [_leaf(c) for c in cts])
+        found = backward(tape, [as_array(c) for c in cts])
         outs = [_weakened(instantiate(f), a.weak_type) if isinstance(f, Zero) else instantiate(f)
                 for f, a in zip(found, avals, strict=True)]
         return unflatten(self.in_tree, outs)

@@ -26,7 +26,7 @@ from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
 from toile.engine.source import describe, here, user_source
 from toile.engine.trees import flatten, unflatten
-from toile.staging.flattening import name_of
+from toile.staging.flat_functions import name_of
 
 
 def _prepared(
@@ -43,7 +43,7 @@ def _prepared(
         given, named = unflatten(in_tree, xs)
         return flatten(callback(*given, **named))[0]
 
-    operands = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+    operands = [as_array(x) for x in leaves]
     return flat, avals, operands, out_tree
 
 
@@ -121,7 +121,7 @@ def _call_back(ordered: bool, callback: Callable[..., None], /, *args: Any, **kw
         )
     leaves, in_tree = flatten((args, kwargs))
     fixed = [None if _is_value(x) else x for x in leaves]
-    shown = [x if isinstance(x, Array) else as_array(x) for x in leaves if _is_value(x)]
+    shown = [as_array(x) for x in leaves if _is_value(x)]
 
     def flat(*xs: Any) -> list[Any]:
         rest = iter(xs)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from toile.control.remat import Remat
-from toile.engine.arrays import Array
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
@@ -20,12 +19,12 @@ from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.barriers import Name
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
-from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, name_of
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
     """`x`, known to checkpoint policies as `name`."""
-    return tree_map(lambda v: Name(name)(v if isinstance(v, Array) else as_array(v)), x)
+    return tree_map(lambda v: Name(name)(as_array(v)), x)
 
 
 def checkpoint(
@@ -62,7 +61,7 @@ def checkpoint(
             return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **named, **held)
 
         flat = FlatFunction(called, in_tree)
-        xs = [x if isinstance(x, Array) else as_array(x) for x in leaves]
+        xs = [as_array(x) for x in leaves]
         avals = [aval_of(x) for x in xs]
         program, consts = trace_program(flat, avals, name_of(fun), kind="checkpoint")
         op = Remat(program, name_of(fun), policy, prevent_cse)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from toile.api.tracing import closed_partial
+from toile.api.programs import closed_partial
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.control.linear import LinearCall
 from toile.engine import dtypes
-from toile.engine.arrays import Array, DeviceArray
+from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
@@ -27,19 +27,15 @@ from toile.engine.keypaths import keystr
 from toile.engine.operation import instantiate
 from toile.engine.program import Program, trace_program
 from toile.engine.source import describe, here, message
-from toile.engine.tracing import Tracer, state
+from toile.engine.trace import Tracer, state
 from toile.engine.treedefs import node_type
 from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, unflatten
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
-from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, name_of
 
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # in the place of a residual that is an array
-
-
-def _leaf(x: Any) -> Any:
-    return x if isinstance(x, Array) else as_array(x)
 
 
 class SymbolicZero:
@@ -172,7 +168,7 @@ class _Results:
     def leaves(self, out: Any) -> list[Any]:
         """The leaves of what the function returned, which are remembered."""
         leaves, self.tree = flatten(out)
-        found = [_leaf(o) for o in leaves]
+        found = [as_array(o) for o in leaves]
         self.avals = [aval_of(o) for o in found]
         return found
 
@@ -249,19 +245,48 @@ class _Custom:
             return False
         return all(a.__class__ is DeviceArray for a in args)
 
+    def _quick_result(self, args: tuple[Any, ...]) -> Any:
+        out = self.fun(*args)
+        return out if out.__class__ is DeviceArray else tree_map(as_array, out)
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def _split(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-        """Non-differentiated arguments and the others."""
-        nums = {n % len(args) for n in self.nondiff_argnums} if args else set()
-        fixed = [args[n] for n in sorted(nums)]
-        return fixed, [a for i, a in enumerate(args) if i not in nums]
 
-    def _rebuilt(self, count: int, fixed: Sequence[Any], moving: Sequence[Any]) -> list[Any]:
-        nums = {n % count for n in self.nondiff_argnums} if count else set()
-        f, m = iter(fixed), iter(moving)
-        return [next(f) if i in nums else next(m) for i in range(count)]
+class _Call:
+    """One call of such a function: its arguments, taken apart, and what it returned.
+
+    `fixed` are the arguments that are not differentiated, `leaves` those of the others."""
+
+    __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results")
+
+    def __init__(self, of: _Custom, kind: str, args: Any, kwargs: Any):
+        self.fun = of.fun
+        args = positional(kind, of.fun, of._signature, args, kwargs)
+        self.count = len(args)
+        self.numbers = {n % self.count for n in of.nondiff_argnums} if args else set()
+        self.fixed = [args[n] for n in sorted(self.numbers)]
+        moving = tuple([a for i, a in enumerate(args) if i not in self.numbers])
+        leaves, self.tree = flatten(moving)
+        self.leaves = [as_array(x) for x in leaves]
+        self.results = _Results()
+
+    def arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        """All arguments, with such leaves of those that are differentiated."""
+        fixed, moving = iter(self.fixed), iter(unflatten(self.tree, leaves))
+        return [next(fixed) if i in self.numbers else next(moving) for i in range(self.count)]
+
+    def flat(self, *leaves: Any) -> list[Any]:
+        """The function of the leaves."""
+        return self.results.leaves(self.fun(*self.arguments(leaves)))
+
+    def run(self, op: Any) -> Any:
+        """The results of an operation on the leaves, as the function returns them.
+
+        The leaves are let go of: the operation holds this call, and tracers hold the operation."""
+        leaves, self.leaves = self.leaves, []
+        outs = op(*leaves)
+        return unflatten(self.results.tree, outs)
 
 
 class custom_jvp(_Custom):
@@ -310,29 +335,19 @@ class custom_jvp(_Custom):
                 f"(call it with the rule: f.defjvp(rule)){here()}"
             )
         if self._is_quick(args, kwargs):
-            out = self.fun(*args)
-            return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = positional("custom_jvp", self.fun, self._signature, args, kwargs)
-        fixed, moving = self._split(args)
-        fixed = tree_map(_unmoved, fixed)
-        leaves, tree = flatten(tuple(moving))
-        leaves = [_leaf(x) for x in leaves]
-        results = _Results()
-        count = len(args)
-
-        def flat(*xs: Any) -> list[Any]:
-            full = self._rebuilt(count, fixed, unflatten(tree, xs))
-            return results.leaves(self.fun(*full))
+            return self._quick_result(args)
+        call = _Call(self, "custom_jvp", args, kwargs)
+        call.fixed = tree_map(_unmoved, call.fixed)
 
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             ts = [_to_symbolic(t) for t in tangents] if self.symbolic_zeros else tangents
             ts = [np.zeros(t.shape, dtypes.float0) if t.__class__ is Zero else t for t in ts]
-            pair = self.jvp(*fixed, unflatten(tree, primals), unflatten(tree, ts))  # type: ignore
-            return self._checked(pair, results)
+            tree = call.tree
+            pair = self.jvp(  # type: ignore[misc]
+                *call.fixed, unflatten(tree, primals), unflatten(tree, ts))
+            return self._checked(pair, call.results)
 
-        call = CustomJVP(flat, rule, self.symbolic_zeros, name_of(self.fun))
-        outs = call(*leaves)
-        return unflatten(results.tree, outs)
+        return call.run(CustomJVP(call.flat, rule, self.symbolic_zeros, name_of(self.fun)))
 
     def _checked(self, pair: Any, results: _Results) -> tuple[list[Any], list[Any]]:
         name = name_of(self.fun)
@@ -350,7 +365,7 @@ class custom_jvp(_Custom):
                 f"tangent outputs with equal container (pytree) structures, but got {tree} and "
                 f"{d_tree} respectively.{here()}"
             )
-        outs = [_leaf(o) for o in outs]
+        outs = [as_array(o) for o in outs]
         results.check("custom_jvp", self.jvp, self.fun, tree, outs)
         found = []
         for o, d in zip(outs, douts, strict=True):
@@ -371,7 +386,8 @@ class custom_jvp(_Custom):
                     f"{aval_of(o).str_short()}) but got {got.str_short()}. The rule is "
                     f"{name_of(self.jvp)} for function {name}.{here()}"
                 )
-            found.append(_leaf(d) if got.dtype == want.dtype else convert(_leaf(d), want.dtype))
+            d = as_array(d)
+            found.append(d if got.dtype == want.dtype else convert(d, want.dtype))
         return outs, found
 
 
@@ -413,61 +429,54 @@ class custom_vjp(_Custom):
                 f"(give it both rules: f.defvjp(fwd, bwd)){here()}"
             )
         if self._is_quick(args, kwargs):
-            out = self.fun(*args)
-            return out if out.__class__ is DeviceArray else tree_map(_leaf, out)
-        args = positional("custom_vjp", self.fun, self._signature, args, kwargs)
-        fixed, moving = self._split(args)
-        if any(isinstance(x, Tracer) for x in flatten(fixed)[0]):
+            return self._quick_result(args)
+        call = _Call(self, "custom_vjp", args, kwargs)
+        if any(isinstance(x, Tracer) for x in flatten(call.fixed)[0]):
             raise UnexpectedTracerError(
                 "Found a JAX Tracer object passed as an argument to a custom_vjp function in a "
                 "position indicated by nondiff_argnums as non-differentiable: needed values that "
                 f"are not traced for {name_of(self.fun)} (make it an argument with a cotangent, "
                 f"which may be None){here()}"
             )
-        leaves, tree = flatten(tuple(moving))
-        leaves = [_leaf(x) for x in leaves]
-        avals = [aval_of(x) for x in leaves]
-        trees: dict[str, Any] = {}
-        results = _Results()
-        count = len(args)
-
-        def flat(*xs: Any) -> list[Any]:
-            full = self._rebuilt(count, fixed, unflatten(tree, xs))
-            return results.leaves(self.fun(*full))
+        avals = [aval_of(x) for x in call.leaves]
+        kept: list[Any] = []  # the tree of the residuals, and those of them that are no arrays
 
         def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
-            given: Any = xs
-            if self.symbolic_zeros:
-                given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
-            full = self._rebuilt(count, fixed, unflatten(tree, given))
-            pair = self.fwd(*full)  # type: ignore[misc]
-            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-                raise TypeError(
-                    f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
-                    "must produce a pair (list or tuple of length two) where the first element "
-                    "represents the primal output and the second element represents residuals, "
-                    f"but got {describe(pair)}.{here()}"
-                )
-            outs, found = flatten(pair[0])
-            outs = [_leaf(o) for o in outs]
-            results.check("custom_vjp", self.fwd, self.fun, found, outs)
-            residuals, trees["residuals"] = flatten(pair[1])
+            outs, residuals = self._forward(call, mask, xs)
+            leaves, tree = flatten(residuals)
             # Python scalars stay what they are, so that the backward rule can branch on them.
-            trees["leaves"] = [r if type(r) in _SCALARS else _MOVING for r in residuals]
-            moving = [_leaf(r) for r in residuals if type(r) not in _SCALARS]
-            return outs, moving
+            kept[:] = [tree, [r if type(r) in _SCALARS else _MOVING for r in leaves]]
+            return outs, [as_array(r) for r in leaves if type(r) not in _SCALARS]
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             given = [_to_symbolic(c) for c in cts] if self.symbolic_zeros else cts
-            ct = unflatten(results.tree, given)
-            rest = iter(residuals)
-            kept = [next(rest) if x is _MOVING else x for x in trees["leaves"]]
-            found = self.bwd(*fixed, unflatten(trees["residuals"], kept), ct)  # type: ignore
-            return self._checked(found, tree, avals)
+            ct = unflatten(call.results.tree, given)
+            (tree, places), rest = kept, iter(residuals)
+            leaves = [next(rest) if x is _MOVING else x for x in places]
+            found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)  # type: ignore[misc]
+            return self._checked(found, call.tree, avals)
 
-        call = CustomVJP(flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros)
-        outs = call(*leaves)
-        return unflatten(results.tree, outs)
+        return call.run(CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros))
+
+    def _forward(
+        self, call: _Call, mask: Sequence[bool], xs: Sequence[Any]
+    ) -> tuple[list[Any], Any]:
+        """The results and the residuals of the forward rule; `mask`: what is differentiated."""
+        given: Any = xs
+        if self.symbolic_zeros:
+            given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
+        pair = self.fwd(*call.arguments(given))  # type: ignore[misc]
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(
+                f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "
+                "must produce a pair (list or tuple of length two) where the first element "
+                "represents the primal output and the second element represents residuals, "
+                f"but got {describe(pair)}.{here()}"
+            )
+        outs, found = flatten(pair[0])
+        outs = [as_array(o) for o in outs]
+        call.results.check("custom_vjp", self.fwd, self.fun, found, outs)
+        return outs, pair[1]
 
     def _checked(self, cts: Any, tree: Any, avals: Sequence[Aval]) -> list[Any]:
         """Cotangents for each leaf; None stands for the zero of a whole argument."""
@@ -501,7 +510,7 @@ class custom_vjp(_Custom):
             raise _other_shape(name_of(self.bwd), name_of(self.fun), at, got, want, symbolic)
         if symbolic:
             return Zero(aval)
-        return _leaf(ct) if got.dtype == want.dtype else convert(_leaf(ct), want.dtype)
+        return as_array(ct) if got.dtype == want.dtype else convert(as_array(ct), want.dtype)
 
 
 def _other_structure(rule: str, name: str, got: Any, needed: Any, more: str = "") -> TypeError:
@@ -558,9 +567,9 @@ def linear_call(
     fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
 ) -> Any:
     """`fun(residual_args, linear_args)`, linear in the latter, with a transpose of the user's."""
-    args = tree_map(_leaf, (residual_args, linear_args))
+    args = tree_map(as_array, (residual_args, linear_args))
     if state.trace is None:
-        return tree_map(_leaf, fun(*args))
+        return tree_map(as_array, fun(*args))
     residuals, linear = flatten(args[0])[0], flatten(args[1])[0]
     fixed, moving = [aval_of(x) for x in residuals], [aval_of(x) for x in linear]
     flat = FlatFunction(fun, structure((args, {})))

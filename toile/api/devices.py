@@ -21,12 +21,12 @@ from toile.engine.gpu_arrays import placed
 from toile.engine.sharded import Sharded
 from toile.engine.shardings import Format, MemorySpace
 from toile.engine.source import here, message
-from toile.engine.tracing import Array, Tracer
+from toile.engine.trace import Array, Tracer
 from toile.engine.trees import broadcast_prefix, flatten, structure, tree_map, unflatten
 from toile.parallel.meshes import mesh_set
-from toile.parallel.placing import put
+from toile.parallel.placement import put
 from toile.parallel.specs import NamedSharding, PartitionSpec
-from toile.staging.flattening import prefix_error
+from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -106,25 +106,29 @@ def device_put(
     places = [] if device is None else [_resolved(d) for d in _places(device, x)]
     for d, leaf in zip(places, flatten(x)[0], strict=False):
         _check_device(d, leaf)
-
     target = _gpu_target(device)
-
-    def one(v: Any, where: Any = None) -> Any:
-        v = v if isinstance(v, Array) else as_array(v)
-        if target is not None:
-            fixed = device is None and isinstance(v, Sharded)
-            return placed(v, target) if isinstance(v, ConcreteArray) and not fixed else v
-        return put(v, where)
-
-    if device is None or target is not None:
-        return tree_map(one, x)
+    if target is not None:
+        return tree_map(lambda v: _on_gpu(as_array(v), target, device is None), x)
+    if device is None:
+        return tree_map(lambda v: put(v, None), x)
     leaves, tree = flatten(x)
-    outs = [one(v, d) for v, d in zip(leaves, places, strict=True)]
-    gone = broadcast_prefix(donate, x) if donate else [False] * len(leaves)
-    for old, new, give in zip(leaves, outs, gone, strict=True):
+    outs = [put(v, d) for v, d in zip(leaves, places, strict=True)]
+    if donate:
+        _delete_moved(leaves, outs, broadcast_prefix(donate, x))
+    return unflatten(tree, outs)
+
+
+def _on_gpu(x: Any, target: Device, by_default: bool) -> Any:
+    """An array on the only device of its kind; what is sharded stays there by default."""
+    fixed = by_default and isinstance(x, Sharded)
+    return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
+
+
+def _delete_moved(leaves: list[Any], outs: list[Any], donated: list[Any]) -> None:
+    """End donated arrays that have gone to another place."""
+    for old, new, give in zip(leaves, outs, donated, strict=True):
         if give and isinstance(old, ConcreteArray) and old is not new:
             old.delete()
-    return unflatten(tree, outs)
 
 
 def _places(device: Any, x: Any) -> list[Any]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.api.autodiff import vjp
-from toile.api.tracing import jit
-from toile.staging.flattening import argnums_of
+from toile.api.programs import jit
+from toile.staging.flat_functions import argnums_of
 
 
 def fwd_and_bwd(

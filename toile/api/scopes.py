@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine.source import here
-from toile.engine.tracing import state
-from toile.staging.flattening import name_of
+from toile.engine.trace import state
+from toile.staging.flat_functions import name_of
 
 
 class named_scope:

@@ -9,19 +9,19 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from toile.compiler.algebra import simplify
-from toile.compiler.counting import inline_iotas
 from toile.compiler.debug_flags import asked_for
-from toile.compiler.folding import fold_constants
-from toile.compiler.groups import Fused
-from toile.compiler.inlining import Choice, inline_calls, plain
-from toile.compiler.messages import sum_messages
-from toile.compiler.padding import join_pads
-from toile.compiler.picking import pick_by_counting
-from toile.compiler.random_bits import physical_keys
-from toile.compiler.scans import lighten_scans
-from toile.compiler.slicing import cut_elementwise
-from toile.compiler.subexpressions import merge_common
+from toile.compiler.ir.groups import Fused
+from toile.compiler.passes.algebra import simplify
+from toile.compiler.passes.calls import Choice, inline_calls, plain
+from toile.compiler.passes.constants import fold_constants
+from toile.compiler.passes.iotas import inline_iotas
+from toile.compiler.passes.messages import sum_messages
+from toile.compiler.passes.pads import join_pads
+from toile.compiler.passes.random_bits import physical_keys
+from toile.compiler.passes.row_picks import pick_by_counting
+from toile.compiler.passes.scans import hoist_from_scans
+from toile.compiler.passes.slices import cut_elementwise
+from toile.compiler.passes.subexpressions import merge_common
 from toile.engine.program import Program, without_dead_code
 
 Pass = Callable[..., Program]
@@ -35,9 +35,9 @@ def _simplified(program: Program, choose: Choice) -> Program:
     return program
 
 
-def lighten_loops(program: Program, choose: Choice = plain) -> Program:
+def hoist_from_loops(program: Program, choose: Choice = plain) -> Program:
     """Move work out of loops."""
-    return lighten_scans(program, partial(_simplified, choose=choose))
+    return hoist_from_scans(program, partial(_simplified, choose=choose))
 
 
 PASSES: tuple[Pass, ...] = (
@@ -47,7 +47,7 @@ PASSES: tuple[Pass, ...] = (
     simplify,
     join_pads,
     merge_common,
-    lighten_loops,
+    hoist_from_loops,
     pick_by_counting,
     cut_elementwise,
     simplify,
@@ -58,7 +58,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-CHOOSING = (inline_calls, lighten_loops)  # passes that ask what an attention becomes
+CHOOSING = (inline_calls, hoist_from_loops)  # passes that ask what an attention becomes
 
 
 def optimize(

@@ -1,10 +1,10 @@
-"""Attention as one operation, for backends that have it whole; to others it is a call.
+"""Attention as a single operation, for backends with a kernel for it; for others it is a call.
 
-It carries the Program of the plain form, products around a softmax, which says what it means and
-has all of its rules. Reverse mode alone goes another way: its derivative is an operation of its
-own, which takes the attention's operands, its result and the logarithms of its sums, and carries
-the plain form's derivative from the operands on (whatever that computes again, the compiler merges
-with the forward pass). May import control.call and below.
+It carries the Program of the plain form, products around a softmax, which defines it and has all of
+its rules. Only reverse mode differs: the derivative is another operation, which takes the
+attention's operands, its result and the logarithms of its sums, and carries the derivative of the
+plain form from the operands on (the compiler merges what that recomputes with the forward pass).
+May import control.call and below.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from toile.control.call import Call, nonzero_mask, pick, pruned
+from toile.control.call import Call, map_where, pruned
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.gpu import default_gpu
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, Var, derive, without_dead_code
 from toile.engine.records import dataclass
-from toile.engine.tracing import state
-from toile.primitives.families import bdim_at
+from toile.engine.trace import state
 from toile.transforms.jvp import jvp_program
+from toile.transforms.masks import nonzero_mask, pick
 from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_program
 
@@ -45,7 +45,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class _Whole(Call):
-    """What is whole until it is differentiated or mapped in part: then it is a plain call."""
+    """A single operation until it is differentiated or mapped in part, then a plain call."""
 
     form: Form = Form(1.0)
     moving: tuple[bool, ...] = ()  # of a derivative: which operands have tangents
@@ -58,10 +58,9 @@ class _Whole(Call):
         return None
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        if any(d is None for d in dims[:3]):  # keys for all, say: products can use that
+        if any(d is None for d in dims[:3]):  # products can use that all examples share keys
             return super().vmap(axis, xs, dims)
-        mapped = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
-        outs = self.mapped(axis)(*mapped)
+        outs = self.mapped(axis)(*map_where(xs, dims, axis[1]))
         return outs, [0] * len(outs)
 
     def mapped(self, axis: Axis) -> Call:
@@ -74,7 +73,7 @@ def _over(program: Program, axis: Axis) -> Program:
 
 
 class Attention(_Whole):
-    """The result and, unless nobody wants them, the logarithms of the sums of exponentials.
+    """The result and, where they are used, the logarithms of the sums of exponentials.
 
     Those are float32, (*batch, heads, queries)."""
 

@@ -1,4 +1,4 @@
-"""Operations that carry Programs, and the plainest of them: a call.
+"""Operations that carry Programs, and the simplest of them: a call.
 
 A carrier's rules are made of derived Programs: its jvp, its split into known and linear parts, its
 transpose and its vmap, each made once and kept with the Program. May import the engine,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.operation import Axis, Dim, Operation, infer_list
@@ -25,10 +25,11 @@ from toile.engine.program import (
 )
 from toile.engine.records import dataclass
 from toile.engine.sharded import placing
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.primitives.families import bdim_at
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
+from toile.transforms.masks import fill, nonzero_mask, pick, spread
 from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_program
 
@@ -61,7 +62,7 @@ class Carrier(Operation):
 
 
 class LoopCarrier(Carrier):
-    """A loop: at once it runs as a Program of one equation, so that the backend has all of it."""
+    """A loop; under no trace it runs as a Program of one equation, which a backend compiles."""
 
     def __call__(self, *args: Any) -> Any:
         if state.trace is not None:
@@ -80,24 +81,34 @@ class LoopCarrier(Carrier):
         return Program(ins, [Equation(self, list(ins), outs)], outs, self.name)
 
 
-def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:
-    return [t.__class__ is not Zero for t in tangents]
+class ByIdentity:
+    """What operations that hold a user's functions share: each is equal to itself only."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def physical(self, *avals: Aval) -> Any:
+        return self  # functions get raw buffers
 
 
-def spread(values: Sequence[Any], mask: Sequence[bool], likes: Sequence[Any]) -> list[Any]:
-    """Values where the mask holds, symbolic zeros of `likes` elsewhere."""
-    rest = iter(values)
-    return [next(rest) if m else Zero(x) for m, x in zip(mask, likes, strict=True)]
+def leading(mask: Sequence[bool]) -> list[Dim]:
+    """The mapped axes of values of which some are mapped, in front."""
+    return [0 if m else None for m in mask]
 
 
-def pick(xs: Sequence[Any], mask: Sequence[bool], wanted: bool = True) -> list[Any]:
-    """The entries whose mask equals `wanted`."""
-    return [x for x, m in zip(xs, mask, strict=True) if m == wanted]
+def move_mapped(xs: Sequence[Any], dims: Sequence[Dim], size: int, to: int = 0) -> list[Any]:
+    """Mapped axes first, or in the place `to`; what is not mapped stays."""
+    return [x if d is None else bdim_at(x, d, size, to) for x, d in zip(xs, dims, strict=True)]
 
 
-def move_mapped(xs: Sequence[Any], dims: Sequence[Dim], size: int) -> list[Any]:
-    """Mapped axes first; what is not mapped stays."""
-    return [x if d is None else bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+def map_where(xs: Sequence[Any], dims: Sequence[Dim], size: int,
+              mask: Sequence[bool] | None = None) -> list[Any]:
+    """Mapped axes first, which all values get, or those where the mask holds."""
+    mask = [True] * len(xs) if mask is None else mask
+    return [bdim_at(x, d, size) if m else x for x, d, m in zip(xs, dims, mask, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -148,11 +159,10 @@ class Call(Carrier):
         arriving = nonzero_mask(ct)
         program, nonzero = transpose_program(self.program, linear, arriving)
         outs = self.with_program(program)(*pick(xs, linear, False), *pick(ct, arriving))
-        found = iter(spread(outs, nonzero, pick(xs, linear)))
-        return tuple(next(found) if z else None for z in linear)
+        return tuple(fill(spread(outs, nonzero, pick(xs, linear)), linear))
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        mapped = [None if d is None else 0 for d in dims]
+        mapped = leading([d is not None for d in dims])
         program, out_dims = vmap_program(self.program, axis, mapped)
         return self.with_program(program)(*move_mapped(xs, dims, axis[1])), out_dims
 
@@ -168,8 +178,8 @@ def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]
         small = without_dead_code(program, used)
         live = used_vars(small)
         kept = [v in live for v in program.inputs]
-        return Program(pick(program.inputs, kept), small.equations, small.outputs,
-                       program.name), kept
+        inputs = pick(program.inputs, kept)
+        return Program(inputs, small.equations, small.outputs, program.name), kept
 
     return program.memoized(("dce", tuple(used)), make)
 

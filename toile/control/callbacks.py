@@ -1,7 +1,7 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
 The user's function gets and returns NumPy arrays. Effects keep an equation alive and in order; a
-debug callback never takes part in derivatives. May import the engine and primitives.
+debug callback never takes part in derivatives. May import control.call and below.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.control.call import ByIdentity, map_where, move_mapped
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
@@ -22,7 +23,7 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class DebugEffect(str):
-    """The effect of looking at values, in no order; a Program's effects are told by name."""
+    """The effect of looking at values, in no order; effects are told apart by their names."""
 
     __slots__ = ()
 
@@ -39,7 +40,7 @@ class OrderedDebugEffect(str):
         return "OrderedDebug"
 
 
-class Callback(Operation):
+class Callback(ByIdentity, Operation):
     """Calls `function(*arrays)`, which returns flat results of `avals`."""
 
     multiple = True
@@ -50,12 +51,6 @@ class Callback(Operation):
                  vmap_method: str | None = None, label: str = "callback"):
         self.function, self.avals = function, tuple(avals)
         self.vmap_method, self.label = vmap_method, label
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(self.avals)
@@ -95,8 +90,16 @@ class Callback(Operation):
         """The same kind of callback with other results."""
         return type(self)(function, avals, self.vmap_method, self.label)
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self
+    def one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        """A call for each example; results along a new leading axis."""
+        rows = []
+        for i in range(size):
+            args = [x if d is None else _row(bdim_at(x, d, size), i)
+                    for x, d in zip(xs, dims, strict=True)]
+            rows.append(self(*args))
+        stacked = [concatenate_all([reshape(r, (1, *r.shape)) for r in column], 0)
+                   for column in zip(*rows, strict=True)]
+        return stacked, [0] * len(self.avals)
 
 
 _kinds: dict[type[Exception], type[Exception]] = {}
@@ -152,37 +155,21 @@ class PureCallback(Callback):
                 f"'legacy_vectorized'. Got vmap_method=None.{here()}"
             )
         if method in ("sequential", "sequential_unrolled"):
-            return self._one_by_one(size, xs, dims)
+            return self.one_by_one(size, xs, dims)
         avals = [Aval((size, *a.shape), a.dtype) for a in self.avals]
         if method == "broadcast_all":
-            moved = [bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+            moved = map_where(xs, dims, size)
         elif method == "expand_dims":
             moved = [bdim_at(x, d, 1 if d is None else size) for x, d in zip(xs, dims, strict=True)]
         elif method == "legacy_vectorized":
-            moved = [x if d is None else bdim_at(x, d, size) for x, d in zip(xs, dims, strict=True)]
+            moved = move_mapped(xs, dims, size)
         else:
             raise ValueError(f"vmap_method: needed a known method, got {method!r}{here()}")
         return self.again(self.function, avals)(*moved), [0] * len(avals)
 
-    def _one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        rows = []
-        for i in range(size):
-            args = [x if d is None else _row(bdim_at(x, d, size), i)
-                    for x, d in zip(xs, dims, strict=True)]
-            rows.append(self(*args))
-        return _stacked(rows), [0] * len(self.avals)
-
 
 def _row(x: Any, i: int) -> Any:
     return reshape(slice_axis(x, i, i + 1, 0), x.shape[1:])
-
-
-def _stacked(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Results of each example, along a new leading axis."""
-    return [
-        concatenate_all([reshape(r, (1, *r.shape)) for r in column], 0)
-        for column in zip(*rows, strict=True)
-    ]
 
 
 class IoCallback(Callback):
@@ -208,7 +195,7 @@ class IoCallback(Callback):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         if "ordered" in self.effects:
             raise ValueError("Cannot `vmap` ordered IO callback." + here())
-        return PureCallback._one_by_one(self, axis[1], xs, dims)  # type: ignore[arg-type]
+        return self.one_by_one(axis[1], xs, dims)
 
 
 class OrderedIoCallback(IoCallback):
@@ -234,10 +221,7 @@ class DebugCallback(Callback):
         return (None,) * len(xs)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        for i in range(axis[1]):
-            self(*[x if d is None else _row(bdim_at(x, d, axis[1]), i)
-                   for x, d in zip(xs, dims, strict=True)])
-        return [], []
+        return self.one_by_one(axis[1], xs, dims)
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
         return [], None, None  # what depends on tangents only is not shown

@@ -11,27 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from toile.control.call import (
-    Carrier,
-    move_mapped,
-    nonzero_mask,
-    pick,
-    program_flops,
-    spread,
-)
+from toile.control import division
+from toile.control.call import Carrier, leading, map_where, move_mapped, program_flops
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.bits import eq
 from toile.primitives.elementwise import clamp, select_n
 from toile.primitives.families import bdim_at, broadcast_in_dim, scalar, zeros
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
+from toile.transforms.masks import fill, nonzero_mask, pick, spread
 from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_flat, vmap_program
 
@@ -45,6 +40,7 @@ class Cond(Carrier):
     """branches[index](*operands); all branches take and return the same avals."""
 
     branches: tuple[Program, ...]
+    divide = division.cond
 
     def programs(self) -> Sequence[Program]:
         return self.branches
@@ -77,9 +73,7 @@ class Cond(Carrier):
         parts = [split_program(b, moving, forced, passing) for b in self.branches]
         n = sum(not z for z in forced)
         residuals = [list(p.residuals) for p in parts]
-        known = tuple(
-            _padded_outputs(p.known, n, residuals, i) for i, p in enumerate(parts)
-        )
+        known = tuple(_padded_outputs(p.known, n, residuals, i) for i, p in enumerate(parts))
         outs = Cond(known)(index, *pick(xs, moving, False))
         if not any(forced):
             return outs[:n], None, None
@@ -95,24 +89,22 @@ class Cond(Carrier):
         avals = [a.strip_weak_type() for a in pick(xs, linear)]
         programs = tuple(_filled(p, nz, wanted, avals) for p, nz in made)
         outs = Cond(programs)(index, *pick(xs, linear, False), *pick(ct, arriving))
-        found = iter(spread(outs, wanted, pick(xs, linear)))
-        return (None, *(next(found) if z else None for z in linear))
+        return (None, *fill(spread(outs, wanted, pick(xs, linear)), linear))
 
     def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         (index, *xs), (d_index, *d_xs) = args, dims
         size = axis[1]
         if d_index is not None:
             return self._vmap_index(axis, bdim_at(index, d_index, size), xs, d_xs)
-        mapped: list[Dim] = [None if d is None else 0 for d in d_xs]
+        mapped = leading([d is not None for d in d_xs])
         found = [vmap_program(b, axis, mapped)[1] for b in self.branches]
         wanted = _union([[d is not None for d in ds] for ds in found])
         programs = tuple(vmap_program(b, axis, mapped, wanted)[0] for b in self.branches)
         outs = Cond(programs)(index, *move_mapped(xs, d_xs, size))
-        return outs, [0 if w else None for w in wanted]
+        return outs, leading(wanted)
 
-    def _vmap_index(
-        self, axis: Axis, index: Any, xs: Sequence[Any], dims: Sequence[Dim]
-    ) -> tuple[Any, Any]:
+    def _vmap_index(self, axis: Axis, index: Any, xs: Sequence[Any],
+                    dims: Sequence[Dim]) -> tuple[Any, Any]:
         """Each example chooses for itself: run all branches, select per example."""
         if "io" in self.effects:
             raise NotImplementedError(
@@ -129,7 +121,7 @@ class Cond(Carrier):
                 taken = eq(which, scalar(i, np.int32))
                 given = [_moving_where(taken, x, d) for x, d in zip(xs, dims, strict=True)]
             outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, given, dims)
-            results.append([bdim_at(o, d, size) for o, d in zip(outs, found, strict=True)])
+            results.append(map_where(outs, found, size))
         chosen = []
         for cases in zip(*results, strict=True):
             spread_index = broadcast_in_dim(which, cases[0].shape, (0,))
@@ -138,13 +130,10 @@ class Cond(Carrier):
 
     def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
         small = [without_dead_code(b, used) for b in self.branches]
-        kept = _union([[v in live for v in b.inputs]
-                       for b in self.branches
-                       for live in [used_vars(without_dead_code(b, used))]])
-        programs = tuple(
-            Program(pick(b.inputs, kept), s.equations, s.outputs, b.name)
-            for b, s in zip(self.branches, small, strict=True)
-        )
+        live = [used_vars(s) for s in small]
+        kept = _union([[v in vs for v in s.inputs] for s, vs in zip(small, live, strict=True)])
+        programs = tuple(Program(pick(s.inputs, kept), s.equations, s.outputs, s.name)
+                         for s in small)
         return Cond(programs), [True, *kept], list(used)
 
     def flops(self, *avals: Aval) -> int:
@@ -160,9 +149,8 @@ def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
     return select_n(broadcast_in_dim(taken, x.shape, (dim,)), stop_gradient(x), x)
 
 
-def _padded_outputs(
-    program: Program, n: int, residuals: Sequence[Sequence[Aval]], mine: int
-) -> Program:
+def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]],
+                    mine: int) -> Program:
     """Known outputs, then every branch's residuals: zeros for those of other branches."""
 
     def run(*xs: Any) -> list[Any]:
@@ -189,9 +177,8 @@ def _offset_inputs(part: Split, residuals: Sequence[Sequence[Aval]], mine: int) 
     return derive(run, [*flat, *linear_avals], part.linear.name)
 
 
-def _filled(
-    program: Program, nonzero: Sequence[bool], wanted: Sequence[bool], avals: Sequence[Aval]
-) -> Program:
+def _filled(program: Program, nonzero: Sequence[bool], wanted: Sequence[bool],
+            avals: Sequence[Aval]) -> Program:
     """The Program with arrays of zeros where another branch has a cotangent and it has none."""
 
     def run(*xs: Any) -> list[Any]:

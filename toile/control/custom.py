@@ -1,4 +1,4 @@
-"""custom_jvp and custom_vjp: functions with derivative rules of the user's.
+"""custom_jvp and custom_vjp: functions with derivative rules that the user gives.
 
 When nothing stages, the user's Python functions are called directly; a trace that stages keeps a
 Program of the function and the rules beside it. All functions here are flat: lists in, lists out.
@@ -10,42 +10,61 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.control.call import Carrier
+from toile.control.call import ByIdentity, Carrier
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import Axis, Dim, Operation, instantiate
-from toile.engine.program import (
-    Program,
-    ProgramTrace,
-    evaluate,
-    execute,
-    trace_program,
-)
+from toile.engine.program import Program, ProgramTrace, evaluate, execute, trace_program
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.primitives.families import bdim_at, move_axis, reduce_sum
+from toile.transforms.masks import merge, nonzero_mask, pick, spread
 from toile.transforms.vmap import vmap_flat
 
 Flat = Callable[..., Sequence[Any]]
 
 
-class CustomJVP:
-    """A call of a function with its own jvp; `rule(primals, tangents)` gives outs and tangents."""
+class _CustomFunction:
+    """What calls of functions with derivative rules share."""
 
-    __slots__ = ("fun", "rule", "symbolic_zeros", "label")
+    __slots__ = ("fun", "label", "symbolic_zeros")
 
-    def __init__(self, fun: Flat, rule: Callable[..., Any], symbolic_zeros: bool, label: str):
-        self.fun, self.rule, self.symbolic_zeros, self.label = fun, rule, symbolic_zeros, label
+    def __init__(self, fun: Flat, label: str, symbolic_zeros: bool):
+        self.fun, self.label, self.symbolic_zeros = fun, label, symbolic_zeros
 
     def __call__(self, *args: Any) -> list[Any]:
         trace = state.trace
-        if trace is None:
-            return list(self.fun(*args))
-        return trace.process_custom_jvp(self, args)
+        return list(self.fun(*args)) if trace is None else self.traced(trace, args)
+
+    def traced(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        """The call under a trace, which may use the rule."""
+        raise NotImplementedError
 
     def run(self, *args: Any) -> list[Any]:
         """The function itself, without its rule."""
         return list(self.fun(*args))
+
+    def staged(self, program: Program, consts: int) -> Operation:
+        """The operation for a Program of the function."""
+        raise NotImplementedError
+
+    def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        """Record the call in a Program, with the rule beside it."""
+        program, consts = trace_program(self.fun, [aval_of(a) for a in args], self.label)
+        return trace.process(self.staged(program, len(consts)), [*consts, *args])
+
+
+class CustomJVP(_CustomFunction):
+    """A call of a function with its own jvp; `rule(primals, tangents)` gives outs and tangents."""
+
+    __slots__ = ("rule",)
+
+    def __init__(self, fun: Flat, rule: Callable[..., Any], symbolic_zeros: bool, label: str):
+        super().__init__(fun, label, symbolic_zeros)
+        self.rule = rule
+
+    def traced(self, trace: Any, args: Sequence[Any]) -> list[Any]:
+        return trace.process_custom_jvp(self, args)
 
     def jvp_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         given = list(tangents)
@@ -54,9 +73,8 @@ class CustomJVP:
         outs, douts = self.rule(primals, given)
         return list(outs), [_checked_tangent(d) for d in douts]
 
-    def batched(
-        self, axis: Axis, dims: Sequence[Dim], level: Any
-    ) -> tuple[CustomJVP, Callable[[], Any]]:
+    def batched(self, axis: Axis, dims: Sequence[Dim],
+                level: Any) -> tuple[CustomJVP, Callable[[], Any]]:
         """The call over mapped arguments, and where its results' mapped axes are, once it ran."""
         found: list[Dim] = []
 
@@ -66,31 +84,23 @@ class CustomJVP:
             return outs
 
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-            n = len(primals)
-            moving = [t for t in tangents if t.__class__ is not Zero]
-            mask = [t.__class__ is not Zero for t in tangents]
+            n, mask = len(primals), nonzero_mask(tangents)
             still: list[bool] = []  # which results' tangents are symbolic zeros
 
             def both(*args: Any) -> list[Any]:
-                rest = iter(args[n:])
-                ts = [next(rest) if m else Zero(p) for m, p in zip(mask, args[:n], strict=True)]
-                outs, douts = self.rule(args[:n], ts)
+                outs, douts = self.rule(args[:n], spread(args[n:], mask, args[:n]))
                 still[:] = [d.__class__ is Zero for d in douts]
-                return [*outs, *(d for d in douts if d.__class__ is not Zero)]
+                return [*outs, *pick(douts, still, False)]
 
-            t_dims = [d for d, m in zip(dims, mask, strict=True) if m]
-            results, out_dims = vmap_flat(
-                both, axis, [*primals, *moving], [*dims, *t_dims], level
-            )
+            given, t_dims = [*primals, *pick(tangents, mask)], pick(dims, mask)
+            results, out_dims = vmap_flat(both, axis, given, [*dims, *t_dims], level)
             return _joined(results, out_dims, axis[1], still, found)
 
         made = CustomJVP(fun, rule, self.symbolic_zeros, self.label)
         return made, lambda: found
 
-    def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
-        program, consts = _staged(self.fun, args, self.label)
-        op = CustomJVPCall(program, len(consts), self.rule, self.symbolic_zeros, self.label)
-        return trace.process(op, [*consts, *args])
+    def staged(self, program: Program, consts: int) -> Operation:
+        return CustomJVPCall(program, consts, self.rule, self.symbolic_zeros, self.label)
 
 
 def _checked_tangent(d: Any) -> Any:
@@ -99,10 +109,8 @@ def _checked_tangent(d: Any) -> Any:
     return Zero(d) if aval_of(d).dtype == dtypes.float0 else d
 
 
-def _joined(
-    results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: Sequence[bool],
-    found: list[Dim],
-) -> Any:
+def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: Sequence[bool],
+            found: list[Dim]) -> Any:
     """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place.
 
     There are tangents only for the outs that are not `still`."""
@@ -123,15 +131,21 @@ def _joined(
     return outs, douts
 
 
-def _staged(fun: Flat, args: Sequence[Any], name: str) -> tuple[Program, list[Any]]:
-    return trace_program(fun, [aval_of(a) for a in args], name)
-
-
-class CustomCall(Carrier):
+class CustomCall(ByIdentity, Carrier):
     """What the staged forms share: called under a trace, they become a custom call again."""
 
     program: Program
     consts: int
+
+    def call(self) -> _CustomFunction:
+        """The call of the function that was staged."""
+        raise NotImplementedError
+
+    def __call__(self, *args: Any) -> Any:
+        trace = state.trace
+        if trace is None or trace.__class__ is ProgramTrace:
+            return super().__call__(*args)
+        return self.call().traced(trace, args)
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
@@ -141,15 +155,6 @@ class CustomCall(Carrier):
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         return execute(self.program, xs)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def physical(self, *avals: Aval) -> Operation:
-        return self
 
 
 class CustomJVPCall(CustomCall):
@@ -170,58 +175,39 @@ class CustomJVPCall(CustomCall):
         fun = lambda *xs: evaluate(self.program, xs)
         return CustomJVP(fun, rule, self.symbolic_zeros, self.label)
 
-    def __call__(self, *args: Any) -> Any:
-        trace = state.trace
-        if trace is None or trace.__class__ is ProgramTrace:
-            return super().__call__(*args)
-        return trace.process_custom_jvp(self.call(), args)
 
-
-class CustomVJP:
+class CustomVJP(_CustomFunction):
     """A call of a function with its own vjp.
 
     `fwd(nonzero, *args)` gives outs and residuals; `bwd(residuals, cts)` gives the arguments'
     cotangents."""
 
-    __slots__ = ("fun", "fwd", "bwd", "label", "symbolic_zeros")
+    __slots__ = ("fwd", "bwd")
 
     def __init__(self, fun: Flat, fwd: Callable[..., Any], bwd: Callable[..., Any], label: str,
                  symbolic_zeros: bool = False):
-        self.fun, self.fwd, self.bwd, self.label = fun, fwd, bwd, label
-        self.symbolic_zeros = symbolic_zeros
+        super().__init__(fun, label, symbolic_zeros)
+        self.fwd, self.bwd = fwd, bwd
 
-    def __call__(self, *args: Any) -> list[Any]:
-        trace = state.trace
-        if trace is None:
-            return list(self.fun(*args))
+    def traced(self, trace: Any, args: Sequence[Any]) -> list[Any]:
         return trace.process_custom_vjp(self, args)
-
-    def run(self, *args: Any) -> list[Any]:
-        """The function itself, without its rule."""
-        return list(self.fun(*args))
 
     def linear_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         """Outs by the forward rule, and tangents as one operation that only reverses."""
-        mask = [t.__class__ is not Zero for t in tangents]
-        outs, residuals = self.fwd(mask, *primals)
-        outs, residuals = list(outs), list(residuals)
-        moving = [t for t, m in zip(tangents, mask, strict=True) if m]
+        mask = nonzero_mask(tangents)
+        outs, residuals = map(list, self.fwd(mask, *primals))
         op = CustomLinear(
             self.bwd, len(residuals), tuple(mask),
             tuple(aval_of(p).to_tangent_aval() for p in primals),
             tuple(aval_of(o).to_tangent_aval().strip_weak_type() for o in outs), self.label,
             self.symbolic_zeros,
         )
-        tangent_outs = op(*residuals, *moving)
-        found = [
-            Zero(o) if aval_of(t).dtype == dtypes.float0 else t
-            for o, t in zip(outs, tangent_outs, strict=True)
-        ]
-        return outs, found
+        tangent_outs = op(*residuals, *pick(tangents, mask))
+        return outs, [Zero(o) if aval_of(t).dtype == dtypes.float0 else t
+                      for o, t in zip(outs, tangent_outs, strict=True)]
 
-    def batched(
-        self, axis: Axis, dims: Sequence[Dim], level: Any
-    ) -> tuple[CustomVJP, Callable[[], Any]]:
+    def batched(self, axis: Axis, dims: Sequence[Dim],
+                level: Any) -> tuple[CustomVJP, Callable[[], Any]]:
         found: list[Dim] = []
         kept: dict[str, list[Dim]] = {}
 
@@ -245,30 +231,22 @@ class CustomVJP:
             return results[:n], results[n:]
 
         def bwd(residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-            n = len(residuals)
-            live = [c for c in cts if c.__class__ is not Zero]
-            mask = [c.__class__ is not Zero for c in cts]
-            live_dims = [d for d, m in zip(found, mask, strict=True) if m]
+            n, mask = len(residuals), nonzero_mask(cts)
+            still = [_row(c, d) for c, m, d in zip(cts, mask, found, strict=True) if not m]
 
             def back(*xs: Any) -> list[Any]:
-                rest = iter(xs[n:])
-                full = [next(rest) if m else _row(c, d)
-                        for c, m, d in zip(cts, mask, found, strict=True)]
+                full = merge(mask, xs[n:], still)
                 return [instantiate(c) for c in self.bwd(xs[:n], full)]
 
-            args = [*residuals, *live]
-            outs, out_dims = vmap_flat(
-                back, axis, args, [*kept["residuals"], *live_dims], level
-            )
+            given = [*kept["residuals"], *pick(found, mask)]
+            outs, out_dims = vmap_flat(back, axis, [*residuals, *pick(cts, mask)], given, level)
             return [_to_dim(o, d, want, axis[1])
                     for o, d, want in zip(outs, out_dims, dims, strict=True)]
 
         return CustomVJP(fun, fwd, bwd, self.label, self.symbolic_zeros), lambda: found
 
-    def stage(self, trace: Any, args: Sequence[Any]) -> list[Any]:
-        program, consts = _staged(self.fun, args, self.label)
-        op = CustomVJPCall(program, len(consts), self)
-        return trace.process(op, [*consts, *args])
+    def staged(self, program: Program, consts: int) -> Operation:
+        return CustomVJPCall(program, consts, self)
 
 
 def _row(zero: Zero, dim: Dim) -> Zero:
@@ -309,14 +287,8 @@ class CustomVJPCall(CustomCall):
         fun = lambda *xs: evaluate(self.program, xs)
         return CustomVJP(fun, fwd, bwd, original.label, original.symbolic_zeros)
 
-    def __call__(self, *args: Any) -> Any:
-        trace = state.trace
-        if trace is None or trace.__class__ is ProgramTrace:
-            return super().__call__(*args)
-        return trace.process_custom_vjp(self.call(), args)
 
-
-class CustomLinear(Operation):
+class CustomLinear(ByIdentity, Operation):
     """The derivative of a custom_vjp call: known only in reverse."""
 
     name = "custom_lin"
@@ -327,12 +299,6 @@ class CustomLinear(Operation):
                  outs: tuple[Aval, ...], label: str, symbolic_zeros: bool):
         self.bwd, self.residuals, self.mask, self.args, self.outs = bwd, residuals, mask, args, outs
         self.label, self.symbolic_zeros = label, symbolic_zeros
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(self.outs)
@@ -353,19 +319,12 @@ class CustomLinear(Operation):
             + here()
         )
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self
-
     def transpose(self, ct: Any, *xs: Any) -> Any:
         n = self.residuals
         cts = list(ct) if self.symbolic_zeros else [instantiate(c) for c in ct]
-        found = list(self.bwd(xs[:n], cts))
-        moving = [c for c, m in zip(found, self.mask, strict=True) if m]
-        avals = [a for a, m in zip(self.args, self.mask, strict=True) if m]
-        result = [
-            Zero(a) if c is None or aval_of_ct(c) == dtypes.float0 else c
-            for c, a in zip(moving, avals, strict=True)
-        ]
+        moving = pick(list(self.bwd(xs[:n], cts)), self.mask)
+        result = [Zero(a) if c is None or aval_of_ct(c) == dtypes.float0 else c
+                  for c, a in zip(moving, pick(self.args, self.mask), strict=True)]
         return (*([None] * n), *result)
 
 

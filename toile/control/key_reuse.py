@@ -1,9 +1,9 @@
-"""Random keys that are used twice: what each operation does to keys, and who keeps count.
+"""Random keys that are used twice: what each operation does to keys, and which ones are used.
 
 A `Signature` says which keyed operands an operation uses up, which results are new keys, and which
 results are an operand's keys again. That of a Program follows from those of its equations; a key
-that it uses up twice is an error. `run` keeps count on concrete keys, while `debug_key_reuse` is
-on. Operations that have no rule use up all keys they are given, and give used ones. May import
+that it uses up twice is an error. `run` notes the uses of concrete keys while `debug_key_reuse` is
+on. Operations without a rule use up all keys they are given, and return used ones. May import
 control and below.
 """
 
@@ -34,7 +34,7 @@ from toile.primitives.barriers import StopGradient
 from toile.primitives.bits import Eq, Ne, key_eq
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.families import BroadcastInDim, Identity, Reshape, Transpose
-from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from toile.primitives.random import (
     RandomBits,
     RandomClone,
@@ -48,7 +48,7 @@ from toile.primitives.random import (
 from toile.primitives.shapes import Concatenate, OptimizationBarrier, Slice
 
 Mask = Any  # which keys of an array: True for all of them, or an array of booleans
-Places = Any  # the operand's element that each element of a result is; None: nobody knows
+Places = Any  # the operand's element that each element of a result is; None: unknown
 
 
 class Signature(NamedTuple):
@@ -103,7 +103,7 @@ def _moved(op: Any, avals: Sequence[Aval]) -> Signature:
     return Signature(forwards={0: (0, np.asarray(op.eager(np, _numbers(avals[0].shape))))})
 
 
-def _somewhere(op: Operation, avals: Sequence[Aval]) -> Signature:
+def _from_unknown_places(op: Operation, avals: Sequence[Aval]) -> Signature:
     return Signature(forwards={0: (0, None)})
 
 
@@ -178,15 +178,12 @@ def _scan(op: Scan, avals: Sequence[Aval]) -> Signature:
         raise _in_loop("scan body", "uses up a key that it closes over")
     if any(op.consts <= i < first_x and i - op.consts not in found.sources for i in found.sinks):
         raise _in_loop("scan body", "uses up a key of the carry and hands no new one on")
-    sinks = {}
-    for i, m in found.sinks.items():
-        sinks[i] = m if i < first_x or m is True else np.broadcast_to(m, avals[i].shape)
+    sinks = {i: m if i < first_x or m is True else np.broadcast_to(m, avals[i].shape)
+             for i, m in found.sinks.items()}
     forwards = {}
     for j, (i, places) in found.forwards.items():
-        if op.consts <= i < first_x and j == i - op.consts:
-            forwards[j] = (i, places)  # the carry comes back
-        else:
-            forwards[j] = (i, None)
+        returned = op.consts <= i < first_x and j == i - op.consts  # the carry comes back
+        forwards[j] = (i, places if returned else None)
     return Signature(sinks, found.sources, forwards)
 
 
@@ -218,23 +215,23 @@ def _new_keys(op: Operation, avals: Sequence[Aval]) -> Signature:
     return _NEW
 
 
-def _only_looks(op: Operation, avals: Sequence[Aval]) -> Signature:
+def _reads_only(op: Operation, avals: Sequence[Aval]) -> Signature:
     return _NOTHING
 
 
 _RULES: dict[type, Callable[[Any, Sequence[Aval]], Signature]] = {
     **dict.fromkeys((RandomSeed, RandomWrap, RandomFoldIn, RandomClone), _new_keys),
-    **dict.fromkeys((RandomUnwrap, DebugCallback, Eq, Ne, type(key_eq)), _only_looks),
+    **dict.fromkeys((RandomUnwrap, DebugCallback, Eq, Ne, type(key_eq)), _reads_only),
     # What these do again was done by the forward pass.
-    **dict.fromkeys((RematLinear, LinearWhile), _only_looks),
+    **dict.fromkeys((RematLinear, LinearWhile), _reads_only),
     RandomBits: _unknown,
     RandomSplit: lambda op, avals: Signature({0: True}, frozenset({0})),
     RandomConsume: lambda op, avals: Signature({0: True}, forwards=_same(op, avals).forwards),
-    # A value that a derived Program holds: nobody counts its uses.
+    # A value that a derived Program holds: its uses are not counted.
     Captured: _new_keys,
     **dict.fromkeys((Identity, StopGradient, ConvertElementType, OptimizationBarrier), _same),
     **dict.fromkeys((BroadcastInDim, Reshape, Transpose), _moved),
-    **dict.fromkeys((DynamicSlice, Gather), _somewhere),
+    **dict.fromkeys((DynamicSlice, Gather), _from_unknown_places),
     DynamicUpdateSlice: _updated(1),
     Scatter: _updated(2),
     Slice: _slice,
@@ -258,7 +255,7 @@ class _Origin:
     def __init__(self, var: Var):
         self.var = var
         self.used = np.zeros(math.prod(var.aval.shape), bool)
-        self.unknown = False  # whether some were used that nobody can tell
+        self.unknown = False  # whether some were used, and it is not known which
         self.parts: dict[Var, Any] = {}  # uses of views whose places are not known
         self.source: Any = None
 
@@ -334,7 +331,7 @@ def _counted(program: Program) -> _Uses:
         if any(_is_key(a.aval) for a in (*e.ins, *e.outs)) or isinstance(e.op, Carrier):
             _count(e, views)
     origins = [view.origin for v, view in views.items() if id(view.origin) in inputs]
-    sinks = {o.var: _spent(o) for o in origins if o.used.any() or o.unknown}
+    sinks = {o.var: _used_up(o) for o in origins if o.used.any() or o.unknown}
     sources, forwards = set(), {}
     for j, out in enumerate(program.outputs):
         view = views.get(out)
@@ -347,8 +344,8 @@ def _counted(program: Program) -> _Uses:
     return _Uses(sinks, frozenset(sources), forwards)
 
 
-def _spent(origin: _Origin) -> Mask:
-    """The used keys of an input; all of them where nobody can tell which."""
+def _used_up(origin: _Origin) -> Mask:
+    """The used keys of an input; all of them where it is not known which."""
     return True if origin.unknown else _mask(origin.used.reshape(origin.var.aval.shape))
 
 
@@ -361,7 +358,7 @@ def _count(e: Equation, views: dict[Any, _View]) -> None:
         if not isinstance(var, Var) or view is None:
             continue
         if view.use(var, mask):
-            raise KeyReuseError(_twice(
+            raise KeyReuseError(_reuse_message(
                 f"In {e.op.name}, argument {i} is already consumed", view.origin.source, e.source
             ))
         view.origin.source = view.origin.source or e.source
@@ -385,7 +382,7 @@ def _by_variable(sinks: Sequence[tuple[int, Any, Mask]]) -> Iterable[tuple[int, 
     return found.values()
 
 
-def _twice(text: str, first: Any, second: Any = None) -> str:
+def _reuse_message(text: str, first: Any, second: Any = None) -> str:
     """The text of an error with where the two uses are."""
     text += ": needed a key that was not used before (split it, or random.clone it on purpose)"
     if first is not None:
@@ -406,11 +403,7 @@ def run(op: Operation, args: Sequence[Any]) -> Any:
     keys = [(i, args[i], m) for i, m in found.sinks.items()
             if isinstance(args[i], KeyArray) and args[i].size]
     for i, key, mask in keys:
-        used, source = getattr(key, "_spent", (False, None))
-        if np.any(used & mask):
-            what = "jit-compiled function" if isinstance(op, Call) else op.name
-            text = f"Previously-consumed key passed to {what} at index {i}"
-            raise KeyReuseError(_twice(text, source))
+        _check_unused(op, i, key, mask)
     result = run_eager(op, args)
     for _, key, mask in keys:
         used, source = getattr(key, "_spent", (False, None))
@@ -421,8 +414,17 @@ def run(op: Operation, args: Sequence[Any]) -> Any:
     return result
 
 
+def _check_unused(op: Operation, i: int, key: KeyArray, mask: Mask) -> None:
+    """Raise if some of the keys that an operation uses up were used before."""
+    used, source = getattr(key, "_spent", (False, None))
+    if np.any(used & mask):
+        what = "jit-compiled function" if isinstance(op, Call) else op.name
+        text = f"Previously-consumed key passed to {what} at index {i}"
+        raise KeyReuseError(_reuse_message(text, source))
+
+
 def _follow(out: KeyArray, forward: tuple[int, Places] | None, args: Sequence[Any]) -> None:
-    """Mark a result that is no new key: used, or as far as the operand is that it comes from."""
+    """Mark a result that is not a new key: as used, or as its operand is."""
     if forward is None:
         out._spent = True, user_source()
         return

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.control.call import Call, move_mapped, nonzero_mask
+from toile.control.call import Call, leading, map_where, move_mapped
 from toile.engine import dtypes
 from toile.engine.avals import Zero, aval_of
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program
 from toile.engine.records import dataclass
-from toile.primitives.families import add, bdim_at, zeros
+from toile.primitives.families import add, zeros
+from toile.transforms.masks import nonzero_mask
 from toile.transforms.vmap import vmap_program
 
 
 @dataclass(frozen=True)
 class LinearCall(Call):
-    """A call that is linear in its last operands, with a transpose of the user's.
+    """A call that is linear in its last operands, with a transpose that the user gives.
 
     Operands are `consts` values that the function closes over, `residuals`, and the linear ones.
     `transposed()` gives the values that the transpose closes over, after its Program, which takes
@@ -36,7 +37,7 @@ class LinearCall(Call):
         k = self.consts + self.residuals
         outs = self(*primals)
         douts: Sequence[Any] = [Zero(o) for o in outs]
-        if any(nonzero_mask(tangents[:k])):  # not linear in these: as the function says
+        if any(nonzero_mask(tangents[:k])):  # not linear in these: by the function's own jvp
             still = [Zero(x) for x in primals[k:]]
             _, douts = Call(self.program, self.label).jvp(primals, [*tangents[:k], *still])
         if any(nonzero_mask(tangents[k:])):
@@ -63,7 +64,7 @@ class LinearCall(Call):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         # All linear operands and results become mapped: either function may mix them.
         k, m, size = self.consts, self.consts + self.residuals, axis[1]
-        given: list[Dim] = [None if d is None else 0 for d in dims[:m]]
+        given = leading([d is not None for d in dims[:m]])
         linear, results = len(xs) - m, len(self.program.outputs)
         program, _ = vmap_program(self.program, axis, [*given, *([0] * linear)], True)
 
@@ -73,8 +74,7 @@ class LinearCall(Call):
             mapped: list[Dim] = [*([None] * len(consts)), *given[k:], *([0] * results)]
             return vmap_program(own, axis, mapped, True)[0], consts
 
-        moved = move_mapped(xs[:m], dims[:m], size)
-        moved += [bdim_at(x, d, size) for x, d in zip(xs[m:], dims[m:], strict=True)]
+        moved = move_mapped(xs[:m], dims[:m], size) + map_where(xs[m:], dims[m:], size)
         op = LinearCall(program, self.label, transposed, k, self.residuals)
         return op(*moved), [0] * results
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.control.call import Carrier, nonzero_mask, pick, spread
+from toile.control.call import Carrier, leading, map_where, move_mapped
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, instantiate
 from toile.engine.program import Program, evaluate, execute
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives.families import bdim_at, neg, sub
+from toile.primitives.families import neg, sub
 from toile.transforms.jvp import jvp_program
+from toile.transforms.masks import nonzero_mask, pick, spread
 from toile.transforms.vmap import vmap_program
 
 
@@ -73,26 +74,16 @@ class LinearSolve(Carrier):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         # All unknowns become mapped: the solver may mix them.
         k, n, size = self.params, self.unknowns, axis[1]
-        given = [None if d is None else 0 for d in dims[:k]]
-        mapped: list[Dim] = [*given, *([0] * n)]
-        aux = len(self.solve.outputs) - n
+        mapped = leading([d is not None for d in dims[:k]] + [True] * n)
 
-        def over(program: Program | None, outs: int) -> Program | None:
-            if program is None:
-                return None
-            return vmap_program(program, axis, mapped, [True] * outs)[0]
+        def over(program: Program) -> Program:
+            return vmap_program(program, axis, mapped, True)[0]
 
-        def with_aux(program: Program | None) -> Program | None:
-            return None if program is None else over(program, len(program.outputs))
-
-        solve = with_aux(self.solve)
-        matvec = over(self.matvec, n)
-        assert solve is not None and matvec is not None
-        op = LinearSolve(matvec, over(self.vecmat, n), solve, with_aux(self.transpose_solve), k, n)
-        moved = [x if d is None else bdim_at(x, d, size)
-                 for x, d in zip(xs[:k], dims[:k], strict=True)]
-        moved += [bdim_at(x, d, size) for x, d in zip(xs[k:], dims[k:], strict=True)]
-        return op(*moved), [0] * (n + aux)
+        op = LinearSolve(
+            over(self.matvec), self.vecmat and over(self.vecmat), over(self.solve),
+            self.transpose_solve and over(self.transpose_solve), k, n)
+        moved = move_mapped(xs[:k], dims[:k], size) + map_where(xs[k:], dims[k:], size)
+        return op(*moved), [0] * len(self.solve.outputs)
 
 
 def _difference(a: Any, b: Any) -> Any:

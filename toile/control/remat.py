@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from toile.control.call import Call, Carrier, nonzero_mask, pick, pruned
+from toile.control.call import Call, Carrier, pruned
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import (
@@ -25,7 +25,7 @@ from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.shapes import optimization_barrier
 from toile.transforms.linearize import split_program
-from toile.transforms.transpose import transpose_program
+from toile.transforms.masks import pick
 
 Policy = Callable[..., Any]
 
@@ -78,8 +78,8 @@ class Remat(Call):
         outs = self.with_program(_saving(parts.known, n, saved))(*known_args)
         if not any(parts.is_linear):
             return outs[:n], None, None
-        op = RematLinear(replay, parts.linear, tuple(parts.forwarded), len(saved),
-                         self.prevent_cse)
+        forwarded = tuple(parts.forwarded)
+        op = RematLinear(replay, parts.linear, forwarded, len(saved), self.prevent_cse)
         linear_args = [*outs[n:], *known_args, *pick(args, linear)]
         return parts.known_outputs(outs[:n]), op, linear_args
 
@@ -91,11 +91,7 @@ def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, l
     """What makes the residuals, which come after `n` results, from the saved values that it needs.
 
     The policy says what may be saved; those values are the first inputs."""
-    saved: list[Var] = []
-    if policy is not None:
-        for e in known.equations:
-            if saveable(policy, e):
-                saved += e.outs
+    saved = [o for e in known.equations if policy and saveable(policy, e) for o in e.outs]
     replay = _from_saved(known, saved, policy)
     small, kept = pruned(replay, [i >= n for i in range(len(replay.outputs))])
     needed = pick(saved, kept[: len(saved)])
@@ -174,17 +170,8 @@ class RematLinear(Carrier):
     def transpose(self, ct: Any, *xs: Any) -> Any:
         known, moving = self._split_operands(xs)
         residuals = self.replayed(known)
-        linear = [False] * len(residuals) + [type(x) is Aval for x in moving]
-        arriving = nonzero_mask(ct)
-        program, nonzero = transpose_program(self.linear, linear, arriving)
-        operands = [*residuals, *moving]
-        outs = Call(program)(*pick(operands, linear, False), *pick(ct, arriving))
-        rest = iter(outs)
-        mask = iter(nonzero)
-        found: list[Any] = [None] * len(known)
-        for z in linear[len(residuals) :]:
-            found.append(next(rest) if z and next(mask) else None)
-        return tuple(found)
+        found = Call(self.linear).transpose(ct, *residuals, *moving)
+        return (*([None] * len(known)), *found[len(residuals):])
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         return self._as_call().jvp(primals, tangents)

@@ -11,22 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.control.call import (
-    LoopCarrier,
-    move_mapped,
-    nonzero_mask,
-    pick,
-    program_flops,
-    pruned,
-    spread,
-)
-from toile.engine.avals import Aval, Zero
+from toile.control import division
+from toile.control.call import LoopCarrier, leading, map_where, move_mapped, program_flops, pruned
+from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
-from toile.primitives.families import add, bdim_at, zeros
+from toile.primitives.families import add, zeros
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
+from toile.transforms.masks import fill, fixed_point, nonzero_mask, pick, spread
 from toile.transforms.transpose import transpose_program
 from toile.transforms.vmap import vmap_program
 
@@ -41,6 +35,7 @@ class Scan(LoopCarrier):
     length: int
     reverse: bool = False
     unroll: int = 1
+    divide = division.scan
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
@@ -61,7 +56,7 @@ class Scan(LoopCarrier):
     def eager(self, xp: Any, *args: Any) -> Any:
         consts, carry, xs = self._parts(args)
         avals = self.program.out_avals[self.carry :]
-        ys = [xp.empty((self.length, *_physical_shape(a)), _physical_dtype(a)) for a in avals]
+        ys = [_empty(xp, self.length, a) for a in avals]
         steps = range(self.length - 1, -1, -1) if self.reverse else range(self.length)
         program, n = self.program, self.carry
         for i in steps:
@@ -75,12 +70,13 @@ class Scan(LoopCarrier):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         z_consts, z_carry, z_xs = self._parts(nonzero_mask(tangents))
         n, c = len(self.program.inputs), self.carry
-        while True:  # a carry whose tangent becomes nonzero in the body is nonzero from the start
-            wanted = z_carry + [False] * (len(self.program.outputs) - c)
-            program, moving = jvp_program(self.program, z_consts + z_carry + z_xs, wanted)
-            if moving[:c] == z_carry:
-                break
-            z_carry = [a or b for a, b in zip(moving[:c], z_carry, strict=True)]
+
+        def step(carry: list[bool]) -> tuple[Any, list[bool]]:
+            wanted = carry + [False] * (len(self.program.outputs) - c)
+            made = jvp_program(self.program, z_consts + carry + z_xs, wanted)
+            return made, made[1][:c]
+
+        z_carry, (program, moving) = fixed_point(z_carry, step)
         z_ys = moving[c:]
         d_consts, d_carry, d_xs = sum(z_consts), sum(z_carry), sum(z_xs)
         a, b = self.consts, self.consts + c
@@ -92,12 +88,9 @@ class Scan(LoopCarrier):
         p, t = self._parts(primals), self._parts(tangents)
         t_carry = [instantiate(x) for x in pick(t[1], z_carry)]
         results = op(*p[0], *pick(t[0], z_consts), *p[1], *t_carry, *p[2], *pick(t[2], z_xs))
-        carry, rest = results[:c], results[c + d_carry :]
-        moved, ys = iter(results[c : c + d_carry]), rest[: m - c]
-        dys = iter(rest[m - c :])
-        douts = [next(moved) if z else Zero(x) for z, x in zip(z_carry, carry, strict=True)]
-        douts += [next(dys) if z else Zero(y) for z, y in zip(z_ys, ys, strict=True)]
-        return carry + ys, douts
+        carry, moved, rest = results[:c], results[c : c + d_carry], results[c + d_carry :]
+        ys, dys = rest[: m - c], rest[m - c :]
+        return carry + ys, spread(moved, z_carry, carry) + spread(dys, z_ys, ys)
 
     # ---- reverse mode
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -105,13 +98,13 @@ class Scan(LoopCarrier):
         c = self.carry
         n_ys = len(self.program.outputs) - c
         passing = [False] * len(l_consts) + [True] * c + [False] * len(l_xs)
-        while True:
-            parts = split_program(
-                self.program, l_consts + l_carry + l_xs, l_carry + [False] * n_ys, passing
-            )
-            if parts.is_linear[:c] == l_carry:
-                break
-            l_carry = [a or b for a, b in zip(parts.is_linear[:c], l_carry, strict=True)]
+
+        def step(carry: list[bool]) -> tuple[Split, list[bool]]:
+            forced = carry + [False] * n_ys
+            made = split_program(self.program, l_consts + carry + l_xs, forced, passing)
+            return made, made.is_linear[:c]
+
+        l_carry, parts = fixed_point(l_carry, step)
         consts, carry, xs = self._parts(args)
         known_consts, known_xs = pick(consts, l_consts, False), pick(xs, l_xs, False)
         known_carry = pick(carry, l_carry, False)
@@ -125,10 +118,9 @@ class Scan(LoopCarrier):
                        *residuals[1], *pick(xs, l_xs)]
         return parts.known_outputs(outs), linear_op, linear_args
 
-    def _linear(
-        self, parts: Split, saved: Sequence[Any], known_consts: Sequence[Any], known_carry: int,
-        known_xs: Sequence[Any], l_consts: Sequence[bool], l_carry: Sequence[bool],
-    ) -> tuple[Scan, tuple[list[Any], list[Any]]]:
+    def _linear(self, parts: Split, saved: Sequence[Any], known_consts: Sequence[Any],
+                known_carry: int, known_xs: Sequence[Any], l_consts: Sequence[bool],
+                l_carry: Sequence[bool]) -> tuple[Scan, tuple[list[Any], list[Any]]]:
         """The scan over linear inputs, and its residuals: constant ones and per-step ones."""
         stacked = iter(saved)
         fixed: list[tuple[int, Any]] = []
@@ -157,13 +149,13 @@ class Scan(LoopCarrier):
         l_consts, l_xs = ([type(v) is Aval for v in vs] for vs in (consts, xs))
         linear = l_consts + [True] * c + l_xs
         z_carry, z_ys = nonzero_mask(ct[:c]), nonzero_mask(ct[c:])
-        while True:  # a carry whose cotangent becomes nonzero in the body is nonzero from the start
-            back, nonzero = transpose_program(self.program, linear, z_carry + z_ys)
-            found = iter(nonzero)
-            m_consts, m_carry, m_xs = self._parts([z and next(found) for z in linear])
-            if all(a or not b for a, b in zip(z_carry, m_carry, strict=True)):
-                break
-            z_carry = [a or b for a, b in zip(z_carry, m_carry, strict=True)]
+
+        def step(carry: list[bool]) -> tuple[Any, list[bool]]:
+            back, nonzero = transpose_program(self.program, linear, carry + z_ys)
+            parts = self._parts([bool(m) for m in fill(nonzero, linear)])
+            return (back, parts), parts[1]
+
+        z_carry, (back, (m_consts, m_carry, m_xs)) = fixed_point(z_carry, step)
         known_consts, known_xs = pick(consts, l_consts, False), pick(xs, l_xs, False)
         avals = [a.strip_weak_type() for a in self.program.in_avals]
         k_carry = pick(avals[self.consts : self.consts + c], z_carry)
@@ -173,10 +165,10 @@ class Scan(LoopCarrier):
                                    k_carry, len(known_xs), pick(m_carry, z_carry)))
         ct_consts = [zeros(a) for a in pick(avals[: self.consts], m_consts)]
         ct_carry = [instantiate(v) for v in pick(ct[:c], z_carry)]
-        op = self._with(program, len(known_consts), len(ct_consts) + len(ct_carry),
-                        not self.reverse)
-        outs = iter(op(*known_consts, *ct_consts, *ct_carry, *known_xs, *pick(ct[c:], z_ys)))
-        result = [next(outs) if m else None for m in m_consts + z_carry + m_xs]
+        n_carry = len(ct_consts) + len(ct_carry)
+        op = self._with(program, len(known_consts), n_carry, not self.reverse)
+        outs = op(*known_consts, *ct_consts, *ct_carry, *known_xs, *pick(ct[c:], z_ys))
+        result = fill(outs, m_consts + z_carry + m_xs)
         # A linear carry may start from a known value: the zeros of an instantiated tangent.
         return tuple(r if type(v) is Aval else None for r, v in zip(result, args, strict=True))
 
@@ -185,35 +177,30 @@ class Scan(LoopCarrier):
         m_consts, m_carry, m_xs = self._parts([d is not None for d in dims])
         c = self.carry
         n_ys = len(self.program.outputs) - c
-        while True:
-            mapped: list[Dim] = [0 if m else None for m in m_consts + m_carry + m_xs]
-            program, out_dims = vmap_program(
-                self.program, axis, mapped, m_carry + [False] * n_ys
-            )
-            found = [d is not None for d in out_dims[:c]]
-            if found == m_carry:
-                break
-            m_carry = [a or b for a, b in zip(found, m_carry, strict=True)]
+
+        def step(held: list[bool]) -> tuple[Any, list[bool]]:
+            mapped = leading(m_consts + held + m_xs)
+            made = vmap_program(self.program, axis, mapped, held + [False] * n_ys)
+            return made, [d is not None for d in made[1][:c]]
+
+        m_carry, (program, out_dims) = fixed_point(m_carry, step)
         size = axis[1]
         (consts, carry, xs), (d_consts, d_carry, d_xs) = self._parts(args), self._parts(dims)
-        moved = move_mapped(consts, d_consts, size)
-        moved += [bdim_at(x, d, size) if m else x
-                  for x, d, m in zip(carry, d_carry, m_carry, strict=True)]
-        moved += [x if d is None else bdim_at(x, d, size, 1)
-                  for x, d in zip(xs, d_xs, strict=True)]
+        moved = [*move_mapped(consts, d_consts, size), *map_where(carry, d_carry, size, m_carry),
+                 *move_mapped(xs, d_xs, size, 1)]
         outs = self._with(program, self.consts, c)(*moved)
-        dims_out: list[Dim] = [0 if m else None for m in m_carry]
-        return outs, dims_out + [None if d is None else 1 for d in out_dims[c:]]
+        return outs, leading(m_carry) + [None if d is None else 1 for d in out_dims[c:]]
 
     def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]]:
         c = self.carry
-        live = list(used[:c])
-        while True:  # a carry is live if it is used, or if a live result reads it
+
+        def step(live: list[bool]) -> tuple[Any, list[bool]]:
             program, kept = pruned(self.program, live + list(used[c:]))
-            k_consts, k_carry, k_xs = self._parts(kept)
-            if all(a or not b for a, b in zip(live, k_carry, strict=True)):
-                break
-            live = [a or b for a, b in zip(live, k_carry, strict=True)]
+            parts = self._parts(kept)
+            return (program, parts), parts[1]
+
+        # A carry is live if it is used, or if a live result reads it.
+        live, (program, (k_consts, _, k_xs)) = fixed_point(used[:c], step)
         keep_ins = k_consts + live + k_xs
         inputs = pick(self.program.inputs, keep_ins)
         program = Program(inputs, program.equations, program.outputs, program.name)
@@ -224,10 +211,8 @@ class Scan(LoopCarrier):
         return self.length * program_flops(self.program)
 
 
-def _backward_body(
-    back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
-    known_xs: int, returned: Sequence[bool],
-) -> Program:
+def _backward_body(back: Program, known_consts: int, consts: Sequence[Aval], carry: Sequence[Aval],
+                   known_xs: int, returned: Sequence[bool]) -> Program:
     """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs).
 
     `back` takes what is known and then cotangents, and gives those of constants, of the carries
@@ -256,10 +241,8 @@ def _interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:
     return order
 
 
-def _physical_shape(aval: Aval) -> tuple[int, ...]:
+def _empty(xp: Any, length: int, aval: Aval) -> Any:
+    """The buffer of so many values; those of keys are uint32 words along a last axis."""
     impl = getattr(aval.dtype, "impl", None)
-    return aval.shape if impl is None else (*aval.shape, *impl.key_shape)
-
-
-def _physical_dtype(aval: Aval) -> Any:
-    return "uint32" if getattr(aval.dtype, "impl", None) is not None else aval.dtype
+    words, dtype = ((), aval.dtype) if impl is None else (impl.key_shape, "uint32")
+    return xp.empty((length, *aval.shape, *words), dtype)

@@ -1,4 +1,4 @@
-"""while: a loop that runs as long as a Program of its carry says so.
+"""while: a loop that runs as long as a condition, a Program of its carry, holds.
 
 Inputs are the condition's constants, the body's constants and the carry. Forward mode carries the
 tangents along; reverse mode is refused, because the number of steps is not known in advance.
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.control.call import LoopCarrier, move_mapped, nonzero_mask, pick, spread
+from toile.control import division
+from toile.control.call import LoopCarrier, leading, map_where, move_mapped
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.config import flags
@@ -19,11 +20,12 @@ from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.elementwise import select
-from toile.primitives.families import bdim_at, broadcast_in_dim
+from toile.primitives.families import broadcast_in_dim
 from toile.primitives.random import random_clone
 from toile.primitives.reductions import ReduceOr
 from toile.transforms.jvp import jvp_program
-from toile.transforms.linearize import split_program
+from toile.transforms.linearize import Split, split_program
+from toile.transforms.masks import fill, fixed_point, nonzero_mask, pick, spread
 from toile.transforms.vmap import vmap_program
 
 
@@ -35,6 +37,7 @@ class While(LoopCarrier):
     body: Program
     cond_consts: int
     body_consts: int
+    divide = division.while_loop
 
     def programs(self) -> Sequence[Program]:
         return self.cond, self.body
@@ -57,11 +60,8 @@ class While(LoopCarrier):
         _, z_consts, z_carry = self._parts(nonzero_mask(tangents))
         c_consts, b_consts, carry = self._parts(primals)
         _, t_consts, t_carry = self._parts(tangents)
-        while True:
-            program, moving = jvp_program(self.body, z_consts + z_carry, z_carry)
-            if moving == z_carry:
-                break
-            z_carry = [a or b for a, b in zip(moving, z_carry, strict=True)]
+        z_carry, program = fixed_point(
+            z_carry, lambda held: jvp_program(self.body, z_consts + held, held))
         k, n, d = self.body_consts, len(self.body.inputs), sum(z_consts)
         ins = [*range(k), *range(n, n + d), *range(k, n), *range(n + d, n + d + sum(z_carry))]
         body = rearranged(program, ins, range(len(program.outputs)))
@@ -77,35 +77,33 @@ class While(LoopCarrier):
         """The carries that do not depend on linear inputs run now; the loop runs again for the
         others, as one operation that can be applied but not transposed."""
         _, l_consts, l_carry = self._parts(linear)
-        while True:
-            parts = split_program(self.body, l_consts + l_carry, l_carry)
-            if parts.is_linear == l_carry:
-                break
-            l_carry = [a or b for a, b in zip(parts.is_linear, l_carry, strict=True)]
+
+        def step(held: list[bool]) -> tuple[Split, list[bool]]:
+            made = split_program(self.body, l_consts + held, held)
+            return made, made.is_linear
+
+        l_carry, parts = fixed_point(l_carry, step)
         c_consts, b_consts, carry = self._parts(args)
         keep = [not z for z in l_carry]
         known_body = Program(parts.known.inputs, parts.known.equations,
                              parts.known.outputs[: sum(keep)], self.body.name)
         known_cond = narrowed(self.cond, [True] * self.cond_consts + keep)
         op = While(known_cond, known_body, self.cond_consts, l_consts.count(False))
-        outs = iter(op(*c_consts, *pick(b_consts, l_consts, False), *pick(carry, keep)))
-        known = [next(outs) if k else None for k in keep]
-        return known, LinearWhile(self, tuple(l_carry)), list(args)
+        outs = op(*c_consts, *pick(b_consts, l_consts, False), *pick(carry, keep))
+        return fill(outs, keep), LinearWhile(self, tuple(l_carry)), list(args)
 
     def transpose(self, ct: Any, *xs: Any) -> Any:
         raise reverse_mode_error()
 
     def vmap(self, axis: Axis, args: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         m_cond, m_body, m_carry = self._parts([d is not None for d in dims])
-        while True:
-            mapped: list[Dim] = [0 if m else None for m in m_body + m_carry]
-            body, out_dims = vmap_program(self.body, axis, mapped, m_carry)
-            found = [d is not None for d in out_dims]
-            if found == m_carry:
-                break
-            m_carry = [a or b for a, b in zip(found, m_carry, strict=True)]
-        cond_dims: list[Dim] = [0 if m else None for m in m_cond + m_carry]
-        cond, (pred_dim,) = vmap_program(self.cond, axis, cond_dims)
+
+        def step(held: list[bool]) -> tuple[Program, list[bool]]:
+            made, out_dims = vmap_program(self.body, axis, leading(m_body + held), held)
+            return made, [d is not None for d in out_dims]
+
+        m_carry, body = fixed_point(m_carry, step)
+        cond, (pred_dim,) = vmap_program(self.cond, axis, leading(m_cond + m_carry))
         if pred_dim is not None and "io" in self.effects:
             raise NotImplementedError(
                 "Unordered IO effects not supported in while_loop with batched predicate (the body "
@@ -114,23 +112,16 @@ class While(LoopCarrier):
             )
         if pred_dim is not None:  # each example stops for itself: all carries are mapped
             m_carry = [True] * len(m_carry)
-            body, _ = vmap_program(self.body, axis, [0 if m else None for m in m_body + m_carry],
-                                   m_carry)
-            cond, _ = vmap_program(self.cond, axis, [0 if m else None for m in m_cond + m_carry],
-                                   [True])
-        size = axis[1]
+            body, _ = vmap_program(self.body, axis, leading(m_body + m_carry), m_carry)
+            cond, _ = vmap_program(self.cond, axis, leading(m_cond + m_carry), [True])
         parts, part_dims = self._parts(args), self._parts(dims)
-        c_consts, b_consts = (
-            move_mapped(p, d, size) for p, d in zip(parts[:2], part_dims[:2], strict=True)
-        )
-        carry = [bdim_at(x, d, size) if m else x
-                 for x, d, m in zip(parts[2], part_dims[2], m_carry, strict=True)]
-        out = [0 if m else None for m in m_carry]
+        c_consts, b_consts = (move_mapped(parts[i], part_dims[i], axis[1]) for i in (0, 1))
+        carry = map_where(parts[2], part_dims[2], axis[1], m_carry)
         if pred_dim is None:
             op = While(cond, body, self.cond_consts, self.body_consts)
-            return op(*c_consts, *b_consts, *carry), out
+            return op(*c_consts, *b_consts, *carry), leading(m_carry)
         op = self._with_mapped_condition(cond, body)
-        return op(*c_consts, *c_consts, *b_consts, *carry), out
+        return op(*c_consts, *c_consts, *b_consts, *carry), leading(m_carry)
 
     def _with_mapped_condition(self, cond: Program, body: Program) -> While:
         """Loop while any example continues; finished examples keep their carry."""
@@ -141,9 +132,7 @@ class While(LoopCarrier):
             return [ReduceOr((0,))(pred)]
 
         def masked(*xs: Any) -> list[Any]:
-            c_consts, b_consts, carry = xs[:k], xs[k : k + self.body_consts], xs[
-                k + self.body_consts :
-            ]
+            c_consts, b_consts, carry = self._parts(xs)
             (pred,) = evaluate(cond, [*c_consts, *map(_again, carry)])
             outs = evaluate(body, [*b_consts, *carry])
             return [
@@ -179,9 +168,7 @@ def reverse_mode_error() -> Exception:
 def widened(program: Program, extra: Sequence[Aval]) -> Program:
     """The Program with more inputs at the end, which it ignores."""
     n = len(program.inputs)
-    return derive(
-        lambda *xs: evaluate(program, xs[:n]), [*program.in_avals, *extra], program.name
-    )
+    return derive(lambda *xs: evaluate(program, xs[:n]), [*program.in_avals, *extra], program.name)
 
 
 def narrowed(program: Program, keep: Sequence[bool]) -> Program:

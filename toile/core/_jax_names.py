@@ -1,4 +1,4 @@
-"""What people who look inside use: tracers, avals, Programs."""
+"""JAX's names for tracers, avals and Programs."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import numpy as np
 from toile.engine.avals import Aval
 from toile.engine.avals import aval_of as get_aval
 from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate
-from toile.engine.tracing import Trace, Tracer, state
+from toile.engine.trace import Trace, Tracer, state
 
 AbstractValue = Aval
 
 
 class _AsAval(type):
-    """Makes an aval of what users write; every aval is an instance."""
+    """Turns a shape and a dtype into an aval; every aval counts as an instance."""
 
     def __call__(cls, shape: Any, dtype: Any, weak_type: bool = False, **_: Any) -> Aval:
         named = dtype if hasattr(dtype, "kind") else np.dtype(dtype)
@@ -27,7 +27,7 @@ class _AsAval(type):
 
 
 class ShapedArray(Aval, metaclass=_AsAval):
-    """Shape, dtype and weak bit of an array, of a shape and a dtype in any form."""
+    """Shape, dtype and weak-type flag of an array, made from a shape and a dtype in any form."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ Jaxpr, ClosedJaxpr, JaxprEqn = Program, ClosedProgram, Equation
 
 
 def eval_jaxpr(jaxpr: Program, consts: Any, *args: Any) -> list[Any]:
-    """Run a Program operation by operation through whatever traces."""
+    """Run a Program operation by operation, under the current trace."""
     return evaluate(jaxpr, [*consts, *args])
 
 
@@ -52,19 +52,7 @@ def trace_state_clean() -> bool:
 
 
 __all__ = [
-    "AbstractValue",
-    "Atom",
-    "ClosedJaxpr",
-    "Equation",
-    "Jaxpr",
-    "JaxprEqn",
-    "Literal",
-    "ShapedArray",
-    "Trace",
-    "Tracer",
-    "Var",
-    "eval_jaxpr",
-    "get_aval",
-    "is_concrete",
+    "AbstractValue", "Atom", "ClosedJaxpr", "Equation", "Jaxpr", "JaxprEqn", "Literal",
+    "ShapedArray", "Trace", "Tracer", "Var", "eval_jaxpr", "get_aval", "is_concrete",
     "trace_state_clean",
-]
+]  # fmt: skip

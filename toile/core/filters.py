@@ -1,7 +1,7 @@
 """Filters: which collections, or which random streams, something applies to.
 
 A filter is True (all), False (none), a name, a collection of names, or a DenyList (all but). They
-form an algebra: union, intersection and difference of filters are filters. May import errors only.
+form an algebra: union, intersection and difference of filters are filters.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -40,7 +40,7 @@ class DenyList:
 
 
 def in_filter(filter_like: Filter, col: str) -> bool:
-    """Whether the filter takes in the collection `col`."""
+    """Whether the filter matches the collection `col`."""
     if filter_like is True or filter_like is False:
         return filter_like
     if isinstance(filter_like, str):
@@ -53,7 +53,7 @@ def in_filter(filter_like: Filter, col: str) -> bool:
 
 
 def is_filter_empty(filter_like: Filter) -> bool:
-    """Whether the filter takes in nothing at all."""
+    """Whether the filter matches nothing at all."""
     if isinstance(filter_like, str):
         return False
     if isinstance(filter_like, DenyList):
@@ -70,7 +70,7 @@ def _takes_all(filter_like: Filter) -> bool:
 
 
 def filter_to_set(x: Filter) -> set[str]:
-    """The names of a filter that takes in finitely many."""
+    """The names of a filter that matches finitely many."""
     assert x is not True and not isinstance(x, DenyList), "Infinite set"
     if x is False:
         return set()
@@ -82,7 +82,7 @@ def filter_to_set(x: Filter) -> set[str]:
 
 
 def union_filters(a: Filter, b: Filter) -> Filter:
-    """What either filter takes in."""
+    """What either filter matches."""
     if a is True or b is True:
         return True
     if isinstance(a, DenyList) and isinstance(b, DenyList):
@@ -95,7 +95,7 @@ def union_filters(a: Filter, b: Filter) -> Filter:
 
 
 def subtract_filters(a: Filter, b: Filter) -> Filter:
-    """What `a` takes in and `b` does not."""
+    """What `a` matches and `b` does not."""
     if b is True:
         return False
     if a is True:
@@ -110,7 +110,7 @@ def subtract_filters(a: Filter, b: Filter) -> Filter:
 
 
 def intersect_filters(a: Filter, b: Filter) -> Filter:
-    """What both filters take in."""
+    """What both filters match."""
     if a is True:
         return b
     if b is True:
@@ -127,7 +127,7 @@ def intersect_filters(a: Filter, b: Filter) -> Filter:
 def group_collections(
     xs: Any, col_filters: Sequence[CollectionFilter]
 ) -> tuple[dict[str, Any], ...]:
-    """Deal out the collections of `xs`, each to the first filter that takes it in.
+    """Distribute the collections of `xs`, each to the first filter that matches it.
 
     The dicts of every group are copies, so that changing one does not change `xs`."""
     left: Iterable[str] = list(xs)

@@ -119,7 +119,7 @@ class FrozenDict(Mapping[K, V]):
         return FrozenKeysView(self)
 
     def values(self) -> FrozenValuesView[V]:
-        """The values, those which are dictionaries as FrozenDicts."""
+        """The values; nested dictionaries come as FrozenDicts."""
         return FrozenValuesView(self)
 
     def items(self) -> Iterator[tuple[K, V]]:

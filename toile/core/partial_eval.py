@@ -35,7 +35,7 @@ def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -
 
 
 def _without_effects(program: Program) -> Program:
-    """The Program less what is there for its effects only: those belong to the real run."""
+    """The Program without equations that have only effects: those belong to the real run."""
     live: set[Any] = set(program.outputs)
     kept = []
     for e in reversed(program.equations):

@@ -16,7 +16,7 @@ import numpy as np
 from toile import dtypes, random
 from toile.configurations import config
 from toile.core.frozen_dict import FrozenDict
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.tree_util import GetAttrKey, register_pytree_with_keys
 
 

@@ -33,31 +33,14 @@ from toile.core.rng import is_valid_rngs as _is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
 from toile.engine.source import here
-from toile.engine.tracing import Array  # noqa: F401
+from toile.engine.trace import Array  # noqa: F401
 
 __all__ = [
-    "CollectionFilter",
-    "DenyList",
-    "Filter",
-    "LazyRng",
-    "PRNGSequenceFilter",
-    "Scope",
-    "Variable",
-    "apply",
-    "bind",
-    "child_rng_token",
-    "filter_to_set",
-    "fold_in_static",
-    "group_collections",
-    "in_filter",
-    "init",
-    "intersect_filters",
-    "is_filter_empty",
-    "lazy_init",
-    "no_flag",
-    "subtract_filters",
-    "union_filters",
-]
+    "CollectionFilter", "DenyList", "Filter", "LazyRng", "PRNGSequenceFilter", "Scope", "Variable",
+    "apply", "bind", "child_rng_token", "filter_to_set", "fold_in_static", "group_collections",
+    "in_filter", "init", "intersect_filters", "is_filter_empty", "lazy_init", "no_flag",
+    "subtract_filters", "union_filters",
+]  # fmt: skip
 
 
 def _is_valid_collection(col: Any) -> bool:
@@ -131,9 +114,7 @@ def apply(
 
 
 def init(
-    fn: Callable[..., Any],
-    mutable: CollectionFilter = True,
-    flags: Mapping[str, Any] | None = None,
+    fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """`fn(scope, …)` as a function of random streams that gives (result, new variables)."""
 
@@ -147,9 +128,7 @@ def init(
 
 
 def lazy_init(
-    fn: Callable[..., Any],
-    mutable: CollectionFilter = True,
-    flags: Mapping[str, Any] | None = None,
+    fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """Like `init`, but arguments may be ShapeDtypeStructs; gives the variables alone."""
     return partial_eval.lazy_init(

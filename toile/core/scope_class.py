@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile import errors, random
-from toile.api.tracing import eval_shape
+from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core import meta, tracers
 from toile.core.filters import CollectionFilter, in_filter
@@ -24,7 +24,7 @@ from toile.core.rng import LazyRng, fold_in_static
 from toile.core.variables import Variable
 from toile.engine import trees
 from toile.engine.source import here
-from toile.engine.tracing import Array, named_scope, state
+from toile.engine.trace import Array, named_scope, state
 
 _EMPTY: FrozenDict = FrozenDict()
 
@@ -54,23 +54,10 @@ class Scope:
     """Access to the variables and the random streams of one part of a network."""
 
     __slots__ = (
-        "_variables",
-        "parent",
-        "name",
-        "path",
-        "debug_path",
-        "_rngs",
-        "_streams",
-        "mutable",
-        "flags",
-        "_root",
-        "trace_level",
-        "adopted",
-        "rng_counters",
-        "reservations",
-        "_invalid",
+        "_variables", "parent", "name", "path", "debug_path", "_rngs", "_streams", "mutable",
+        "flags", "_root", "trace_level", "adopted", "rng_counters", "reservations", "_invalid",
         "__weakref__",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -133,7 +120,7 @@ class Scope:
     def rngs(self) -> dict[str, LazyRng]:
         """The random streams, with the path folded in when a key is made."""
         if self._rngs is None:  # most scopes never draw
-            streams = self.parent.rngs.items()  # type: ignore[union-attr]
+            streams = self.parent.rngs.items()
             self._rngs = {key: LazyRng.create(rng, self.name) for key, rng in streams}
         return self._rngs
 
@@ -164,7 +151,7 @@ class Scope:
             raise errors.InvalidScopeError(self.name)
 
     def _check_writable(self, doing: str) -> None:
-        """What is written or drawn inside a raw transform would leak out of it: say so at once."""
+        """Refuse to write or draw inside a raw transform: the value would leak out of it."""
         if state.trace is not self.trace_level and tracers.is_inside(self.trace_level):
             raise errors.JaxTransformError(self.path_text, doing, tracers.lifted_transform())
 
@@ -197,7 +184,7 @@ class Scope:
         return taken is not None and (None in taken or col is None or col in taken)
 
     def reserve(self, name: str, col: str | None = None) -> None:
-        """Take a name for a child or a variable; a second time is an error."""
+        """Reserve a name for a child or a variable; reserving it again is an error."""
         if not isinstance(name, str):
             raise TypeError(
                 f'The type of scope "{name}" should be string but it is {type(name)}{here()}'
@@ -412,7 +399,7 @@ class Scope:
         """The parameter has the shape that `init_fn` would give it."""
         shape = getattr(value, "shape", None)
         if args and not kwargs and getattr(init_fn, "gives_shape", False):
-            if shape == args[0]:  # our own initializers do as they are told: nothing to trace
+            if shape == args[0]:  # our own initializers return the shape they are given
                 return
         made = eval_shape(lambda: init_fn(random.key(0), *args, **kwargs))
         for val, expected in zip(trees.leaves(value), trees.leaves(made), strict=False):

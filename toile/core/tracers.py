@@ -4,7 +4,7 @@ from typing import Any
 
 from toile import errors
 from toile.engine.program import ProgramTrace
-from toile.engine.tracing import Trace, state
+from toile.engine.trace import Trace, state
 from toile.transforms.jvp import JVPTrace
 from toile.transforms.linearize import LinearTrace
 from toile.transforms.vmap import BatchTrace

@@ -18,10 +18,10 @@ import numpy as np
 from toile.engine import devices, dtypes
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
-from toile.engine.floating import quiet_runner
+from toile.engine.fp_errors import quiet_runner
 from toile.engine.shardings import SingleDeviceSharding
 from toile.engine.source import here
-from toile.engine.tracing import Array, state
+from toile.engine.trace import Array, state
 
 ndarray = np.ndarray
 

@@ -18,7 +18,7 @@ from toile.engine.avals import aval_of
 from toile.engine.operation import Operation, run_eager
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
-from toile.engine.tracing import State, Trace, state
+from toile.engine.trace import State, Trace, state
 
 
 class CheckedTrace(Trace):

@@ -16,7 +16,7 @@ from toile.engine.errors import UnexpectedTracerError
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray, is_gpu_data, placed_by_default
 from toile.engine.source import here
-from toile.engine.tracing import Array, Tracer, check_alive
+from toile.engine.trace import Array, Tracer, check_alive
 
 ndarray = np.ndarray
 

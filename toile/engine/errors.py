@@ -258,7 +258,7 @@ class CacheWarning(RuntimeWarning):
     Broken::
 
         import pathlib, tempfile
-        from toile.backends.object_cache import ObjectCache
+        from toile.disk.object_cache import ObjectCache
 
         folder = pathlib.Path(tempfile.mkdtemp())
         folder.chmod(0o777)
@@ -267,7 +267,7 @@ class CacheWarning(RuntimeWarning):
     Repaired::
 
         import pathlib, tempfile
-        from toile.backends.object_cache import ObjectCache
+        from toile.disk.object_cache import ObjectCache
 
         folder = pathlib.Path(tempfile.mkdtemp())
         folder.chmod(0o700)

@@ -22,7 +22,7 @@ from toile.engine.buffers import coming, signature
 from toile.engine.config import flags
 from toile.engine.gpu import is_gpu_data
 from toile.engine.source import here
-from toile.engine.tracing import Array, state
+from toile.engine.trace import Array, state
 
 
 class GpuArray(DeviceArray):

@@ -22,7 +22,7 @@ from toile.engine.gpu_arrays import FEW, GpuArray, on_gpu, operators, placed
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Equation, Literal, Program, Var, execute
 from toile.engine.sharded import layout
-from toile.engine.tracing import state
+from toile.engine.trace import state
 
 MOST = 4096  # Programs that are kept
 _programs: OrderedDict[Any, Program] = OrderedDict()

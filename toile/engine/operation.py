@@ -20,11 +20,11 @@ from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
-from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.gpu import presence
 from toile.engine.sharded import layout
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 
 ndarray = np.ndarray
 Axis = tuple[Any, int]  # the name (or None) and size of an axis that vmap maps
@@ -137,6 +137,19 @@ class Operation(metaclass=OperationType):
             f"(random keys support indexing and reshaping only; see toile.random.key_data){here()}"
         )
 
+    # ---- what the partitioner asks
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Aval]) -> list[Any]:
+        """The results on the devices of a mesh (see `primitives.division`).
+
+        Without a rule every device takes whole operands and computes whole results."""
+        found = self(*(f.to(v, ((),) * v.aval.ndim) for v in ins))
+        return f.placed_all(self, outs, [((),) * a.ndim for a in outs], found)
+
+    # ---- what the compiler asks
+    def view(self, x: Any) -> Any:
+        """The view (`compiler.ir.views`) that the result is of `x`, one; None: it is none."""
+        return None
+
     def flops(self, *avals: Aval) -> int:
         """Floating-point operations of one call, for cost analysis."""
         return 0
@@ -173,14 +186,12 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
     for a in args:
         if a.__class__ is DeviceArray:
             raws.append(a._data)
-            weak = weak or a.weak_type
+            weak |= a.weak_type
         else:
-            if a.__class__ is KeyArray:
-                plain = False
-            else:
+            if a.__class__ is not KeyArray:
                 a = as_array(a)
-                weak = weak or getattr(a, "weak_type", False)
-                plain = plain and a.__class__ is DeviceArray
+                weak |= getattr(a, "weak_type", False)
+            plain &= a.__class__ is DeviceArray
             raws.append(raw_operand(a))
     if not plain or weak or op.multiple or op.makes_weak or flags.default_device is not None:
         return _run_inferred(op, args, raws)

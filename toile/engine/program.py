@@ -17,7 +17,7 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.source import Source, describe, here
-from toile.engine.tracing import (
+from toile.engine.trace import (
     Trace,
     Tracer,
     check_alive,

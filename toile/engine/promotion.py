@@ -263,17 +263,7 @@ def promote_many(pairs: Sequence[Pair], key: tuple[Any, ...] | None = None) -> P
         found = _promoted.get(key)
         if found is not None:
             return found
-    first, weak = pairs[0]
-    if len(pairs) == 1:
-        node = first
-    elif not all(w for _, w in pairs) and all(dt == first for dt, _ in pairs[1:]):
-        node, weak = first, False  # also lets extended dtypes, which the lattice lacks, through
-    elif all(w for _, w in pairs) and flags.numpy_dtype_promotion != "strict":
-        # Strong counterparts first: a weak int16 joins as int16 and stays weak.
-        node, weak = _joined(dict.fromkeys(dt for dt, _ in pairs)), True
-    else:
-        node = _joined(dict.fromkeys(_node(dt, w) for dt, w in pairs))
-        weak = isinstance(node, type)
+    node, weak = _meeting_node(pairs)
     if isinstance(node, type):
         node = narrowed(_WEAK_DTYPES[node])
     result = (node, weak and node != BOOL)
@@ -281,6 +271,21 @@ def promote_many(pairs: Sequence[Pair], key: tuple[Any, ...] | None = None) -> P
     if flags.enable_x64 or not any(dt in NARROWED for dt, _ in pairs):
         _promoted[key] = result
     return result
+
+
+def _meeting_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
+    """Where on the lattice operands meet, and whether that is weak."""
+    first, weak = pairs[0]
+    if len(pairs) == 1:
+        return first, weak
+    all_weak = all(w for _, w in pairs)
+    if not all_weak and all(dt == first for dt, _ in pairs[1:]):
+        return first, False  # also lets extended dtypes, which the lattice lacks, through
+    if all_weak and flags.numpy_dtype_promotion != "strict":
+        # Strong counterparts first: a weak int16 joins as int16 and stays weak.
+        return _joined(dict.fromkeys(dt for dt, _ in pairs)), True
+    node = _joined(dict.fromkeys(_node(dt, w) for dt, w in pairs))
+    return node, isinstance(node, type)
 
 
 def _joined(nodes: Iterable[Node]) -> Node:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from toile.engine.reading import unreadable
+from toile.engine.file_reader import unreadable
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _LONGEST = 10  # bytes of an integer

@@ -15,7 +15,7 @@ import functools
 import inspect
 import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,7 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
     body = cls.__dict__
     if sys.version_info >= (3, 14):  # which keeps annotations elsewhere
         return None
-    if frozen and ("__setattr__" in body or "__delattr__" in body):
+    if frozen and not body.keys().isdisjoint(("__setattr__", "__delattr__")):
         return None
     annotations = body.get("__annotations__", {})
     if any(isinstance(x, dataclasses.Field) and n not in annotations for n, x in body.items()):
@@ -179,8 +179,13 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
             fields.update(found)
     if annotations:
         fields.update(_own_fields(cls, annotations))
+    return fields if _are_plain(fields.values()) else None
+
+
+def _are_plain(fields: Iterable[Any]) -> bool:
+    """Whether templates serve all fields: positional, those with a default last."""
     optional = False
-    for f in fields.values():
+    for f in fields:
         if f._field_type.name == "_FIELD_CLASSVAR":
             continue
         without = f.default is dataclasses.MISSING
@@ -192,9 +197,9 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
             or f.hash is not None
             or f.name == "self"
         ):
-            return None
+            return False
         optional = not without
-    return fields
+    return True
 
 
 def signature_text(cls: type) -> str:
@@ -205,44 +210,60 @@ def signature_text(cls: type) -> str:
     return cls.__name__ + text
 
 
-def _quick(cls: Any, frozen: bool) -> Any:
-    """`dataclasses.dataclass(frozen=frozen)(cls)`, made of templates."""
-    fields = _fields(cls, frozen)
+def _init(cls: Any, fields: Sequence[Any], names: Sequence[str], frozen: bool) -> Any:
+    """`__init__` of a dataclass."""
+    kind = "frozen" if frozen else "assigning"
+    kind += " post" if hasattr(cls, "__post_init__") else ""
+    made = method(cls, "__init__", names, kind)
+    made.__annotations__ = {**{f.name: f.type for f in fields}, "return": None}
+    made.__defaults__ = (
+        tuple([f.default for f in fields if f.default is not dataclasses.MISSING]) or None
+    )
+    return made
+
+
+def _add_comparison(cls: Any, names: Sequence[str], frozen: bool) -> None:
+    """Give a class `__eq__` and `__hash__` by some of its fields, unless it has its own."""
     body = cls.__dict__
-    if fields is None:
-        return dataclasses.dataclass(frozen=frozen)(cls)
+    # A class that defines __eq__ and no __hash__ has None for it.
+    hashed = "__hash__" in body and not (body["__hash__"] is None and "__eq__" in body)
+    if "__eq__" not in body:
+        cls.__eq__ = method(cls, "__eq__", names)
+    if not hashed:
+        cls.__hash__ = method(cls, "__hash__", names) if frozen else None
+
+
+def _put_defaults(cls: Any, fields: dict[str, Any]) -> None:
+    """Leave the default of a field, or nothing, where the class says `field(...)`."""
+    body = cls.__dict__
     for name in body.get("__annotations__", ()):
         if isinstance(body.get(name), dataclasses.Field):
             if fields[name].default is dataclasses.MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, fields[name].default)
+
+
+def _quick(cls: Any, frozen: bool) -> Any:
+    """`dataclasses.dataclass(frozen=frozen)(cls)`, made of templates."""
+    fields = _fields(cls, frozen)
+    body = cls.__dict__
+    if fields is None:
+        return dataclasses.dataclass(frozen=frozen)(cls)
+    _put_defaults(cls, fields)
     pattern: Any = _PARAMS[frozen]
     cls.__dataclass_params__ = pattern.__dataclass_params__
     cls.__dataclass_fields__ = fields
     own = [f for f in fields.values() if f._field_type.name == _FIELD]
     names = tuple([f.name for f in own])
-    compared = [f.name for f in own if f.compare]
     if "__init__" not in body:
-        kind = "frozen" if frozen else "assigning"
-        kind += " post" if hasattr(cls, "__post_init__") else ""
-        made = method(cls, "__init__", names, kind)
-        made.__annotations__ = {**{f.name: f.type for f in own}, "return": None}
-        made.__defaults__ = (
-            tuple([f.default for f in own if f.default is not dataclasses.MISSING]) or None
-        )
-        cls.__init__ = made
+        cls.__init__ = _init(cls, own, names, frozen)
     if "__repr__" not in body:
         shown = method(cls, "__repr__", [f.name for f in own if f.repr])
         cls.__repr__ = reprlib.recursive_repr("...")(shown)
-    # A class that defines __eq__ and no __hash__ has None for it.
-    hashed = "__hash__" in body and not (body["__hash__"] is None and "__eq__" in body)
-    if "__eq__" not in body:
-        cls.__eq__ = method(cls, "__eq__", compared)
+    _add_comparison(cls, [f.name for f in own if f.compare], frozen)
     if frozen:
         _freeze(cls, frozenset(names))
-    if not hashed:
-        cls.__hash__ = method(cls, "__hash__", compared) if frozen else None
     if "__match_args__" not in body:
         setattr(cls, "__match_args__", names)  # noqa: B010  mypy knows no class without it
     if "__replace__" in pattern.__dict__ and "__replace__" not in body:  # Python 3.13

@@ -26,7 +26,7 @@ from toile.engine.gpu_arrays import GpuArray, upload
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Array, state
+from toile.engine.trace import Array, state
 
 
 class Sharded(ConcreteArray):
@@ -37,6 +37,10 @@ class Sharded(ConcreteArray):
     _sharding: Sharding
     _aval: Aval
     _is_committed: bool
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
+    ndim = property(lambda self: len(self._aval.shape))
+    size = property(lambda self: self._aval.size)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
@@ -142,10 +146,6 @@ class ShardedArray(Sharded, DeviceArray):
     """An array in parts, one for each device of its sharding."""
 
     __slots__ = _SLOTS
-    shape = property(lambda self: self._aval.shape)
-    dtype = property(lambda self: self._aval.dtype)
-    ndim = property(lambda self: len(self._aval.shape))
-    size = property(lambda self: self._aval.size)
 
     def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
         self._aval, self._sharding, self._is_committed = aval, sharding, committed
@@ -160,8 +160,6 @@ class ShardedKeyArray(Sharded, KeyArray):
     """An array of random keys in parts."""
 
     __slots__ = _SLOTS
-    shape = property(lambda self: self._aval.shape)
-    dtype = property(lambda self: self._aval.dtype)
 
     def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
         self._aval, self._sharding, self._is_committed = aval, sharding, committed
@@ -172,10 +170,6 @@ class ShardedGpuArray(Sharded, GpuArray):
     """An array in parts on GPU devices."""
 
     __slots__ = _SLOTS
-    shape = property(lambda self: self._aval.shape)
-    dtype = property(lambda self: self._aval.dtype)
-    ndim = property(lambda self: len(self._aval.shape))
-    size = property(lambda self: self._aval.size)
 
     def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
         self._aval, self._sharding, self._is_committed = aval, sharding, committed

@@ -159,7 +159,8 @@ def _public_name(frame: FrameType) -> str:
     return f"{frame.f_globals['__name__']}.{root}" if listed else ""
 
 
-_LAYERS = {"engine", "primitives", "transforms", "control", "staging", "backends"}
+_LAYERS = {"engine", "primitives", "transforms", "control", "targets", "kernels", "platforms",
+           "staging"}
 
 
 def _arguments(frame: FrameType) -> str:
@@ -190,14 +191,8 @@ def describe(value: Any, depth: int = 0) -> str:
         return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
     except Exception:
         pass
-    if isinstance(value, (dict, list, tuple)) and depth >= 3:
-        return "{...}" if isinstance(value, dict) else "(...)"
-    if isinstance(value, dict):
-        items = list(value.items())[:_ITEMS]
-        return _listed("{}", [f"{k!r}: {describe(v, depth + 1)}" for k, v in items], len(value))
-    if isinstance(value, (list, tuple)):
-        brackets = "[]" if isinstance(value, list) else "()"
-        return _listed(brackets, [describe(v, depth + 1) for v in value[:_ITEMS]], len(value))
+    if isinstance(value, (dict, list, tuple)):
+        return _described_items(value, depth + 1)
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, (str, bytes, bytearray)):
@@ -210,6 +205,19 @@ def describe(value: Any, depth: int = 0) -> str:
 
 
 _ITEMS = 8  # of one list, tuple or dict
+_DEPTH = 3  # of trees
+
+
+def _described_items(value: Any, depth: int) -> str:
+    """A container in an error, by its first items."""
+    is_dict = isinstance(value, dict)
+    if depth > _DEPTH:
+        return "{...}" if is_dict else "(...)"
+    if is_dict:
+        first = list(value.items())[:_ITEMS]
+        return _listed("{}", [f"{k!r}: {describe(v, depth)}" for k, v in first], len(value))
+    brackets = "[]" if isinstance(value, list) else "()"
+    return _listed(brackets, [describe(v, depth) for v in value[:_ITEMS]], len(value))
 
 
 def _listed(brackets: str, items: list[str], count: int) -> str:

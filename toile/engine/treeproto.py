@@ -7,8 +7,8 @@ dictionary, the numbers of its keys (3) in the table of strings, field 2.
 from __future__ import annotations
 
 from toile.engine.errors import UnreadableFileError
+from toile.engine.file_reader import guarded
 from toile.engine.protobuf import decode, field, varint, varint_at
-from toile.engine.reading import guarded
 from toile.engine.source import here
 from toile.engine.treedefs import DICT, LEAF, LIST, NONE, TUPLE, PyTreeDef, node
 

@@ -160,30 +160,28 @@ def sgd(step_size: Any) -> Rule:
     return lambda x0: x0, update, lambda x: x
 
 
-@optimizer
-def momentum(step_size: Any, mass: float) -> Rule:
-    """Gradient descent with momentum: the velocity decays by `mass` and takes the gradient in."""
+def _with_velocity(step_size: Any, mass: float, ahead: bool) -> Rule:
+    """Steps along a velocity, or along what it is going to be."""
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
         x, velocity = state
         velocity = mass * velocity + g
-        return x - rate(i) * velocity, velocity
+        return x - rate(i) * (mass * velocity + g if ahead else velocity), velocity
 
     return _with_zeros(1), update, _first
+
+
+@optimizer
+def momentum(step_size: Any, mass: float) -> Rule:
+    """Gradient descent with momentum: the velocity decays by `mass` and takes the gradient in."""
+    return _with_velocity(step_size, mass, ahead=False)
 
 
 @optimizer
 def nesterov(step_size: Any, mass: float) -> Rule:
     """Gradient descent with Nesterov's momentum: a step of where the velocity is going to be."""
-    rate = make_schedule(step_size)
-
-    def update(i: Step, g: Array, state: State) -> State:
-        x, velocity = state
-        velocity = mass * velocity + g
-        return x - rate(i) * (mass * velocity + g), velocity
-
-    return _with_zeros(1), update, _first
+    return _with_velocity(step_size, mass, ahead=True)
 
 
 @optimizer

@@ -43,7 +43,7 @@ __all__ = [
 
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
-# What the initializers and log_softmax were called once.
+# Former names of the initializers and of log_softmax.
 glorot = glorot_normal
 randn = normal
 logsoftmax = log_softmax
@@ -97,12 +97,7 @@ def _convolution(shape_of, convolve, dimension_numbers, out_chan, filter_shape, 
 
 
 def GeneralConv(
-    dimension_numbers,
-    out_chan,
-    filter_shape,
-    strides=None,
-    padding="VALID",
-    W_init=None,
+    dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None,
     b_init=_SMALL,
 ) -> Layer:
     """Convolution; `dimension_numbers` are the axes of inputs, kernel and outputs as strings."""
@@ -123,12 +118,7 @@ def GeneralConv(
 
 
 def GeneralConvTranspose(
-    dimension_numbers,
-    out_chan,
-    filter_shape,
-    strides=None,
-    padding="VALID",
-    W_init=None,
+    dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None,
     b_init=_SMALL,
 ) -> Layer:
     """Transposed convolution, with the arguments of `GeneralConv`: strides make outputs larger."""
@@ -176,16 +166,21 @@ def BatchNorm(
     return init_fun, apply_fun
 
 
-def elementwise(fun, **fun_kwargs) -> Layer:
-    """The layer of a function that keeps the shape; it has no parameters."""
+def _without_params(shape_of, fun) -> Layer:
+    """A layer that has no parameters, of the shape of its outputs and a function."""
 
     def init_fun(rng, input_shape):
-        return input_shape, ()
+        return shape_of(input_shape), ()
 
     def apply_fun(params, inputs, **kwargs):
-        return fun(inputs, **fun_kwargs)
+        return fun(inputs)
 
     return init_fun, apply_fun
+
+
+def elementwise(fun, **fun_kwargs) -> Layer:
+    """The layer of a function that keeps the shape; it has no parameters."""
+    return _without_params(lambda shape: shape, lambda inputs: fun(inputs, **fun_kwargs))
 
 
 Tanh = elementwise(jnp.tanh)
@@ -219,12 +214,12 @@ def _pooling(reducer, init_val, mean=False):
         for i in _kept_axes(spec, len(window_shape) + 2):
             window, steps = (v[:i] + (1,) + v[i:] for v in (window, steps))
 
-        def init_fun(rng, input_shape):
+        def shape_of(input_shape):
             pads = lax.padtype_to_pads(input_shape, window, steps, padding)
             one = (1,) * len(window)
-            return lax.reduce_window_shape_tuple(input_shape, window, steps, pads, one, one), ()
+            return lax.reduce_window_shape_tuple(input_shape, window, steps, pads, one, one)
 
-        def apply_fun(params, inputs, **kwargs):
+        def pool(inputs):
             out = lax.reduce_window(inputs, init_val, reducer, window, steps, padding)
             if not mean:
                 return out
@@ -234,7 +229,7 @@ def _pooling(reducer, init_val, mean=False):
             sizes = lax.reduce_window(filled, 0.0, lax.add, *space, padding)
             return out / jnp.expand_dims(sizes, tuple(kept))
 
-        return init_fun, apply_fun
+        return _without_params(shape_of, pool)
 
     return PoolingLayer
 
@@ -244,59 +239,29 @@ SumPool = _pooling(lax.add, 0.0)
 AvgPool = _pooling(lax.add, 0.0, mean=True)
 
 
-def _flatten() -> Layer:
-    """All axes but the first as one."""
-
-    def init_fun(rng, input_shape):
-        return (input_shape[0], math.prod(input_shape[1:])), ()
-
-    def apply_fun(params, inputs, **kwargs):
-        return jnp.reshape(inputs, (inputs.shape[0], -1))
-
-    return init_fun, apply_fun
-
-
-def _fan_in_sum() -> Layer:
-    """The sum of the inputs."""
-
-    def init_fun(rng, input_shape):
-        return input_shape[0], ()
-
-    def apply_fun(params, inputs, **kwargs):
-        return sum(inputs)
-
-    return init_fun, apply_fun
-
-
-Flatten = _flatten()
-FanInSum = _fan_in_sum()
+# All axes but the first as one, and the sum of the inputs.
+Flatten = _without_params(
+    lambda shape: (shape[0], math.prod(shape[1:])),
+    lambda inputs: jnp.reshape(inputs, (inputs.shape[0], -1)),
+)
+FanInSum = _without_params(lambda shapes: shapes[0], sum)
 
 
 def FanOut(num) -> Layer:
     """A list of the input, `num` times: what `parallel` takes."""
-
-    def init_fun(rng, input_shape):
-        return [input_shape] * num, ()
-
-    def apply_fun(params, inputs, **kwargs):
-        return [inputs] * num
-
-    return init_fun, apply_fun
+    return _without_params(lambda shape: [shape] * num, lambda inputs: [inputs] * num)
 
 
 def FanInConcat(axis=-1) -> Layer:
     """The inputs, one after the other along `axis`."""
 
-    def init_fun(rng, input_shape):
-        first = input_shape[0]
+    def shape_of(shapes):
+        first = shapes[0]
         at = axis % len(first)
-        total = sum(shape[at] for shape in input_shape)
-        return first[:at] + (total,) + first[at + 1 :], ()
+        total = sum(shape[at] for shape in shapes)
+        return first[:at] + (total,) + first[at + 1 :]
 
-    def apply_fun(params, inputs, **kwargs):
-        return jnp.concatenate(inputs, axis)
-
-    return init_fun, apply_fun
+    return _without_params(shape_of, lambda inputs: jnp.concatenate(inputs, axis))
 
 
 def Dropout(rate, mode="train") -> Layer:

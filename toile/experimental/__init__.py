@@ -1,4 +1,4 @@
-"""Experimental parts of JAX's interface; what toile has not says what to use instead."""
+"""Experimental parts of JAX's interface; errors for missing ones say what to use instead."""
 
 from toile import _absent
 from toile.api.callbacks import io_callback

@@ -22,7 +22,7 @@ from toile.engine import dtypes
 from toile.engine.operation import Operation
 from toile.engine.program import Program, Var, derive, evaluate
 from toile.engine.records import dataclass
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.experimental._checks import (
     Check,
     DivisionByZeroError,
@@ -35,9 +35,9 @@ from toile.experimental._checks import (
     Site,
 )
 from toile.parallel.spmd import Spmd, bound_axes
-from toile.primitives.addressing import GatherScatterMode
+from toile.primitives.addresses import GatherScatterMode
 from toile.primitives.elementwise import Div
-from toile.primitives.indexing import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 
 Signature = tuple[tuple[tuple[int, ...], Any], ...]
 
@@ -65,6 +65,11 @@ class Group:
     def flat(self) -> list[Any]:
         return [self.code, *self.payload]
 
+    def shifted(self, offset: int) -> Group:
+        """The same failure where its sites are numbered from `offset` on."""
+        code = jnp.where(self.code >= 0, self.code + np.int32(offset), np.int32(-1))
+        return Group(code, self.payload)
+
 
 class Ledger:
     """Sites met so far, and for each kind of payload the first that failed."""
@@ -85,8 +90,7 @@ class Ledger:
         offset = len(self.sites)
         self.sites += found.sites
         for signature, group in found.groups(flat).items():
-            code = jnp.where(group.code >= 0, group.code + np.int32(offset), np.int32(-1))
-            self._take(signature, Group(code, group.payload))
+            self._take(signature, group.shifted(offset))
 
     def _take(self, signature: Signature, new: Group) -> None:
         old = self.groups.get(signature)
@@ -123,10 +127,10 @@ class Found:
 
     def empty(self) -> list[Any]:
         """A ledger in which nothing failed."""
-        return [x for s in self.signatures for x in _nothing(s).flat()]
+        return [x for s in self.signatures for x in _no_failure(s).flat()]
 
 
-def _nothing(signature: Signature) -> Group:
+def _no_failure(signature: Signature) -> Group:
     return Group(jnp.asarray(np.int32(-1)), [jnp.zeros(shape, dtype) for shape, dtype in signature])
 
 
@@ -251,15 +255,8 @@ def _padded(
     def run(*xs: Any) -> list[Any]:
         results = evaluate(program, xs)
         groups = found.groups(results[n:])
-        flat: list[Any] = []
-        for kind in kinds:
-            group = groups.get(kind)
-            if group is not None:
-                code = jnp.where(group.code >= 0, group.code + np.int32(offset), np.int32(-1))
-                flat += Group(code, group.payload).flat()
-            else:
-                flat += _nothing(kind).flat()
-        return [*results[:n], *flat]
+        padded = [groups[k].shifted(offset) if k in groups else _no_failure(k) for k in kinds]
+        return [*results[:n], *(x for group in padded for x in group.flat())]
 
     return derive(run, program.in_avals, program.name)
 

@@ -34,24 +34,12 @@ from toile.experimental._checks import (
 )
 from toile.experimental._ledger import Ledger, evaluate_checked
 from toile.random.keys import key_data
-from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, name_of
 
 __all__ = [
-    "Error",
-    "ErrorCategory",
-    "JaxRuntimeError",
-    "all_checks",
-    "automatic_checks",
-    "check",
-    "check_error",
-    "checkify",
-    "debug_check",
-    "div_checks",
-    "float_checks",
-    "index_checks",
-    "init_error",
-    "nan_checks",
-    "user_checks",
+    "Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check",
+    "check_error", "checkify", "debug_check", "div_checks", "float_checks", "index_checks",
+    "init_error", "nan_checks", "user_checks",
 ]
 
 ErrorCategory = type[JaxException]

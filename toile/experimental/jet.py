@@ -27,7 +27,7 @@ from toile.engine.conversion import as_array
 from toile.engine.operation import Operation, instantiate
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
-from toile.engine.tracing import Array, Trace, Tracer, opened, state
+from toile.engine.trace import Array, Trace, Tracer, opened, state
 from toile.engine.trees import flatten, structure, unflatten
 from toile.experimental._taylor import (
     RULES,
@@ -48,11 +48,8 @@ __all__ = ["fact", "jet", "jet2", "zero_series", "zero_term"]
 
 
 def jet(
-    fun: Callable[..., Any],
-    primals: Sequence[Any],
-    series: Sequence[Sequence[Any]],
-    factorial_scaled: bool = True,
-    **_: Any,
+    fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],
+    factorial_scaled: bool = True, **_: Any,
 ) -> tuple[Any, Any]:
     """The Taylor polynomial of `fun` along polynomials for its arguments.
 

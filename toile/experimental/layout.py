@@ -1,4 +1,4 @@
-"""Memory layouts of arrays: arrays are row-major here, so a layout is only remembered."""
+"""Memory layouts of arrays: arrays are row-major here, so a layout has no effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What programs of several processes call between steps: values of one, or of all, on all of them.
 
 Trees have the same structure on all processes, and their arrays the same shapes and dtypes. With
-one process everything is at hand already. May import parallel and below.
+one process everything is local already. May import parallel and below.
 """
 
 from __future__ import annotations
@@ -20,14 +20,9 @@ from toile.engine.trees import flatten, tree_map, unflatten
 from toile.parallel.processes import joined
 
 __all__ = [
-    "assert_equal",
-    "broadcast_one_to_all",
-    "global_array_to_host_local_array",
-    "host_local_array_to_global_array",
-    "live_devices",
-    "process_allgather",
-    "reached_preemption_sync_point",
-    "sync_global_devices",
+    "assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array",
+    "host_local_array_to_global_array", "live_devices", "process_allgather",
+    "reached_preemption_sync_point", "sync_global_devices",
 ]
 
 

@@ -19,10 +19,10 @@ from toile.engine.avals import aval_of
 from toile.engine.config import default_matmul_precision
 from toile.engine.program import evaluate, trace_program
 from toile.engine.source import here
-from toile.engine.tracing import Tracer
+from toile.engine.trace import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.flatten_util import ravel_pytree
-from toile.staging.flattening import FlatFunction, name_of
+from toile.staging.flat_functions import FlatFunction, name_of
 
 __all__ = ["odeint"]
 
@@ -70,14 +70,8 @@ class _Options(NamedTuple):
 
 
 def odeint(
-    func: Callable[..., Any],
-    y0: Any,
-    t: Any,
-    *args: Any,
-    rtol: Any = 1.4e-8,
-    atol: Any = 1.4e-8,
-    mxstep: Any = jnp.inf,
-    hmax: Any = jnp.inf,
+    func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: Any = 1.4e-8, atol: Any = 1.4e-8,
+    mxstep: Any = jnp.inf, hmax: Any = jnp.inf,
 ) -> Any:
     """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, at each of the times `t`.
 
@@ -268,7 +262,7 @@ def _backward(func: Dynamics, options: _Options, residuals: Any, ct: Any) -> tup
 
     def to_previous(carry: Any, i: Any) -> Any:
         y_ct, t_ct, moving_ct = carry
-        # A later time to look at moves the state along its slope.
+        # Moving an output time moves the state along its slope.
         moved = jnp.dot(func(ys[i], ts[i], moving, fixed), ct[i]).real.astype(ts.dtype)
         start = (ys[i], y_ct, t_ct - moved, moving_ct)
         span = -jnp.stack([ts[i], ts[i - 1]])

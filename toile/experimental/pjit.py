@@ -1,6 +1,6 @@
 """The former home of pjit, which is jit."""
 
-from toile.api.tracing import jit as pjit
+from toile.api.programs import jit as pjit
 from toile.lax import with_sharding_constraint
 
 __all__ = ["pjit", "with_sharding_constraint"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toile.parallel.shard_mapping import shard_map as _shard_map
+from toile.parallel.shard_maps import shard_map as _shard_map
 
 __all__ = ["shard_map"]
 

@@ -129,10 +129,9 @@ def _edge_padded(n_in, sample, kernel, radius, dtype):
 
 def _resample(x, shape, axes, scale, translation, method, antialias, precision):
     if len(axes) != len(scale) or len(axes) != len(translation):
-        raise AssertionError(
-            f"scale_and_translate: needed one scale and translation per spatial dimension, "
-            f"got {len(axes)} dimensions, {len(scale)} scales, {len(translation)} translations"
-        )
+        raise AssertionError("scale_and_translate: needed one scale and translation per spatial "
+                             f"dimension, got {len(axes)} dimensions, {len(scale)} scales, "
+                             f"{len(translation)} translations")
     if not axes:
         return x
     if method is ResizeMethod.CUBIC_PYTORCH and antialias:
@@ -150,37 +149,24 @@ def _resample(x, shape, axes, scale, translation, method, antialias, precision):
 
 def _check_shape(image, shape):
     if len(shape) != image.ndim:
-        raise ValueError(
-            "shape must have length equal to the number of dimensions of x; "
-            f" {shape} vs {image.shape}{here()}"
-        )
+        raise ValueError(f"shape must have length equal to the number of dimensions of x;  {shape} "
+                         f"vs {image.shape}{here()}")
 
 
-def scale_and_translate(
-    image,
-    shape,
-    spatial_dims,
-    scale,
-    translation,
-    method,
-    antialias=True,
-    precision=lax.Precision.HIGHEST,
-):
+def scale_and_translate(image, shape, spatial_dims, scale, translation, method, antialias=True,
+                        precision=lax.Precision.HIGHEST):
     """`image` scaled, then shifted by `translation` output pixels, along `spatial_dims`."""
     shape = tuple(int(n) for n in shape)
     _check_shape(image, shape)
     if isinstance(method, str):
         method = ResizeMethod.from_string(method)
     if method is ResizeMethod.NEAREST:
-        raise ValueError(
-            "Nearest neighbor resampling is not currently supported for scale_and_translate."
-            + here()
-        )
+        raise ValueError("Nearest neighbor resampling is not currently supported for "
+                         "scale_and_translate." + here())
     (image,) = inexact("scale_and_translate", image)
     scale, translation = inexact("scale_and_translate", scale, translation)
-    return _resample(
-        image, shape, tuple(spatial_dims), scale, translation, method, antialias, precision
-    )
+    return _resample(image, shape, tuple(spatial_dims), scale, translation, method, antialias,
+                     precision)
 
 
 def _resize_nearest(image, shape):

@@ -4,6 +4,6 @@ May import staging, the backends, the compiler, control, primitives and the engi
 """
 
 from toile.inspection.explain import Explanation, explain
-from toile.inspection.profile import Profile, profile
+from toile.inspection.profiles import Profile, profile
 
 __all__ = ["Explanation", "Profile", "explain", "profile"]

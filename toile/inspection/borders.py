@@ -6,14 +6,14 @@ fusion makes them.
 
 from __future__ import annotations
 
-from toile.compiler.groups import REDUCTIONS, Fused, Group
+from toile.compiler.ir.groups import REDUCTIONS, Fused, Group
 from toile.engine.program import Atom, Literal, Var
 
 
 def borders(fused: Fused, group: Group, labels: dict[int, str]) -> list[str]:
     """The reasons, one for each kind of reader; `labels` names groups by their id()."""
     if not group.fusible:
-        return [f"{group.members[0].equation.op.name} is a kernel of its own"]
+        return [f"{_short(group)} is a kernel of its own"]
     out: dict[str, None] = {}
     results = {made_of(fused, o) for o in fused.program.outputs}
     readers = _readers(fused, group)
@@ -53,19 +53,13 @@ def _readers(fused: Fused, group: Group) -> dict[Var, list[Group]]:
 def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
     """Why what reads `v` is not computed with it."""
     if not reader.fusible:
-        name = reader.members[0].equation.op.name
-        return f"{name} is a kernel of its own"
+        return f"{_short(reader)} is a kernel of its own"
     most = fused.limits.members
     if len(group.members) + len(reader.members) > most:
         return f"together they have more than {most} operations"
-    between = [
-        g for g in fused.groups
-        if g is not group and g is not reader
-        and g.before >> group.id & 1 and reader.before >> g.id & 1
-    ]
+    between = dict.fromkeys(_short(g) for g in _between(fused, group, reader))
     if between:
-        names = dict.fromkeys(_short(g) for g in between)
-        return f"{', '.join(list(names)[:3])} must run between them"
+        return f"{', '.join(list(between)[:3])} must run between them"
     if v in group.totals:
         return "a sum over outer axes is complete only when the kernel ends"
     if group.reduced is not None and group.is_reduced(group.maps[v]):
@@ -80,6 +74,12 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
     if ours != theirs:
         return f"it runs over {theirs}, not over {ours}"
     return "its elements are needed in another order"
+
+
+def _between(fused: Fused, first: Group, last: Group) -> list[Group]:
+    """The groups that need the first one and that the last one needs."""
+    others = (g for g in fused.groups if g is not first and g is not last)
+    return [g for g in others if g.before >> first.id & 1 and last.before >> g.id & 1]
 
 
 def _short(g: Group) -> str:

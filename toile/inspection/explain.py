@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.backends.cpu import native
-from toile.compiler.steps import Region
+from toile.compiler.ir.steps import Region
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
 from toile.inspection.subjects import Subject, gpu_kernels, subject, texts_of
 from toile.inspection.tables import amount, counted, duration, html_table, plural
+from toile.targets.llvm import native
 
 SHOWN_LINES = 8  # of the user's source for one kernel
 SHOWN_BUFFERS = 5
@@ -63,7 +63,7 @@ class Explanation:
             self._of_gpu(of)
 
     def _of_gpu(self, of: Subject) -> None:
-        precision = importlib.import_module("toile.backends.gpu.precision")
+        precision = importlib.import_module("toile.targets.cuda.precision")
         for k in all_kernels(self.kernels):
             found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
             own = None if k.bodies or found else precision.of_kernels(k.launches, k.equations)
@@ -102,27 +102,22 @@ class Explanation:
         yield self._compiled_line()
 
     def _head(self) -> str:
-        python = len(self.python_steps)
+        """The first line: how many kernels there are, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
         more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
-        if self.device is not None:
-            return self._gpu_head(more, python)
+        launches = plural(self.launches, "launch").replace("hs", "hes")
+        python = plural(len(self.python_steps), "step")
+        if self.device is None:
+            name, where = self.name, f"{python} in Python"
+            how = (f" in {plural(self.regions, 'region')}, {plural(self.chunks, 'chunk')} for "
+                   f"{plural(self.threads, 'thread')}")
+        else:
+            name, where = f"{self.name} on {self.device}", f"{python} on the host"
+            calls = sum(len(k.calls) for k in all_kernels(self.kernels))
+            how = f" and {plural(calls, 'library call')}, {self.graph}"
         return (
-            f"{self.name}: {plural(len(self.kernels), 'kernel')}{more} in "
-            f"{plural(self.steps, 'step')}, {plural(self.launches, 'launch').replace('hs', 'hes')}"
-            f" in {plural(self.regions, 'region')}, {plural(self.chunks, 'chunk')} for "
-            f"{plural(self.threads, 'thread')}; {plural(python, 'step')} in Python; "
-            f"{plural(self.views, 'operation')} cost nothing (views); "
-            f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
-        )
-
-    def _gpu_head(self, more: str, python: int) -> str:
-        calls = sum(len(k.calls) for k in all_kernels(self.kernels))
-        return (
-            f"{self.name} on {self.device}: {plural(len(self.kernels), 'kernel')}{more} in "
-            f"{plural(self.steps, 'step')}, {plural(self.launches, 'launch').replace('hs', 'hes')}"
-            f" and {plural(calls, 'library call')}, {self.graph}; {plural(python, 'step')} on the "
-            f"host; {plural(self.views, 'operation')} cost nothing (views); "
+            f"{name}: {plural(len(self.kernels), 'kernel')}{more} in {plural(self.steps, 'step')}, "
+            f"{launches}{how}; {where}; {plural(self.views, 'operation')} cost nothing (views); "
             f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
         )
 
@@ -177,7 +172,7 @@ class Explanation:
 def _compilation(of: Subject) -> Compilation:
     texts: list[Any]
     if of.device is not None:
-        kernels = importlib.import_module("toile.backends.gpu.kernels")
+        kernels = importlib.import_module("toile.targets.cuda.modules")
         architecture = of.device.architecture
         texts = gpu_kernels(of.executable)
         seconds = [kernels.compile_seconds(k, architecture) for k in texts if k in of.fresh]
@@ -191,13 +186,18 @@ def _compilation(of: Subject) -> Compilation:
     )
 
 
-def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
+def _title(k: Kernel) -> str:
+    """The number of a kernel, its kind, and which steps and pieces it runs in."""
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
     pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
     chunks = f", {plural(k.chunks, pieces)}" if k.chunks else ""
     step = "step" if len(k.steps) == 1 else "steps"
-    yield f"{indent}[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
+    return f"[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
+
+
+def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
+    yield indent + _title(k)
     inside = indent + "    "
     if k.equations:
         yield f"{inside}{counted(k.operations)}"

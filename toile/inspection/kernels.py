@@ -1,4 +1,4 @@
-"""The kernels of a plan, described: what each computes, where that was written, what it moves.
+"""A description of a plan's kernels: what each computes, from which lines, and what it moves.
 
 One `Kernel` stands for one group of the fusion: all its launches (a product has one that packs, a
 long sum one for the parts and one that joins them) and calls of a GPU's libraries, a loop with the
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.compiler.groups import REDUCTIONS, Fused, Group
-from toile.compiler.looping import prepared
-from toile.compiler.operands import VariableBuffer
-from toile.compiler.plans import Plan
-from toile.compiler.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
+from toile.compiler.ir.groups import REDUCTIONS, Fused, Group
+from toile.compiler.ir.operands import VariableBuffer
+from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
+from toile.compiler.plan.control_flow import prepared
+from toile.compiler.plan.lower import Plan
 from toile.control.call import Carrier
 from toile.engine.program import Equation, Var
 from toile.inspection.borders import borders, made_of
-from toile.primitives.indexing import DynamicSlice, Gather
+from toile.primitives.gathers import DynamicSlice, Gather
 
 LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "cond"}
 
@@ -97,7 +97,7 @@ class Kernel:
 
 
 def weight(e: Equation) -> float:
-    """How much work an equation is within a kernel: elements, dear functions counted more."""
+    """The work of an equation within a kernel: elements, with costly functions counted more."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
     n = e.ins[0].aval.size if isinstance(e.op, REDUCTIONS) else max(sizes, default=1)
     return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
@@ -121,31 +121,32 @@ def kernels_of(
     numbers = numbers or _Numbers()
     found: dict[Any, Kernel] = {}
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
+
+    def kernel(of: Any, group: Group | None, step: int) -> Kernel:
+        """The kernel of a group, or of a launch without one; it may have begun before."""
+        key = id(of if group is None else group)
+        if key not in found:
+            found[key] = _new_kernel(plan.fused, group, numbers.next())
+        if step not in found[key].steps:
+            found[key].steps.append(step)
+        return found[key]
+
     for i, step in enumerate(plan.steps):
         if isinstance(step, Region):
             for x in step.kernels:
-                key = id(x) if x.origin is None else id(x.origin)
-                if key not in found:
-                    found[key] = _begun(plan.fused, x.origin, numbers.next())
-                found[key].launches.append(x)
-                _note_step(found[key], i)
+                kernel(x, x.origin, i).launches.append(x)
         elif isinstance(step, EagerStep):
-            group = alone[id(step.equation)]
-            k = found[id(group)] = _begun(plan.fused, group, numbers.next())
-            k.python = True
-            _note_step(k, i)
+            kernel(step, alone[id(step.equation)], i).python = True
         elif hasattr(step, "call"):
-            key = id(step) if step.origin is None else id(step.origin)
-            if key not in found:
-                found[key] = _begun(plan.fused, step.origin, numbers.next())
-            found[key].calls.append(step.call)
-            _note_step(found[key], i)
+            kernel(step, step.origin, i).calls.append(step.call)
         else:
-            key = id(step.origin)
-            if key not in found:  # before it there may have been copies of what it starts with
-                found[key] = _begun(plan.fused, step.origin, numbers.next())
-            _add_loop(found[key], step, numbers, scope)
-            _note_step(found[key], i)
+            _add_loop(kernel(step, step.origin, i), step, numbers, scope)
+    _describe(plan, found, scope)
+    return list(found.values())
+
+
+def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> None:
+    """Name the kernels, and say what they run with and why they end."""
     _show_chains(plan, found)
     for k in found.values():
         k.scope = scope
@@ -156,7 +157,6 @@ def kernels_of(
     for origin, reason in getattr(plan, "unchained", {}).items():
         if origin in found:
             found[origin].borders.append(f"what reads its rows, or makes them, is apart: {reason}")
-    return list(found.values())
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
@@ -184,25 +184,13 @@ def all_kernels(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
             yield from all_kernels(body)
 
 
-def _note_step(k: Kernel, step: int) -> None:
-    if step not in k.steps:
-        k.steps.append(step)
-
-
-def _begun(fused: Fused, group: Group | None, number: int) -> Kernel:
+def _new_kernel(fused: Fused, group: Group | None, number: int) -> Kernel:
     if group is None:
         return Kernel(number, "", [], [], [], 0, [], [], 0, 0, ["it copies a result"])
-    return _of_equations(fused, [m.equation for m in group.members], number, group)
-
-
-def _of_equations(
-    fused: Fused, equations: list[Equation], number: int, group: Group
-) -> Kernel:
+    equations = [m.equation for m in group.members]
     flops = sum(e.op.flops(*(a.aval for a in e.ins)) for e in equations)
     reads = _reads(fused, equations)
-    outs = [o for e in equations for o in e.outs]
-    if group.fusible:
-        outs = [o for o in outs if o in fused.stored]
+    outs = [o for e in equations for o in e.outs if not group.fusible or o in fused.stored]
     return Kernel(
         number, "", equations, [], [], flops,
         [base.aval.str_short() for base in reads], [o.aval.str_short() for o in outs],
@@ -260,7 +248,7 @@ def _inside(e: Equation) -> Iterator[Equation]:
 
 
 def _name(k: Kernel) -> None:
-    """Its kind, from its launches where it is no loop."""
+    """Its kind, from its launches unless it is a loop."""
     if k.python:
         k.kind = "Python"
     elif not k.bodies:

@@ -1,13 +1,14 @@
-"""The memory plan, described: the arena, what lies in it when, and where its peak is."""
+"""A description of the memory plan: the arena, what it holds at each step, and its peak."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from toile.compiler.operands import VariableBuffer
-from toile.compiler.plans import Plan
-from toile.compiler.steps import Constant
+from toile.compiler.ir.operands import VariableBuffer
+from toile.compiler.ir.steps import Constant
+from toile.compiler.plan.lower import Plan
+from toile.compiler.plan.place import arena_layout
 from toile.engine.program import Program
 
 
@@ -72,6 +73,6 @@ def _buffers(plan: Plan) -> list[Buffer]:
                 spans[b] = Buffer("room for one kernel", b.nbytes, i, i)
         children = getattr(step, "children", ())
         if children:
-            nbytes = sum(child.arena()[1] for child in children)
+            nbytes = sum(arena_layout(child)[1] for child in children)
             spans[step] = Buffer("temporaries of a loop", nbytes, i, i)
     return list(spans.values())

@@ -1,7 +1,7 @@
-"""What is looked at: a function traced and compiled for certain arguments, for ourselves.
+"""The subject of an inspection: a function traced and compiled for certain arguments.
 
-The function gets a `jit` of its own, so that nothing of what is done to it here is seen by other
-callers. Arguments are never donated: they are used for many calls.
+The function gets a `jit` of its own, so that other callers do not see what is done to it here.
+Arguments are never donated: they are used for many calls.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toile.backends import cpu
-from toile.backends.cpu import native
-from toile.backends.running import device_for
-from toile.compiler.plans import Plan
-from toile.compiler.steps import Region
+from toile.compiler.ir.steps import Region
+from toile.compiler.plan.lower import Plan
 from toile.engine import errors
 from toile.engine.arrays import ConcreteArray
 from toile.engine.gpu import GpuDevice, presence
 from toile.engine.program import Program
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.trees import flatten
 from toile.parallel.partition import Partition, find
 from toile.parallel.sharded_jit import ShardedJit
-from toile.staging.flattening import name_of
+from toile.platforms import cpu
+from toile.platforms.dispatch import device_for
+from toile.staging.flat_functions import name_of
 from toile.staging.jit import PjitFunction
+from toile.targets.llvm import native
 
 
 @dataclass
@@ -113,8 +113,8 @@ def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GpuDe
 
 def compiled_on(device: GpuDevice, program: Program) -> tuple[Any, set[Any]]:
     """The executable of a Program on a GPU, and its kernels that were not in memory before."""
-    backend = importlib.import_module("toile.backends.gpu")
-    kernels = importlib.import_module("toile.backends.gpu.kernels")
+    backend = importlib.import_module("toile.platforms.gpu")
+    kernels = importlib.import_module("toile.targets.cuda.modules")
     before = kernels.loaded(device)
     with device.current():
         executable = program.memo[device] = backend.compiled(program, device)

@@ -2,7 +2,7 @@
 
 The ones toile is tested with are listed. Any other is redirected when its distribution requires jax
 or flax, or when it was asked for by name with `load`; the rest (NumPy, absl, toolz ...) is shared
-with the process, as it knows nothing of jax.
+with the process, as it does not use jax.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ KNOWN = {
     "optax": "optax",
 }
 _REQUIRES = re.compile(r"(jax|jaxlib|flax)\b(?![-.])")
-_asked: set[str] = set()
+_requested: set[str] = set()
 
 
 def register(root: str) -> None:
     """Redirect `root` from now on."""
     if root == "toile" or root in sys.stdlib_module_names:
         raise ValueError(f"interop: needed a package that imports jax or flax, got {root!r}")
-    _asked.add(root)
+    _requested.add(root)
 
 
 def is_redirected(root: str) -> bool:
     """Whether redirected code gets a copy of its own of the package `root`."""
-    return root in KNOWN or root in _asked or _needs_jax(root)
+    return root in KNOWN or root in _requested or _needs_jax(root)
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def missing(root: str) -> str:
 
 
 def unknown(root: str) -> str:
-    """What to say about a package that nothing tells to be one of JAX's."""
+    """What to say about a package that does not seem to use JAX."""
     return (
         f"toile.interop has no module {root!r}, and no installed package of that name requires jax "
         f"(interop.load({root!r}) loads one that does all the same)"

@@ -47,10 +47,7 @@ def attribute(name: str) -> ModuleType:
 
 
 def import_(
-    name: str,
-    globals: Any = None,
-    locals: Any = None,
-    fromlist: Sequence[str] | None = (),
+    name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
     """`__import__` for redirected code."""
@@ -150,6 +147,6 @@ def _is_own(name: str) -> bool:
 
 
 def install() -> None:
-    """Be asked first about modules, once: the path of a redirected package is a real one."""
+    """Put the finder first on `sys.meta_path`, once: redirected packages have real paths."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
 and place of the data, padded by spaces) and the arrays' bytes, which cover the rest without gaps.
-What is written is byte for byte what the `safetensors` package writes. A header is checked whole
-before any of its sizes is believed. bfloat16 and the float8 dtypes are those of ml_dtypes.
+The bytes written are those that the `safetensors` package writes. A whole header is checked
+before any of its sizes is used. bfloat16 and the float8 dtypes are those of ml_dtypes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from toile import io
-from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
+from toile.engine.file_reader import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
 
 __all__ = ["SafeFile", "load", "load_file", "safe_open", "save", "save_file"]
@@ -54,7 +54,7 @@ _counter = itertools.count()
 
 
 class _Entry(NamedTuple):
-    """Where an array lies behind the header."""
+    """Where an array is in the data after the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -87,8 +87,7 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 
 
 def save_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write arrays to a file, which is complete whenever it is there: it is renamed into place."""

@@ -1,4 +1,4 @@
-"""The zip archive that `torch.save` writes: entries that are stored, apart and checked.
+"""The zip archive that `torch.save` writes: entries uncompressed, separate and checked.
 
 Python's zipfile reads the directory; the entries are read here. torch compresses nothing, so an
 entry has to lie in the file as it is, between its own header and the next entry's. What is read is
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.engine.reading import brief, guarded, unreadable
+from toile.engine.file_reader import brief, guarded, unreadable
 
 _READER = "torch_files.load"
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from toile import io
-from toile.engine.reading import brief, check_values, element_count, guarded, unreadable
+from toile.engine.file_reader import brief, check_values, element_count, guarded, unreadable
 from toile.engine.source import here
 from toile.errors import UnreadableFileError
 from toile.interop.torch_archive import Archive
@@ -28,27 +28,15 @@ __all__ = ["load"]
 FACTOR = 8  # bytes of arrays for each byte of a file
 FLOOR = 1 << 24  # and as many in any case
 
-_DTYPES = {
-    "float64": np.float64,
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-    "complex64": np.complex64,
-    "complex128": np.complex128,
-    "int64": np.int64,
-    "int32": np.int32,
-    "int16": np.int16,
-    "int8": np.int8,
-    "uint64": np.uint64,
-    "uint32": np.uint32,
-    "uint16": np.uint16,
-    "uint8": np.uint8,
+_DTYPES: dict[str, Any] = {
+    **{f"{kind}{bits}": np.dtype(f"{kind}{bits}").type
+       for kind in ("int", "uint") for bits in (64, 32, 16, 8)},
+    **{name: getattr(np, name)
+       for name in ("float64", "float32", "float16", "complex64", "complex128")},
+    **{name: getattr(ml_dtypes, name)
+       for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+                    "float8_e5m2fnuz", "float8_e8m0fnu")},
     "bool": np.bool_,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-    "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
-    "float8_e8m0fnu": ml_dtypes.float8_e8m0fnu,
 }
 _STORAGES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16",
@@ -258,7 +246,7 @@ def _strided(
         stored.data = out.reshape(-1).view(np.uint8)  # further tensors are copied from it
         machine.archive.read_into(stored.name, stored.data)
     else:
-        raw = machine.numbers(stored, dtype)  # bytes: ml_dtypes' numbers are no buffers
+        raw = machine.numbers(stored, dtype)  # bytes, as ml_dtypes' numbers are not buffers
         steps = [s * width for s in stride]
         out = np.ndarray(size, dtype, raw, offset * width, steps).copy(order="C")
     return check_values("torch_files.load", out)
@@ -386,7 +374,7 @@ def _dtype_named(name: str) -> np.dtype | None:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """A NumPy array of an entry of a state dict, be it a live torch tensor."""
+    """A NumPy array of an entry of a state dict, which may be a live torch tensor."""
     kind = str(getattr(x, "dtype", ""))
     if not kind.startswith("torch."):
         return np.asarray(x)

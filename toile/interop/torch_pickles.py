@@ -3,7 +3,7 @@
 Names of functions and classes stay names; what is made of them is up to a subclass. Each
 instruction is charged for the memory it takes, and all of them together may take `FACTOR` bytes for
 each byte of the pickle. Keys are checked before they are hashed, and the tree that comes out is
-measured before anybody walks it: shared parts count each time they occur, cycles are refused.
+measured before it is walked: shared parts count each time they occur, cycles are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.engine.reading import MAX_DEPTH, brief, unreadable
+from toile.engine.file_reader import MAX_DEPTH, brief, unreadable
 
 FACTOR = 128  # bytes of Python objects for each byte of a pickle
 FLOOR = 1 << 20  # and as many in any case
@@ -64,7 +64,7 @@ class Machine:
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
-        """What lies outside of the pickle."""
+        """What is stored outside of the pickle."""
         raise NotImplementedError
 
     def run(self) -> Any:
@@ -148,7 +148,7 @@ class Machine:
         if kind is int and -(2**60) < key < 2**60:
             return key
         _check_key_size(key)
-        # Whoever knows how numbers and tuples are hashed can make any number with one hash.
+        # Many numbers and tuples with the same hash can be made on purpose.
         if key not in container:
             self.charge(200)
             place = (id(container), hash(key))
@@ -197,7 +197,7 @@ def check_tree(root: Any, most: int) -> None:
     """Raise where a tree is too deep, has a cycle, or has more than so many nodes when walked.
 
     A list that is in two places counts twice: thirty of them, each twice in the next, are small in
-    memory and a billion for everybody who walks the tree.
+    memory and a billion nodes for code that walks the tree.
     """
     measures: dict[int, tuple[int, int]] = {}  # by id: nodes and levels
     open_nodes: set[int] = set()

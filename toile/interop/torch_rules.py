@@ -44,10 +44,7 @@ class Pair(NamedTuple):
 
 
 def _one(
-    name: str,
-    leaf: str,
-    shape: Shape,
-    to_toile: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+    name: str, leaf: str, shape: Shape, to_toile: Callable[[np.ndarray], np.ndarray] = lambda x: x,
     to_torch: Callable[[np.ndarray], np.ndarray] = lambda x: x,
 ) -> Pair:
     """One tensor, one variable."""
@@ -136,7 +133,7 @@ class Conv(Rule):
 
 @dataclass(frozen=True)
 class ConvTranspose(Rule):
-    """ConvTranspose1d, 2d, 3d (one group) ↔ ConvTranspose, whose kernel lies the other way round.
+    """ConvTranspose1d, 2d, 3d (one group) ↔ ConvTranspose, whose kernel is reversed.
 
     torch: (in, out, *space), turned over when it is applied; here (*space, in, out), applied as it
     is, or with `transpose_kernel=True`, as in the module, (*space, out, in), turned over.
@@ -196,13 +193,10 @@ class PReLU(Rule):
     """PReLU with one parameter ↔ PReLU."""
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
-        shape = shapes["params/negative_slope"]
-
-        def to_toile(x: np.ndarray) -> np.ndarray:
-            return x.reshape(shape)
-
         leaf = "params/negative_slope"
-        return [_one("weight", leaf, (math.prod(shape),), to_toile, lambda x: x.reshape(-1))]
+        shape = shapes[leaf]
+        size = (math.prod(shape),)
+        return [_one("weight", leaf, size, lambda x: x.reshape(shape), lambda x: x.reshape(-1))]
 
 
 @dataclass(frozen=True)
@@ -390,22 +384,21 @@ _CELLS: dict[frozenset[str], type[Rule]] = {
 
 
 def infer(path: str, shapes: Shapes, siblings: frozenset[str]) -> Rule | None:
-    """The rule of a layer, told by its variables (and a transposed convolution by its name).
+    """The rule of a layer, found from its variables (a transposed convolution from its name).
 
     `siblings` are the names beside it: a projection of attention has a kernel of rank 3 as a Conv
     of one axis has. None where no kind has such variables."""
     if "params" in shapes:
         return Leaf(path)
     below = {leaf.partition("/")[2] for leaf in shapes}
-    children = frozenset(name.partition("/")[0] for name in below if "/" in name)
     for names, cell in _CELLS.items():
-        if names <= children and all(f"{name}/kernel" in below for name in names):
+        if {f"{name}/kernel" for name in names} <= below:
             return cell(path)
-    if children:  # a module with layers in it: what else it has are parameters of its own
+    if any("/" in name for name in below):  # a module of layers: the rest are its own parameters
         return None
     last = path.rpartition("/")[2]
     if "params/kernel" in shapes:
-        projection = frozenset((*_PROJECTIONS, "out")) <= siblings and last in siblings
+        projection = {*_PROJECTIONS, "out", last} <= siblings
         if len(shapes["params/kernel"]) == 2 or projection:
             return Dense(path)
         return ConvTranspose(path) if last.startswith("ConvTranspose") else Conv(path)

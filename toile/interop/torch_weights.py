@@ -6,6 +6,7 @@ from its variables, or is said by a rule (`ConvTranspose("decoder/up")`). Whatev
 or one of another shape, is told in one error. torch itself is not needed: `torch_files.load` and
 `safetensors.load_file` read state dicts from files.
 """
+# ruff: noqa: F403, F405 -- the rules are names of this module too
 
 from __future__ import annotations
 
@@ -21,22 +22,8 @@ from toile.core import meta
 from toile.dtypes import issubdtype
 from toile.engine.source import here
 from toile.interop.torch_files import array_of
-from toile.interop.torch_rules import (
-    GRU,
-    LSTM,
-    RNN,
-    Attention,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Embed,
-    Leaf,
-    Norm,
-    Pair,
-    PReLU,
-    Rule,
-    infer,
-)
+from toile.interop.torch_rules import *
+from toile.interop.torch_rules import Leaf, Pair, Rule, infer
 from toile.optim.paths import matches, path_of
 from toile.tree_util import tree_flatten_with_path, tree_unflatten
 
@@ -49,12 +36,8 @@ Names = Mapping[str, "str | Rule"]
 
 
 def load(
-    variables: Any,
-    state_dict: Mapping[str, Any],
-    names: Names | None = None,
-    *,
-    ignore: str | Iterable[str] = (),
-    keep: str | Iterable[str] = (),
+    variables: Any, state_dict: Mapping[str, Any], names: Names | None = None, *,
+    ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> Any:
     """A copy of `variables` with the values of a torch state dict.
 
@@ -80,9 +63,7 @@ def load(
     problems = _Problems()
     new: dict[str, np.ndarray] = {}
     used: set[str] = set()
-    for layer, rule, pair in _plan(tree, names, given, problems):
-        full = [rule.torch_name(layer, name) for name in pair.names]
-        leaves = [_leaf_path(rule, leaf) for leaf in pair.leaves]
+    for full, leaves, pair in _plan(tree, names, given, problems):
         tensors = _tensors(full, pair, leaves, given, problems)
         used.update(full)
         if tensors is None:
@@ -92,19 +73,15 @@ def load(
     kept = _matching(flat, keep, "keep", problems, also=lambda path: path.partition("/")[2])
     left_out = _matching(given, ignore, "ignore", problems)
     problems.unplaced += [_show(n, x) for n, x in given.items() if n not in used | left_out]
-    known = new.keys() | problems.told | kept
+    known = new.keys() | problems.reported | kept
     problems.unfilled += [_show(path, x) for path, x in flat.items() if path not in known]
     problems.raise_any("load", "a torch tensor for every variable, and a place for every tensor")
     return tree.rebuild(new)
 
 
 def export(
-    variables: Any,
-    names: Names | None = None,
-    *,
-    like: Mapping[str, Any] | None = None,
-    ignore: str | Iterable[str] = (),
-    keep: str | Iterable[str] = (),
+    variables: Any, names: Names | None = None, *, like: Mapping[str, Any] | None = None,
+    ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> dict[str, np.ndarray]:
     """The torch state dict of `variables`; `names` as for `load`.
 
@@ -123,33 +100,38 @@ def export(
     problems = _Problems()
     out: dict[str, np.ndarray] = {}
     done: set[str] = set()
-    for layer, rule, pair in _plan(tree, names, model, problems):
-        full = [rule.torch_name(layer, name) for name in pair.names]
-        leaves = [_leaf_path(rule, leaf) for leaf in pair.leaves]
+    for full, leaves, pair in _plan(tree, names, model, problems):
         done.update(leaves)
         values = [array_of(flat[leaf]) for leaf in leaves]
-        own = None
-        if model is not None:
-            if pair.optional and not any(name in model for name in full):
-                if any(np.any(x != 0) for x in values):
-                    problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got no such")
-                continue
-            own = _tensors(full, pair, leaves, model, problems)
-            if own is None:
-                continue
-        tensors = pair.to_torch(values, own)
-        dtypes = [x.dtype for x in (tensors if own is None else own)]
-        for name, x, dtype in zip(full, tensors, dtypes, strict=True):
-            out[name] = np.array(x, dtype, order="C")
+        out |= zip(full, _exported(full, leaves, pair, values, model, problems))
     kept = _matching(flat, keep, "keep", problems, also=lambda path: path.partition("/")[2])
     problems.unfilled += [_show(p, x) for p, x in flat.items() if p not in done | kept]
     if model is not None:
         copied = _matching(model, ignore, "ignore", problems)
         left = [n for n in model if n not in out and n not in copied]
-        problems.unplaced += [_show(n, model[n]) for n in left if n not in problems.told]
+        problems.unplaced += [_show(n, model[n]) for n in left if n not in problems.reported]
         out = {n: out.get(n, x) for n, x in model.items()} | out
     problems.raise_any("export", "a torch name for every variable, as the torch model has them")
     return out
+
+
+def _exported(
+    full: list[str], leaves: list[str], pair: Pair, values: list[np.ndarray],
+    model: Mapping[str, np.ndarray] | None, problems: _Problems,
+) -> list[np.ndarray]:
+    """The torch tensors of a pair, as the model has them; none where it has no such tensors."""
+    own = None
+    if model is not None:
+        if pair.optional and not any(name in model for name in full):
+            if any(np.any(x != 0) for x in values):
+                problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got no such")
+            return []
+        own = _tensors(full, pair, leaves, model, problems)
+        if own is None:
+            return []
+    tensors = pair.to_torch(values, own)
+    like = tensors if own is None else own
+    return [np.array(x, y.dtype, order="C") for x, y in zip(tensors, like, strict=True)]
 
 
 def layers(variables: Any) -> dict[str, Rule]:
@@ -188,7 +170,7 @@ class _Tree:
         return meta.replace_boxed(self.variables, new)
 
     def shapes(self, path: str) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of what lies there: "params/kernel" -> (4, 3), or "params" -> (4, 3)."""
+        """The shapes of the variables there: "params/kernel" -> (4, 3), or "params" -> (4, 3)."""
         return self.below.get(path, {})
 
     def infer(self, path: str) -> Rule | None:
@@ -250,9 +232,9 @@ def _torch_name(path: str, known: Iterable[str] = ()) -> str:
 
 
 def _plan(
-    tree: _Tree, names: Names | None, known: Mapping[str, Any] | None, problems: Any
-) -> Iterable[tuple[str, Rule, Pair]]:
-    """(torch layer, rule, pair) for everything that is named."""
+    tree: _Tree, names: Names | None, known: Mapping[str, Any] | None, problems: _Problems
+) -> Iterable[tuple[list[str], list[str], Pair]]:
+    """(torch names, paths of variables, pair) for everything that is named."""
     if names is None:
         named: dict[str, Rule] = {_torch_name(r.path, known or ()): r for r in tree.rules()}
     else:
@@ -271,7 +253,8 @@ def _plan(
             problems.names.append(f"{layer!r}: {rule!r}: {rule.path or '.'} {lack}")
             continue
         for pair in pairs:
-            yield layer, rule, pair
+            full = [rule.torch_name(layer, name) for name in pair.names]
+            yield full, [_leaf_path(rule, leaf) for leaf in pair.leaves], pair
 
 
 def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
@@ -284,13 +267,14 @@ def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
 
 
 def _tensors(
-    full: list[str], pair: Pair, leaves: list[str], given: Mapping[str, np.ndarray], problems: Any
+    full: list[str], pair: Pair, leaves: list[str], given: Mapping[str, np.ndarray],
+    problems: _Problems,
 ) -> list[np.ndarray] | None:
     """The torch tensors of a pair, or None with the reason among the problems."""
     lacking = [name for name in full if name not in given]
     if lacking and pair.optional and len(lacking) == len(full):
         return [np.zeros(shape, np.float32) for shape in pair.shapes]
-    problems.told.update(full, leaves)
+    problems.reported.update(full, leaves)
     for name, shape in zip(full, pair.shapes, strict=True):
         if name in lacking:
             problems.unfilled.append(f"{', '.join(leaves)}: no tensor {name} {shape}")
@@ -307,11 +291,12 @@ def _tensors(
 
 
 def _put(
-    new: dict[str, Any], path: str, value: np.ndarray, target: Any, full: list[str], problems: Any
+    new: dict[str, Any], path: str, value: np.ndarray, target: Any, full: list[str],
+    problems: _Problems,
 ) -> None:
     """A value in its variable's dtype; a variable that several tensors share gets one value."""
     of, to = value.dtype, np.dtype(target.dtype)
-    problems.told.add(path)
+    problems.reported.add(path)
     fits = any(issubdtype(of, k) and issubdtype(to, k) for k in (np.integer, np.complexfloating))
     if not (fits or of == to or (issubdtype(of, np.floating) and issubdtype(to, np.inexact))):
         problems.misshaped.append(f"{', '.join(full)}: needed {to} for {path}, got {of}")
@@ -323,7 +308,8 @@ def _put(
 
 
 def _matching(
-    names: Iterable[str], globs: str | Iterable[str], what: str, problems: Any, also: Any = str
+    names: Iterable[str], globs: str | Iterable[str], what: str, problems: _Problems,
+    also: Any = str,
 ) -> set[str]:
     """The names that a glob matches; a glob that matches none is a problem."""
     names, found = list(names), set()
@@ -347,7 +333,7 @@ class _Problems:
         self.unplaced: list[str] = []
         self.unfilled: list[str] = []
         self.misshaped: list[str] = []
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     def raise_any(self, who: str, needed: str) -> None:
         """One ValueError for all of them."""

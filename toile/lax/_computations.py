@@ -2,7 +2,7 @@
 
 A computation is staged once on scalars. One that is a single associative operation is recognised,
 whether it is `lax.add` or `lambda a, b: a + b`, and has reductions of its own; any other is mapped
-over the elements. May import the engine, primitives, transforms and `_staging`.
+over the elements. May import the engine, primitives, transforms and `_traced_functions`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toile.engine.source import here
 from toile.engine.trees import flatten, structure, unflatten
 from toile.lax import elementwise
 from toile.lax._operands import operand, operands
-from toile.lax._staging import stage
+from toile.lax._traced_functions import stage
 from toile.primitives import bits
 from toile.primitives import elementwise as ops
 from toile.primitives.elementwise import convert
@@ -69,16 +69,13 @@ class Computation:
         given = [(a.shape, a.dtype) for a in avals]
         got = [(a.shape, a.dtype) for a in self.program.out_avals]
         if name == "reduce_window" and out_tree != tree:
-            raise ValueError(
-                "reduce_window output must have the same tree structure as the operands: needed "
-                f"{tree}, got {out_tree}{here()}"
-            )
+            raise ValueError("reduce_window output must have the same tree structure as the "
+                             f"operands: needed {tree}, got {out_tree}{here()}")
         if out_tree != tree or given != got:
-            raise TypeError(
-                f"{name}: needed a computation that returns what it is given, "
-                f"{', '.join(a.str_short() for a in avals)} in {tree}, got "
-                f"{', '.join(a.str_short() for a in self.program.out_avals)} in {out_tree}{here()}"
-            )
+            raise TypeError(f"{name}: needed a computation that returns what it is given, "
+                            f"{', '.join(a.str_short() for a in avals)} in {tree}, got "
+                            f"{', '.join(a.str_short() for a in self.program.out_avals)} in "
+                            f"{out_tree}{here()}")
         if len(avals) == 1:
             self.kind = _single_monoid(self.program)
 
@@ -110,9 +107,8 @@ def apply_scalar(program: Program, consts: Sequence[Any], xs: Sequence[Any]) -> 
     size = math.prod(shape)
     flat = [reshape(x, (size,)) for x in xs]
     dims = [None] * len(consts) + [0] * len(flat)
-    outs, found = vmap_flat(
-        lambda *args: evaluate(program, args), (None, size), [*consts, *flat], dims
-    )
+    outs, found = vmap_flat(lambda *args: evaluate(program, args), (None, size), [*consts, *flat],
+                            dims)
     return [reshape(bdim_at(o, d, size), shape) for o, d in zip(outs, found, strict=True)]
 
 
@@ -123,10 +119,8 @@ def operands_and_inits(name: str, xs: Any, inits: Any) -> tuple[list[Any], list[
     if not flat:
         raise ValueError(f"{name}: needed at least one operand, got none{here()}")
     if tree != init_tree:
-        raise ValueError(
-            f"{name}: needed operands and initial values of one structure, got {tree} and "
-            f"{init_tree}{here()}"
-        )
+        raise ValueError(f"{name}: needed operands and initial values of one structure, got {tree} "
+                         f"and {init_tree}{here()}")
     arrays, values = [], []
     for i, (x, v) in enumerate(zip(flat, starts, strict=True)):
         a, v = operands(name, (operand(name, x, i), v))

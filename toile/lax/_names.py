@@ -17,10 +17,10 @@ from toile.primitives import (
     elementwise,
     families,
     fft,
-    indexing,
+    gathers,
     reductions,
     shapes,
-    sorting,
+    sorts,
     special,
     windows,
 )
@@ -38,8 +38,8 @@ cummin_p, cumlogsumexp_p = cumulative.Cummin, cumulative.Cumlogsumexp
 convert_element_type_p, integer_pow_p = elementwise.ConvertElementType, elementwise.IntegerPow
 round_p, broadcast_in_dim_p = elementwise.Round, families.BroadcastInDim
 reshape_p, transpose_p, reduce_sum_p = families.Reshape, families.Transpose, families.ReduceSum
-gather_p, scatter_p, dynamic_slice_p = indexing.Gather, indexing.Scatter, indexing.DynamicSlice
-dynamic_update_slice_p = indexing.dynamic_update_slice
+gather_p, scatter_p, dynamic_slice_p = gathers.Gather, gathers.Scatter, gathers.DynamicSlice
+dynamic_update_slice_p = gathers.dynamic_update_slice
 reduce_max_p, reduce_min_p = reductions.ReduceMax, reductions.ReduceMin
 reduce_prod_p, reduce_and_p = reductions.ReduceProd, reductions.ReduceAnd
 reduce_or_p, reduce_xor_p = reductions.ReduceOr, reductions.ReduceXor
@@ -48,7 +48,7 @@ concatenate_p, iota_p, pad_p = shapes.Concatenate, shapes.Iota, shapes.Pad
 rev_p, slice_p = shapes.Rev, shapes.Slice
 copy_p = stage_p = shapes.copy
 optimization_barrier_p = shapes.optimization_barrier
-argmax_p, argmin_p, sort_p, top_k_p = sorting.Argmax, sorting.Argmin, sorting.Sort, sorting.TopK
+argmax_p, argmin_p, sort_p, top_k_p = sorts.Argmax, sorts.Argmin, sorts.Sort, sorts.TopK
 reduce_window_max_p, reduce_window_min_p = windows.ReduceWindowMax, windows.ReduceWindowMin
 reduce_window_sum_p = windows.ReduceWindowSum
 select_and_gather_add_p = windows.SelectAndGatherAdd

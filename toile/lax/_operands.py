@@ -9,7 +9,7 @@ types costs one lookup. May import the engine and primitives.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,11 +25,19 @@ from toile.engine.gpu import presence
 from toile.engine.gpu_eager import quickly
 from toile.engine.promotion import KIND_LETTERS, NARROW_INTEGERS, NARROWED
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.primitives.families import broadcast_in_dim
 
 # The kinds of dtypes that a Python number can take on, next to an array of that dtype.
 _FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
+
+
+def named(fun: Callable[..., Any], name: str, text: str | None) -> Callable[..., Any]:
+    """A function made from a table, as one of `toile.lax` with its own name and docstring."""
+    fun.__name__ = fun.__qualname__ = name
+    fun.__doc__ = text
+    fun.__module__ = "toile.lax"
+    return fun
 
 
 def operand(name: str, x: Any, position: int = 0) -> Any:
@@ -39,11 +47,9 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
     try:
         return as_array(x)
     except TypeError:
-        raise TypeError(
-            f"Error interpreting argument to {name} as a JAX value. The problematic value is of "
-            f"type {type(x)} and was passed to {name} at position {position}: needed an array or a "
-            f"number, got {x!r}{here()}"
-        ) from None
+        raise TypeError(f"Error interpreting argument to {name} as a JAX value. The problematic "
+                        f"value is of type {type(x)} and was passed to {name} at position "
+                        f"{position}: needed an array or a number, got {x!r}{here()}") from None
 
 
 def operands(name: str, xs: Sequence[Any]) -> list[Any]:
@@ -143,14 +149,11 @@ def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
     """Axes of a reduction as a sorted tuple; each must be within the rank, none repeated."""
     axes = ints(axes)
     if any(not 0 <= a < x.ndim for a in axes):
-        raise ValueError(
-            f"reduction axes {axes} contains out-of-bounds indices for {x.aval.str_short()}: "
-            f"{name} needed axes in [0, {x.ndim}){here()}"
-        )
+        raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for "
+                         f"{x.aval.str_short()}: {name} needed axes in [0, {x.ndim}){here()}")
     if len(set(axes)) != len(axes):
-        raise ValueError(
-            f"duplicate value in 'axes' of reduction: {axes} ({name} needed distinct axes){here()}"
-        )
+        raise ValueError(f"duplicate value in 'axes' of reduction: {axes} ({name} needed distinct "
+                         f"axes){here()}")
     return axes if len(axes) < 2 else tuple(sorted(axes))
 
 

@@ -28,7 +28,7 @@ from toile.primitives.families import (
     sub,
     zeros,
 )
-from toile.primitives.indexing import DynamicSlice, dynamic_update_slice
+from toile.primitives.gathers import DynamicSlice, dynamic_update_slice
 from toile.primitives.linalg import adjoint, conjugate, eye, matmul, swapped
 from toile.primitives.linalg_factor import Cholesky, Qr
 from toile.primitives.linalg_solve import TriangularSolve
@@ -41,30 +41,24 @@ _CHOLESKY_LIMIT = 100.0
 Weights = tuple[float, float, float]
 
 
-def qdwh(
-    x: Any,
-    *,
-    is_hermitian: bool = False,
-    max_iterations: int | None = None,
-    eps: float | None = None,
-    dynamic_shape: tuple[int, int] | None = None,
-) -> tuple[Any, Any, Any, Any]:
+def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = None,
+         eps: float | None = None,
+         dynamic_shape: tuple[int, int] | None = None) -> tuple[Any, Any, Any, Any]:
     """(u, h, iterations, converged) with x = u h, u orthonormal columns and h Hermitian.
 
     `dynamic_shape` is the shape of the matrix without the padding that x may have."""
     x = as_array(x)
     rows, columns = x.shape
     if rows < columns:
-        raise ValueError(
-            f"qdwh: needed at least as many rows as columns, got shape {x.shape}{here()}"
-        )
+        raise ValueError("qdwh: needed at least as many rows as columns, got shape "
+                         f"{x.shape}{here()}")
     limit = 10 if max_iterations is None else int(max_iterations)
     eps = float(dtypes.finfo(x.dtype).eps) if eps is None else eps
     size = None
     if dynamic_shape is not None:
         size = tuple(convert(as_array(n), np.int32) for n in dynamic_shape)
         x = _cut(x, size, zeros(Aval(x.shape, x.dtype)))
-    start, by_qr, by_cholesky = _weights(eps, limit)
+    start, by_qr, by_cholesky = weights(eps, limit)
     u = _scaled(x)
     for w in by_qr:
         u = _qr_step(u, w, size)
@@ -92,7 +86,7 @@ def qdwh(
     return u, h, count, not_(moving)
 
 
-def _weights(eps: float, limit: int) -> tuple[float, list[Weights], list[Weights]]:
+def weights(eps: float, limit: int) -> tuple[float, list[Weights], list[Weights]]:
     """The tolerance and the weights (a, b, c) of each iteration, those by QR first."""
     low, tolerance = eps, 10.0 * eps / 2.0
     by_qr: list[Weights] = []
@@ -153,9 +147,7 @@ def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
     return add(mul(u, full_like(u, b / c)), mul(product, full_like(u, (a - b / c) / c**0.5)))
 
 
-def _tested(
-    u: Any, w: Weights, size: Sequence[Any] | None, tolerance: float
-) -> tuple[Any, Any]:
+def _tested(u: Any, w: Weights, size: Sequence[Any] | None, tolerance: float) -> tuple[Any, Any]:
     """A step by Cholesky factors, and whether it still moved u.
 
     u (b/c) + (a - b/c) u (I + c uᴴu)⁻¹"""

@@ -13,12 +13,12 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.conversion import from_numpy
 from toile.engine.source import here
-from toile.engine.tracing import axis_size as _bound_size
-from toile.engine.tracing import state
+from toile.engine.trace import axis_size as _bound_size
+from toile.engine.trace import state
 from toile.engine.trees import tree_map
-from toile.lax import indexing
-from toile.lax._staging import leaf
-from toile.parallel.varying import Varying, mode
+from toile.lax import gathers
+from toile.lax._traced_functions import leaf
+from toile.parallel.varying_values import Varying, mode
 from toile.primitives.collectives import (
     AllGather,
     AllReduce,
@@ -42,6 +42,11 @@ from toile.primitives.families import (
 )
 from toile.primitives.reductions import ReduceMax, ReduceMin
 
+__all__ = [
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean",
+    "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
+]
+
 AxisName = Hashable
 
 
@@ -55,10 +60,8 @@ def _groups(groups: Any, axis_name: Any, even: bool = True) -> Any:
     made = tuple(tuple(int(i) for i in g) for g in groups)
     size = check_bound(_names(axis_name))
     if sorted(i for g in made for i in g) != list(range(size)):
-        raise ValueError(
-            f"axis_index_groups must cover all indices exactly once: needed 0 to {size - 1}, got "
-            f"{groups}{here()}"
-        )
+        raise ValueError("axis_index_groups must cover all indices exactly once: needed 0 to "
+                         f"{size - 1}, got {groups}{here()}")
     if even and not _are_even(made):
         raise ValueError(f"axis_index_groups must all be the same size, got {groups}{here()}")
     return made
@@ -86,7 +89,7 @@ def _reduced(kind: str, v: Any, names: tuple[Any, ...], groups: Any) -> Any:
 
 def _entry(table: Any, names: tuple[Any, ...]) -> Any:
     """This example's row of a table."""
-    return indexing.dynamic_index_in_dim(from_numpy(table), axis_index(names), 0, keepdims=False)
+    return gathers.dynamic_index_in_dim(from_numpy(table), axis_index(names), 0, keepdims=False)
 
 
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -159,9 +162,8 @@ def _permuted(v: Any, names: tuple[Any, ...], perm: tuple[tuple[int, int], ...])
     sources, receives = np.zeros(size, np.int32), np.zeros(size, np.bool_)
     for source, target in perm:
         sources[target], receives[target] = source, True
-    sent = indexing.dynamic_index_in_dim(
-        all_gather(v, names), _entry(sources, names), 0, keepdims=False
-    )
+    sent = gathers.dynamic_index_in_dim(all_gather(v, names), _entry(sources, names), 0,
+                                        keepdims=False)
     return select(_entry(receives, names), sent, like(sent, 0))
 
 
@@ -178,10 +180,8 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
-def all_to_all(
-    x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *,
-    axis_index_groups: Any = None, tiled: bool = False,
-) -> Any:
+def all_to_all(x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *,
+               axis_index_groups: Any = None, tiled: bool = False) -> Any:
     """Give part j of `split_axis` to example j; join what arrives along `concat_axis`."""
     names = _names(axis_name)
     groups = _groups(axis_index_groups, axis_name)
@@ -194,10 +194,9 @@ def all_to_all(
         if tiled:
             return _exchanged_tiles(v, names, size, split_axis % v.ndim, concat_axis % v.ndim)
         if v.shape[split_axis] != size:
-            raise ValueError(
-                "all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_"
-                f"axis], but they are {size} and {v.shape[split_axis]} respectively.{here()}"
-            )
+            raise ValueError("all_to_all requires the size of the mapped axis axis_name to equal "
+                             f"x.shape[split_axis], but they are {size} and {v.shape[split_axis]} "
+                             f"respectively.{here()}")
         # The split axis leaves; a new axis of the same size appears at concat_axis.
         rest = move_axis(v, split_axis, 0)
         if len(names) != 1:
@@ -220,10 +219,8 @@ def _exchanged(v: Any, names: tuple[Any, ...]) -> Any:
 
 def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, joined: int) -> Any:
     if v.shape[split] % size:
-        raise ValueError(
-            f"all_to_all: needed an axis {split} that divides into {size} parts over {names}, got "
-            f"{v.aval.str_short()}{here()}"
-        )
+        raise ValueError(f"all_to_all: needed an axis {split} that divides into {size} parts over "
+                         f"{names}, got {v.aval.str_short()}{here()}")
     part = v.shape[split] // size
     rows = reshape(v, (*v.shape[:split], size, part, *v.shape[split + 1 :]))
     rows = move_axis(_exchanged(move_axis(rows, split, 0), names), 0, joined)
@@ -231,10 +228,8 @@ def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, join
     return reshape(rows, (*rows.shape[:joined], whole, *rows.shape[joined + 2 :]))
 
 
-def all_gather(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0,
-    tiled: bool = False, to: str = "varying",
-) -> Any:
+def all_gather(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0,
+               tiled: bool = False, to: str = "varying") -> Any:
     """Every example's value of `x`, along a new axis (or joined along `axis`, tiled)."""
     groups = _groups(axis_index_groups, axis_name)
 
@@ -256,10 +251,8 @@ def all_gather(
     return tree_map(one, x)
 
 
-def psum_scatter(
-    x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None,
-    tiled: bool = False,
-) -> Any:
+def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0,
+                 axis_index_groups: Any = None, tiled: bool = False) -> Any:
     """Sum over a named axis, each example keeping its own part of `scatter_dimension`."""
     groups, names = _groups(axis_index_groups, axis_name), _names(axis_name)
 
@@ -269,10 +262,8 @@ def psum_scatter(
             return ReduceScatter(names[0], scatter_dimension, tiled, groups)(v)
         d, size = scatter_dimension % v.ndim, check_bound(names)
         if not tiled and v.shape[d] != size:
-            raise ValueError(
-                f"psum_scatter: needed an axis {d} of the size {size} of {names}, got "
-                f"{v.aval.str_short()} (tiled=True divides it){here()}"
-            )
+            raise ValueError(f"psum_scatter: needed an axis {d} of the size {size} of {names}, got "
+                             f"{v.aval.str_short()} (tiled=True divides it){here()}")
         for n in names:
             v = ReduceScatter(n, d, True, None)(v)
         return v if tiled else reshape(v, (*v.shape[:d], *v.shape[d + 1 :]))
@@ -313,10 +304,8 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     if axis_name is None or axis_name == ():
         return x
     if to not in ("varying", "unreduced", "reduced"):
-        raise ValueError(
-            "Got unexpected `to` value. Allowed `to` values are: 'varying', 'unreduced' and "
-            f"'reduced', got {to!r}{here()}"
-        )
+        raise ValueError("Got unexpected `to` value. Allowed `to` values are: 'varying', "
+                         f"'unreduced' and 'reduced', got {to!r}{here()}")
     return pvary(x, axis_name) if to == "varying" else x
 
 

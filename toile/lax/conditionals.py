@@ -19,7 +19,7 @@ from toile.engine.devices import first_device
 from toile.engine.program import Program, Var
 from toile.engine.source import describe, here
 from toile.engine.trees import structure, unflatten
-from toile.lax._staging import (
+from toile.lax._traced_functions import (
     check_same_structure,
     check_same_types,
     flat_arrays,
@@ -32,24 +32,19 @@ from toile.primitives.bits import ne
 from toile.primitives.elementwise import clamp, convert
 from toile.primitives.families import full_like, scalar
 
+__all__ = ["cond", "platform_dependent", "switch"]
+
 _UNSET = object()
 
 
-def cond(
-    pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any = _UNSET
-) -> Any:
+def cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any = _UNSET) -> Any:
     """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, as one traced operation.
 
     >>> import toile.lax as lax
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 3)
     Array(4, dtype=int32, weak_type=True)
     """
-    if operand is not _UNSET:
-        if operands:
-            raise TypeError("if 'operand' keyword is passed then no positional operands can be "
-                            f"passed, got operand={describe(operand)} and positional "
-                            f"{describe(operands)}{here()}")
-        operands = (operand,)
+    operands = _all_operands(operands, operand)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(
         true_fun
     ):  # the old form: cond(pred, true_operand, true_fun, false_operand, false_fun)
@@ -57,6 +52,17 @@ def cond(
         pair = (true_fun, operands[0])
         return cond(pred, lambda ops: first(ops[0]), lambda ops: second(ops[1]), pair)
     return _cond(pred, true_fun, false_fun, operands)
+
+
+def _all_operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    """The operands, which may be given as one by name instead."""
+    if operand is _UNSET:
+        return operands
+    if operands:
+        raise TypeError("if 'operand' keyword is passed then no positional operands can be "
+                        f"passed, got operand={describe(operand)} and positional "
+                        f"{describe(operands)}{here()}")
+    return (operand,)
 
 
 def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> Any:
@@ -73,33 +79,25 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
         raise TypeError(f"Pred must be a scalar, got {pred} of type {type(pred)} (Pred type must "
                         f"be either boolean or number){here()}") from e
     if aval.shape:
-        raise TypeError(
-            f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} (reduce it with "
-            f"jnp.all or jnp.any, or use jnp.where for an elementwise choice).{here()}"
-        )
+        raise TypeError(f"Pred must be a scalar, got {aval.str_short()} of shape {aval.shape} "
+                        "(reduce it with jnp.all or jnp.any, or use jnp.where for an elementwise "
+                        f"choice).{here()}")
     if dtypes.kind(aval.dtype) not in "biuf":
-        raise TypeError(
-            f"Pred type must be either boolean or number, got {dtypes.name_of(aval.dtype)}.{here()}"
-        )
+        raise TypeError("Pred type must be either boolean or number, got "
+                        f"{dtypes.name_of(aval.dtype)}.{here()}")
     index = leaf(pred)
     if config.flags.disable_jit and is_concrete(index):
         return true_fun(*operands) if bool(index) else false_fun(*operands)
     if index.dtype != np.bool_:
         index = ne(index, full_like(index, 0))
-    names = ("true_fun", "false_fun")
     return _branched("cond", convert(index, np.int32), (false_fun, true_fun), operands,
-                     (names[1], names[0]))
+                     ("false_fun", "true_fun"))
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
            operand: Any = _UNSET) -> Any:
     """`branches[index](*operands)`, the index clamped to the branches."""
-    if operand is not _UNSET:
-        if operands:
-            raise TypeError("if 'operand' keyword is passed then no positional operands can be "
-                            f"passed, got operand={describe(operand)} and positional "
-                            f"{describe(operands)}{here()}")
-        operands = (operand,)
+    operands = _all_operands(operands, operand)
     if not all(callable(b) for b in branches):
         raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
     try:
@@ -112,10 +110,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     if aval.shape:
         raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.{here()}")
     if dtypes.kind(aval.dtype) not in "iu":
-        raise TypeError(
-            f"Index type must be an integer, got {describe(index)} as "
-            f"{dtypes.name_of(aval.dtype)} (needed int32){here()}"
-        )
+        raise TypeError(f"Index type must be an integer, got {describe(index)} as "
+                        f"{dtypes.name_of(aval.dtype)} (needed int32){here()}")
     branches = tuple(branches)
     if not branches:
         raise ValueError("Empty branch sequence (give at least one function)" + here())
@@ -129,9 +125,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
     return _branched("switch", which, branches, operands, names)
 
 
-def _branched(
-    what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any], names: Sequence[str]
-) -> Any:
+def _branched(what: str, index: Any, branches: Sequence[Any], operands: Sequence[Any],
+              names: Sequence[str]) -> Any:
     """Stage all branches on the same operands and their own closed-over values."""
     xs, _ = flat_arrays(tuple(operands))
     in_tree = structure(tuple(operands))
@@ -146,12 +141,10 @@ def _branched(
         check_same_structure(f"{what} branch outputs", lead[2], staged[i][2],
                              (f"{one} output{{at}}", f"{other} output{{at}}"),
                              f"Return the same from {one} and {other}.")
-        check_same_types(
-            f"{what} branches must have equal output types but they differ.", lead[2],
-            lead[0].out_avals, staged[i][0].out_avals,
-            (f"the output of {one}{{at}}", f"the corresponding output of {other}"),
-            f"The shapes and dtypes that {one} and {other} return must agree.",
-        )
+        check_same_types(f"{what} branches must have equal output types but they differ.", lead[2],
+                         lead[0].out_avals, staged[i][0].out_avals,
+                         (f"the output of {one}{{at}}", f"the corresponding output of {other}"),
+                         f"The shapes and dtypes that {one} and {other} return must agree.")
     outs = first[0].out_avals  # weak where the first branch is (of cond: the one for False)
     programs = tuple(
         _with_all_consts(strengthened(p, outs), [len(c) for _, c, _ in staged], i, staged)
@@ -179,8 +172,6 @@ def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> 
     names = ("cuda", "gpu") if platform == "gpu" else (platform,)
     chosen = next((per_platform[n] for n in names if n in per_platform), default)
     if chosen is None:
-        raise NotImplementedError(
-            f"platform_dependent: needed {platform}= or default=, got "
-            f"{sorted(per_platform)}{here()}"
-        )
+        raise NotImplementedError(f"platform_dependent: needed {platform}= or default=, got "
+                                  f"{sorted(per_platform)}{here()}")
     return chosen(*args)

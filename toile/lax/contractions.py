@@ -166,22 +166,33 @@ def _canonical_precision(precision: Any) -> Any:
     elif isinstance(precision, tuple) and len(precision) == 2:
         if all(isinstance(p, Precision) or (isinstance(p, str) and p in _NAMES) for p in precision):
             return tuple(_NAMES[p] if isinstance(p, str) else p for p in precision)
-    raise ValueError(
-        f"precision: needed None, a Precision, one of {[n for n in _NAMES if n]}, a pair of "
-        f"these, a DotAlgorithm or a DotAlgorithmPreset, got {precision!r}{here()}"
-    )
+    raise ValueError(f"precision: needed None, a Precision, one of {[n for n in _NAMES if n]}, a "
+                     "pair of these, a DotAlgorithm or a DotAlgorithmPreset, got "
+                     f"{precision!r}{here()}")
 
 
 # ------------------------------------------------------------------------------------ dot_general
 
 
 @lru_cache(maxsize=8192)
-def _dot_plan(
-    name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ...], preferred: Any,
-    precision: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+def _dot_plan(name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ...], preferred: Any,
+              precision: Any) -> tuple[Any, Any]:
     """The operation, and the dtype to convert operands of unequal dtypes to."""
     x, y = Aval(*types[:3]), Aval(*types[3:])
+    _check_axes(name, x, y, dims)
+    common = max((x.dtype, y.dtype), key=_fineness)
+    if x.dtype != y.dtype and _fineness(x.dtype) == _fineness(y.dtype):
+        raise shape_error(name, "operands of equal dtypes", [x, y])
+    wanted = _result_dtype(name, x, y, common, preferred)
+    if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in "fc":
+        common = wanted  # float8_e5m2 has not the digits of float8_e4m3fn
+    op = dot_operation(*_labels(x.ndim, y.ndim, dims), wanted, precision)
+    op.infer(Aval(x.shape, common), Aval(y.shape, common))
+    return op, common
+
+
+def _check_axes(name: str, x: Aval, y: Aval, dims: tuple[tuple[int, ...], ...]) -> None:
+    """Raise unless the contracting and batch axes exist, differ, and go in pairs."""
     lc, rc, lb, rb = dims
     problem = ""
     for (a, b), rank, side in (((lc, lb), x.ndim, "first"), ((rc, rb), y.ndim, "second")):
@@ -194,24 +205,20 @@ def _dot_plan(
         problem = f"as many axes of one operand as of the other, here {dims}"
     if problem:
         raise shape_error(name, problem, [x, y])
+
+
+def _labels(x_rank: int, y_rank: int, dims: tuple[tuple[int, ...], ...]) -> tuple[str, str, str]:
+    """Labels of the axes of both operands and of the result."""
+    lc, rc, lb, rb = dims
     free = iter(LETTERS)
-    lhs, rhs = [""] * x.ndim, [""] * y.ndim
+    lhs, rhs = [""] * x_rank, [""] * y_rank
     batch = [next(free) for _ in lb]
     for i, j, c in zip((*lb, *lc), (*rb, *rc), (*batch, *(next(free) for _ in lc)), strict=True):
         lhs[i] = rhs[j] = c
     kept = [next(free) for c in lhs if not c], [next(free) for c in rhs if not c]
     for labels, new in zip((lhs, rhs), map(iter, kept), strict=True):
         labels[:] = [c or next(new) for c in labels]
-    common = max((x.dtype, y.dtype), key=_fineness)
-    if x.dtype != y.dtype and _fineness(x.dtype) == _fineness(y.dtype):
-        raise shape_error(name, "operands of equal dtypes", [x, y])
-    wanted = _result_dtype(name, x, y, common, preferred)
-    if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in "fc":
-        common = wanted  # float8_e5m2 has not the digits of float8_e4m3fn
-    out = "".join((*batch, *kept[0], *kept[1]))
-    op = dot_operation("".join(lhs), "".join(rhs), out, wanted, precision)
-    op.infer(Aval(x.shape, common), Aval(y.shape, common))
-    return op, common
+    return "".join(lhs), "".join(rhs), "".join((*batch, *kept[0], *kept[1]))
 
 
 def _fineness(dtype: Any) -> tuple[Any, ...]:
@@ -238,10 +245,9 @@ def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> A
     return preferred
 
 
-def dot_general(
-    lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None,
-    preferred_element_type: Any = None, *, out_sharding: Any = None,
-) -> Any:  # fmt: skip
+def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers,
+                precision: PrecisionLike = None, preferred_element_type: Any = None, *,
+                out_sharding: Any = None) -> Any:
     """Contraction over pairs of axes, with other pairs of axes as a batch.
 
     `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)); the result
@@ -250,9 +256,8 @@ def dot_general(
                         preferred_element_type)
 
 
-def _dot_general(
-    name: str, lhs: Any, rhs: Any, numbers: Any, precision: Any, preferred: Any
-) -> Any:
+def _dot_general(name: str, lhs: Any, rhs: Any, numbers: Any, precision: Any,
+                 preferred: Any) -> Any:
     x, y = operand(name, lhs), operand(name, rhs, 1)
     if preferred is not None:
         preferred = user_dtype(preferred, name)
@@ -267,19 +272,16 @@ def _dot_general(
     return op(x, y)
 
 
-def dot(
-    lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: PrecisionLike = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:  # fmt: skip
+def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: PrecisionLike = None,
+        preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     """Vector, matrix-vector and matrix products, or any other with `dimension_numbers`."""
     x, y = operand("dot", lhs), operand("dot", rhs, 1)
     if dimension_numbers is None:
         simple = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
         if not simple:
-            raise ValueError(
-                "dot: needed vectors or matrices whose inner sizes agree (or dimension_numbers), "
-                f"got {x.aval.str_short()} and {y.aval.str_short()}{here()}"
-            )
+            raise ValueError("dot: needed vectors or matrices whose inner sizes agree (or "
+                             f"dimension_numbers), got {x.aval.str_short()} and "
+                             f"{y.aval.str_short()}{here()}")
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
     return _dot_general("dot", x, y, dimension_numbers, precision, preferred_element_type)
 
@@ -288,13 +290,11 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
     """Matrix products over all leading axes, which both operands share."""
     x, y = operand("batch_matmul", lhs), operand("batch_matmul", rhs, 1)
     if min(x.ndim, y.ndim) < 2:
-        raise ValueError(
-            f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, {y.ndim}{here()}"
-        )
+        raise ValueError(f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, "
+                         f"{y.ndim}{here()}")
     if x.ndim != y.ndim:
-        raise ValueError(
-            f"Arguments to batch_matmul must have same ndim, got {x.ndim}, {y.ndim}{here()}"
-        )
+        raise ValueError(f"Arguments to batch_matmul must have same ndim, got {x.ndim}, "
+                         f"{y.ndim}{here()}")
     batch = tuple(range(x.ndim - 2))
     numbers = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
     return _dot_general("batch_matmul", x, y, numbers, precision, None)
@@ -311,10 +311,8 @@ class RaggedDotDimensionNumbers:
     lhs_ragged_dimensions: tuple[int, ...]
     rhs_group_dimensions: tuple[int, ...]
 
-    def __init__(
-        self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int],
-        rhs_group_dimensions: Sequence[int],
-    ):  # fmt: skip
+    def __init__(self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int],
+                 rhs_group_dimensions: Sequence[int]):
         numbers = tuple(tuple(map(ints, pair)) for pair in dot_dimension_numbers)
         object.__setattr__(self, "dot_dimension_numbers", numbers)
         object.__setattr__(self, "lhs_ragged_dimensions", ints(lhs_ragged_dimensions))
@@ -324,21 +322,18 @@ class RaggedDotDimensionNumbers:
 _BASIC_RAGGED = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 
-def ragged_dot(
-    lhs: Any, rhs: Any, group_sizes: Any, precision: PrecisionLike = None,
-    preferred_element_type: Any = None, group_offset: Any = None, out_sharding: Any = None,
-) -> Any:  # fmt: skip
+def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: PrecisionLike = None,
+               preferred_element_type: Any = None, group_offset: Any = None,
+               out_sharding: Any = None) -> Any:
     """Rows of lhs (m, k) in consecutive groups, each times its own matrix of rhs (g, k, n)."""
-    return ragged_dot_general(
-        lhs, rhs, group_sizes, _BASIC_RAGGED, precision, preferred_element_type, group_offset
-    )
+    return ragged_dot_general(lhs, rhs, group_sizes, _BASIC_RAGGED, precision,
+                              preferred_element_type, group_offset)
 
 
-def ragged_dot_general(
-    lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-    precision: PrecisionLike = None, preferred_element_type: Any = None, group_offset: Any = None,
-    out_sharding: Any = None,
-) -> Any:  # fmt: skip
+def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any,
+                       ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+                       precision: PrecisionLike = None, preferred_element_type: Any = None,
+                       group_offset: Any = None, out_sharding: Any = None) -> Any:
     """A contraction in which one axis of lhs is cut into groups of the given sizes.
 
     Ragged rows meet the group's own part of rhs; a ragged contracted axis gives one product per
@@ -427,10 +422,8 @@ def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
 # --------------------------------------------------------------------------------- scaled products
 
 
-def scaled_dot(
-    lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None,
-    dimension_numbers: Any = None, preferred_element_type: Any = None,
-) -> Any:  # fmt: skip
+def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None,
+               dimension_numbers: Any = None, preferred_element_type: Any = None) -> Any:
     """Product of operands times their block scales, formed in bfloat16.
 
     A scale has the operand's shape, except that its contracted axes may be a whole factor shorter:
@@ -446,9 +439,7 @@ def scaled_dot(
     bf16 = np.dtype(dtypes.bfloat16)
     x = _scaled("lhs_scale", convert(x, bf16), lhs_scale, lc)
     y = _scaled("rhs_scale", convert(y, bf16), rhs_scale, rc)
-    return _dot_general(
-        "scaled_dot", x, y, dimension_numbers, None, preferred_element_type or bf16
-    )
+    return _dot_general("scaled_dot", x, y, dimension_numbers, None, preferred_element_type or bf16)
 
 
 def _scaled(name: str, x: Any, scale: Any, contracted: Sequence[int]) -> Any:
@@ -458,10 +449,9 @@ def _scaled(name: str, x: Any, scale: Any, contracted: Sequence[int]) -> Any:
     for d in contracted:
         times, left = divmod(x.shape[d], s.shape[d])
         if left:
-            raise shape_error(
-                name, f"sizes that divide those of the operand at axes {tuple(contracted)}",
-                [x.aval, s.aval],
-            )  # fmt: skip
+            raise shape_error(name,
+                              f"sizes that divide those of the operand at axes {tuple(contracted)}",
+                              [x.aval, s.aval])
         if times > 1:
             s = shapes.expand_dims(s, (d + 1,))
             s = shapes.tile(s, tuple(times if i == d + 1 else 1 for i in range(s.ndim)))

@@ -17,10 +17,10 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.conversion import as_array
-from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.lax._operands import checked, dtypes_of, operand, user_dtype
 from toile.primitives.elementwise import ConvertElementType, convert_raw
 from toile.primitives.families import broadcast_in_dim, scalar
@@ -30,7 +30,9 @@ __all__ = ["bitcast_convert_type", "convert_element_type", "dtype", "reduce_prec
 
 _conversion = lru_cache(maxsize=1024)(ConvertElementType)
 _FLOATS = frozenset(d for d in dtypes_of("fc") if d.itemsize > 1)  # all hold 6e4
+_NUMERIC = frozenset(dtypes.SUPPORTED) - {dtypes.float0}
 _NUMBERS = (bool, int, float, complex, np.generic)
+_operand = operand  # the public functions call their first parameter `operand`
 
 
 def dtype(x: Any) -> Any:
@@ -43,51 +45,59 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     return _convert_element_type(operand, user_dtype(new_dtype, "convert_element_type"))
 
 
-def _convert_element_type(
-    operand: Any, new_dtype: Any = None, weak_type: bool = False, sharding: Any = None,
-    warn_on_complex_to_real_cast: bool = True,
-) -> Any:
+def _convert_element_type(operand: Any, new_dtype: Any = None, weak_type: bool = False,
+                          sharding: Any = None, warn_on_complex_to_real_cast: bool = True) -> Any:
     """The same values in another dtype and with the given weak bit; None keeps the dtype."""
     x = operand
     if x.__class__ is not DeviceArray and not isinstance(x, Array):
-        if hasattr(x, "__jax_array__"):
-            x = x.__jax_array__()
-        elif isinstance(x, _NUMBERS):
-            return _from_number(x, new_dtype, weak_type)
-        else:
-            x = as_array(x)
+        return _from_other(x, new_dtype, weak_type, warn_on_complex_to_real_cast)
     old = x.dtype
     new = old if new_dtype is None else new_dtype
+    if old == new and x.weak_type == weak_type:
+        return x
+    if not (old in _NUMERIC and new in _NUMERIC):
+        return _special(x, old, new)
+    if old.kind == "c" and new.kind != "c" and warn_on_complex_to_real_cast:
+        _warn_of_lost_part()
+    if state.trace is None and x.__class__ is DeviceArray:
+        return _converted(x._data, new, weak_type)
+    return _conversion(new, weak_type)(x)
+
+
+def _converted(data: Any, new: Any, weak: bool) -> Any:
+    """An array of NumPy's values in a dtype."""
+    if data.dtype == new:
+        return DeviceArray(data, weak)
+    token = ignore_errors()
+    try:
+        return DeviceArray(np.asarray(convert_raw(np, data, new)), weak)
+    finally:
+        restore_errors(token)
+
+
+def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
+    """What is no Array, converted."""
+    if not hasattr(x, "__jax_array__") and isinstance(x, _NUMBERS):
+        return _from_number(x, new, weak)
+    x = x.__jax_array__() if hasattr(x, "__jax_array__") else as_array(x)
+    return _convert_element_type(x, new, weak, None, warn)
+
+
+def _special(x: Any, old: Any, new: Any) -> Any:
+    """Keys, which are not converted, and float0, which are zeros."""
     if dtypes.is_extended(old) or dtypes.is_extended(new):
         if old == new:
             return x
         raise ValueError(f"Cannot convert_element_type from {dtypes.name_of(old)} to "
                          f"{dtypes.name_of(new)} (see toile.random.key_data){here()}")
-    if old is new and x.weak_type == weak_type:
-        return x
     if old == dtypes.float0:
         return broadcast_in_dim(scalar(0, new), x.shape, ())
-    if new == dtypes.float0:
-        return DeviceArray(np.zeros(x.shape, dtypes.float0))
-    if old.kind == "c" and new.kind != "c" and warn_on_complex_to_real_cast:
-        _warn_of_lost_part()
-    if state.trace is None and x.__class__ is DeviceArray:
-        if old == new:
-            return DeviceArray(x._data, weak_type)
-        token = ignore_errors()
-        try:
-            data = convert_raw(np, x._data, new)
-        finally:
-            restore_errors(token)
-        return DeviceArray(np.asarray(data), weak_type)
-    return x if old == new and x.weak_type == weak_type else _conversion(new, weak_type)(x)
+    return DeviceArray(np.zeros(x.shape, dtypes.float0))
 
 
 def _warn_of_lost_part() -> None:
-    warnings.warn(
-        "Casting complex values to real discards the imaginary part",
-        np.exceptions.ComplexWarning, stacklevel=user_stack_level(),
-    )
+    warnings.warn("Casting complex values to real discards the imaginary part",
+                  np.exceptions.ComplexWarning, stacklevel=user_stack_level())
 
 
 def _from_number(x: Any, new: Any, weak: bool) -> Any:
@@ -99,9 +109,8 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
     if new == dtypes.float0:
         return DeviceArray(np.zeros((), dtypes.float0))
     if dtypes.is_extended(new):
-        raise ValueError(
-            f"Cannot convert_element_type from a number to {dtypes.name_of(new)}{here()}"
-        )
+        raise ValueError("Cannot convert_element_type from a number to "
+                         f"{dtypes.name_of(new)}{here()}")
     if isinstance(x, int) and not isinstance(x, bool):
         value = np.asarray(int(x))
         if value.dtype == object and dtypes.kind(new) in "iu":
@@ -110,21 +119,13 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
     value = np.asarray(x)
     if value.dtype.kind == "c" and new.kind != "c":
         _warn_of_lost_part()
-    token = ignore_errors()
-    try:
-        return DeviceArray(np.asarray(convert_raw(np, value, new)), weak)
-    finally:
-        restore_errors(token)
+    return _converted(value, new, weak)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The same bits as another dtype; where widths differ a last axis appears or goes."""
     new = user_dtype(new_dtype, "bitcast_convert_type")
-    return checked(BitcastConvertType(new), [_operand(operand)])
-
-
-def _operand(x: Any) -> Any:
-    return operand("bitcast_convert_type", x)
+    return checked(BitcastConvertType(new), [_operand("bitcast_convert_type", operand)])
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from toile.engine.gpu_eager import unary as on_gpu
 from toile.engine.promotion import NARROW_INTEGERS
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
+from toile.lax._operands import checked, dtypes_of, named, operand, operands, stretched, user_dtype
 from toile.primitives import bits, complexes, families, special
 from toile.primitives import elementwise as ops
 from toile.primitives import transcendental as curves
@@ -102,18 +102,9 @@ def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:
                         f"operations by design: needed numbers{here()}")
     if any(a.dtype != args[0].dtype for a in args):
         op.infer(*[a.aval for a in args])  # unequal dtypes are the likelier mistake
-    raise shape_error(
-        op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args],
-        "convert them with .astype",
-        f"{op.name} does not accept dtype {dtypes.name_of(args[0].dtype)}",
-    )
-
-
-def _named(fun: Callable[..., Any], name: str, op: Any) -> Callable[..., Any]:
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = op.__doc__
-    fun.__module__ = "toile.lax"
-    return fun
+    raise shape_error(op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args],
+                      "convert them with .astype",
+                      f"{op.name} does not accept dtype {dtypes.name_of(args[0].dtype)}")
 
 
 def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
@@ -129,7 +120,7 @@ def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
             return on_gpu(op, x)
         return _apply(op, kinds, (x,))
 
-    return _named(fun, name, op)
+    return named(fun, name, op.__doc__)
 
 
 def _accurate(name: str, op: Any) -> Any:
@@ -148,7 +139,7 @@ def _accurate(name: str, op: Any) -> Any:
             return on_gpu(op, x)
         return _apply(op, kinds, (x,))
 
-    return _named(fun, name, op)
+    return named(fun, name, op.__doc__)
 
 
 def _binary(name: str, op: Any, accepts: str | None = None) -> Any:
@@ -166,7 +157,7 @@ def _binary(name: str, op: Any, accepts: str | None = None) -> Any:
                     return op(x, y)
         return _apply(op, kinds, (x, y))
 
-    return _named(fun, name, op)
+    return named(fun, name, op.__doc__)
 
 
 # ------------------------------------------------------------------------------------ arithmetic
@@ -222,10 +213,8 @@ def integer_pow(x: Any, y: int) -> Any:
     """x raised to a fixed integer."""
     x, y = operand("integer_pow", x), operator.index(y)
     if y < 0 and dtypes.kind(x.dtype) in "iu":
-        raise TypeError(
-            "integer_pow: needed a float or complex operand for a negative power, got "
-            f"integer_pow({x.aval.str_short()}, {y}){here()}"
-        )
+        raise TypeError("integer_pow: needed a float or complex operand for a negative power, got "
+                        f"integer_pow({x.aval.str_short()}, {y}){here()}")
     return x if y == 1 and dtypes.kind(x.dtype) in NUMERIC else _apply(
         ops.IntegerPow(y), NUMERIC, (x,)
     )
@@ -288,7 +277,7 @@ def _equality(name: str, op: Any) -> Any:
             return _compare_keys(name, x, y)
         return compare(x, y)
 
-    return _named(fun, name, op)
+    return named(fun, name, op.__doc__)
 
 
 eq = _equality("eq", bits.eq)

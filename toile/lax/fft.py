@@ -25,10 +25,8 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     x = as_array(x)
     if kind is FftType.RFFT:
         if dtypes.kind(x.dtype) == "c":
-            raise ValueError(
-                f"only real valued inputs supported for rfft, got {x.aval.str_short()} (use "
-                f"fft){here()}"
-            )
+            raise ValueError("only real valued inputs supported for rfft, got "
+                             f"{x.aval.str_short()} (use fft){here()}")
         x = convert(x, dtypes.to_inexact_dtype(x.dtype))
     else:
         x = convert(x, dtypes.to_complex_dtype(x.dtype))
@@ -40,9 +38,8 @@ def _kind(fft_type: FftType | str) -> FftType:
     if isinstance(fft_type, FftType):
         return fft_type
     if not isinstance(fft_type, str):
-        raise TypeError(
-            f"Unknown FFT type value '{fft_type}': needed a FftType or its name{here()}"
-        )
+        raise TypeError(f"Unknown FFT type value '{fft_type}': needed a FftType or its "
+                        f"name{here()}")
     if fft_type.upper() in FftType.__members__ and fft_type in (fft_type.lower(), fft_type.upper()):
         return FftType[fft_type.upper()]
     raise ValueError(f"Unknown FFT type '{fft_type}': needed fft, ifft, rfft or irfft{here()}")

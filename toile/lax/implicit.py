@@ -19,17 +19,14 @@ from toile.engine.errors import TreeStructureError
 from toile.engine.program import Program, Var, evaluate
 from toile.engine.source import here
 from toile.engine.trees import flatten, structure, tree_map, unflatten
-from toile.lax._staging import flat_arrays, leaf, stage
+from toile.lax._traced_functions import flat_arrays, leaf, stage
 from toile.primitives.families import neg, zeros
 
+__all__ = ["custom_linear_solve", "custom_root"]
 
-def custom_root(
-    f: Callable[..., Any],
-    initial_guess: Any,
-    solve: Callable[..., Any],
-    tangent_solve: Callable[..., Any],
-    has_aux: bool = False,
-) -> Any:
+
+def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
+                tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
     """A root of `f` found by `solve`, differentiated through the implicit function theorem.
 
     dx = -(df/dx)^-1 (df/da) da for whatever `a` the function f closes over."""
@@ -39,8 +36,7 @@ def custom_root(
     f_program, f_consts, f_tree = stage(f, in_tree, avals)
     _check_tree("f", f_tree, "initial_guess", tree)
     s_program, s_consts, s_tree = stage(lambda x: solve(f, x), in_tree, avals)
-    solution = s_tree.children()[0] if has_aux and s_tree.children() else s_tree
-    _check_tree("solve", solution, "initial_guess", tree)
+    _check_tree("solve", _without_aux(s_tree, has_aux), "initial_guess", tree)
 
     def g(consts: Any, x: Any) -> Any:
         return unflatten(f_tree, evaluate(f_program, [*consts, *flatten(x)[0]]))
@@ -66,10 +62,22 @@ def custom_root(
 
 def _check_tree(name: str, found: Any, like: str, needed: Any) -> None:
     if found != needed:
-        raise TreeStructureError(
-            f"{name}() output pytree structure must match {like}, got {found} and "
-            f"{needed}.{here()}"
-        )
+        raise TreeStructureError(f"{name}() output pytree structure must match {like}, got {found} "
+                                 f"and {needed}.{here()}")
+
+
+def _without_aux(tree: Any, has_aux: bool) -> Any:
+    """The structure of a solution alone, of which a solver may return more than that."""
+    return tree.children()[0] if has_aux and tree.children() else tree
+
+
+def _check_like_b(name: str, found: Any, outs: Sequence[Any], tree: Any, avals: Any) -> None:
+    """Raise unless a function of `custom_linear_solve` returns what is like its right-hand side."""
+    shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
+    if shapes != needed:
+        raise ValueError(f"{name}() output shapes must match b, got {shapes} and {needed} (needed "
+                         f"the structure and shapes of b from {name}){here()}")
+    _check_tree(name, found, "b", tree)
 
 
 def _zero_tangent(x: Any) -> Any:
@@ -77,14 +85,9 @@ def _zero_tangent(x: Any) -> Any:
     return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else zeros(aval)
 
 
-def custom_linear_solve(
-    matvec: Callable[..., Any],
-    b: Any,
-    solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None = None,
-    symmetric: bool = False,
-    has_aux: bool = False,
-) -> Any:
+def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
+                        transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
+                        has_aux: bool = False) -> Any:
     """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a linear solve."""
     if transpose_solve is None and symmetric:
         transpose_solve = solve
@@ -100,32 +103,20 @@ def custom_linear_solve(
     staged = [None if fn is None else stage(fn, in_tree, avals) for fn in functions]
     first, solver = staged[0], staged[2]
     assert first is not None and solver is not None
-    out_tree = solver[2]
-    x_tree = out_tree.children()[0] if has_aux and out_tree.children() else out_tree
-    n = len(leaves)
-    checks = [("matvec", first[2], first[0].out_avals),
-              ("solve", x_tree, solver[0].out_avals[: x_tree.num_leaves])]
-    if staged[3] is not None:
-        back, _, back_tree = staged[3]
-        back_tree = back_tree.children()[0] if has_aux and back_tree.children() else back_tree
-        checks.append(("transpose_solve", back_tree, back.out_avals[: back_tree.num_leaves]))
-    for name, found, outs in checks:
-        shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
-        if shapes != needed:
-            raise ValueError(
-                f"{name}() output shapes must match b, got {shapes} and {needed} (needed the "
-                f"structure and shapes of b from {name}){here()}"
-            )
-        _check_tree(name, found, "b", tree)
+    _check_like_b("matvec", first[2], first[0].out_avals, tree, avals)
+    for name, found in (("solve", solver), ("transpose_solve", staged[3])):
+        if found is not None:
+            x_tree = _without_aux(found[2], has_aux)
+            _check_like_b(name, x_tree, found[0].out_avals[: x_tree.num_leaves], tree, avals)
     consts = [c for s in staged if s is not None for c in s[1]]
     programs = _with_shared_consts(staged, consts)
-    op = LinearSolve(programs[0], programs[1], programs[2], programs[3], len(consts), n)  # type: ignore[arg-type]
+    op = LinearSolve(programs[0], programs[1], programs[2], programs[3], len(consts), len(leaves))  # type: ignore[arg-type]
     outs = op(*consts, *[leaf(x) for x in leaves])
-    return unflatten(out_tree, outs)
+    return unflatten(solver[2], outs)
 
 
 def _with_shared_consts(staged: Sequence[Any], consts: Sequence[Any]) -> list[Program | None]:
-    """Programs that all take everybody's closed-over values first."""
+    """The programs, each taking the closed-over values of all of them first."""
     made: list[Program | None] = []
     start = 0
     for s in staged:

@@ -23,25 +23,9 @@ from toile.primitives.families import add, broadcast_in_dim, mul, reshape
 from toile.primitives.linalg import matmul, swapped, symmetrize, tril
 
 __all__ = [
-    "EigImplementation",
-    "EighImplementation",
-    "SvdAlgorithm",
-    "cholesky",
-    "cholesky_update",
-    "eig",
-    "eigh",
-    "hessenberg",
-    "householder_product",
-    "lu",
-    "lu_pivots_to_permutation",
-    "ormqr",
-    "qdwh",
-    "qr",
-    "schur",
-    "svd",
-    "symmetric_product",
-    "triangular_solve",
-    "tridiagonal",
+    "EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_update", "eig",
+    "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh",
+    "qr", "schur", "svd", "symmetric_product", "triangular_solve", "tridiagonal",
     "tridiagonal_solve",
 ]
 
@@ -89,15 +73,9 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
     return factor.CholeskyUpdate()(as_array(r_matrix), as_array(w_vector))
 
 
-def eig(
-    x: Any,
-    *,
-    compute_left_eigenvectors: bool = True,
-    compute_right_eigenvectors: bool = True,
-    enable_eigvec_derivs: bool = False,
-    implementation: EigImplementation | None = None,
-    use_magma: bool | None = None,
-) -> list[Any]:
+def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
+        enable_eigvec_derivs: bool = False, implementation: EigImplementation | None = None,
+        use_magma: bool | None = None) -> list[Any]:
     """Eigenvalues of general matrices, then left and right eigenvectors where asked.
 
     Eigenvectors can be differentiated with `enable_eigvec_derivs`, which asserts that eigenvalues
@@ -109,23 +87,15 @@ def eig(
         )
         implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     if implementation not in (None, EigImplementation.LAPACK):
-        raise ValueError(
-            "eig: needed the LAPACK implementation, the only one there is, got "
-            f"{implementation}{here()}"
-        )
+        raise ValueError("eig: needed the LAPACK implementation, the only one there is, got "
+                         f"{implementation}{here()}")
     op = eigen.Eig(compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs)
     return op(as_array(x))
 
 
-def eigh(
-    x: Any,
-    *,
-    lower: bool = True,
-    symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    implementation: EighImplementation | None = None,
-) -> tuple[Any, Any]:
+def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True,
+         sort_eigenvalues: bool = True, subset_by_index: tuple[int, int] | None = None,
+         implementation: EighImplementation | None = None) -> tuple[Any, Any]:
     """Eigenvectors (as columns) and ascending eigenvalues of Hermitian matrices.
 
     >>> import numpy, toile.lax as lax
@@ -133,9 +103,8 @@ def eigh(
     Array([1., 3.], dtype=float32)
     """
     if implementation not in (None, EighImplementation.QR):
-        raise NotImplementedError(
-            f"eigh: needed the QR implementation or None, got {implementation}{here()}"
-        )
+        raise NotImplementedError("eigh: needed the QR implementation or None, got "
+                                  f"{implementation}{here()}")
     x = as_array(x)
     op = eigen.Eigh(lower, sort_eigenvalues, _range(subset_by_index))
     v, w = op(symmetrize(x) if symmetrize_input else x)
@@ -171,34 +140,23 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     return factor.LuPivotsToPermutation(int(permutation_size))(as_array(pivots))
 
 
-def qr(
-    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
-) -> Any:
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True,
+       use_magma: bool | None = None) -> Any:
     """(Q, R) with x = Q R, or (Q, R, p) with x[:, p] = Q R."""
     return tuple(factor.Qr(pivoting, full_matrices)(as_array(x)))
 
 
-def schur(
-    x: Any,
-    *,
-    compute_schur_vectors: bool = True,
-    sort_eig_vals: bool = False,
-    select_callable: Callable[..., Any] | None = None,
-) -> Any:
+def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
+          select_callable: Callable[..., Any] | None = None) -> Any:
     """The triangular form T and, where asked, the unitary Q with x = Q T Qᴴ."""
     if sort_eig_vals:
         raise NotImplementedError("schur: sorting of the eigenvalues is not implemented" + here())
     return eigen.Schur(compute_schur_vectors)(as_array(x))
 
 
-def svd(
-    x: Any,
-    *,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    algorithm: SvdAlgorithm | None = None,
-) -> Any:
+def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True,
+        subset_by_index: tuple[int, int] | None = None,
+        algorithm: SvdAlgorithm | None = None) -> Any:
     """(U, s, Vᴴ) with x = U diag(s) Vᴴ, or s alone.
 
     >>> import numpy, toile.lax as lax
@@ -206,46 +164,30 @@ def svd(
     Array([4., 3.], dtype=float32)
     """
     if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
-        raise NotImplementedError(
-            f"svd: needed the QR or the divide-and-conquer algorithm, got {algorithm}{here()}"
-        )
+        raise NotImplementedError("svd: needed the QR or the divide-and-conquer algorithm, got "
+                                  f"{algorithm}{here()}")
     by = "qr" if algorithm is SvdAlgorithm.QR else "default"
     op = eigen.Svd(full_matrices, compute_uv, _range(subset_by_index), by)
     s, *vectors = op(as_array(x))
     return (vectors[0], s, vectors[1]) if vectors else s
 
 
-def symmetric_product(
-    a_matrix: Any,
-    c_matrix: Any,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    symmetrize_output: bool = False,
-) -> Any:
+def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
+                      symmetrize_output: bool = False) -> Any:
     """alpha A Aᵀ + beta C; the lower triangle counts, unless the output is symmetrized."""
     a, c = as_array(a_matrix), as_array(c_matrix)
     shapes = a.shape[-2:], c.shape[-2:]
     if a.ndim < 2 or c.shape != (*a.shape[:-1], a.shape[-2]):
-        raise ValueError(
-            "symmetric_product: needed matrices of shapes (m, n) and (m, m) with equal batch axes, "
-            f"got {shapes[0]} and {shapes[1]}{here()}"
-        )
+        raise ValueError("symmetric_product: needed matrices of shapes (m, n) and (m, m) with "
+                         f"equal batch axes, got {shapes[0]} and {shapes[1]}{here()}")
     product = mul(matmul(a, swapped(a)), convert(as_array(alpha), a.dtype))
     out = add(product, mul(c, convert(as_array(beta), c.dtype)))
     return add(tril(out), swapped(tril(out, -1))) if symmetrize_output else out
 
 
-def triangular_solve(
-    a: Any,
-    b: Any,
-    *,
-    left_side: bool = False,
-    lower: bool = False,
-    transpose_a: bool = False,
-    conjugate_a: bool = False,
-    unit_diagonal: bool = False,
-) -> Any:
+def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False,
+                     transpose_a: bool = False, conjugate_a: bool = False,
+                     unit_diagonal: bool = False) -> Any:
     """x with op(a) x = b, or x op(a) = b, for a triangular a (a zero diagonal: inf, NaN).
 
     >>> import numpy, toile.lax as lax
@@ -268,8 +210,6 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     return eigen.Tridiagonal(lower)(as_array(a))
 
 
-def tridiagonal_solve(
-    dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False
-) -> Any:
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
     """x with A x = b for the matrices A of three diagonals (dl[0] and du[-1] are not read)."""
     return solves.TridiagonalSolve(perturb_singular)(*map(as_array, (dl, d, du, b)))

@@ -19,10 +19,10 @@ from toile.engine import config, dtypes
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
 from toile.engine.source import describe, here
-from toile.engine.tracing import Tracer
+from toile.engine.trace import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
 from toile.lax._operands import axis_of
-from toile.lax._staging import (
+from toile.lax._traced_functions import (
     agree_on_weak,
     check_carry,
     flat_arrays,
@@ -35,18 +35,14 @@ from toile.primitives.bits import lt
 from toile.primitives.elementwise import convert
 from toile.primitives.families import add, full_like, reshape
 from toile.primitives.shapes import Concatenate, Rev, pad, slice_axis
-from toile.staging.flattening import name_of
+from toile.staging.flat_functions import name_of
+
+__all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]
 
 
-def scan(
-    f: Callable[..., Any],
-    init: Any,
-    xs: Any = None,
-    length: int | None = None,
-    reverse: bool = False,
-    unroll: int | bool = 1,
-    _split_transpose: bool = False,
-) -> tuple[Any, Any]:
+def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
+         reverse: bool = False, unroll: int | bool = 1,
+         _split_transpose: bool = False) -> tuple[Any, Any]:
     """Loop `carry, y = f(carry, x)` over the leading axis of `xs`; returns the carry and the ys.
 
     >>> import toile.lax as lax, toile.numpy as jnp
@@ -90,20 +86,17 @@ def _check_pair(out_tree: Any, avals: list[Aval], f: Any) -> None:
     if len(out_tree.children()) != 2 or out_tree.node_data() is None or (
         out_tree.node_data()[0] is not tuple and out_tree.node_data()[0] is not list
     ):
-        raise TypeError(
-            f"scan body output must be a pair, got {describe(unflatten(out_tree, avals))}. Needed "
-            f"{name_of(f)} to return (carry, y){here()}"
-        )
+        raise TypeError("scan body output must be a pair, got "
+                        f"{describe(unflatten(out_tree, avals))}. Needed {name_of(f)} to return "
+                        f"(carry, y){here()}")
 
 
 def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
     """The number of steps, from the leading axes and the `length` argument."""
     for x in rows:
         if not hasattr(x, "shape") or not x.shape:
-            raise ValueError(
-                "scan got value with no leading axis to scan over: needed arrays of rank >= 1 in "
-                f"xs, got {aval_of(x).str_short()}{here()}"
-            )
+            raise ValueError("scan got value with no leading axis to scan over: needed arrays of "
+                             f"rank >= 1 in xs, got {aval_of(x).str_short()}{here()}")
     sizes = {x.shape[0] for x in rows}
     if isinstance(length, Tracer) and length.concrete() is None:
         raise conversion_error(length, "the `length` argument to scan (use while_loop or fori_loop "
@@ -112,26 +105,19 @@ def _scan_length(rows: list[Any], xs_tree: Any, length: Any) -> int:
         try:
             length = int(length)
         except Exception as e:
-            raise TypeError(
-                f"scan: needed length as a concrete integer, got {describe(length)} (use "
-                "while_loop for a traced number of steps)" + here()
-            ) from e
+            raise TypeError(f"scan: needed length as a concrete integer, got {describe(length)} "
+                            "(use while_loop for a traced number of steps)" + here()) from e
         if any(s != length for s in sizes):
-            raise ValueError(
-                f"scan got `length` argument of {length} which disagrees with leading axis sizes "
-                f"{sorted(sizes)}. (leave `length` out){here()}"
-            )
+            raise ValueError(f"scan got `length` argument of {length} which disagrees with leading "
+                             f"axis sizes {sorted(sizes)}. (leave `length` out){here()}")
         return length
     if len(sizes) > 1:
-        raise ValueError(
-            "scan got values with different leading axis sizes: "
-            f"{', '.join(str(x.shape[0]) for x in rows)}. (xs of structure {xs_tree}){here()}"
-        )
+        raise ValueError("scan got values with different leading axis sizes: "
+                         f"{', '.join(str(x.shape[0]) for x in rows)}. (xs of structure "
+                         f"{xs_tree}){here()}")
     if not sizes:
-        raise ValueError(
-            "scan got no values to scan over and `length` not provided (pass xs, or length=)"
-            + here()
-        )
+        raise ValueError("scan got no values to scan over and `length` not provided (pass xs, or "
+                         "length=)" + here())
     return sizes.pop()
 
 
@@ -140,15 +126,13 @@ def _unroll_count(unroll: Any, length: int) -> int:
         return max(length, 1) if unroll else 1
     count = operator.index(unroll)
     if count < 0:
-        raise ValueError(
-            f"`unroll` must be a `bool` or a non-negative `int`, got {unroll}.{here()}"
-        )
+        raise ValueError("`unroll` must be a `bool` or a non-negative `int`, got "
+                         f"{unroll}.{here()}")
     return max(count, 1)
 
 
-def _scan_in_python(
-    f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int, reverse: bool
-) -> tuple[Any, Any]:
+def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
+                    reverse: bool) -> tuple[Any, Any]:
     ys = []
     for i in reversed(range(n)) if reverse else range(n):
         carry, y = f(carry, unflatten(xs_tree, [row[i] for row in rows]))
@@ -186,14 +170,11 @@ def map(f: Callable[..., Any], xs: Any, *, batch_size: int | None = None) -> Any
     return tree_map(lambda a, b: Concatenate(0)(a, b), *parts)
 
 
-def while_loop(
-    cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any
-) -> Any:
+def while_loop(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
     """Repeat `val = body_fun(val)` while `cond_fun(val)` holds."""
     if not (callable(cond_fun) and callable(body_fun)):
-        raise TypeError(
-            "lax.while_loop: body_fun and cond_fun arguments should be callable." + here()
-        )
+        raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be "
+                        "callable." + here())
     if config.flags.disable_jit:
         try:
             return _while_in_python(cond_fun, body_fun, init_val)
@@ -227,20 +208,16 @@ def _while_in_python(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
 def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
     avals = cond.out_avals
     if len(avals) != 1 or tree.num_leaves != 1 or tree.children():
-        raise TypeError(
-            f"cond_fun must return a boolean scalar, but got pytree {tree}. (from {name_of(fun)})"
-            f"{here()}"
-        )
+        raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {tree}. (from "
+                        f"{name_of(fun)}){here()}")
     if avals[0].shape or avals[0].dtype != np.bool_:
-        raise TypeError(
-            f"cond_fun must return a boolean scalar, but got output type(s) [{avals[0]}]. (from "
-            f"{name_of(fun)}: compare scalars, or reduce with jnp.all or jnp.any){here()}"
-        )
+        raise TypeError("cond_fun must return a boolean scalar, but got output type(s) "
+                        f"[{avals[0]}]. (from {name_of(fun)}: compare scalars, or reduce with "
+                        f"jnp.all or jnp.any){here()}")
 
 
-def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[..., Any], init_val: Any, *, unroll: Any = None
-) -> Any:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], init_val: Any, *,
+              unroll: Any = None) -> Any:
     """`val = body_fun(i, val)` for i in [lower, upper); differentiable when both are known.
 
     >>> import toile.lax as lax
@@ -292,15 +269,12 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
     if signed and lower.weak_type != upper.weak_type:
         return upper.dtype if lower.weak_type else lower.dtype
     a, b = dtypes.name_of(lower.dtype), dtypes.name_of(upper.dtype)
-    raise TypeError(
-        f"lower and upper arguments to fori_loop must have equal types, got {a} and {b}: needed "
-        f"integers of one dtype (convert them with int){here()}"
-    )
+    raise TypeError(f"lower and upper arguments to fori_loop must have equal types, got {a} and "
+                    f"{b}: needed integers of one dtype (convert them with int){here()}")
 
 
-def associative_scan(
-    fn: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0
-) -> Any:
+def associative_scan(fn: Callable[..., Any], elems: Any, reverse: bool = False,
+                     axis: int = 0) -> Any:
     """All prefixes of `elems` combined by an associative function, in logarithmic depth."""
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable." + here())
@@ -310,10 +284,8 @@ def associative_scan(
     axis = axis_of(axis, leaves[0].ndim)
     sizes = {x.shape[axis] for x in leaves}
     if len(sizes) != 1:
-        raise ValueError(
-            "Array inputs to associative_scan must have the same first dimension. (saw: "
-            f"{[x.shape for x in leaves]}){here()}"
-        )
+        raise ValueError("Array inputs to associative_scan must have the same first dimension. "
+                         f"(saw: {[x.shape for x in leaves]}){here()}")
     if reverse:
         leaves = [Rev((axis,))(x) for x in leaves]
 

@@ -1,4 +1,4 @@
-"""What belongs to no family: stopped gradients, barriers, tokens, placement.
+"""Functions of no family: stopped gradients, barriers, tokens, placement.
 
 May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
 functions.
@@ -15,13 +15,13 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.trees import broadcast_prefix, flatten, register, tree_map, unflatten
 from toile.lax import elementwise, shapes
 from toile.lax._operands import operand
 from toile.lax.conversion import convert_element_type
 from toile.parallel.meshes import mesh_in_force
-from toile.parallel.placing import constrained
+from toile.parallel.placement import constrained
 from toile.parallel.specs import PartitionSpec
 from toile.primitives.barriers import stop_gradient as _stop_gradient
 from toile.primitives.shapes import optimization_barrier as _barrier
@@ -83,7 +83,7 @@ def stage(x: Any, /) -> Any:
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Nothing: a place for values that nobody reads."""
+    """Do nothing with a value: it counts as used."""
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -95,22 +95,17 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     if not mesh_in_force().empty:
         given = [PartitionSpec() if s is None else s for s in given]
     elif any(s is None for s in given):
-        raise ValueError(
-            "One of with_sharding_constraint arguments got sharding None which is not allowed: "
-            f"needed a Sharding, or a mesh in force (use toile.set_mesh){here()}"
-        )
+        raise ValueError("One of with_sharding_constraint arguments got sharding None which is not "
+                         "allowed: needed a Sharding, or a mesh in force (use "
+                         f"toile.set_mesh){here()}")
     elif any(isinstance(s, PartitionSpec) for s in given):
-        raise RuntimeError(
-            "with_sharding_constraint requires a non-empty mesh in context if you are passing "
-            f"`PartitionSpec`s to shardings, got {shardings} (use toile.set_mesh, or pass a "
-            f"NamedSharding){here()}"
-        )
+        raise RuntimeError("with_sharding_constraint requires a non-empty mesh in context if you "
+                           f"are passing `PartitionSpec`s to shardings, got {shardings} (use "
+                           f"toile.set_mesh, or pass a NamedSharding){here()}")
     return unflatten(tree, [constrained(v, s) for v, s in zip(leaves, given, strict=True)])
 
 
-def composite(
-    decomposition: Callable[..., Any], name: str, version: int = 0
-) -> Callable[..., Any]:
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
     """A function that others may know under a name; here it is its decomposition."""
 
     @functools.wraps(decomposition)
@@ -139,8 +134,6 @@ def create_token(_: Any = None) -> Token:
 def after_all(*operands: Any) -> Token:
     """A token that comes after others."""
     if any(not isinstance(t, Token) for t in operands):
-        raise TypeError(
-            "Arguments to after_all must be tokens: needed results of create_token, got "
-            f"{[type(t).__name__ for t in operands]}{here()}"
-        )
+        raise TypeError("Arguments to after_all must be tokens: needed results of create_token, "
+                        f"got {[type(t).__name__ for t in operands]}{here()}")
     return Token()

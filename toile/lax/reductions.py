@@ -25,8 +25,8 @@ from toile.lax._computations import (
     operands_and_inits,
     settle_weak,
 )
-from toile.lax._operands import axes_of, operand, prepared, user_dtype
-from toile.primitives import cumulative, reductions, sorting
+from toile.lax._operands import axes_of, named, operand, prepared, user_dtype
+from toile.primitives import cumulative, reductions, sorts
 from toile.primitives.families import ReduceSum, without
 
 __all__ = [
@@ -49,7 +49,7 @@ def _reduction(name: str, kind: Any) -> Callable[[Any, Sequence[int]], Any]:
         axes = axes_of(name, axes, x)
         return prepared(kind, (axes,), x.shape, x.dtype)(x)
 
-    return _named(fun, name, kind)
+    return named(fun, name, kind.__doc__)
 
 
 def _placed(name: str, kind: Any) -> Callable[..., Any]:
@@ -59,14 +59,7 @@ def _placed(name: str, kind: Any) -> Callable[..., Any]:
     def fun(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
         return reduce(operand, axes)
 
-    return _named(fun, name, kind)
-
-
-def _named(fun: Callable[..., Any], name: str, kind: Any) -> Callable[..., Any]:
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = kind.__doc__
-    fun.__module__ = "toile.lax"
-    return fun
+    return named(fun, name, kind.__doc__)
 
 
 reduce_prod = _reduction("reduce_prod", reductions.ReduceProd)
@@ -89,10 +82,8 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
 # ----------------------------------------------------------------------------- any computation
 
 
-def reduce(
-    operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
-    dimensions: Sequence[int], out_sharding: Any = None,
-) -> Any:  # fmt: skip
+def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
+           dimensions: Sequence[int], out_sharding: Any = None) -> Any:
     """Fold a tree of arrays over some axes with an associative function of scalars."""
     xs, inits, tree = operands_and_inits("reduce", operands, init_values)
     axes = axes_of("reduce", dimensions, xs[0])
@@ -141,20 +132,19 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
     x = _operand(name, operand)
     dtype = user_dtype(index_dtype, name)
     if dtypes.kind(dtype) not in "iu":
-        raise TypeError(
-            f"{name}: needed an integer index_dtype, got {dtypes.name_of(dtype)}{here()}"
-        )
+        raise TypeError(f"{name}: needed an integer index_dtype, got "
+                        f"{dtypes.name_of(dtype)}{here()}")
     return prepared(kind, (operator.index(axis), dtype), x.shape, x.dtype)(x)
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
     """Place of the first largest element along an axis; a NaN counts as the largest."""
-    return _extremum("argmax", sorting.Argmax, operand, axis, index_dtype)
+    return _extremum("argmax", sorts.Argmax, operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """Place of the first least element along an axis; a NaN counts as the least."""
-    return _extremum("argmin", sorting.Argmin, operand, axis, index_dtype)
+    return _extremum("argmin", sorts.Argmin, operand, axis, index_dtype)
 
 
 def _running(name: str, kind: Any) -> Callable[..., Any]:
@@ -162,10 +152,7 @@ def _running(name: str, kind: Any) -> Callable[..., Any]:
         x = _operand(name, operand)
         return prepared(kind, (operator.index(axis), bool(reverse)), x.shape, x.dtype)(x)
 
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = kind.__doc__
-    fun.__module__ = "toile.lax"
-    return fun
+    return named(fun, name, kind.__doc__)
 
 
 cumsum = _running("cumsum", cumulative.Cumsum)

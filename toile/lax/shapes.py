@@ -49,9 +49,8 @@ _operand = operand  # the public functions call their first parameter `operand`
 # ------------------------------------------------------------------- the same elements elsewhere
 
 
-def reshape(
-    operand: Any, new_sizes: Any, dimensions: Any = None, *, out_sharding: Any = None
-) -> Any:
+def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *,
+            out_sharding: Any = None) -> Any:
     """The elements in row-major order (of the axes in `dimensions`) under another shape."""
     x = operand if operand.__class__ is DeviceArray else _operand("reshape", operand)
     shape = sizes("reshape", new_sizes)
@@ -97,17 +96,13 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     if not gone:
         return x
     if len(gone) != len(dimensions):
-        raise ValueError(
-            f"dimensions are not unique: squeeze needed distinct axes, got {tuple(dimensions)}"
-            f"{here()}"
-        )
+        raise ValueError("dimensions are not unique: squeeze needed distinct axes, got "
+                         f"{tuple(dimensions)}{here()}")
     shape = x.shape
     if any(shape[d] != 1 for d in gone):
-        raise ValueError(
-            "cannot select an axis to squeeze out which has size not equal to one, got "
-            f"{shape=} and dimensions={tuple(dimensions)} (only axes of size 1 can go: index, "
-            f"reduce or reshape others){here()}"
-        )
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one, "
+                         f"got {shape=} and dimensions={tuple(dimensions)} (only axes of size 1 "
+                         f"can go: index, reduce or reshape others){here()}")
     kept = tuple(n for i, n in enumerate(shape) if i not in gone)
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
 
@@ -117,10 +112,8 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     x = _operand("collapse", operand)
     lo, hi, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
     if hi < lo:
-        raise ValueError(
-            f"Invalid dimension range passed to collapse: {x.shape}[{start_dimension}:"
-            f"{stop_dimension}]{here()}"
-        )
+        raise ValueError("Invalid dimension range passed to collapse: "
+                         f"{x.shape}[{start_dimension}:{stop_dimension}]{here()}")
     shape = x.shape
     return reshape(x, (*shape[:lo], math.prod(shape[lo:hi]), *shape[hi:]))
 
@@ -128,9 +121,8 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 # ---------------------------------------------------------------------------------- broadcasting
 
 
-def broadcast_in_dim(
-    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
-) -> Any:
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *,
+                     out_sharding: Any = None) -> Any:
     """Repeat along new axes; axis i of the operand becomes axis broadcast_dimensions[i]."""
     x = operand if operand.__class__ is DeviceArray else _operand("broadcast_in_dim", operand)
     shape = sizes("broadcast_in_dim", shape)
@@ -167,10 +159,9 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
     shape = like.shape
     skip = len(shape) - x.ndim
     if skip < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skip:], strict=True)):
-        raise ValueError(
-            f"Incompatible types for broadcasting: input type={x.aval.str_short()} and requested "
-            f"type={like.aval.str_short()} (only axes of size 1 stretch){here()}"
-        )
+        raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
+                         f"and requested type={like.aval.str_short()} (only axes of size 1 "
+                         f"stretch){here()}")
     return broadcast_in_dim(x, shape, tuple(range(skip, len(shape))))
 
 
@@ -198,10 +189,8 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     """Copies of the array side by side, reps[i] of them along axis i."""
     x, reps = _operand("tile", operand), sizes("tile", reps)
     if len(reps) != x.ndim:
-        raise TypeError(
-            f"tile: needed one number of repetitions for each of {x.ndim} axes, got {reps} for "
-            f"{x.aval.str_short()}{here()}"
-        )
+        raise TypeError(f"tile: needed one number of repetitions for each of {x.ndim} axes, got "
+                        f"{reps} for {x.aval.str_short()}{here()}")
     spread = tuple(n for pair in zip(reps, x.shape, strict=True) for n in pair)
     whole = broadcast_in_dim(x, spread, tuple(range(1, 2 * x.ndim, 2)))
     return reshape(whole, tuple(r * n for r, n in zip(reps, x.shape, strict=True)))
@@ -210,25 +199,20 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
 # -------------------------------------------------------------------------------- parts of arrays
 
 
-def slice(
-    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
-    strides: Sequence[int] | None = None,
-) -> Any:
+def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
+          strides: Sequence[int] | None = None) -> Any:
     """Elements start, start + stride ... below limit along every axis."""
     x = operand if operand.__class__ is DeviceArray else _operand("slice", operand)
     starts, limits = ints(start_indices), ints(limit_indices)
     steps = (1,) * len(starts) if strides is None else ints(strides)
     if len(limits) != len(starts) or len(steps) != len(starts):
-        raise TypeError(
-            "slice: needed as many limit_indices and strides as start_indices, got "
-            f"{starts}, {limits}, {steps}{here()}"
-        )
+        raise TypeError("slice: needed as many limit_indices and strides as start_indices, got "
+                        f"{starts}, {limits}, {steps}{here()}")
     return prepared(Slice, (starts, limits, steps), x.shape, x.dtype)(x)
 
 
-def slice_in_dim(
-    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
-) -> Any:
+def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1,
+                 axis: int = 0) -> Any:
     """Slice along one axis; negative indices count from its end, None is an end."""
     x = _operand("slice_in_dim", operand)
     axis = axis_of(axis, x.ndim)
@@ -263,10 +247,8 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     x = _operand("split", operand)
     axis, parts = axis_of(axis, x.ndim), ints(sizes)
     if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
-        raise ValueError(
-            f"split: needed sizes that sum to {x.shape[axis]} (axis {axis} of "
-            f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}{here()}"
-        )
+        raise ValueError(f"split: needed sizes that sum to {x.shape[axis]} (axis {axis} of "
+                         f"{x.aval.str_short()}), got {parts}, which sum to {sum(parts)}{here()}")
     found, start = [], 0
     for n in parts:
         found.append(slice_in_dim(x, start, start + n, 1, axis))
@@ -313,10 +295,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     config = tuple(ints(c) for c in padding_config)
     bad = [c for c in config if len(c) != 3 or c[2] < 0]
     if bad:
-        raise ValueError(
-            "pad: needed (low, high, interior) with interior >= 0 for each axis, got "
-            f"{config}{here()}"
-        )
+        raise ValueError("pad: needed (low, high, interior) with interior >= 0 for each axis, got "
+                         f"{config}{here()}")
     return prepared(Pad, (config,), x.shape, x.dtype, value.shape, value.dtype)(x, value)
 
 
@@ -354,9 +334,8 @@ def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any
     return broadcast_in_dim(fill_value, shape, ())
 
 
-def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None
-) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
+              sharding: Any = None) -> Any:
     """An array like `x` in shape and dtype (weak bit too, if no dtype is given), of one value."""
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         like = x
@@ -382,18 +361,14 @@ def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:
     return full(shape, 0, dtype)
 
 
-def broadcasted_iota(
-    dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None
-) -> Any:
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Any:
     """0, 1, 2 ... along one axis of `shape`."""
     fields = (
         user_dtype(dtype, "iota"), sizes("broadcasted_iota", shape), operator.index(dimension)
     )
     if not 0 <= fields[2] < len(fields[1]):
-        raise ValueError(
-            f"broadcasted_iota: needed an axis of shape {fields[1]}, got "
-            f"dimension={dimension}{here()}"
-        )
+        raise ValueError(f"broadcasted_iota: needed an axis of shape {fields[1]}, got "
+                         f"dimension={dimension}{here()}")
     return prepared(Iota, fields)()
 
 

@@ -1,7 +1,7 @@
 """Reductions over sliding windows, and the padding that windows take.
 
-Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding count for
-nothing. The common computations are operations of their own; any other folds each window in
+Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding are
+ignored. The common computations are operations of their own; any other folds each window in
 row-major order.
 May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
@@ -42,19 +42,15 @@ Pairs = Sequence[tuple[int, int]]
 _FLOAT = np.dtype(np.float32)
 
 
-def padtype_to_pads(
-    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int],
-    padding: str | Pairs,
-) -> list[tuple[int, int]]:  # fmt: skip
+def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
+                    window_strides: Sequence[int], padding: str | Pairs) -> list[tuple[int, int]]:
     """Padding as (low, high) pairs from "VALID", "SAME" (extra at the end) or "SAME_LOWER"."""
     if not isinstance(padding, str):
         return [(int(low), int(high)) for low, high in padding]
     kind = padding.upper()
     if kind not in ("VALID", "SAME", "SAME_LOWER"):
-        raise RuntimeError(
-            "padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, got "
-            f"{padding!r}{here()}"
-        )
+        raise RuntimeError("padtype_to_pads: needed 'VALID', 'SAME' or 'SAME_LOWER' as padding, "
+                           f"got {padding!r}{here()}")
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
     if not len(in_shape) == len(window_shape) == len(window_strides):
@@ -70,9 +66,8 @@ def padtype_to_pads(
     return pads
 
 
-def _geometry(
-    shape: Sequence[int], window: Any, strides: Any, padding: Any, base: Any, dilation: Any
-) -> tuple[tuple[int, ...], ...]:
+def _geometry(shape: Sequence[int], window: Any, strides: Any, padding: Any, base: Any,
+              dilation: Any) -> tuple[tuple[int, ...], ...]:
     """Window, strides, padding and dilations as tuples, defaults filled in."""
     window = ints(window)
     ones = (1,) * len(window)
@@ -85,18 +80,16 @@ def _geometry(
     return window, strides, tuple(ints(p) for p in padding), base, dilation  # type: ignore
 
 
-def reduce_window(
-    operand: Any, init_value: Any, computation: Callable[..., Any], window_dimensions: Any,
-    window_strides: Sequence[int] | None = None, padding: str | Pairs = "VALID",
-    base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None,
-) -> Any:  # fmt: skip
+def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any],
+                  window_dimensions: Any, window_strides: Sequence[int] | None = None,
+                  padding: str | Pairs = "VALID", base_dilation: Sequence[int] | None = None,
+                  window_dilation: Sequence[int] | None = None) -> Any:
     """Fold every window of a tree of arrays with an associative function of scalars."""
     xs, inits, tree = operands_and_inits("reduce_window", operand, init_value)
     combine = Computation("reduce_window", computation, tree, [i.aval for i in inits])
-    fields = _geometry(
-        xs[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
-    )
-    # The sum of windows stands for any: it checks them and knows the result's shape.
+    fields = _geometry(xs[0].shape, window_dimensions, window_strides, padding, base_dilation,
+                       window_dilation)
+    # A sum over windows checks the windows and gives the result's shape for any computation.
     whole = prepared(windows.ReduceWindowSum, fields, xs[0].shape, _FLOAT)
     shape = whole.infer(Aval(xs[0].shape, _FLOAT)).shape
     kind = combine.kind if combine.kind in _WINDOWS else None
@@ -108,9 +101,8 @@ def reduce_window(
     return unflatten(tree, _folded(combine, xs, inits, fields, shape))
 
 
-def _folded(
-    combine: Computation, xs: list[Any], inits: list[Any], fields: Any, shape: tuple[int, ...]
-) -> list[Any]:
+def _folded(combine: Computation, xs: list[Any], inits: list[Any], fields: Any,
+            shape: tuple[int, ...]) -> list[Any]:
     """Fold each window in row-major order; places outside of the operand are left out."""
     window, strides, pads, base, dilation = fields
     out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
@@ -132,13 +124,11 @@ def _folded(
     return out
 
 
-def reduce_window_shape_tuple(
-    operand_shape: Sequence[int], window_dimensions: Sequence[int],
-    window_strides: Sequence[int], padding: Pairs, base_dilation: Sequence[int] | None = None,
-    window_dilation: Sequence[int] | None = None,
-) -> tuple[int, ...]:  # fmt: skip
+def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int],
+                              window_strides: Sequence[int], padding: Pairs,
+                              base_dilation: Sequence[int] | None = None,
+                              window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
     """The shape of the result of a reduction over windows."""
-    fields = _geometry(
-        operand_shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
-    )
+    fields = _geometry(operand_shape, window_dimensions, window_strides, padding, base_dilation,
+                       window_dilation)
     return tuple(arrays.window_output_shape(ints(operand_shape), *fields))

@@ -5,11 +5,13 @@ A module inside a container is named by the attribute and its keys: `layers_0`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
 from toile.core.variables import Variable
+
+Path = tuple[str, ...]
 
 look_inside: dict[type, bool] = {}  # by type of value: whether there may be something
 
@@ -51,45 +53,54 @@ def map_leaves(fn: Callable[[str, Any], Any], value: Any) -> Any:
 
     Leaves are visited in the order of their keys as text: the first of several places that hold
     one module names it."""
-    leaves: list[tuple[tuple[str, ...], Any]] = []
-    rebuild = _flatten(value, (), leaves)
-    mapped = {}
-    for path, leaf in sorted(leaves, key=lambda item: item[0]):
-        mapped[path] = fn("".join(f"_{key}" for key in path), leaf)
-    return rebuild(mapped)
+    return _rebuilt(value, (), {path: fn(_suffix(path), leaf) for path, leaf in _ordered(value)})
 
 
 def suffixes_and_values(value: Any) -> list[tuple[str, Any]]:
     """(`_key_key`, leaf) for the leaves of a container; ('', value) for anything else."""
-    leaves: list[tuple[tuple[str, ...], Any]] = []
-    _flatten(value, (), leaves)
-    ordered = sorted(leaves, key=lambda item: item[0])
-    return [("".join(f"_{key}" for key in path), leaf) for path, leaf in ordered]
+    return [(_suffix(path), leaf) for path, leaf in _ordered(value)]
 
 
-def _flatten(value: Any, path: tuple[str, ...], leaves: list[Any]) -> Callable[[Any], Any]:
-    """Collect the leaves below `value`; the result puts mapped leaves back, by path."""
+def _suffix(path: Path) -> str:
+    return "".join(f"_{key}" for key in path)
 
-    def below(items: Any) -> list[Callable[[Any], Any]]:
-        return [_flatten(v, (*path, str(k)), leaves) for k, v in items]
 
+def _ordered(value: Any) -> list[tuple[Path, Any]]:
+    """The leaves with their paths, in the order of these."""
+    return sorted(_leaves(value, ()), key=lambda item: item[0])
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    parts = _parts(value)
+    if parts is None:
+        yield path, value
+    else:
+        keys, values, _ = parts
+        for key, part in zip(keys, values, strict=True):
+            yield from _leaves(part, (*path, str(key)))
+
+
+def _rebuilt(value: Any, path: Path, leaves: Mapping[Path, Any]) -> Any:
+    """The container with other leaves, which are given by path."""
+    parts = _parts(value)
+    if parts is None:
+        return leaves[path]
+    keys, values, make = parts
+    pairs = zip(keys, values, strict=True)
+    return make([_rebuilt(part, (*path, str(key)), leaves) for key, part in pairs])
+
+
+def _parts(value: Any) -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]] | None:
+    """Keys and values of a container, and what makes one like it of other values; or None."""
     if isinstance(value, dict | FrozenDict) and value:
-        parts = below(value.items())
-        make = FrozenDict if isinstance(value, FrozenDict) else dict
-        return lambda mapped: make(
-            (k, part(mapped)) for k, part in zip(value, parts, strict=True)
-        )
-    named = isinstance(value, tuple) and hasattr(value, "_fields")
-    if (named or type(value) in (list, tuple)) and value:
-        parts = below(zip(getattr(value, "_fields", range(len(value))), value, strict=True))
-        if named:
-            return lambda mapped: type(value)(*[part(mapped) for part in parts])
-        return lambda mapped: type(value)([part(mapped) for part in parts])
+        kind = FrozenDict if isinstance(value, FrozenDict) else dict
+        return value.keys(), value.values(), lambda xs: kind(zip(value, xs, strict=True))
+    if isinstance(value, tuple) and hasattr(value, "_fields") and value:
+        return value._fields, value, lambda xs: type(value)(*xs)
+    if type(value) in (list, tuple) and value:
+        return range(len(value)), value, type(value)
     fields = getattr(type(value), "_toile_dataclass_fields", None)
     if fields:
-        parts = below((k, getattr(value, k)) for k in fields)
-        return lambda mapped: value.replace(
-            **{k: part(mapped) for k, part in zip(fields, parts, strict=True)}
-        )
-    leaves.append((path, value))
-    return lambda mapped: mapped[path]
+        values = [getattr(value, name) for name in fields]
+        return fields, values, lambda xs: value.replace(**dict(zip(fields, xs, strict=True)))
+    return None

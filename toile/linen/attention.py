@@ -23,45 +23,16 @@ from toile.linen.linear import DenseGeneral, default_kernel_init
 from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
 from toile.linen.normalization import LayerNorm
-from toile.linen.weights import (
-    Array,
-    DotGeneralT,
-    Dtype,
-    Initializer,
-    PrecisionLike,
-    PRNGKey,
-    Shape,
-)
 from toile.nn import initializers
+from toile.typing import Array, DotGeneralT, Dtype, Initializer, PrecisionLike, PRNGKey, Shape
 
 __all__ = [
-    "Array",
-    "DenseGeneral",
-    "DotGeneralT",
-    "Dtype",
-    "Initializer",
-    "LayerNorm",
-    "Module",
-    "MultiHeadAttention",
-    "MultiHeadDotProductAttention",
-    "PRNGKey",
-    "PrecisionLike",
-    "SelfAttention",
-    "Shape",
-    "combine_masks",
-    "compact",
-    "default_kernel_init",
-    "dot_product_attention",
-    "dot_product_attention_weights",
-    "initializers",
-    "jnp",
-    "lax",
-    "make_attention_mask",
-    "make_causal_mask",
-    "merge_param",
-    "promote_dtype",
-    "random",
-]
+    "Array", "DenseGeneral", "DotGeneralT", "Dtype", "Initializer", "LayerNorm", "Module",
+    "MultiHeadAttention", "MultiHeadDotProductAttention", "PRNGKey", "PrecisionLike",
+    "SelfAttention", "Shape", "combine_masks", "compact", "default_kernel_init",
+    "dot_product_attention", "dot_product_attention_weights", "initializers", "jnp", "lax",
+    "make_attention_mask", "make_causal_mask", "merge_param", "promote_dtype", "random",
+]  # fmt: skip
 
 
 class MultiHeadDotProductAttention(Module):
@@ -170,14 +141,17 @@ class MultiHeadDotProductAttention(Module):
             axis=(-2, -1),
             kernel_init=self.out_kernel_init or self.kernel_init,
             bias_init=self.out_bias_init or self.bias_init,
-            use_bias=self.use_bias,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            precision=self.precision,
             dot_general=self.out_dot_general,
             dot_general_cls=self.out_dot_general_cls,
             name="out",
+            **_shared_options(self),
         )(x)
+
+
+def _shared_options(layer: MultiHeadDotProductAttention) -> dict[str, Any]:
+    """The options that all four projections have from the layer."""
+    names = ("use_bias", "dtype", "param_dtype", "precision")
+    return {name: getattr(layer, name) for name in names}
 
 
 def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | None) -> tuple:
@@ -229,14 +203,11 @@ def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array
     options = {
         "features": (heads, features // heads),
         "axis": -1,
-        "use_bias": module.use_bias,
-        "dtype": module.dtype,
-        "param_dtype": module.param_dtype,
         "kernel_init": module.kernel_init,
         "bias_init": module.bias_init,
-        "precision": module.precision,
         "dot_general": module.qkv_dot_general,
         "dot_general_cls": module.qkv_dot_general_cls,
+        **_shared_options(module),
     }
     names = ("query", "key", "value")
     out = [DenseGeneral(name=n, **options)(x) for n, x in zip(names, inputs, strict=True)]
@@ -250,7 +221,7 @@ def _project(module: MultiHeadDotProductAttention, *inputs: Array) -> list[Array
 def _through_cache(
     module: MultiHeadDotProductAttention, query: Array, key: Array, value: Array, mask: Any
 ) -> tuple[Array, Array, Array | None]:
-    """Put one position into the cache; all keys and values, and a mask for those to come.
+    """Store one position in the cache; all keys and values, and a mask that hides later ones.
 
     The first call, which finds no cache, makes it in the size of its inputs and changes nothing.
     """
@@ -289,7 +260,7 @@ class MultiHeadAttention(MultiHeadDotProductAttention):
 
 
 class SelfAttention(MultiHeadDotProductAttention):
-    """`MultiHeadDotProductAttention` of one input; deprecated in favour of that layer.
+    """`MultiHeadDotProductAttention` of one input; deprecated in favor of that layer.
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
@@ -299,7 +270,7 @@ class SelfAttention(MultiHeadDotProductAttention):
     """
 
     @compact
-    def __call__(  # type: ignore[override]
+    def __call__(
         self,
         inputs_q: Array,
         mask: Array | None = None,
@@ -315,9 +286,6 @@ class SelfAttention(MultiHeadDotProductAttention):
             stacklevel=2,
         )
         return super().__call__(
-            inputs_q,
-            mask=mask,
-            deterministic=deterministic,
-            dropout_rng=dropout_rng,
+            inputs_q, mask=mask, deterministic=deterministic, dropout_rng=dropout_rng,
             sow_weights=sow_weights,
-        )
+        )  # fmt: skip

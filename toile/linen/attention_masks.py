@@ -9,7 +9,7 @@ from typing import Any
 
 from toile import numpy as jnp
 from toile.engine.source import here
-from toile.linen.weights import Array, Dtype
+from toile.typing import Array, Dtype
 
 __all__ = ["combine_masks", "make_attention_mask", "make_causal_mask"]
 
@@ -30,9 +30,7 @@ def make_attention_mask(
            [1, 1, 0],
            [0, 0, 0]], dtype=int32)
     """
-    mask = pairwise_fn(
-        jnp.expand_dims(query_input, axis=-1), jnp.expand_dims(key_input, axis=-2)
-    )
+    mask = pairwise_fn(jnp.expand_dims(query_input, axis=-1), jnp.expand_dims(key_input, axis=-2))
     mask = jnp.expand_dims(mask, axis=-3)
     mask = jnp.expand_dims(mask, axis=tuple(range(extra_batch_dims)))
     return mask.astype(dtype)

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from toile import lax, random
+from toile import lax
 from toile import numpy as jnp
 from toile.control.attention import Form, attend, wanted
+from toile.core.nn.stochastic import drop_weights
 from toile.engine.source import here
 from toile.linen.dtypes import promote_dtype
 from toile.linen.module import Module
-from toile.linen.weights import Array, Dtype, PrecisionLike, PRNGKey
 from toile.nn import logsumexp, softmax
+from toile.typing import Array, Dtype, PrecisionLike, PRNGKey
 
 __all__ = ["dot_product_attention", "dot_product_attention_weights"]
 
@@ -72,7 +73,7 @@ def dot_product_attention_weights(
     """softmax(q·k / sqrt(depth) + bias) over keys: (*batch, heads, queries, keys).
 
     `query` and `key` are (*batch, length, heads, depth); `bias` and `mask` broadcast to the result,
-    where a mask is false no weight goes. With a `module`, the weights before dropout are sown
+    keys where the mask is false get no weight. With a `module`, the weights before dropout are sown
     into its intermediates as `attention_weights`.
 
     >>> import toile.linen as nn, toile.numpy as jnp
@@ -89,11 +90,12 @@ def dot_product_attention_weights(
     dtype = query.dtype
     _check_heads(q=query, k=key)
     equation = "...qhd,...khd->...hqk"
+    query = query / _sqrt_depth(query)
     if einsum:
-        weights = einsum(equation, query / _root(query), key)
+        weights = einsum(equation, query, key)
     else:
-        weights = _contract(equation, query / _root(query), key, precision, einsum_dot_general)
-    weights = _hidden(weights, bias, mask, dtype)
+        weights = _contract(equation, query, key, precision, einsum_dot_general)
+    weights = _masked_logits(weights, bias, mask, dtype)
     if force_fp32_for_softmax and dtype != jnp.float32:
         weights = softmax(weights.astype(jnp.float32))
     else:
@@ -101,18 +103,19 @@ def dot_product_attention_weights(
     if module is not None:
         module.sow("intermediates", "attention_weights", weights)
     if not deterministic and dropout_rate > 0.0:
-        weights = _drop(weights, dropout_rng, 1.0 - dropout_rate, broadcast_dropout, dtype)
+        shared = weights.ndim - 2 if broadcast_dropout else 0  # examples and heads
+        weights = drop_weights(dropout_rng, weights, dropout_rate, shared, dtype)
     return weights
 
 
-def _root(query: Array) -> np.ndarray:
+def _sqrt_depth(query: Array) -> np.ndarray:
     """The square root of the depth, in the dtype of the queries."""
     dtype = query.dtype
     wide = np.float64 if dtype in (np.float64, np.complex128) else np.float32
     return np.sqrt(wide(query.shape[-1])).astype(dtype)
 
 
-def _hidden(weights: Array, bias: Array | None, mask: Array | None, dtype: Dtype) -> Array:
+def _masked_logits(weights: Array, bias: Array | None, mask: Array | None, dtype: Dtype) -> Array:
     """Logits with a bias, low where the mask is false."""
     if bias is not None:
         weights = weights + bias
@@ -120,15 +123,6 @@ def _hidden(weights: Array, bias: Array | None, mask: Array | None, dtype: Dtype
         # The lowest finite number: where nothing may be seen, all weights are equal, not NaN.
         weights = jnp.where(mask, weights, jnp.finfo(dtype).min)
     return weights
-
-
-def _drop(weights: Array, rng: PRNGKey, keep_prob: float, broadcast: bool, dtype: Dtype) -> Array:
-    """Dropout; `broadcast`: one pattern for all examples and heads."""
-    shape = weights.shape
-    if broadcast:
-        shape = (1,) * (weights.ndim - 2) + shape[-2:]
-    keep = random.bernoulli(rng, keep_prob, shape)
-    return weights * (keep.astype(dtype) / jnp.asarray(keep_prob, dtype=dtype))
 
 
 def dot_product_attention(
@@ -173,7 +167,7 @@ def dot_product_attention(
     _check_heads(q=query, k=key, v=value)
     own = module or force_fp32_for_softmax or einsum_dot_general or qk_attn_weights_einsum
     if not own and (deterministic or not dropout_rate > 0.0):
-        whole = _whole(query, key, value, bias, mask, precision)
+        whole = _as_one_operation(query, key, value, bias, mask, precision)
         if whole is not None:
             return whole
     weights = dot_product_attention_weights(
@@ -187,10 +181,10 @@ def dot_product_attention(
     return _contract(equation, weights, value, precision, einsum_dot_general)
 
 
-def _whole(
+def _as_one_operation(
     query: Array, key: Array, value: Array, bias: Array | None, mask: Array | None, precision: Any
 ) -> Array | None:
-    """The attention as one operation, which a backend may have a kernel for; None: it is not."""
+    """The attention as one operation, for which a backend may have a kernel; or None."""
     if not wanted(query, key, value):
         return None
     rank = query.ndim
@@ -204,12 +198,12 @@ def _whole(
         if x.ndim > rank or any(n not in (1, m) for n, m in zip(x.shape, full, strict=True)):
             return None
         given[name] = x
-    scale = 1.0 / float(_root(query))
+    scale = 1.0 / float(_sqrt_depth(query))
 
     def plain(q: Array, k: Array, v: Array, *rest: Array) -> tuple[Array, Array]:
         some = dict(zip(given, rest, strict=True))
-        logits = _contract("...qhd,...khd->...hqk", q / _root(q), k, precision, None)
-        logits = _hidden(logits, some.get("bias"), some.get("mask"), q.dtype)
+        logits = _contract("...qhd,...khd->...hqk", q / _sqrt_depth(q), k, precision, None)
+        logits = _masked_logits(logits, some.get("bias"), some.get("mask"), q.dtype)
         weights = softmax(logits).astype(q.dtype)
         out = _contract("...hqk,...khd->...qhd", weights, v, precision, None)
         sums = logsumexp(logits.astype(jnp.float32), axis=-1)

@@ -1,7 +1,7 @@
 """What modules know of the call they are in: the stack of modules, interceptors, captures.
 
-Everything here belongs to one thread. `errors` of the engine ask for the path of the module that
-runs through a hook that this file sets.
+Everything here belongs to one thread. This file sets the hook that tells errors of the engine which
+module is running.
 """
 
 from __future__ import annotations
@@ -90,6 +90,13 @@ class _NamedCalls:
 named_calls = _NamedCalls()
 
 
+def call_label(module: Any, method: str) -> str:
+    """The name that operations of a call carry: the module's, and the method's if it is not
+    `__call__`."""
+    label = module.name or type(module).__name__
+    return label if method == "__call__" else f"{label}.{method}"
+
+
 def enable_named_call() -> None:
     """Operations of a module carry its name (`named_scope`), in programs and profiles."""
     named_calls.enabled = True
@@ -174,7 +181,7 @@ def function_name(fn: Any) -> str:
 
 
 class Sentinel:
-    """Stands for "no parent was given"; there is one, and copies and pickles are it."""
+    """Stands for "no parent was given"; a singleton, also when it is copied or pickled."""
 
     def __copy__(self) -> Sentinel:
         return self

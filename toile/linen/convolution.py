@@ -11,13 +11,16 @@ from typing import Any
 
 from toile import lax
 from toile import numpy as jnp
-from toile.api.tracing import eval_shape
+from toile.api.programs import eval_shape
+from toile.core.nn.linear import add_bias, channels_last, default_kernel_init, grouped_kernel_shape
 from toile.engine.errors import ShapeError
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.linen.dtypes import promote_dtype
 from toile.linen.module import Module, compact, nowrap
-from toile.linen.weights import (
+from toile.linen.weights import chosen, kernel_and_bias
+from toile.nn import initializers
+from toile.typing import (
     Array,
     ConvGeneralDilatedT,
     Dtype,
@@ -26,17 +29,12 @@ from toile.linen.weights import (
     PaddingLike,
     PrecisionLike,
     PromoteDtypeFn,
-    add_bias,
-    default_kernel_init,
 )
-from toile.nn import initializers
 
 
 def _conv_dimension_numbers(input_shape: Sequence[int]) -> Any:
     """Channels-last inputs and results; kernels with input, then output features last."""
-    ndim = len(input_shape)
-    data = (0, ndim - 1, *range(1, ndim - 1))
-    return lax.ConvDimensionNumbers(data, (ndim - 1, ndim - 2, *range(ndim - 2)), data)
+    return channels_last(len(input_shape))
 
 
 def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
@@ -71,7 +69,7 @@ def _for_each(layer: Module, name: str, rank: int) -> tuple[int, ...]:
     if len(x) != rank:
         raise ShapeError(
             f"{type(layer).__name__}: needed {name} to be an int or {rank} of them, one for each "
-            f"size of kernel_size={layer.kernel_size}, got {x}{here()}"  # type: ignore[attr-defined]
+            f"size of kernel_size={layer.kernel_size}, got {x}{here()}"
         )
     return tuple(x)
 
@@ -91,16 +89,16 @@ def _with_one_batch_axis(layer: Module, inputs: Any, rank: int) -> tuple[Any, An
     return jnp.reshape(inputs, (math.prod(batch), *inputs.shape[n_batch:])), batch
 
 
-def _masked(kernel: Any, mask: Any) -> Any:
-    return kernel if mask is None else kernel * mask
-
-
-def _check_mask(layer: Module, mask: Any, kernel_shape: tuple[int, ...]) -> None:
+def _masked_parameters(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:
+    """The kernel, multiplied with the mask if there is one, and the bias or None."""
+    mask = layer.mask
     if mask is not None and mask.shape != kernel_shape:
         raise ValueError(
             "Mask needs to have the same shape as weights. Shapes are: "
             f"{mask.shape}, {kernel_shape} (in {type(layer).__name__}){here()}"
         )
+    kernel, bias = kernel_and_bias(layer, kernel_shape, bias_shape)
+    return kernel if mask is None else kernel * mask, bias
 
 
 _PAD_MODES = {"CIRCULAR": "wrap", "REFLECT": "reflect"}
@@ -130,7 +128,7 @@ def _padded(
 
 
 def _check_mode(layer: Module, padding: LaxPadding) -> None:
-    """A name that is left for `lax` is one that it knows."""
+    """Check that a name of a padding that is passed on to `lax` is one that it knows."""
     if isinstance(padding, str) and padding.upper() not in _LAX_MODES:
         raise RuntimeError(
             f"Unrecognized padding type. {type(layer).__name__}: needed one of {_LAX_MODES}, "
@@ -173,7 +171,9 @@ class _Conv(Module):
         inputs, batch = _with_one_batch_axis(self, inputs, rank)
         dilation = _for_each(self, "kernel_dilation", rank)
         inputs, padding = _padded(inputs, self.padding, kernel_size, dilation)
-        convolve = self._convolution()
+        convolve = chosen(
+            self.conv_general_dilated_cls, self.conv_general_dilated, lax.conv_general_dilated
+        )
         if convolve is lax.conv_general_dilated:
             _check_mode(self, padding)
         options = {
@@ -186,12 +186,7 @@ class _Conv(Module):
         shared = self.shared_weights
         shapes = self._shared_shapes if shared else self._local_shapes
         kernel_shape, bias_shape = shapes(inputs, kernel_size, convolve, options)
-        _check_mask(self, self.mask, kernel_shape)
-        kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
-        kernel = _masked(kernel, self.mask)
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype)
+        kernel, bias = _masked_parameters(self, kernel_shape, bias_shape)
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         options["precision"] = self.precision
         if shared:
@@ -207,25 +202,12 @@ class _Conv(Module):
         return y if batch is None else jnp.reshape(y, batch + y.shape[1:])
 
     @nowrap
-    def _convolution(self) -> Any:
-        """The function that convolves; an instance of a class if the user gave one."""
-        if self.conv_general_dilated_cls is not None:
-            return self.conv_general_dilated_cls()
-        if self.conv_general_dilated is not None:
-            return self.conv_general_dilated
-        return lax.conv_general_dilated
-
-    @nowrap
     def _shared_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
         """Shapes of the kernel and the bias that all positions use."""
-        groups, in_features = self.feature_group_count, inputs.shape[-1]
-        if in_features % groups != 0:
-            raise AssertionError(
-                f"{type(self).__name__}: needed a number of input features that "
-                f"feature_group_count={groups} divides, got {in_features} (input of shape "
-                f"{inputs.shape}){here()}"
-            )
-        return (*kernel_size, in_features // groups, self.features), (self.features,)
+        shape = grouped_kernel_shape(
+            type(self).__name__, inputs.shape, kernel_size, self.feature_group_count, self.features
+        )
+        return shape, (self.features,)
 
     @nowrap
     def _local_shapes(self, inputs: Any, kernel_size: Any, convolve: Any, options: Any) -> Any:
@@ -301,7 +283,7 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """A transposed convolution: what makes a smaller image larger, by the strides.
+    """A transposed convolution, which enlarges an image by the strides.
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")
@@ -356,14 +338,9 @@ class ConvTranspose(Module):
         strides = _for_each(self, "strides", rank)
         in_out = (inputs.shape[-1], self.features)
         kernel_shape = (*kernel_size, *(in_out[::-1] if self.transpose_kernel else in_out))
-        _check_mask(self, self.mask, kernel_shape)
-        kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
-        kernel = _masked(kernel, self.mask)
+        kernel, bias = _masked_parameters(self, kernel_shape, (self.features,))
         padding = canonicalize_padding(self.padding, rank)
         circular = isinstance(padding, str) and padding == "CIRCULAR"
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype)
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         y = lax.conv_transpose(
             inputs, kernel, strides, "VALID" if circular else padding,
@@ -382,7 +359,7 @@ class ConvTranspose(Module):
 def _wrapped_around(y: Any, periods: Sequence[int], extra_right: bool) -> Any:
     """Sum what lies a whole number of periods apart, along each spatial axis of a full result.
 
-    The result is centred on a multiple of two periods first, so that position 0 of the sum is
+    The result is centered on a multiple of two periods first, so that position 0 of the sum is
     position 0 of the input; of an odd number of zeros to add, the kernel's flip decides the side.
     """
     pads = [(0, 0)]

@@ -10,7 +10,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.promotion import COMPLEXES, FLOATS, NARROWED
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 
 __all__ = ["canonicalize_dtype", "promote_dtype"]
 
@@ -56,6 +56,10 @@ def _has_dtype(x: Any, dtype: Any) -> bool:
     return isinstance(x, Array) and x.dtype is dtype and not x.weak_type
 
 
+def _converted(args: tuple[Any, ...], dtype: Any) -> list[Any]:
+    return [x if x is None or _has_dtype(x, dtype) else jnp.asarray(x, dtype) for x in args]
+
+
 def promote_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) -> list[Any]:
     """The arguments as arrays of one dtype, see `canonicalize_dtype`; None stays None.
 
@@ -80,6 +84,5 @@ def promote_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) 
             if common in _INEXACT or (common is not None and not inexact):
                 return list(args)
     elif dtype.__hash__ is not None and (wanted := _NAMED.get(dtype)) is not None:
-        return [x if x is None or _has_dtype(x, wanted) else jnp.asarray(x, wanted) for x in args]
-    dtype = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
-    return [None if x is None else jnp.asarray(x, dtype) for x in args]
+        return _converted(args, wanted)
+    return _converted(args, canonicalize_dtype(*args, dtype=dtype, inexact=inexact))

@@ -1,13 +1,11 @@
 """Embed: a vector for each integer, and the same vectors as the weights of an output layer."""
 
 from toile import numpy as jnp
+from toile.core.nn.linear import default_embed_init
 from toile.engine.source import here
 from toile.linen.dtypes import promote_dtype
 from toile.linen.module import Module
-from toile.linen.weights import Array, Dtype, Initializer, PromoteDtypeFn
-from toile.nn import initializers
-
-default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
+from toile.typing import Array, Dtype, Initializer, PromoteDtypeFn
 
 
 class Embed(Module):

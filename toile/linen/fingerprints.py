@@ -21,7 +21,7 @@ from toile.linen.module_functional import Functional
 Path = tuple[str, ...]
 Item = tuple[Path, Any]
 
-# What is a value and nothing else: by far the most of what fields hold.
+# Types of values without parts: most of what fields hold.
 _ATOMS = {str, bytes, bool, int, float, type(None), type, FunctionType}
 _STATE = ("in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor")
 _SCOPE = ("mutable", "flags", "rng_counters", "reservations")
@@ -65,7 +65,13 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
         for f in dataclasses.fields(obj):
             if hasattr(obj, f.name):
                 yield from _items(getattr(obj, f.name), (*path, f.name), seen)
-    elif isinstance(obj, Mapping):
+    else:
+        yield from _plain_items(obj, path, seen)
+
+
+def _plain_items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
+    """Items of Python's own containers, and of what has no parts."""
+    if isinstance(obj, Mapping):
         yield path, len(obj)
         for key, value in obj.items():
             yield (*path, "key"), key  # the order of keys may matter to a module
@@ -88,7 +94,7 @@ def _key_name(key: Any) -> str:
 
 def _module_items(module: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
     yield path, type(module)
-    if module._id in seen:  # which of them it is says what is shared
+    if module._id in seen:  # its number shows which modules are shared
         yield path, seen[module._id]
         return
     seen[module._id] = len(seen)
@@ -136,7 +142,7 @@ def _by_path(items: tuple[Item, ...]) -> dict[Path, Any]:
     found: dict[Path, Any] = {}
     for path, value in items:
         if path and path[-1] == "key":
-            continue  # said by the value's own path
+            continue  # the path of its value says the same
         found[path] = (found[path], value) if path in found else value
     return found
 

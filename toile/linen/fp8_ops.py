@@ -23,31 +23,13 @@ from toile.linen.module import Module, nowrap
 from toile.typing import DTypeLike
 
 __all__ = [
-    "OVERWRITE_WITH_GRADIENT",
-    "Fp8DirectDotGeneralOp",
-    "Fp8DotGeneral",
-    "Fp8DotGeneralBase",
-    "Fp8DotGeneralOp",
-    "Fp8Einsum",
-    "NANOOFp8DotGeneralOp",
-    "compute_amax_history",
-    "compute_scale",
-    "dequantize",
-    "dot_general_transpose_lhs",
-    "dot_general_transpose_rhs",
-    "dot_general_with_precision",
-    "fp8_scaled_dot_general",
-    "get_fp8_max",
-    "in_q",
-    "in_qdq",
-    "out_dq",
-    "out_qdq",
-    "qdq",
-    "quantize",
-    "quantize_dequantize_update",
-    "quantized_dot",
+    "OVERWRITE_WITH_GRADIENT", "Fp8DirectDotGeneralOp", "Fp8DotGeneral", "Fp8DotGeneralBase",
+    "Fp8DotGeneralOp", "Fp8Einsum", "NANOOFp8DotGeneralOp", "compute_amax_history", "compute_scale",
+    "dequantize", "dot_general_transpose_lhs", "dot_general_transpose_rhs",
+    "dot_general_with_precision", "fp8_scaled_dot_general", "get_fp8_max", "in_q", "in_qdq",
+    "out_dq", "out_qdq", "qdq", "quantize", "quantize_dequantize_update", "quantized_dot",
     "update_fp8_meta",
-]
+]  # fmt: skip
 
 DType = Any
 Dims = Any
@@ -240,14 +222,9 @@ def dot_general_transpose_rhs(
     """The cotangent of y in dot_general(x, y)."""
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     return dot_general_transpose_lhs(
-        g,
-        y,
-        x,
-        dimension_numbers=((y_contract, x_contract), (y_batch, x_batch)),
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-        swap_ans=True,
-    )
+        g, y, x, dimension_numbers=((y_contract, x_contract), (y_batch, x_batch)),
+        precision=precision, preferred_element_type=preferred_element_type, swap_ans=True,
+    )  # fmt: skip
 
 
 @functools.partial(custom_vjp, nondiff_argnums=(8, 9))
@@ -260,12 +237,9 @@ def quantized_dot(
 
     Scales of the operands are this step's, scale and history of the cotangent the last one's."""
     return lax.dot_general(
-        q_lhs,
-        q_rhs,
-        dimension_numbers,
-        preferred_element_type=preferred_element_type,
+        q_lhs, q_rhs, dimension_numbers, preferred_element_type=preferred_element_type,
         precision=lax.Precision.DEFAULT,
-    )
+    )  # fmt: skip
 
 
 def quantized_dot_fwd(*args: Any) -> tuple[Any, Any]:
@@ -402,7 +376,7 @@ class Fp8DotGeneralBase(Module):
 
 
 class Fp8DotGeneralOp(Fp8DotGeneralBase):
-    """dot_general of operands rounded to float8 and back; deprecated in favour of the direct one.
+    """dot_general of operands rounded to float8 and back; deprecated in favor of the direct one.
 
     >>> import warnings, toile, toile.linen as nn, toile.numpy as jnp
     >>> with warnings.catch_warnings():
@@ -489,10 +463,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
     ) -> Any:
         """The contraction that `eqn` says."""
         return jnp.einsum(
-            eqn,
-            lhs.astype(rhs.dtype),
-            rhs,
-            precision=precision,
+            eqn, lhs.astype(rhs.dtype), rhs, precision=precision,
             preferred_element_type=preferred_element_type,
             _dot_general=self._scaled_dot_general(rhs.dtype),
-        )
+        )  # fmt: skip

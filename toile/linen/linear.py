@@ -1,27 +1,33 @@
 """Linear layers: Dense, DenseGeneral, Einsum; and, from their own files, convolutions and Embed.
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
-of `toile.lax` or `toile.numpy`, which the user may replace.
+of `toile.lax` or `toile.numpy`, which the user may replace. In files of layers, annotations are
+real types, because Module makes fields of them.
 """
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.api.tracing import eval_shape
+from toile.api.programs import eval_shape
 from toile.core import meta
+from toile.core.nn.linear import Contraction, add_bias, default_kernel_init, flattened
+from toile.core.nn.linear import as_tuple as _canonicalize_tuple
 from toile.engine.avals import Aval as ShapedArray
 from toile.engine.lazy import attach
 from toile.engine.source import here
 from toile.linen import module
 from toile.linen.dtypes import promote_dtype
 from toile.linen.module import Module, compact, nowrap
-from toile.linen.weights import (
+from toile.linen.weights import chosen, kernel_and_bias, last_size
+from toile.nn import initializers
+from toile.numpy.summation import _normal_form as einsum_labels
+from toile.typing import (
     Array,
     ConvGeneralDilatedT,
     DotGeneralT,
@@ -33,12 +39,7 @@ from toile.linen.weights import (
     PRNGKey,
     PromoteDtypeFn,
     Shape,
-    add_bias,
-    default_kernel_init,
-    last_size,
 )
-from toile.nn import initializers
-from toile.numpy.summation import _normal_form as einsum_labels
 
 if TYPE_CHECKING:
     from toile.linen.convolution import (
@@ -72,31 +73,6 @@ __all__ = [
 def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     """Axes counted from the front, in order."""
     return tuple(sorted(ax if ax >= 0 else ndim + ax for ax in axes))
-
-
-def _canonicalize_tuple(x: Sequence[int] | int) -> tuple[int, ...]:
-    """One number or several, as a tuple."""
-    return tuple(x) if isinstance(x, Iterable) else (x,)
-
-
-def _chosen(made_by: Any, given: Any, default: Any = None) -> Any:
-    """The function a layer multiplies with: an instance of a class, a function, or the default."""
-    if made_by is not None:
-        return made_by()
-    return default if given is None else given
-
-
-def _flattened(init: Initializer, split: Callable[[Any], tuple[int, ...]]) -> Initializer:
-    """Initialize with the shape `split(shape)`, whose fans are the layer's, then reshape."""
-
-    def wrapped(rng: Any, shape: Any, dtype: Any = jnp.float32) -> Any:
-        made = init(rng, split(shape), dtype)
-        if isinstance(made, meta.AxisMetadata):
-            return meta.replace_boxed(made, jnp.reshape(made.unbox(), shape))
-        return jnp.reshape(made, shape)
-
-    wrapped.gives_shape = getattr(init, "gives_shape", False)  # type: ignore[attr-defined]
-    return wrapped
 
 
 class DenseGeneral(Module):
@@ -140,47 +116,33 @@ class DenseGeneral(Module):
     def __call__(self, inputs: Array) -> Array:
         """Contract the axes of `inputs` with the kernel and add the bias."""
         features = _canonicalize_tuple(self.features)
+        axis = _normalize_axes(_canonicalize_tuple(self.axis), inputs.ndim)
         batch_dims = _canonicalize_tuple(self.batch_dims)
-        if batch_dims and set(batch_dims) != set(range(max(batch_dims) + 1)):
-            raise ValueError(
-                f"batch_dims {batch_dims} must be consecutive leading dimensions starting from 0: "
-                f"needed (0, 1, …), got {batch_dims} (transpose the input first){here()}"
-            )
-        ndim = inputs.ndim
-        axis = _normalize_axes(_canonicalize_tuple(self.axis), ndim)
-        batch_dims = _normalize_axes(batch_dims, ndim)
+        contraction = Contraction(inputs.shape, axis, tuple(sorted(batch_dims)), features)
         n_batch, n_axis, n_features = len(batch_dims), len(axis), len(features)
-        shape = inputs.shape
-        batch_shape = tuple([shape[ax] for ax in batch_dims])
 
         def two_axes(shape: Any) -> tuple[int, int]:
-            inner = math.prod(shape[:n_batch]) * math.prod(shape[n_batch : n_axis + n_batch])
-            return inner, math.prod(shape[-n_features:])
+            return math.prod(shape[: n_batch + n_axis]), math.prod(shape[-n_features:])
 
         def one_axis(shape: Any) -> tuple[int]:
             return (math.prod(shape[:n_batch]) * math.prod(shape[-n_features:]),)
 
-        kernel_shape = (*batch_shape, *[shape[ax] for ax in axis], *features)
         kernel = self.param(
-            "kernel", _flattened(self.kernel_init, two_axes), kernel_shape, self.param_dtype
-        )
+            "kernel", flattened(self.kernel_init, two_axes), contraction.kernel_shape,
+            self.param_dtype,
+        )  # fmt: skip
         bias = None
         if self.use_bias:
             bias = self.param(
-                "bias", _flattened(self.bias_init, one_axis), batch_shape + features,
+                "bias", flattened(self.bias_init, one_axis), contraction.bias_shape,
                 self.param_dtype,
             )  # fmt: skip
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        dot_general = _chosen(self.dot_general_cls, self.dot_general, lax.dot_general)
-        contract = tuple(range(n_batch, n_axis + n_batch))
-        numbers = ((axis, contract), (batch_dims, tuple(range(n_batch))))
-        out = dot_general(inputs, kernel, numbers, precision=self.precision)
+        dot_general = chosen(self.dot_general_cls, self.dot_general, lax.dot_general)
+        out = dot_general(inputs, kernel, contraction.numbers, precision=self.precision)
         if bias is None:
             return out
-        if batch_dims and ndim > n_batch + n_axis:  # axes of the input between batch and features
-            between = (1,) * (ndim - n_batch - n_axis)
-            bias = jnp.reshape(bias, batch_shape + between + features)
-        return add_bias(out, bias)
+        return contraction.add_bias(out, bias)
 
 
 class Dense(Module):
@@ -219,16 +181,11 @@ class Dense(Module):
     @compact
     def __call__(self, inputs: Array) -> Array:
         """inputs @ kernel + bias."""
-        features, param_dtype = self.features, self.param_dtype
-        kernel = self.param(
-            "kernel", self.kernel_init, (last_size(self, inputs), features), param_dtype
-        )
-        bias = None
-        if self.use_bias:
-            bias = self.param("bias", self.bias_init, (features,), param_dtype)
+        features = self.features
+        kernel, bias = kernel_and_bias(self, (last_size(self, inputs), features), (features,))
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        dot_general = _chosen(self.dot_general_cls, self.dot_general)
-        if dot_general is None and kernel.ndim == 2:  # the same product, with a way past `lax`
+        dot_general = chosen(self.dot_general_cls, self.dot_general)
+        if dot_general is None and kernel.ndim == 2:  # the same product by a faster path
             y = jnp.matmul(inputs, kernel, precision=self.precision)
         else:
             numbers = (((inputs.ndim - 1,), (0,)), ((), ()))
@@ -278,8 +235,7 @@ class Einsum(Module):
         equation = module.merge_param("einsum_str", self.einsum_str, einsum_str).replace(" ", "")
         if "->" not in equation:
             raise ValueError(
-                '`einsum_str` equation must be explicit and include "->": got '
-                f"{equation!r}{here()}"
+                f'`einsum_str` equation must be explicit and include "->": got {equation!r}{here()}'
             )
         if equation.count(",") != 1:
             raise ValueError(

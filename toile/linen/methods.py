@@ -161,7 +161,7 @@ def _local_descriptors(cls: type, exclude: Iterable[str]) -> set[str]:
 
 def wrap_attributes(cls: type) -> None:
     """Wrap the methods and descriptors that `cls` defines, except what `nowrap` marks."""
-    fields = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    fields = [f.name for f in dataclasses.fields(cls)]
     for key in local_methods(cls, (*fields, *_NOT_WRAPPED)):
         method = getattr(cls, key)
         if not hasattr(method, "nowrap"):

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 from toile import errors, random
-from toile.api.tracing import eval_shape
+from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
 from toile.engine.source import here
-from toile.engine.tracing import state as engine_state
+from toile.engine.trace import state as engine_state
 from toile.ids import uuid
 from toile.linen import dataclass
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
@@ -28,6 +28,7 @@ from toile.linen.context import (  # noqa: F401  all of Flax's module.py is foun
     CallInfo,
     InterceptorContext,
     Sentinel,
+    call_label,
     context,
     disable_named_call,
     enable_named_call,
@@ -84,14 +85,9 @@ class ModuleState:
     """What a module keeps while it is used, as opposed to its fields."""
 
     __slots__ = (
-        "in_compact_method",
-        "in_setup",
-        "setup_called",
-        "is_initialized",
-        "autoname_cursor",
-        "children",
-        "containers",
-    )
+        "in_compact_method", "in_setup", "setup_called", "is_initialized", "autoname_cursor",
+        "children", "containers",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.in_compact_method = False
@@ -116,7 +112,7 @@ class ModuleState:
         return new
 
     def reimport(self, other: ModuleState) -> None:
-        """Take over what a clone inside a transform learned."""
+        """Take over the state of a clone that ran inside a transform."""
         self.in_compact_method = other.in_compact_method
         self.in_setup = other.in_setup
         self.is_initialized = other.is_initialized
@@ -182,7 +178,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         cls._state = _unconstructed
         cls.scope = None
         cls._parent_ref = None
-        cls.parent = ParentDescriptor()  # type: ignore[assignment]
+        cls.parent = ParentDescriptor()
 
     # Construction and attachment.
 
@@ -239,10 +235,10 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             )
         # What `setup` makes again inside a transform is the same as outside.
         reuse = outer.in_setup and outer.setup_called == SetupState.TRANSFORMED
-        if not reuse and name in parent.scope.reservations:  # type: ignore[union-attr]
+        if not reuse and name in parent.scope.reservations:
             raise errors.NameInUseError("submodule", name, type(parent).__name__)
         outer.children[name] = self
-        d["scope"] = parent.scope.push(name, reuse=reuse)  # type: ignore[union-attr]
+        d["scope"] = parent.scope.push(name, reuse=reuse)
         return True
 
     def __setattr__(self, name: str, val: Any) -> None:
@@ -253,7 +249,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             object.__setattr__(self, name, val)
             self.__dict__.pop("_candidates", None)  # it may be a field, and hold a module now
             return
-        fields = self.__dataclass_fields__  # type: ignore[attr-defined]
+        fields = self.__dataclass_fields__
         if name in fields and fields[name].init:
             raise errors.SetAttributeInModuleSetupError()
         if is_plain(val):
@@ -272,7 +268,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         text = f'"{cls}" object has no attribute "{name}".'
         if self.scope is None:
             text += (
-                f' If "{name}" is defined in \'.setup()\', remember these fields are only '
+                f" If \"{name}\" is defined in '.setup()', remember these fields are only "
                 "accessible from inside 'init' or 'apply': this module is unbound, it has fields "
                 f"but no variables. Bind it first: model = {cls}(…).bind(variables), then "
                 f"model.{name}"
@@ -295,9 +291,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         assert self.scope is not None, "Trying to register submodules on unbound scope."
         adopted = self.scope.adopted
         queue: list[Module] = []
-        preserve = getattr(
-            type(self), "preserve_adopted_names", config.flax_preserve_adopted_names
-        )
+        preserve = getattr(type(self), "preserve_adopted_names", config.flax_preserve_adopted_names)
 
         def adopt(suffix: str, value: Any) -> Any:
             if not isinstance(value, Module):
@@ -336,11 +330,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def _try_setup(self, shallow: bool = False) -> None:
         """Run `setup` if the module is bound and it did not run; shallow: adopt fields only."""
         state = self._state
-        if (
-            self.scope is None
-            or state.setup_called is SetupState.DONE
-            or state.in_setup
-        ):
+        if self.scope is None or state.setup_called is SetupState.DONE or state.in_setup:
             return
         state.in_setup = True
         try:
@@ -380,32 +370,18 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         state = self._state
         return not state.is_initialized or state.in_setup or state.in_compact_method
 
-    def _name_taken(
-        self, name: str, reuse_scopes: bool = False, collection: str | None = None
-    ) -> bool:
-        if reuse_scopes:
-            return False
-        return self.scope.name_reserved(name, collection)  # type: ignore[union-attr]
-
     # Calls.
 
     def _call_wrapped_method(
-        self,
-        fun: Callable[..., Any],
-        fun_name: str,
-        is_compact: bool,
-        args: tuple[Any, ...],
+        self, fun: Callable[..., Any], fun_name: str, is_compact: bool, args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Call a method of the user's with `setup` done and this module on the stack."""
         state = self._state
-        is_setup = fun_name == "setup"
-        is_recurrent = False
-        if is_setup:
-            if self.scope is None:
-                raise errors.CallSetupUnboundModuleError()
-            is_recurrent = state.in_setup
-            state.in_setup = True
+        # A method may call its parent class's: only the outermost call ends the naming.
+        ends_naming = False
+        if fun_name == "setup":
+            ends_naming = self._enter_setup()
         elif state.setup_called is not SetupState.DONE and self.scope is not None:
             if self._has_setup or state.containers:
                 self._try_setup()
@@ -414,14 +390,12 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         if is_compact:
             if self.scope is None:
                 raise errors.CallCompactUnboundModuleError()
-            is_recurrent = state.in_compact_method
+            ends_naming = not state.in_compact_method
             state.in_compact_method = True
         context.module_stack.append(self)
         outer_scope = engine_state.scope
         if named_calls.enabled:
-            label = self.name or type(self).__name__
-            label = label if fun_name == "__call__" else f"{label}.{fun_name}"
-            engine_state.scope = (*outer_scope, label)
+            engine_state.scope = (*outer_scope, call_label(self, fun_name))
         try:
             capture = context.capture_stack
             if context.call_info_stack or context.interceptors or capture and capture[-1]:
@@ -432,9 +406,16 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             context.module_stack.pop()
             if is_compact:
                 self.__dict__["scope"] = self.scope.rewound()  # type: ignore[union-attr]
-            # A method may call its parent class's: only the outermost call ends the naming.
-            if (is_compact or is_setup) and not is_recurrent:
+            if ends_naming:
                 state.reset()
+
+    def _enter_setup(self) -> bool:
+        """Mark `setup` as running; True if it was not running already."""
+        if self.scope is None:
+            raise errors.CallSetupUnboundModuleError()
+        outermost = not self._state.in_setup
+        self._state.in_setup = True
+        return outermost
 
     def _observed_call(
         self, fun: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -518,5 +499,3 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
             "just once."
         )
     return b if a is None else a  # type: ignore[return-value]
-
-

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from toile import errors
 from toile.core import partial_eval
 from toile.core import scope as scopes
-from toile.core.filters import CollectionFilter, DenyList, union_filters
+from toile.core.filters import CollectionFilter, union_filters
 from toile.core.frozen_dict import FrozenDict
 from toile.core.rng import is_valid_rng
 from toile.core.scope import Scope
@@ -17,10 +17,10 @@ from toile.engine.source import here
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.context import context, unspecified_parent
 from toile.linen.methods import unbound_function
+from toile.linen.module_summaries import NOT_INTERMEDIATES
 from toile.traceback_util import api_boundary
 
 M = TypeVar("M", bound="Functional")
-NOT_INTERMEDIATES = DenyList("intermediates")
 
 
 def capture_call_intermediates(module: Any, method_name: str) -> bool:
@@ -36,7 +36,7 @@ class Functional:
     _own_fields: tuple[str, ...]
 
     def _module_checks(self) -> None:
-        """The instance is one, and its construction was complete."""
+        """Check that this is an instance whose construction was completed."""
         if not isinstance(self, Functional):
             raise errors.InvalidInstanceModuleError()
         if "_id" not in self.__dict__:
@@ -54,7 +54,7 @@ class Functional:
         return {"params": rngs}
 
     def _method(self, method: Any, submodules: bool) -> Callable[..., Any]:
-        """The function that a call of `apply` or `init` is about."""
+        """The function that `apply` or `init` is to call."""
         if method is None:
             method = self.__call__  # type: ignore[operator]
         elif isinstance(method, str):
@@ -152,11 +152,7 @@ class Functional:
         return partial_eval.lazy_init(run)(rngs, *args, **kwargs)
 
     def bind(
-        self: M,
-        variables: Any,
-        *args: Any,
-        rngs: Any = None,
-        mutable: CollectionFilter = False,
+        self: M, variables: Any, *args: Any, rngs: Any = None, mutable: CollectionFilter = False
     ) -> M:
         """A copy of the module with variables, for interactive use: call it, look into it.
 
@@ -203,9 +199,7 @@ class Functional:
                 key = m._id
                 if key not in cache:
                     renamed = {"name": None} if _reset_names else {}
-                    cache[key] = m.clone(
-                        _deep_clone=cache, _reset_names=_reset_names, **renamed
-                    )
+                    cache[key] = m.clone(_deep_clone=cache, _reset_names=_reset_names, **renamed)
                 return cache[key]
 
             for name, value in attrs.items():
@@ -217,9 +211,7 @@ class Functional:
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
         """A copy with other fields, a child of the module that runs, with a name of its own."""
-        return self.clone(
-            parent=parent, name=name, _deep_clone=True, _reset_names=False, **updates
-        )
+        return self.clone(parent=parent, name=name, _deep_clone=True, _reset_names=False, **updates)
 
 
 def _scope_function(

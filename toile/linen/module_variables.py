@@ -9,7 +9,7 @@ from toile import errors
 from toile import numpy as jnp
 from toile.core.scope import Scope, Variable
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.engine.trees import tree_map
 
 
@@ -29,7 +29,6 @@ class Variables:
     scope: Scope | None
     _state: Any
     _initialization_allowed: bool
-    _name_taken: Callable[..., bool]
 
     def _bound(self, doing: str) -> Scope:
         """The scope, or an error that says how to bind."""

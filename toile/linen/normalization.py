@@ -1,22 +1,21 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
-They differ in the axes that statistics are taken over; `_stats` takes them and `_normalized`
-applies them with a learned scale and bias. Statistics are float32 at least, unless a layer is told
+They differ in the axes that statistics are taken over; the mathematics is shared with
+`toile.core.nn.normalization`. Statistics are float32 at least, unless a layer is told
 otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer, live in
 `weight_normalization`.
 """
 
 from __future__ import annotations
 
-import math
 import types
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toile import lax
 from toile import numpy as jnp
+from toile.core.nn.normalization import Axes, group_count, normalized, statistics
+from toile.core.nn.normalization import canonical_axes as _canonicalize_axes
 from toile.engine.lazy import attach
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
@@ -42,137 +41,44 @@ _ELSEWHERE = {
 __getattr__, __dir__ = attach(__name__, _ELSEWHERE)
 
 __all__ = [
-    "BatchNorm",
-    "GroupNorm",
-    "Initializer",
-    "InstanceNorm",
-    "LayerNorm",
-    "Module",
-    "RMSNorm",
-    "SpectralNorm",
-    "WeightNorm",
-    "canonicalize_dtype",
-    "compact",
-    "map_variables",
-    "merge_param",
-]
-
-Axes = int | Sequence[int]
-
-# dtypes whose means are taken as they are; narrower ones are widened for the sum by `mean`.
-_WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
-
-
-def _canonicalize_axes(rank: int, axes: Axes) -> tuple[int, ...]:
-    """Axes as sorted numbers from 0, each once."""
-    if not isinstance(axes, Iterable):
-        return (rank + axes if axes < 0 else axes,)
-    return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
-
-
-def _abs_sq(x: Any) -> Any:
-    """|x|² of each element."""
-    if x.dtype.kind == "c":
-        return lax.square(lax.real(x)) + lax.square(lax.imag(x))
-    return lax.square(x)
-
-
-def _means(xs: Sequence[Any], axes: tuple[int, ...], mask: Any) -> list[Any]:
-    """The means over `axes` of the elements that `mask` selects, one for each of `xs`."""
-    shape = xs[0].shape
-    if mask is not None:
-        mask = jnp.broadcast_to(jnp.asarray(mask, dtype=bool), shape)
-    if xs[0].dtype not in _WIDE:
-        return [x.mean(axes, where=mask) for x in xs]
-    if mask is None:
-        count: Any = math.prod(shape[axis] for axis in axes)
-    else:  # counted once for all of them
-        count = lax.reduce_sum(lax.convert_element_type(mask, jnp.float32), axes)
-        xs = [jnp.where(mask, x, 0) for x in xs]
-    return [lax.reduce_sum(x, axes) / count for x in xs]
+    "BatchNorm", "GroupNorm", "Initializer", "InstanceNorm", "LayerNorm", "Module", "RMSNorm",
+    "SpectralNorm", "WeightNorm", "canonicalize_dtype", "compact", "map_variables", "merge_param",
+]  # fmt: skip
 
 
 def _stats(
-    x: Any,
-    axes: Axes,
-    dtype: Any,
-    axis_name: Any = None,
-    axis_index_groups: Any = None,
-    use_mean: bool = True,
-    use_fast_variance: bool = True,
-    mask: Any = None,
+    x: Any, axes: Axes, dtype: Any, axis_name: Any = None, axis_index_groups: Any = None,
+    use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
     force_float32_reductions: bool = True,
-) -> tuple[Any, Any]:
-    """Mean and variance over `axes`, and over `axis_name`; without `use_mean` None and E|x|².
-
-    The fast variance E|x|² - |E x|² takes one pass and, between devices, one exchange."""
+) -> tuple[Any, Any]:  # fmt: skip
+    """`statistics` in the dtype that they are taken in."""
     x = jnp.asarray(x)
     if dtype is None:
         dtype = x.dtype
     if force_float32_reductions and dtype != np.float32:
         dtype = jnp.promote_types(dtype, jnp.float32)
     x = x.astype(dtype)
-    axes = _canonicalize_axes(x.ndim, axes)
-
-    def means(*xs: Any) -> list[Any]:
-        found = _means(xs, axes, mask)
-        if axis_name is None:
-            return found
-        both = found[0] if len(found) == 1 else jnp.stack(found)
-        both = lax.pmean(both, axis_name, axis_index_groups=axis_index_groups)
-        return [both] if len(found) == 1 else [both[i] for i in range(len(found))]
-
-    if not use_mean:
-        return None, means(_abs_sq(x))[0]
-    if not use_fast_variance:
-        (mean,) = means(x)
-        centred = x - jnp.expand_dims(mean, axes)
-        return mean, means(_abs_sq(centred))[0]
-    mean, square = means(x, _abs_sq(x))
-    # Round-off can make the difference negative.
-    return mean, jnp.maximum(0.0, square - _abs_sq(mean))
+    return statistics(
+        x, _canonicalize_axes(x.ndim, axes), axis_name, axis_index_groups, use_mean,
+        use_fast_variance, mask,
+    )  # fmt: skip
 
 
 def _normalized(
-    layer: Any,
-    x: Any,
-    stats: tuple[Any, Any],
-    kept: tuple[int, ...],
-    features: tuple[int, ...],
-    sizes: tuple[int, ...],
-    use_bias: bool,
-) -> Any:
-    """(x - mean) / √(variance + ε) · scale + bias.
-
-    The statistics have the axes `kept` of `x`. The scale and the bias, parameters of `layer` of
-    shape `sizes`, have its axes `features`."""
-    mean, var = stats
-    shape = x.shape
+    layer: Any, x: Any, stats: tuple[Any, Any], kept: tuple[int, ...],
+    features: tuple[int, ...], sizes: tuple[int, ...], use_bias: bool,
+) -> Any:  # fmt: skip
+    """`normalized` with parameters of `layer` of shape `sizes`, in the layer's dtype."""
     scale = bias = None
-    mul, axes = lax.rsqrt(var + layer.epsilon), kept
     if layer.use_scale:
-        scale = _parameter(layer, "scale", layer.scale_init, sizes, shape, features)
-        if kept != features:  # multiply in as few axes as hold both
-            axes = tuple(sorted({*kept, *features}))
-            common = tuple(shape[axis] for axis in axes)
-            mul = _broadcast(mul, common, tuple(map(axes.index, kept)))
-            mul = mul * _broadcast(scale, common, tuple(map(axes.index, features)))
-        else:
-            mul = mul * scale
-    y = x if mean is None else x - _broadcast(mean, shape, kept)
-    y = y * _broadcast(mul, shape, axes)
+        scale = _parameter(layer, "scale", layer.scale_init, sizes, x.shape, features)
     if use_bias:
-        bias = _parameter(layer, "bias", layer.bias_init, sizes, shape, features)
-        y = y + _broadcast(bias, shape, features)
+        bias = _parameter(layer, "bias", layer.bias_init, sizes, x.shape, features)
+    y = normalized(x, stats, layer.epsilon, kept, features, scale, bias)
     # The result's dtype is at least that of x and at most that of y.
     if layer.dtype is None and x.dtype == y.dtype and not y.weak_type:
         return y
     return jnp.asarray(y, canonicalize_dtype(x, scale, bias, dtype=layer.dtype))
-
-
-def _broadcast(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """`x`, which has the axes `axes` of `shape`, in that shape."""
-    return x if len(axes) == len(shape) else lax.broadcast_in_dim(x, shape, axes)
 
 
 def _parameter(
@@ -212,15 +118,16 @@ def _compute_stats(x: Any, axes: Axes, *args: Any, **kwargs: Any) -> tuple[Any, 
 
 
 def _normalize(
-    mdl: Module, x: Any, mean: Any, var: Any, reduction_axes: Axes, feature_axes: Axes, dtype: Any,
-    param_dtype: Any, epsilon: float, use_bias: bool, use_scale: bool, bias_init: Initializer,
-    scale_init: Initializer, force_float32_reductions: bool = True,
-) -> Any:
+    mdl: Module, x: Any, mean: Any, var: Any, reduction_axes: Axes, feature_axes: Axes,
+    dtype: Any, param_dtype: Any, epsilon: float, use_bias: bool, use_scale: bool,
+    bias_init: Initializer, scale_init: Initializer, force_float32_reductions: bool = True,
+) -> Any:  # fmt: skip
     """Normalize `x` with parameters of `mdl`."""
     layer = types.SimpleNamespace(
-        param=mdl.param, dtype=dtype, param_dtype=param_dtype, epsilon=epsilon, use_scale=use_scale,
-        bias_init=bias_init, scale_init=scale_init,
-        force_float32_reductions=force_float32_reductions)
+        param=mdl.param, dtype=dtype, param_dtype=param_dtype, epsilon=epsilon,
+        use_scale=use_scale, bias_init=bias_init, scale_init=scale_init,
+        force_float32_reductions=force_float32_reductions,
+    )  # fmt: skip
     axes = [_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes)]
     return _normalize_along(layer, x, (mean, var), *axes, use_bias)
 
@@ -349,7 +256,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divide each example by the root of the mean square of its features; the mean stays.
+    """Divide each example by the root of the mean square of its features, without centering.
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
     >>> x = toile.random.normal(toile.random.key(0), (5, 6))
@@ -383,30 +290,6 @@ class RMSNorm(Module):
         features = _canonicalize_axes(x.ndim, self.feature_axes)
         stats = _layer_stats(self, x, axes, mask, use_mean=False)
         return _normalize_along(self, x, stats, axes, features, False)
-
-
-def _group_count(num_groups: int | None, group_size: int | None, channels: int) -> int:
-    """The number of groups, checked against the number of channels."""
-    if (num_groups is None) == (group_size is None):
-        raise ValueError(
-            "GroupNorm: Either `num_groups` or `group_size` should be specified, got "
-            f"num_groups={num_groups}, group_size={group_size} (with `group_size` "
-            f"pass `num_groups=None`, whose default is 32){here()}"
-        )
-    if group_size is not None:
-        if channels % group_size != 0:
-            raise ValueError(
-                f"GroupNorm: Number of channels ({channels}) is not multiple of the group size "
-                f"({group_size}).{here()}"
-            )
-        return channels // group_size
-    groups: Any = num_groups
-    if groups <= 0 or channels % groups != 0:
-        raise ValueError(
-            f"GroupNorm: Number of groups ({groups}) does not divide the number of channels "
-            f"({channels}).{here()}"
-        )
-    return groups
 
 
 class GroupNorm(Module):
@@ -454,7 +337,7 @@ class GroupNorm(Module):
                 f"to be the feature axis: got {self.reduction_axes} of {x.ndim} axes{here()}"
             )
         channels = x.shape[-1]
-        groups = _group_count(self.num_groups, self.group_size, channels)
+        groups = group_count("GroupNorm", self.num_groups, self.group_size, channels)
         # In the shape (..., group, channel of the group) statistics broadcast without copies.
         split = (groups, channels // groups)
         grouped = x.reshape((*x.shape[:-1], *split))

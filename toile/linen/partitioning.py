@@ -16,6 +16,8 @@ from toile.api.checkpoint import checkpoint
 from toile.core import lift
 from toile.core.filters import CollectionFilter, PRNGSequenceFilter, union_filters
 from toile.core.frozen_dict import FrozenDict, freeze, unfreeze
+from toile.core.lift.packing import Packed, lifted
+from toile.core.lift.staging import refuse_concrete
 from toile.core.scope import Scope, Variable
 from toile.core.spmd import get_logical_axis_rules as get_axis_rules
 from toile.core.spmd import logical_axis_rules as axis_rules
@@ -23,12 +25,7 @@ from toile.core.spmd import set_logical_axis_rules as set_axis_rules
 from toile.engine.source import here
 from toile.engine.trees import tree_map
 from toile.linen.context import context
-from toile.linen.spmd import (
-    RulesFallback,
-    is_logical_spec,
-    logical_to_mesh,
-    logical_to_mesh_axes,
-)
+from toile.linen.spmd import RulesFallback, is_logical_spec, logical_to_mesh, logical_to_mesh_axes
 from toile.linen.spmd import _with_sharding_constraint as _with_sharding_constraint
 from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
 from toile.linen.transforms import lift_transform, map_variables
@@ -48,35 +45,13 @@ from toile.typing import In as ScanIn
 from toile.typing import Out as ScanOut
 
 __all__ = [
-    "Array",
-    "ArrayPytree",
-    "AxisMetadata",
-    "CollectionFilter",
-    "InOutAxis",
-    "InOutScanAxis",
-    "LogicalPartitionSpec",
-    "LogicalPartitionSpecPytree",
-    "LogicalRules",
-    "PRNGSequenceFilter",
-    "PartitionSpecPytree",
-    "PartitionedVariable",
-    "RulesFallback",
-    "ScanIn",
-    "ScanOut",
-    "axis_rules",
-    "core_remat_static",
-    "get_axis_names",
-    "get_axis_rules",
-    "logical_to_mesh",
-    "logical_to_mesh_axes",
-    "param_with_axes",
-    "remat",
-    "scan_with_axes",
-    "set_axis_rules",
-    "variable_with_axes",
-    "vmap_with_axes",
-    "with_sharding_constraint",
-]
+    "Array", "ArrayPytree", "AxisMetadata", "CollectionFilter", "InOutAxis", "InOutScanAxis",
+    "LogicalPartitionSpec", "LogicalPartitionSpecPytree", "LogicalRules", "PRNGSequenceFilter",
+    "PartitionSpecPytree", "PartitionedVariable", "RulesFallback", "ScanIn", "ScanOut",
+    "axis_rules", "core_remat_static", "get_axis_names", "get_axis_rules", "logical_to_mesh",
+    "logical_to_mesh_axes", "param_with_axes", "remat", "scan_with_axes", "set_axis_rules",
+    "variable_with_axes", "vmap_with_axes", "with_sharding_constraint",
+]  # fmt: skip
 
 Axes = tuple[str, ...] | None
 UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
@@ -270,27 +245,14 @@ def scan_with_axes(
     methods: Any = None,
 ) -> Any:
     """`nn.scan` that adds `axis_name` to the names of axes of what it stacks."""
+    options = dict(locals())
+    del options["axis_name"], options["axes_collections"]
     names = tuple(f"{col}_axes" for col in axes_collections)
-    scanned = lift_transform(
-        lift.scan,
-        target,
-        variable_axes=variable_axes,
-        variable_broadcast=union_filters(variable_broadcast, names),
-        variable_carry=variable_carry,
-        split_rngs=split_rngs,
-        in_axes=in_axes,
-        out_axes=out_axes,
-        length=length,
-        reverse=reverse,
-        unroll=unroll,
-        data_transform=data_transform,
-        methods=methods,
-    )
+    options["variable_broadcast"] = union_filters(variable_broadcast, names)
+    scanned = lift_transform(lift.scan, **options)
     for col in axes_collections:
         if col in variable_axes:
-            scanned = _add_axis_to_metadata(
-                scanned, variable_axes[col], axis_name, f"{col}_axes"
-            )
+            scanned = _add_axis_to_metadata(scanned, variable_axes[col], axis_name, f"{col}_axes")
     return scanned
 
 
@@ -307,19 +269,11 @@ def vmap_with_axes(
     methods: Any = None,
 ) -> Any:
     """`nn.vmap` that adds `partitioning_axis_names[collection]` to the names of axes."""
+    options = dict(locals())
+    del options["partitioning_axis_names"]
     shared = {f"{name}_axes": None for name in partitioning_axis_names}
-    mapped = lift_transform(
-        lift.vmap,
-        target,
-        variable_axes={**variable_axes, **shared},
-        split_rngs=split_rngs,
-        in_axes=in_axes,
-        out_axes=out_axes,
-        axis_size=axis_size,
-        axis_name=axis_name,
-        spmd_axis_name=spmd_axis_name,
-        methods=methods,
-    )
+    options["variable_axes"] = {**variable_axes, **shared}
+    mapped = lift_transform(lift.vmap, **options)
     for col, axis in variable_axes.items():
         if col in partitioning_axis_names:
             mapped = _add_axis_to_metadata(
@@ -340,29 +294,21 @@ def core_remat_static(
     """`toile.core.lift.remat` whose static arguments need no hash: they are closed over."""
     static = frozenset(static_argnums)
 
-    def inner(
-        scope_fn: Any, repack_fn: Any, variable_groups: Any, rng_groups: Any, *args: Any
-    ) -> Any:
-        if concrete:
-            raise NotImplementedError(
-                "The concrete argument is deprecated. Use static_argnums instead, for arguments "
-                f"that Python's control flow depends on{here()}"
-            )
+    def inner(packed: Packed, *args: Any) -> Any:
+        refuse_concrete(concrete)
         moving = [i for i in range(len(args)) if i not in static]
 
         @functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy)
         @functools.wraps(fn)
-        def run(variable_groups: Any, rng_groups: Any, *values: Any) -> Any:
+        def run(variables: Any, rngs: Any, *values: Any) -> Any:
             given = list(args)
             for i, x in zip(moving, values, strict=True):
                 given[i] = x
-            scope = scope_fn(variable_groups, rng_groups)
-            y = fn(scope, *given)
-            return y, repack_fn(scope)
+            return packed.run(fn, variables, rngs, *given)
 
-        return run(variable_groups, rng_groups, *(args[i] for i in moving))
+        return run(packed.variables, packed.rngs, *(args[i] for i in moving))
 
-    return lift.pack(inner, (variables,), (variables,), (rngs,), name="remat")
+    return lifted(inner, (variables,), (variables,), (rngs,), name="remat")
 
 
 def remat(
@@ -376,14 +322,4 @@ def remat(
     methods: Any = None,
 ) -> Any:
     """`nn.remat` with `static_argnums` that count the arguments after the module."""
-    return lift_transform(
-        core_remat_static,
-        target,
-        variables=variables,
-        rngs=rngs,
-        concrete=concrete,
-        prevent_cse=prevent_cse,
-        static_argnums=static_argnums,
-        policy=policy,
-        methods=methods,
-    )
+    return lift_transform(core_remat_static, **locals())

@@ -11,71 +11,26 @@ from typing import Any, Protocol, TypeVar
 from toile import numpy as jnp
 from toile import random, tree
 from toile.core.frozen_dict import FrozenDict
+from toile.linen import recurrent_cells as _cells
 from toile.linen import transforms
 from toile.linen.methods import compact, nowrap
 from toile.linen.module import Module
-from toile.linen.recurrent_cells import (
-    Array,
-    Carry,
-    Conv,
-    ConvLSTMCell,
-    Dense,
-    DenseParams,
-    Dtype,
-    GRUCell,
-    Initializer,
-    LSTMCell,
-    MGUCell,
-    OptimizedLSTMCell,
-    PrecisionLike,
-    PRNGKey,
-    RNNCellBase,
-    SimpleCell,
-    default_kernel_init,
-    initializers,
-    promote_dtype,
-    sigmoid,
-    tanh,
-)
+from toile.linen.recurrent_cells import *  # noqa: F403
+from toile.linen.recurrent_cells import Array, Carry, RNNCellBase
 
 __all__ = [
-    "A",
-    "Array",
-    "Bidirectional",
-    "Carry",
-    "CarryHistory",
-    "Conv",
-    "ConvLSTMCell",
-    "Dense",
-    "DenseParams",
-    "Dtype",
-    "FrozenDict",
-    "GRUCell",
-    "Initializer",
-    "LSTMCell",
-    "MGUCell",
-    "Module",
-    "OptimizedLSTMCell",
-    "Output",
-    "PRNGKey",
-    "PrecisionLike",
-    "RNN",
-    "RNNBase",
-    "RNNCellBase",
-    "SimpleCell",
-    "compact",
-    "default_kernel_init",
-    "flip_sequences",
-    "initializers",
-    "nowrap",
-    "promote_dtype",
-    "sigmoid",
-    "tanh",
-]
+    "A", "Bidirectional", "CarryHistory", "FrozenDict", "Module", "Output", "RNN", "RNNBase",
+    "compact", "flip_sequences", "nowrap",
+]  # fmt: skip
+__all__ += _cells.__all__
 
 A = TypeVar("A")
 CarryHistory = Any
 Output = Any
+
+
+def _given(option: bool | None, default: bool) -> bool:
+    return default if option is None else option
 
 
 class RNN(Module):
@@ -125,15 +80,14 @@ class RNN(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Outputs, or (carry, outputs); options that are given go before the module's.
+        """Outputs, or (carry, outputs); options given here override the module's.
 
         `initial_carry` is by default the cell's `initialize_carry(init_key, …)`, where `init_key`
         is by default `random.key(0)`: most cells begin with zeros."""
-        return_carry = self.return_carry if return_carry is None else return_carry
-        time_major = self.time_major if time_major is None else time_major
-        reverse = self.reverse if reverse is None else reverse
-        keep_order = self.keep_order if keep_order is None else keep_order
-
+        return_carry = _given(return_carry, self.return_carry)
+        time_major = _given(time_major, self.time_major)
+        reverse = _given(reverse, self.reverse)
+        keep_order = _given(keep_order, self.keep_order)
         feature_axes = self.cell.num_feature_axes
         time_axis = 0 if time_major else inputs.ndim - (feature_axes + 1)
         if time_axis < 0:
@@ -171,15 +125,11 @@ def _loop(rnn: RNN, every_carry: bool, time_axis: int) -> Callable[..., Any]:
         return carry, ((carry, y) if every_carry else y)
 
     return transforms.scan(
-        step,
-        in_axes=time_axis,
-        out_axes=(0, time_axis) if every_carry else time_axis,
-        unroll=rnn.unroll,
-        variable_axes=rnn.variable_axes,
-        variable_broadcast=rnn.variable_broadcast,
-        variable_carry=rnn.variable_carry,
+        step, in_axes=time_axis, out_axes=(0, time_axis) if every_carry else time_axis,
+        unroll=rnn.unroll, variable_axes=rnn.variable_axes,
+        variable_broadcast=rnn.variable_broadcast, variable_carry=rnn.variable_carry,
         split_rngs=rnn.split_rngs,
-    )
+    )  # fmt: skip
 
 
 def _last(carries: A, seq_lengths: Array) -> A:
@@ -271,12 +221,10 @@ class Bidirectional(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Merged outputs, or (carries, outputs); `reverse` and `keep_order` mean nothing here."""
-        return_carry = self.return_carry if return_carry is None else return_carry
+        """Merged outputs, or (carries, outputs); `reverse` and `keep_order` have no effect."""
+        return_carry = _given(return_carry, self.return_carry)
         keys = (None, None) if init_key is None else random.split(init_key)
-        first = (None, None) if initial_carry is None else initial_carry
-        key_forward, key_backward = keys
-        first_forward, first_backward = first
+        carries = (None, None) if initial_carry is None else initial_carry
         if self.forward_rnn is self.backward_rnn:
             logging.getLogger("toile").warning(
                 "Bidirectional: forward_rnn and backward_rnn is the same object, so they will "
@@ -285,14 +233,14 @@ class Bidirectional(Module):
         options = {
             "seq_lengths": seq_lengths,
             "return_carry": True,
-            "time_major": self.time_major if time_major is None else time_major,
+            "time_major": _given(time_major, self.time_major),
         }
         carry_forward, forwards = self.forward_rnn(
-            inputs, initial_carry=first_forward, init_key=key_forward, reverse=False, **options
+            inputs, initial_carry=carries[0], init_key=keys[0], reverse=False, **options
         )
         carry_backward, backwards = self.backward_rnn(
-            inputs, initial_carry=first_backward, init_key=key_backward, reverse=True,
-            keep_order=True, **options,
+            inputs, initial_carry=carries[1], init_key=keys[1], reverse=True, keep_order=True,
+            **options,
         )  # fmt: skip
         outputs = tree.map(self.merge_fn, forwards, backwards)
         return ((carry_forward, carry_backward), outputs) if return_carry else outputs

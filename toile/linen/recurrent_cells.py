@@ -10,20 +10,22 @@ from typing import Any
 
 from toile import numpy as jnp
 from toile import random
+from toile.core.nn.linear import add_bias
 from toile.linen.dtypes import promote_dtype
 from toile.linen.linear import Conv, Dense, default_kernel_init
 from toile.linen.methods import compact, nowrap
 from toile.linen.module import Module
-from toile.linen.weights import (
-    Array,
-    Dtype,
-    Initializer,
-    PrecisionLike,
-    PRNGKey,
-    add_bias,
-)
+from toile.linen.weights import kernel_and_bias
 from toile.nn import initializers, sigmoid
 from toile.numpy import tanh
+from toile.typing import Array, Dtype, Initializer, PrecisionLike, PRNGKey
+
+__all__ = [
+    "Array", "Carry", "Conv", "ConvLSTMCell", "Dense", "DenseParams", "Dtype", "GRUCell",
+    "Initializer", "LSTMCell", "MGUCell", "OptimizedLSTMCell", "PRNGKey", "PrecisionLike",
+    "RNNCellBase", "SimpleCell", "default_kernel_init", "initializers", "promote_dtype", "sigmoid",
+    "tanh",
+]  # fmt: skip
 
 Carry = Any
 
@@ -71,6 +73,33 @@ def _two_states(cell: Any, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[
     return _state(cell, for_memory, input_shape), _state(cell, for_output, input_shape)
 
 
+class _VectorCell(RNNCellBase):
+    """A cell of vectors, the last axis of inputs and states."""
+
+    @nowrap
+    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
+        """h before the first step."""
+        return _state(self, rng, input_shape)
+
+    @property
+    def num_feature_axes(self) -> int:
+        return 1
+
+
+class _GatedCell(_VectorCell):
+    """The fields that cells with gates share; see LSTMCell."""
+
+    features: int
+    gate_fn: Callable[..., Any] = sigmoid
+    activation_fn: Callable[..., Any] = tanh
+    kernel_init: Initializer = default_kernel_init
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = initializers.zeros
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = initializers.zeros
+
+
 def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., Dense]:
     """Dense layers that differ in their name and bias only."""
     dtype, param_dtype = cell.dtype, cell.param_dtype
@@ -85,7 +114,7 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
     return layer
 
 
-class LSTMCell(RNNCellBase):
+class LSTMCell(_GatedCell):
     r"""Long short-term memory: a memory `c` that gates write, keep and read.
 
     i, f, o = sigmoid(W x + U h + b) each, g = tanh(W x + U h + b),
@@ -106,16 +135,6 @@ class LSTMCell(RNNCellBase):
     `kernel_init` for the input, `recurrent_kernel_init` for the state; `bias_init`; `dtype` of the
     computation and `param_dtype`; `carry_init`.
     """
-
-    features: int
-    gate_fn: Callable[..., Any] = sigmoid
-    activation_fn: Callable[..., Any] = tanh
-    kernel_init: Initializer = default_kernel_init
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = initializers.zeros
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = initializers.zeros
 
     @compact
     def __call__(self, carry, inputs):
@@ -140,10 +159,6 @@ class LSTMCell(RNNCellBase):
         """(c, h) before the first step."""
         return _two_states(self, rng, input_shape)
 
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
-
 
 class DenseParams(Module):
     """The parameters of a Dense, without its product.
@@ -165,14 +180,10 @@ class DenseParams(Module):
     @compact
     def __call__(self, inputs: Array) -> tuple[Array, Array | None]:
         """(kernel, bias or None)."""
-        shape = (inputs.shape[-1], self.features)
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        if not self.use_bias:
-            return kernel, None
-        return kernel, self.param("bias", self.bias_init, shape[1:], self.param_dtype)
+        return kernel_and_bias(self, (inputs.shape[-1], self.features), (self.features,))
 
 
-class OptimizedLSTMCell(RNNCellBase):
+class OptimizedLSTMCell(_GatedCell):
     r"""An LSTMCell, parameters and all, that computes its four gates by two matrix products.
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
@@ -188,16 +199,6 @@ class OptimizedLSTMCell(RNNCellBase):
 
     Fields: those of LSTMCell.
     """
-
-    features: int
-    gate_fn: Callable[..., Any] = sigmoid
-    activation_fn: Callable[..., Any] = tanh
-    kernel_init: Initializer = default_kernel_init
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = initializers.zeros
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = initializers.zeros
 
     @compact
     def __call__(
@@ -231,17 +232,10 @@ class OptimizedLSTMCell(RNNCellBase):
         new_h = self.gate_fn(o) * self.activation_fn(new_c)
         return (new_c, new_h), new_h
 
-    @nowrap
-    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """(c, h) before the first step."""
-        return _two_states(self, rng, input_shape)
-
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
+    initialize_carry = LSTMCell.initialize_carry
 
 
-class SimpleCell(RNNCellBase):
+class SimpleCell(_VectorCell):
     r"""The plain recurrent cell: h' = tanh(W x + b + U h), with `residual` tanh(… + h).
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
@@ -275,17 +269,8 @@ class SimpleCell(RNNCellBase):
         new = self.activation_fn(new)
         return new, new
 
-    @nowrap
-    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-        """h before the first step."""
-        return _state(self, rng, input_shape)
 
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
-
-
-class GRUCell(RNNCellBase):
+class GRUCell(_GatedCell):
     r"""Gated recurrent unit: one state, half kept and half renewed.
 
     r, z = sigmoid(W x + b + U h) each, n = tanh(W x + b + r·(U h + d)), h' = (1 - z)·n + z·h.
@@ -301,16 +286,6 @@ class GRUCell(RNNCellBase):
     Fields: those of LSTMCell.
     """
 
-    features: int
-    gate_fn: Callable[..., Any] = sigmoid
-    activation_fn: Callable[..., Any] = tanh
-    kernel_init: Initializer = default_kernel_init
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = initializers.zeros
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = initializers.zeros
-
     @compact
     def __call__(self, carry, inputs):
         """One step: (h', h')."""
@@ -325,17 +300,8 @@ class GRUCell(RNNCellBase):
         new_h = (1.0 - z) * n + z * h
         return new_h, new_h
 
-    @nowrap
-    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-        """h before the first step."""
-        return _state(self, rng, input_shape)
 
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
-
-
-class MGUCell(RNNCellBase):
+class MGUCell(_VectorCell):
     r"""Minimal gated unit (arXiv:1603.09420): a GRU whose two gates are one.
 
     f = sigmoid(W x + b + U h), n = tanh(W x + b + f·(U h + d)), h' = (1 - f)·n + f·h;
@@ -377,15 +343,6 @@ class MGUCell(RNNCellBase):
         n = self.activation_fn(from_input("in", bias)(inputs) + x)
         new_h = (1.0 - f) * n + f * h
         return new_h, new_h
-
-    @nowrap
-    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-        """h before the first step."""
-        return _state(self, rng, input_shape)
-
-    @property
-    def num_feature_axes(self) -> int:
-        return 1
 
 
 class ConvLSTMCell(RNNCellBase):
@@ -430,10 +387,7 @@ class ConvLSTMCell(RNNCellBase):
         new_h = sigmoid(o) * tanh(new_c)
         return (new_c, new_h), new_h
 
-    @nowrap
-    def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """(c, h) before the first step."""
-        return _two_states(self, rng, input_shape)
+    initialize_carry = LSTMCell.initialize_carry
 
     @property
     def num_feature_axes(self) -> int:

@@ -30,24 +30,12 @@ from toile.sharding import Mesh, NamedSharding, PartitionSpec
 from toile.typing import Array, ArrayPytree, LogicalPartitionSpec, LogicalPartitionSpecPytree
 
 __all__ = [
-    "Array",
-    "ArrayPytree",
-    "LogicalNames",
-    "LogicalPartitionSpec",
-    "LogicalPartitionSpecPytree",
-    "LogicalRules",
-    "LogicallyPartitioned",
-    "RulesFallback",
-    "get_logical_axis_rules",
-    "is_logical_spec",
-    "logical_axis_rules",
-    "logical_to_mesh",
-    "logical_to_mesh_axes",
-    "logical_to_mesh_sharding",
-    "set_logical_axis_rules",
-    "with_logical_constraint",
+    "Array", "ArrayPytree", "LogicalNames", "LogicalPartitionSpec", "LogicalPartitionSpecPytree",
+    "LogicalRules", "LogicallyPartitioned", "RulesFallback", "get_logical_axis_rules",
+    "is_logical_spec", "logical_axis_rules", "logical_to_mesh", "logical_to_mesh_axes",
+    "logical_to_mesh_sharding", "set_logical_axis_rules", "with_logical_constraint",
     "with_logical_partitioning",
-]
+]  # fmt: skip
 
 
 class _Unassigned:
@@ -134,9 +122,7 @@ class RulesFallback(enum.Enum):
     NO_CONSTRAINT = "no_constraint"
 
 
-def _with_sharding_constraint(
-    x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None
-) -> Any:
+def _with_sharding_constraint(x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None) -> Any:
     """Lay out a value where there is a mesh; elsewhere it stays as it is."""
     if mesh is None and not meta.global_mesh_defined():
         return x
@@ -178,9 +164,7 @@ def with_logical_constraint(
     rules = get_logical_axis_rules() if rules is None else rules
     if not rules or logical_axis_resources is None:
         return x
-    constrain = functools.partial(
-        _constrain_by_names, fallback=fallback, rules=rules, mesh=mesh
-    )
+    constrain = functools.partial(_constrain_by_names, fallback=fallback, rules=rules, mesh=mesh)
     return tree_map(constrain, logical_axis_resources, x, is_leaf=is_logical_spec)
 
 
@@ -220,7 +204,7 @@ class LogicallyPartitioned(meta.Partitioned):
     @classmethod
     def from_nnx_metadata(cls, metadata: dict[str, Any]) -> LogicallyPartitioned:
         """A box from fields by the names that Flax's NNX has for them; others are left out."""
-        fields = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        fields = {f.name for f in dataclasses.fields(cls)}
         renamed = {"out_sharding": "names", "sharding_rules": "rules"}
         given = {renamed.get(k, k): v for k, v in metadata.items()}
         return cls(**{k: v for k, v in given.items() if k in fields})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile import lax, random
 from toile import numpy as jnp
+from toile.core.nn.stochastic import drop
 from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
 
@@ -29,7 +29,7 @@ class Dropout(Module):
 
     Args:
       rate: the probability that an element is dropped.
-      broadcast_dims: axes along which all elements share their fate.
+      broadcast_dims: axes along which elements are dropped together.
       deterministic: give the input as it is; here or at the call.
       rng_collection: the random stream.
     """
@@ -45,16 +45,8 @@ class Dropout(Module):
         deterministic = merge_param("deterministic", self.deterministic, deterministic)
         if self.rate == 0.0 or deterministic:
             return inputs
-        zeros = jnp.zeros_like(inputs)
         if self.rate == 1.0:  # x / 0 would make gradients NaN
-            return zeros
-        keep = 1.0 - self.rate
+            return jnp.zeros_like(inputs)
         if rng is None:
             rng = self.make_rng(self.rng_collection)
-        shape = list(inputs.shape)
-        for axis in self.broadcast_dims:
-            shape[axis] = 1
-        mask = random.bernoulli(rng, keep, tuple(shape))
-        if self.broadcast_dims:
-            mask = jnp.broadcast_to(mask, inputs.shape)
-        return lax.select(mask, inputs / keep, zeros)
+        return drop(rng, inputs, self.rate, self.broadcast_dims)

@@ -2,7 +2,7 @@
 
 `init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
 calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
-vector-Jacobian product. Knows modules only by what they can do: they load this when it is used.
+vector-Jacobian product. Module loads this file when a summary is asked for, not the reverse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from toile import numpy as jnp
 from toile.api.autodiff import vjp
-from toile.api.tracing import eval_shape, jit
+from toile.api.programs import eval_shape, jit
 from toile.core import meta
 from toile.core.filters import CollectionFilter
 from toile.core.frozen_dict import unfreeze
@@ -25,11 +25,11 @@ from toile.core.rng import LazyRng
 from toile.engine.dtypes import float0, issubdtype
 from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.trees import flatten, leaves, tree_map, unflatten
+from toile.engine.trees import flatten, tree_map, unflatten
 from toile.linen.context import CallInfo, recording_calls
 from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES
 from toile.linen.yaml_text import yaml_text
-from toile.typing import bytes_text
+from toile.typing import SizeBytes, bytes_text
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
 
@@ -79,15 +79,13 @@ def _represent(x: Any) -> ArrayRepresentation | ObjectRepresentation:
         return ObjectRepresentation(x)
     try:
         return ArrayRepresentation(jnp.shape(value), jnp.result_type(value), names)
-    except Exception:  # whatever a stranger's object answers, it is shown as an object
+    except Exception:  # a foreign object may raise anything: show it as it is
         return ObjectRepresentation(x)
 
 
 def represent_tree(x: Any) -> Any:
     """The tree with a representation in place of each leaf."""
-    return tree_map(
-        _represent, x, is_leaf=lambda x: x is None or isinstance(x, meta.Partitioned)
-    )
+    return tree_map(_represent, x, is_leaf=lambda x: x is None or isinstance(x, meta.Partitioned))
 
 
 def _restore(tree: Any) -> Any:
@@ -136,7 +134,11 @@ class Row:
 
     def size_and_bytes(self, collections: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Elements and bytes of the counted variables, by collection."""
-        return {col: _size_and_bytes(self.counted_variables.get(col, {})) for col in collections}
+        return {col: dataclasses.astuple(self.counted_size(col)) for col in collections}
+
+    def counted_size(self, collection: str) -> SizeBytes:
+        """Elements and bytes of the counted variables of one collection."""
+        return SizeBytes.from_any(self.counted_variables.get(collection, {}))
 
 
 class Table(list[Row]):
@@ -146,11 +148,6 @@ class Table(list[Row]):
         super().__init__(rows)
         self.module = module
         self.collections = collections
-
-
-def _size_and_bytes(tree: Any) -> tuple[int, int]:
-    arrays = [x for x in leaves(tree) if hasattr(x, "size")]
-    return sum(x.size for x in arrays), sum(x.size * x.dtype.itemsize for x in arrays)
 
 
 def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -280,8 +277,8 @@ def _call_flops(call: CallInfo, forward: bool, backward: bool) -> tuple[int, int
 # The table as text.
 
 
-def _size_text(size: int, num_bytes: int) -> str:
-    return f"{size:,} [dim]({bytes_text(num_bytes)})[/dim]" if size else ""
+def _size_text(size: SizeBytes) -> str:
+    return f"{size.size:,} [dim]({bytes_text(size.bytes)})[/dim]" if size else ""
 
 
 def _row_cells(row: Row, shown: list[str], collections: Sequence[str]) -> list[str]:
@@ -289,19 +286,16 @@ def _row_cells(row: Row, shown: list[str], collections: Sequence[str]) -> list[s
     method = "" if row.method in _UNNAMED_METHODS else f" [dim]({row.method})[/dim]"
     cells = ["/".join(row.path), type(row.module_copy).__name__ + method]
     cells += [_cell(getattr(row, column)) for column in shown[2:]]
-    for col, size in row.size_and_bytes(collections).items():
+    for col in collections:
         text = _cell(represent_tree(row.module_variables.get(col, {})))
-        cells.append((text and text + "\n\n") + f"[bold]{_size_text(*size)}[/bold]")
+        cells.append((text and text + "\n\n") + f"[bold]{_size_text(row.counted_size(col))}[/bold]")
     return cells
 
 
 def _rendered(
-    table: Table,
-    shown: list[str],
-    console_kwargs: Mapping[str, Any] | None,
-    table_kwargs: Mapping[str, Any],
-    column_kwargs: Mapping[str, Any],
-) -> str:
+    table: Table, shown: list[str], console_kwargs: Mapping[str, Any] | None,
+    table_kwargs: Mapping[str, Any], column_kwargs: Mapping[str, Any],
+) -> str:  # fmt: skip
     try:
         from rich.console import Console
         from rich.table import Table as RichTable
@@ -318,14 +312,13 @@ def _rendered(
     for row in table:
         drawn.add_row(*_row_cells(row, shown, table.collections))
     drawn.columns[len(shown) - 1].footer = Text.from_markup("Total", justify="right")
-    whole = [0, 0]
+    whole = SizeBytes(0, 0)
     for i, col in enumerate(table.collections):
-        sizes = [row.size_and_bytes([col])[col] for row in table]
-        size, num_bytes = sum(s for s, _ in sizes), sum(b for _, b in sizes)
-        drawn.columns[len(shown) + i].footer = _size_text(size, num_bytes)
-        whole = [whole[0] + size, whole[1] + num_bytes]
+        size = sum((row.counted_size(col) for row in table), SizeBytes(0, 0))
+        drawn.columns[len(shown) + i].footer = _size_text(size)
+        whole += size
     drawn.caption_style = "bold"
-    drawn.caption = f"\nTotal Parameters: {_size_text(*whole)}"
+    drawn.caption = f"\nTotal Parameters: {_size_text(whole)}"
     out = io.StringIO()
     options = {"force_terminal": True, "force_jupyter": False, **(console_kwargs or {})}
     Console(file=out, **options).print(drawn)

@@ -7,12 +7,13 @@ are stored, and trained, stay as they are.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
 from toile import lax, random
 from toile import numpy as jnp
+from toile.core.nn.normalization import Axes, canonical_axes
 from toile.engine.source import here
 from toile.linen.dtypes import canonicalize_dtype
 from toile.linen.methods import compact
@@ -23,8 +24,6 @@ from toile.nn.initializers import Initializer
 from toile.tree_util import keystr, tree_map_with_path
 
 __all__ = ["SpectralNorm", "WeightNorm"]
-
-Axes = int | Sequence[int]
 
 
 def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
@@ -162,9 +161,7 @@ class WeightNorm(Module):
             return value
         features: tuple[int, ...] = ()
         if self.feature_axes is not None:
-            axes = self.feature_axes
-            axes = axes if isinstance(axes, Iterable) else (axes,)
-            features = tuple(sorted({a + value.ndim if a < 0 else a for a in axes}))
+            features = canonical_axes(value.ndim, self.feature_axes)
         rest = tuple(i for i in range(value.ndim) if i not in features)
         normalized = _l2_normalize(value, axis=rest, eps=self.epsilon)
         scale = None

@@ -1,45 +1,12 @@
-"""What layers with weights share: the types of their fields, the default initializer, biases.
+"""What layers with weights share: their parameters, and the functions that users may replace."""
 
-Here and in the layers, annotations are real types, because Module makes fields of them.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from toile import lax
-from toile import numpy as jnp
-from toile.engine.config import flags
 from toile.engine.source import here
-from toile.engine.tracing import Array as EngineArray
-from toile.nn import initializers
-
-Array = EngineArray | Any
-PRNGKey = EngineArray
-Dtype = Any
-Shape = Sequence[int]
-Initializer = initializers.Initializer | Callable[..., Any]
-PrecisionLike = (
-    None | str | lax.Precision | tuple[str, str] | tuple[lax.Precision, lax.Precision]
-)
-DotGeneralT = Callable[..., Array]
-ConvGeneralDilatedT = Callable[..., Array]
-EinsumT = Callable[..., Array]
-PaddingLike = str | int | Sequence[int | tuple[int, int]]
-LaxPadding = str | Sequence[tuple[int, int]]
-
-
-class PromoteDtypeFn(Protocol):
-    """The signature of `promote_dtype`, which a layer can be given another of."""
-
-    def __call__(
-        self, *args: Array | None, dtype: Any = None, inexact: bool = True
-    ) -> list[Array | None]:
-        """The arguments as arrays of one dtype."""
-
-
-default_kernel_init = initializers.lecun_normal()
 
 
 def last_size(layer: Any, inputs: Any) -> int:
@@ -56,8 +23,16 @@ def last_size(layer: Any, inputs: Any) -> int:
     return shape[-1]
 
 
-def add_bias(y: Any, bias: Any) -> Any:
-    """y + bias, the axes of `bias` being the last ones of `y`."""
-    if bias.ndim != y.ndim and flags.numpy_rank_promotion != "allow":
-        bias = jnp.reshape(bias, (1,) * (y.ndim - bias.ndim) + bias.shape)
-    return y + bias
+def kernel_and_bias(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:
+    """The parameters of a layer; None for the bias of one that has none."""
+    kernel = layer.param("kernel", layer.kernel_init, kernel_shape, layer.param_dtype)
+    if not layer.use_bias:
+        return kernel, None
+    return kernel, layer.param("bias", layer.bias_init, bias_shape, layer.param_dtype)
+
+
+def chosen(made_by: Any, given: Any, default: Any = None) -> Any:
+    """The function a layer multiplies with: an instance of a class, a function, or the default."""
+    if made_by is not None:
+        return made_by()
+    return default if given is None else given

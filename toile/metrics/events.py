@@ -17,8 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from toile.engine.file_reader import check_values, element_count, guarded, unreadable
 from toile.engine.protobuf import decode, double, field
-from toile.engine.reading import check_values, element_count, guarded, unreadable
 from toile.metrics import records
 
 _STRING = 7

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from toile.engine.reading import unreadable
+from toile.engine.file_reader import unreadable
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, lowest power first
 _SMALL = 2048  # below this many bytes a plain loop is faster than lanes
@@ -107,7 +107,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[bytes]:
             if check != masked(head[:8]):
                 raise _damaged("a TFRecord file", "a damaged length", path, at - 12)
             if length + 4 > os.fstat(file.fileno()).st_size - at:
-                return  # the writer is still at it, or was stopped
+                return  # the writer has not finished it, or was stopped
             data, end = file.read(length), file.read(4)
             if len(data) < length or len(end) < 4:
                 return  # the file became shorter

@@ -8,6 +8,7 @@ written. Writers are context managers.
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from toile.engine.reading import guarded
+from toile.engine.file_reader import guarded
 from toile.metrics.tensorboard import SummaryWriter
 
 __all__ = [
@@ -200,7 +201,7 @@ class CsvWriter(MetricWriter):
         return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:
-        """The file with today's columns; written aside, so that no moment is without it."""
+        """Rewrite the file with the current columns, by way of a temporary file."""
         aside = f"{self._path}.tmp"
         with open(aside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
@@ -253,6 +254,17 @@ class TensorBoardWriter(MetricWriter):
         self._writer.close()
 
 
+def _passed_on(name: str) -> Any:
+    """A method that calls those of all writers."""
+
+    @functools.wraps(getattr(MetricWriter, name))
+    def method(self: MultiWriter, *args: Any, **kwargs: Any) -> None:
+        for writer in self._writers:
+            getattr(writer, name)(*args, **kwargs)
+
+    return method
+
+
 class MultiWriter(MetricWriter):
     """Several writers as one."""
 
@@ -265,35 +277,13 @@ class MultiWriter(MetricWriter):
         for writer in self._writers:
             writer.write_scalars(step, numbers)
 
-    def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        for writer in self._writers:
-            writer.write_images(step, images)
-
-    def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        for writer in self._writers:
-            writer.write_audios(step, audios, sample_rate=sample_rate)
-
-    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        for writer in self._writers:
-            writer.write_texts(step, texts)
-
-    def write_histograms(
-        self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
-    ) -> None:
-        for writer in self._writers:
-            writer.write_histograms(step, arrays, num_buckets)
-
-    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        for writer in self._writers:
-            writer.write_hparams(hparams)
-
-    def flush(self) -> None:
-        for writer in self._writers:
-            writer.flush()
-
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
+    write_images = _passed_on("write_images")
+    write_audios = _passed_on("write_audios")
+    write_texts = _passed_on("write_texts")
+    write_histograms = _passed_on("write_histograms")
+    write_hparams = _passed_on("write_hparams")
+    flush = _passed_on("flush")
+    close = _passed_on("close")
 
 
 def create_default_writer(

@@ -3,81 +3,12 @@
 Pure compositions over `toile.lax` and `toile.numpy`; nothing here is a primitive. Names, defaults,
 dtypes and the gradients at kinks are those of `jax.nn`. `toile.scipy` builds on this package.
 """
+# ruff: noqa: F403 -- every module says what is public in its __all__
 
-from toile.nn import initializers
-from toile.nn._activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_silu,
-    hard_swish,
-    hard_tanh,
-    identity,
-    leaky_relu,
-    log1mexp,
-    log_sigmoid,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    soft_sign,
-    softplus,
-    sparse_plus,
-    sparse_sigmoid,
-    squareplus,
-    swish,
-    tanh,
-)
-from toile.nn._attention import dot_product_attention
-from toile.nn._scaled import get_scaled_dot_general_config, scaled_dot_general, scaled_matmul
-from toile.nn._softmax import (
-    log_softmax,
-    logmeanexp,
-    logsumexp,
-    one_hot,
-    softmax,
-    standardize,
-)
+from toile.nn import initializers as initializers
+from toile.nn._activations import *
+from toile.nn._attention import dot_product_attention as dot_product_attention
+from toile.nn._scaled import *
+from toile.nn._softmax import *
 
-__all__ = [
-    "celu",
-    "dot_product_attention",
-    "elu",
-    "gelu",
-    "get_scaled_dot_general_config",
-    "glu",
-    "hard_sigmoid",
-    "hard_silu",
-    "hard_swish",
-    "hard_tanh",
-    "identity",
-    "initializers",
-    "leaky_relu",
-    "log1mexp",
-    "log_sigmoid",
-    "log_softmax",
-    "logmeanexp",
-    "logsumexp",
-    "mish",
-    "one_hot",
-    "relu",
-    "relu6",
-    "scaled_dot_general",
-    "scaled_matmul",
-    "selu",
-    "sigmoid",
-    "silu",
-    "soft_sign",
-    "softmax",
-    "softplus",
-    "sparse_plus",
-    "sparse_sigmoid",
-    "squareplus",
-    "standardize",
-    "swish",
-    "tanh",
-]
+__all__ = [name for name in globals() if name[0] != "_"]

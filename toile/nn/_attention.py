@@ -17,21 +17,9 @@ from toile.nn._softmax import logsumexp, softmax
 _MASKED = 0.7
 
 
-def dot_product_attention(
-    query,
-    key,
-    value,
-    bias=None,
-    mask=None,
-    *,
-    scale=None,
-    is_causal=False,
-    query_seq_lengths=None,
-    key_value_seq_lengths=None,
-    local_window_size=None,
-    implementation=None,
-    return_residual=False,
-):
+def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
+                          query_seq_lengths=None, key_value_seq_lengths=None,
+                          local_window_size=None, implementation=None, return_residual=False):
     """softmax(query·keyᵀ·scale + bias)·value, masked; `return_residual` adds the log-sum-exp."""
     if implementation not in (None, "xla", "cudnn"):
         raise ValueError(f"Unsupported implementation option: {implementation}{here()}")
@@ -50,19 +38,12 @@ def dot_product_attention(
     _check(lengths[0], (batch,), np.dtype("int32"), "query_seq_lengths")
     _check(lengths[1], (batch,), np.dtype("int32"), "key_value_seq_lengths")
     if query.shape[2] % heads:
-        raise ValueError(
-            "The number of query heads must be a multiple of key/value heads, "
-            f"but got {query.shape[2]} vs {heads}{here()}"
-        )
+        raise ValueError("The number of query heads must be a multiple of key/value heads, but got "
+                         f"{query.shape[2]} vs {heads}{here()}")
     if isinstance(local_window_size, int):
         local_window_size = (local_window_size, local_window_size)
     if implementation == "cudnn" and local_window_size is not None:
-        causal_only = is_causal and lengths == [None, None]
-        if local_window_size[1] != 0 and not causal_only:
-            raise ValueError(
-                f"cuDNN doesn't support right window: {local_window_size[1]} "
-                "when causal mask is not used." + here()
-            )
+        _check_right_window(local_window_size[1], is_causal and lengths == [None, None])
     scale = 1.0 / np.sqrt(width) if scale is None else scale
     extras = (bias, mask, *lengths)
     if not return_residual and _is_whole(query, key, value, scale, local_window_size):
@@ -74,6 +55,12 @@ def dot_product_attention(
         return out
     residual = jnp.transpose(sums().astype(key.dtype), (0, 3, 1, 2))  # from (B, K, G, T)
     return out, jnp.reshape(residual, shape[:-1])
+
+
+def _check_right_window(size, causal_only):
+    if size != 0 and not causal_only:
+        raise ValueError(f"cuDNN doesn't support right window: {size} when causal mask is not "
+                         f"used.{here()}")
 
 
 def _is_whole(query, key, value, scale, window):
@@ -121,12 +108,8 @@ def _attend(query, key, value, bias, mask, q_lengths, kv_lengths, scale, is_caus
     cols, heads = key.shape[1:3]
     group = n // heads
     query = jnp.reshape(query, (batch, rows, heads, group, width))
-    logits = jnp.einsum(
-        "btkgh,bskh->bkgts",
-        query,
-        key,
-        preferred_element_type=jnp.promote_types(query.dtype, np.float32),
-    )
+    logits = jnp.einsum("btkgh,bskh->bkgts", query, key,
+                        preferred_element_type=jnp.promote_types(query.dtype, np.float32))
     logits = logits * jnp.array(scale, dtype=logits.dtype)
     if bias is not None:
         logits = (logits + _grouped(bias, heads, group)).astype(logits.dtype)
@@ -152,9 +135,8 @@ def _grouped(x, heads, group):
     if n == 1:
         return x[:, :, None]
     if n != heads * group:
-        raise AssertionError(
-            f"dot_product_attention: needed 1 or {heads * group} heads in bias or mask, got {n}"
-        )
+        raise AssertionError(f"dot_product_attention: needed 1 or {heads * group} heads in bias or "
+                             f"mask, got {n}")
     return jnp.reshape(x, (b, heads, group, t, s))
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine import dtypes
 from toile.engine.errors import axis_error
 from toile.engine.source import here
 
-# An integer or boolean dtype and the float it becomes; other widths become float32.
-_WIDE = (np.dtype("int64"), np.dtype("uint64"))
+default_float = dtypes.default_float_dtype
+to_complex = dtypes.to_complex_dtype
+to_inexact = dtypes.to_inexact_dtype
 
 
 def is_complex(x):
@@ -27,40 +29,11 @@ def is_integer(x):
     return jnp.issubdtype(getattr(x, "dtype", x), np.integer)
 
 
-def is_inexact(dtype):
-    """Whether `dtype` is floating or complex, the small float formats included."""
-    return jnp.issubdtype(dtype, np.inexact)
-
-
-def default_float():
-    """The float dtype of Python floats: float32, or float64 when x64 is enabled."""
-    return np.dtype(jnp.result_type(float))
-
-
-def to_complex(dtype):
-    """The complex dtype that holds values of `dtype`."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "c":
-        return dtype
-    wide = dtype == np.float64 or dtype in _WIDE
-    return np.dtype(np.complex128 if wide else np.complex64)
-
-
-def to_inexact(dtype):
-    """`dtype` itself if inexact, else the float an integer or boolean of that width becomes."""
-    dtype = np.dtype(dtype)
-    if is_inexact(dtype):
-        return dtype
-    return np.dtype(np.float64 if dtype in _WIDE else np.float32)
-
-
 def _arrays(name, xs):
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
-            raise TypeError(
-                f"{name} requires ndarray or scalar arguments, got {type(x)} at position "
-                f"{i}.{here()}"
-            )
+            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
+                            f"position {i}.{here()}")
     return [jnp.asarray(x) for x in xs]
 
 

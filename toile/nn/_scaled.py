@@ -18,6 +18,8 @@ from toile.api import custom_vjp
 from toile.engine.records import dataclass
 from toile.engine.source import here
 
+__all__ = ["get_scaled_dot_general_config", "scaled_dot_general", "scaled_matmul"]
+
 
 @dataclass
 class BlockScaleConfig:
@@ -36,23 +38,13 @@ def get_scaled_dot_general_config(mode, global_scale=None):
     if mode == "nvfp4":
         if global_scale is None:
             global_scale = jnp.ones((1,), dtype=np.float32)
-        return BlockScaleConfig(
-            mode="nvfp4",
-            block_size=16,
-            data_type=ml_dtypes.float4_e2m1fn,
-            scale_type=ml_dtypes.float8_e4m3fn,
-            global_scale=global_scale,
-            infer_only=False,
-        )
+        return BlockScaleConfig(mode="nvfp4", block_size=16, data_type=ml_dtypes.float4_e2m1fn,
+                                scale_type=ml_dtypes.float8_e4m3fn, global_scale=global_scale,
+                                infer_only=False)
     if mode == "mxfp8":
-        return BlockScaleConfig(
-            mode="mxfp8",
-            block_size=32,
-            data_type=ml_dtypes.float8_e4m3fn,
-            scale_type=ml_dtypes.float8_e8m0fnu,
-            global_scale=None,
-            infer_only=False,
-        )
+        return BlockScaleConfig(mode="mxfp8", block_size=32, data_type=ml_dtypes.float8_e4m3fn,
+                                scale_type=ml_dtypes.float8_e8m0fnu, global_scale=None,
+                                infer_only=False)
     raise ValueError(f"Unsupported mode: {mode}{here()}")
 
 
@@ -61,21 +53,17 @@ def scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, preferred_element_type=np.fl
     if not all(x.ndim == 3 for x in (lhs, rhs, lhs_scales, rhs_scales)):
         raise ValueError("scaled_matmul requires all inputs to be 3-dimensional arrays" + here())
     if lhs.shape[2] != rhs.shape[2] or lhs.shape[0] != rhs.shape[0]:
-        raise ValueError(
-            "scaled_matmul requires inputs a and b to have matching batch (B) and contract (K) "
-            f"dimensions, but got shapes {lhs.shape} and {rhs.shape}{here()}"
-        )
+        raise ValueError("scaled_matmul requires inputs a and b to have matching batch (B) and "
+                         f"contract (K) dimensions, but got shapes {lhs.shape} and "
+                         f"{rhs.shape}{here()}")
     if lhs_scales.shape[2] != rhs_scales.shape[2] or lhs_scales.shape[0] != rhs_scales.shape[0]:
-        raise ValueError(
-            "scaled_matmul requires scales to have matching batch (B) and contract (K) dimensions, "
-            f"but got shapes {lhs_scales.shape} and {rhs_scales.shape}{here()}"
-        )
+        raise ValueError("scaled_matmul requires scales to have matching batch (B) and contract "
+                         f"(K) dimensions, but got shapes {lhs_scales.shape} and "
+                         f"{rhs_scales.shape}{here()}")
     if lhs_scales.shape[1] != lhs.shape[1] or rhs_scales.shape[1] != rhs.shape[1]:
-        raise ValueError(
-            "scaled_matmul requires scales to match non-contract dimensions of inputs, but got "
-            f"shapes a: {lhs.shape}, b: {rhs.shape}, a_scales: {lhs_scales.shape}, "
-            f"b_scales: {rhs_scales.shape}{here()}"
-        )
+        raise ValueError("scaled_matmul requires scales to match non-contract dimensions of "
+                         f"inputs, but got shapes a: {lhs.shape}, b: {rhs.shape}, a_scales: "
+                         f"{lhs_scales.shape}, b_scales: {rhs_scales.shape}{here()}")
     a, b = _dequantize(lhs, lhs_scales), _dequantize(rhs, rhs_scales)
     out = lax.dot_general(a, b, (((2,), (2,)), ((0,), (0,))), preferred_element_type=np.float32)
     return out.astype(preferred_element_type)
@@ -88,25 +76,17 @@ def _dequantize(x, scales):
     return x.reshape((*x.shape[:-2], -1))
 
 
-def scaled_dot_general(
-    lhs,
-    rhs,
-    dimension_numbers,
-    preferred_element_type=np.float32,
-    configs=None,
-    implementation=None,
-):
+def scaled_dot_general(lhs, rhs, dimension_numbers, preferred_element_type=np.float32, configs=None,
+                       implementation=None):
     """`lax.dot_general` with operands, and gradients in the backward pass, quantised."""
     if implementation is not None:
         warnings.warn(
             "Backend selector, now ignored. The system chooses the backend automatically.",
-            DeprecationWarning,
-            stacklevel=2,
+            DeprecationWarning, stacklevel=2,
         )
     if configs is None:
-        return lax.dot_general(
-            lhs, rhs, dimension_numbers, preferred_element_type=preferred_element_type
-        )
+        return lax.dot_general(lhs, rhs, dimension_numbers,
+                               preferred_element_type=preferred_element_type)
     if preferred_element_type is None:
         preferred_element_type = jnp.result_type(lhs, rhs)
     (lc, rc), (lb, rb) = dimension_numbers
@@ -140,10 +120,8 @@ def _rounded(x, config):
     """`x` as it is after quantisation and dequantisation, in float32."""
     size = config.block_size
     if x.shape[-1] % size:
-        raise ValueError(
-            f"scaled_dot_general: needed a contracted size divisible by {size}, "
-            f"got {x.shape[-1]}{here()}"
-        )
+        raise ValueError(f"scaled_dot_general: needed a contracted size divisible by {size}, got "
+                         f"{x.shape[-1]}{here()}")
     x = x.astype(np.float32).reshape((*x.shape[:-1], -1, size))
     largest = float(ml_dtypes.finfo(config.data_type).max)
     if config.mode == "nvfp4":

@@ -17,6 +17,8 @@ from toile.api import custom_jvp
 from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, is_integer
 
+__all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
+
 
 def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
     """log(sum(b·exp(a))) over `axis`; with `return_sign`, (log|sum|, sign of sum)."""
@@ -93,16 +95,8 @@ def _softmax_jvp(axis, primals, tangents):
     return y, y * (dx - jnp.sum(y * dx, axis, where=where, keepdims=True))
 
 
-def standardize(
-    x,
-    axis=-1,
-    mean=None,
-    variance=None,
-    epsilon=1e-5,
-    where=None,
-    *,
-    algorithm="fast",
-):
+def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, *,
+                algorithm="fast"):
     """(x - mean) / sqrt(variance + epsilon), with mean and variance over `axis` unless given."""
     if mean is None:
         mean = jnp.mean(x, axis, keepdims=True, where=where)
@@ -114,9 +108,8 @@ def standardize(
             variance = jnp.mean(jnp.square(x), axis, keepdims=True, where=where) - jnp.square(mean)
             variance = jnp.clip(variance, 0)
         else:
-            raise ValueError(
-                f"Unknown algorithm '{algorithm}'. Expected 'fast' or 'stable'.{here()}"
-            )
+            raise ValueError(f"Unknown algorithm '{algorithm}'. Expected 'fast' or "
+                             f"'stable'.{here()}")
     return jnp.subtract(x, mean) * lax.rsqrt(variance + epsilon)
 
 
@@ -125,27 +118,21 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1, out_sharding=None):
     num_classes = operator.index(num_classes)
     x = jnp.asarray(x)
     if not is_integer(x):
-        warnings.warn(
-            f"jax.nn.one_hot input should be integer-typed; got dtype={x.dtype}",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={x.dtype}",
+                      DeprecationWarning, stacklevel=2)
     dtype = default_float() if dtype is None else dtype
     if not hasattr(axis, "__index__"):  # the name of a mapped axis
         size = lax.axis_size(axis)
         if num_classes != size:
-            raise ValueError(
-                f"Expected num_classes to match the size of axis {axis}, "
-                f"but {num_classes} != {size}{here()}"
-            )
+            raise ValueError(f"Expected num_classes to match the size of axis {axis}, but "
+                             f"{num_classes} != {size}{here()}")
         return jnp.asarray(x == lax.axis_index(axis), dtype=dtype)
     if is_integer(x) and num_classes > int(jnp.iinfo(x.dtype).max):
         x = x.astype(np.int32)  # the classes would wrap around
     axis = operator.index(axis)
     if not -x.ndim - 1 <= axis <= x.ndim:
-        raise ValueError(
-            f"axis {axis} is out of bounds for array of dimension {x.ndim + 1}{here()}"
-        )
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension "
+                         f"{x.ndim + 1}{here()}")
     axis = axis % (x.ndim + 1)
     shape = [1] * x.ndim
     shape.insert(axis, num_classes)

@@ -107,10 +107,9 @@ def _size(shape, axes):
 def _compute_fans(shape, in_axis=-2, out_axis=-1, batch_axis=()):
     """(fan in, fan out): sizes of the input and output axes times the receptive field."""
     if isinstance(in_axis, int) and in_axis == -2 and len(shape) <= 1:
-        raise ValueError(
-            f"Can't compute input and output sizes of a {len(shape)}-dimensional weights tensor "
-            "with default in_axis. Must be at least 2D or specify in_axis explicitly." + here()
-        )
+        raise ValueError(f"Can't compute input and output sizes of a {len(shape)}-dimensional "
+                         "weights tensor with default in_axis. Must be at least 2D or specify "
+                         "in_axis explicitly." + here())
     n_in, n_out = _size(shape, in_axis), _size(shape, out_axis)
     receptive = math.prod(shape) / n_in / n_out / _size(shape, batch_axis)
     return n_in * receptive, n_out * receptive
@@ -124,15 +123,7 @@ _DENOMINATORS = {
 }
 
 
-def variance_scaling(
-    scale,
-    mode,
-    distribution,
-    in_axis=-2,
-    out_axis=-1,
-    batch_axis=(),
-    dtype=None,
-):
+def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
     """Initializer with variance `scale / fan`; `mode` names the fan."""
 
     @_gives_shape
@@ -144,9 +135,8 @@ def variance_scaling(
             raise ValueError(f"invalid mode for variance scaling initializer: {mode}{here()}")
         variance = jnp.array(scale / _DENOMINATORS[mode](*fans), dtype=dtype)
         if distribution not in _DRAWS:
-            raise ValueError(
-                f"invalid distribution for variance scaling initializer: {distribution}{here()}"
-            )
+            raise ValueError("invalid distribution for variance scaling initializer: "
+                             f"{distribution}{here()}")
         real, of_complex = _DRAWS[distribution]
         draw = of_complex if is_complex(np.dtype(dtype)) else real
         return _placed(draw(key, shape, dtype, variance), out_sharding)
@@ -206,9 +196,8 @@ def glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
 
 def glorot_normal(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
     """Truncated normal with variance 2 / (fan in + fan out); also called Xavier normal."""
-    return variance_scaling(
-        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
-    )
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis,
+                            dtype)
 
 
 def lecun_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):

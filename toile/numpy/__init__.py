@@ -1,8 +1,8 @@
 """NumPy's interface on toile arrays: `import toile.numpy as jnp`.
 
 Names, signatures, defaults, dtypes and results are those of `jax.numpy`. Each module below holds
-one family and lists its public names in `__all__`; families that models rarely use load with the
-first of their names that is.
+one family and lists its public names in `__all__`; families that models rarely use are loaded when
+one of their names is first used.
 """
 # ruff: noqa: F403 -- every module says what is public in its __all__
 
@@ -16,12 +16,12 @@ from toile.numpy.cumulative import *
 from toile.numpy.diagonals import *
 from toile.numpy.dtype_names import *
 from toile.numpy.index_update import *
-from toile.numpy.joining import *
+from toile.numpy.joins import *
 from toile.numpy.manipulation import *
-from toile.numpy.padding import *
+from toile.numpy.pads import *
 from toile.numpy.reductions import *
 from toile.numpy.selection import *
-from toile.numpy.sorting import *
+from toile.numpy.sorted_order import *
 from toile.numpy.summation import *
 from toile.numpy.ufunc_api import *
 from toile.numpy.ufuncs import *
@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
     from toile.numpy import fft as fft
     from toile.numpy import linalg as linalg
     from toile.numpy.calculus import *
+    from toile.numpy.data_statistics import *
     from toile.numpy.files import *
     from toile.numpy.functional import *
     from toile.numpy.grids import *
@@ -39,7 +40,6 @@ if _typing.TYPE_CHECKING:
     from toile.numpy.quantiles import *
     from toile.numpy.reductions_nan import *
     from toile.numpy.sets import *
-    from toile.numpy.statistics import *
     from toile.numpy.windows import *
 
 _FROM = {
@@ -56,7 +56,7 @@ _FROM = {
         "intersect1d isin setdiff1d setxor1d union1d unique unique_all unique_counts "
         "unique_inverse unique_values"
     ),
-    "statistics": (
+    "data_statistics": (
         "bincount convolve corrcoef correlate cov histogram histogram2d histogram_bin_edges "
         "histogramdd interp"
     ),

@@ -9,18 +9,19 @@ import operator
 import numpy as np
 
 from toile import lax
-from toile.engine import conversion, dtypes, errors, tracing
+from toile.engine import conversion, dtypes, errors
+from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.arrays import KeyArray as KeyArray
 from toile.engine.source import here
-from toile.numpy import _promotion, creation
+from toile.numpy import _operands, _promotion, creation
 
 Tracer = tracing.Tracer
 
-check = _promotion.check_arraylike
+check = _operands.check_arraylike
 promote = _promotion.promote_dtypes
 promote_inexact = _promotion.promote_dtypes_inexact
-with_dtype = _promotion.convert
+with_dtype = _operands.convert
 result_type = dtypes.result_type
 issubdtype = dtypes.issubdtype
 canonical_dtype = dtypes.canonicalize_dtype
@@ -88,6 +89,19 @@ def canonical_axes(axes, ndim):
     return (canonical_axis(axes, ndim),)
 
 
+def with_axis(a, axis):
+    """`a` and a non-negative axis of it; without an axis, its elements along one."""
+    if axis is None:
+        return lax.reshape(a, (a.size,)), 0
+    return a, canonical_axis(axis, a.ndim)
+
+
+def from_end(index, n):
+    """Positions on an axis of length n with negative ones counted from its end."""
+    negative = lax.lt(index, lax.full_like(index, 0))
+    return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
+
+
 def concrete(x, what):
     """A NumPy array of the value of `x`; a traced value raises an error naming `what`."""
     if isinstance(x, Tracer):
@@ -132,11 +146,10 @@ def broadcast_to(x, shape):
         if n == shape[lead + i]:
             keep.append(i)
         elif n != 1:
-            raise ValueError(
-                f"Incompatible types for broadcasting: input type={x.aval.str_short()} and "
-                f"requested type={x.aval.with_shape(shape).str_short()} (only axes of size 1 "
-                f"stretch, aligned from the last){here()}"
-            )
+            raise ValueError("Incompatible types for broadcasting: input "
+                             f"type={x.aval.str_short()} and requested "
+                             f"type={x.aval.with_shape(shape).str_short()} (only axes of size 1 "
+                             f"stretch, aligned from the last){here()}")
     if len(keep) != len(have):
         x = lax.squeeze(x, tuple(i for i in range(len(have)) if i not in keep))
     return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))

@@ -1,7 +1,7 @@
 """The methods, properties and operators of arrays, attached to the abstract Array type.
 
 `install` is called once, when toile is imported. Operators take arrays, NumPy arrays and numbers,
-and return NotImplemented for anything else, so that Python can ask the other operand.
+and return NotImplemented for anything else, so that Python tries the other operand.
 """
 
 import sys
@@ -12,21 +12,21 @@ from toile import lax
 from toile.engine import source
 from toile.engine.source import here
 from toile.numpy import (
-    _promotion,
     contractions,
     creation,
     cumulative,
     diagonals,
+    index_read,
     index_update,
-    indexing,
-    joining,
+    joins,
     manipulation,
     reductions,
     selection,
-    sorting,
+    sorted_order,
     ufuncs,
     ufuncs_numeric,
 )
+from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import Array
 
 __all__ = ["install"]
@@ -37,7 +37,7 @@ _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
 # Operators.
 
 def _foreign(symbol, x, other, swapped):
-    """What an operator answers to an operand that is neither array nor number."""
+    """The result of an operator for an operand that is neither array nor number."""
     if isinstance(other, (list, tuple)):
         left, right = (type(other), type(x)) if swapped else (type(x), type(other))
         raise TypeError(f"unsupported operand type(s) for {symbol}: '{left.__name__}' and "
@@ -91,7 +91,7 @@ def _operators():
     out["__abs__"] = lambda self: ufuncs.absolute(self)
     out["__invert__"] = lambda self: ufuncs.bitwise_not(self)
     out["__round__"] = _round
-    out["__getitem__"] = indexing.getitem
+    out["__getitem__"] = index_read.getitem
     out["__setitem__"] = _refuse_assignment
     out["__iter__"] = _iterate
     out["__contains__"] = lambda self, value: bool(reductions.any(ufuncs.equal(self, value)))
@@ -108,7 +108,7 @@ def _iterate(self):
     if self.ndim == 0:
         raise TypeError("iteration over a 0-d array: needed an array of rank >= 1, got "
                         f"{self.aval.str_short()} (use x.reshape(-1) to give it an axis){here()}")
-    return iter(joining.unstack(self))
+    return iter(joins.unstack(self))
 
 
 def _refuse_assignment(self, index, value):
@@ -195,15 +195,14 @@ def view(self, dtype=None, type=None):
         raise NotImplementedError("`type` argument of array.view() is not supported." + here())
     if dtype is None:
         return self
-    dtype = _promotion.user_dtype(dtype, "view")
+    dtype = user_dtype(dtype, "view")
     have = self.dtype
     if have == dtype:
         return self
     if self.ndim == 0:
         if have.itemsize != dtype.itemsize:
-            raise ValueError(
-                "view() of a 0d array is only supported if the itemsize is unchanged." + here()
-            )
+            raise ValueError("view() of a 0d array is only supported if the itemsize is "
+                             "unchanged." + here())
         return lax.reshape(view(lax.reshape(self, (1,)), dtype), ())
     if have == np.bool_:
         return view(lax.convert_element_type(self, np.uint8), dtype)
@@ -263,14 +262,14 @@ _METHODS = {
     **{name: getattr(reductions, name) for name in (
         "all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "ptp", "sum")},
     **{name: getattr(manipulation, name) for name in ("ravel", "squeeze", "swapaxes")},
-    **{name: getattr(sorting, name) for name in ("argpartition", "argsort", "searchsorted",
-                                                 "sort")},
+    **{name: getattr(sorted_order, name)
+       for name in ("argpartition", "argsort", "searchsorted", "sort")},
     **{name: getattr(selection, name) for name in ("choose", "take")},
     **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
     **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
     "astype": _astype, "byteswap": _byteswap, "clip": _clip, "clone": _copy, "compress": _compress,
     "conj": ufuncs.conj, "conjugate": ufuncs.conjugate, "copy": _copy, "dot": _dot,
-    "flatten": _flatten, "nonzero": _nonzero, "repeat": joining.repeat, "reshape": _reshape,
+    "flatten": _flatten, "nonzero": _nonzero, "repeat": joins.repeat, "reshape": _reshape,
     "round": ufuncs_numeric.round, "std": _std, "to_device": _to_device, "transpose": _transpose,
     "var": _var, "view": view, "__array_namespace__": _namespace,
 }
@@ -286,8 +285,8 @@ _PROPERTIES = {
 
 
 def _name_for_errors():
-    """How errors speak of a call that has no name of its own."""
-    source.name_call(indexing.getitem, "x[idx]")
+    """Name the calls that have no name of their own, for error messages."""
+    source.name_call(index_read.getitem, "x[idx]")
     for name, method in vars(index_update.IndexUpdateRef).items():
         if callable(method) and not name.startswith("_"):
             source.name_call(method, f"x.at[idx].{name}")

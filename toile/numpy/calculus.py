@@ -13,7 +13,7 @@ from toile.numpy import _helpers as h
 from toile.numpy import (
     creation,
     cumulative,
-    joining,
+    joins,
     manipulation,
     reductions,
     selection,
@@ -49,7 +49,7 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
             extra = h.broadcast_to(extra, (*a.shape[:axis], 1, *a.shape[axis + 1:]))
         parts.append(extra)
     if len(parts) > 1:
-        a = joining.concatenate(parts, axis)
+        a = joins.concatenate(parts, axis)
     step = ufuncs.not_equal if a.dtype == np.bool_ else ufuncs.subtract
     for _ in range(n):
         size = a.shape[axis]
@@ -60,26 +60,24 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
 def ediff1d(ary, to_end=None, to_begin=None):
     """Differences of neighbours in the flattened array, with ends attached."""
     ary = manipulation.ravel(one("ediff1d", ary))
-    parts = [ufuncs.subtract(ary[1:], ary[:-1])]
+    parts = [ary[1:] - ary[:-1]]
     if to_begin is not None:
         check("ediff1d", to_begin)
         parts.insert(0, lax.convert_element_type(manipulation.ravel(to_begin), ary.dtype))
     if to_end is not None:
         check("ediff1d", to_end)
         parts.append(lax.convert_element_type(manipulation.ravel(to_end), ary.dtype))
-    return joining.concatenate(parts)
+    return joins.concatenate(parts)
 
 
 def _gradient_along(f, spacing, axis):
     """Central differences inside, one-sided ones at both ends."""
     n = f.shape[axis]
     cut = lambda lo, hi: _along(f, axis, lo, hi)
+    first, last = cut(1, 2) - cut(0, 1), cut(n - 1, n) - cut(n - 2, n - 1)
     if np.ndim(spacing) == 0:
-        inner = ufuncs.divide(ufuncs.multiply(ufuncs.subtract(cut(2, n), cut(0, n - 2)), 0.5),
-                              spacing)
-        first = ufuncs.divide(ufuncs.subtract(cut(1, 2), cut(0, 1)), spacing)
-        last = ufuncs.divide(ufuncs.subtract(cut(n - 1, n), cut(n - 2, n - 1)), spacing)
-        return joining.concatenate([first, inner, last], axis)
+        inner = (cut(2, n) - cut(0, n - 2)) * 0.5
+        return joins.concatenate([part / spacing for part in (first, inner, last)], axis)
     if np.shape(spacing) != (n,):
         raise ValueError("Spacing arrays must have the same length as the dimension along which "
                          "the gradient is calculated." + here())
@@ -87,25 +85,18 @@ def _gradient_along(f, spacing, axis):
     step = lax.expand_dims(diff(arr(spacing)), other) if other else diff(arr(spacing))
     left, right = _along(step, axis, 0, n - 2), _along(step, axis, 1, n - 1)
     # the parabola through three points: second order also for uneven steps
-    total = ufuncs.add(left, right)
-    a = ufuncs.divide(ufuncs.negative(right), ufuncs.multiply(left, total))
-    b = ufuncs.divide(ufuncs.subtract(right, left), ufuncs.multiply(left, right))
-    c = ufuncs.divide(left, ufuncs.multiply(right, total))
-    inner = ufuncs.add(ufuncs.add(ufuncs.multiply(a, cut(0, n - 2)),
-                                  ufuncs.multiply(b, cut(1, n - 1))),
-                       ufuncs.multiply(c, cut(2, n)))
-    first = ufuncs.divide(ufuncs.subtract(cut(1, 2), cut(0, 1)), _along(step, axis, 0, 1))
-    last = ufuncs.divide(ufuncs.subtract(cut(n - 1, n), cut(n - 2, n - 1)),
-                         _along(step, axis, n - 2, n - 1))
-    return joining.concatenate([first, inner, last], axis)
+    total = left + right
+    a, b, c = -right / (left * total), (right - left) / (left * right), left / (right * total)
+    inner = a * cut(0, n - 2) + b * cut(1, n - 1) + c * cut(2, n)
+    ends = first / _along(step, axis, 0, 1), last / _along(step, axis, n - 2, n - 1)
+    return joins.concatenate([ends[0], inner, ends[1]], axis)
 
 
 def gradient(f, *varargs, axis=None, edge_order=None):
     """The derivative along each axis by second-order differences."""
     if edge_order is not None:
-        raise NotImplementedError(
-            "The 'edge_order' argument to jnp.gradient is not supported." + here()
-        )
+        raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not "
+                                  "supported." + here())
     check("gradient", f, *varargs)
     f, = promote_inexact(f)
     axes = tuple(range(f.ndim)) if axis is None else canonical_axes(axis, f.ndim)
@@ -121,9 +112,8 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     elif len(varargs) == len(axes):
         spacing = varargs
     else:
-        raise TypeError(
-            f"Invalid number of spacing arguments {len(varargs)} for axis={axis}{here()}"
-        )
+        raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for "
+                        f"axis={axis}{here()}")
     out = [_gradient_along(f, s, i) for s, i in zip(spacing, axes)]
     return out[0] if len(out) == 1 else out
 
@@ -148,8 +138,7 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
         y, x = promote_inexact(y, x)
         step = diff(x) if x.ndim == 1 else manipulation.moveaxis(diff(x, axis=axis), axis, -1)
     y = manipulation.moveaxis(y, axis, -1)
-    pairs = ufuncs.add(y[..., 1:], y[..., :-1])
-    return ufuncs.multiply(0.5, reductions.sum(ufuncs.multiply(step, pairs), axis=-1))
+    return 0.5 * reductions.sum(step * (y[..., 1:] + y[..., :-1]), axis=-1)
 
 
 def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
@@ -171,16 +160,13 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
         interval = ufuncs.divide(period, 2)
     discont = interval if discont is None else discont
     dd = diff(p, axis=axis)
-    wrapped = ufuncs.subtract(ufuncs_numeric.mod(ufuncs.add(dd, interval), period), interval)
+    wrapped = ufuncs_numeric.mod(dd + interval, period) - interval
     if edge:
-        wrapped = selection.where(
-            ufuncs.logical_and(ufuncs.equal(wrapped, ufuncs.negative(interval)),
-                               ufuncs.greater(dd, 0)), interval, wrapped)
-    shift = selection.where(ufuncs.less(ufuncs.absolute(dd), discont), 0,
-                            ufuncs.subtract(wrapped, dd))
+        wrapped = selection.where((wrapped == -interval) & (dd > 0), interval, wrapped)
+    shift = selection.where(abs(dd) < discont, 0, wrapped - dd)
     n = p.shape[axis]
-    rest = ufuncs.add(_along(p, axis, 1, n), cumulative.cumsum(shift, axis=axis))
-    return lax.convert_element_type(joining.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
+    rest = _along(p, axis, 1, n) + cumulative.cumsum(shift, axis=axis)
+    return lax.convert_element_type(joins.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
 
 
 # Bits.
@@ -198,9 +184,7 @@ def packbits(a, axis=None, bitorder="big"):
     if not (h.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
         raise TypeError("Expected an input array of integer or boolean data type" + here())
     shifts = _bit_weights(bitorder)
-    if axis is None:
-        a, axis = manipulation.ravel(a), 0
-    axis = canonical_axis(axis, a.ndim)
+    a, axis = h.with_axis(a, axis)
     bits = lax.convert_element_type(selection.as_condition(a), np.uint8)
     bits = manipulation.moveaxis(bits, axis, -1)
     n = bits.shape[-1]
@@ -208,7 +192,7 @@ def packbits(a, axis=None, bitorder="big"):
     bits = lax.pad(bits, lax.full((), 0, np.uint8),
                    [(0, 0, 0)] * (bits.ndim - 1) + [(0, 8 * groups - n, 0)])
     bits = lax.reshape(bits, (*bits.shape[:-1], groups, 8))
-    values = ufuncs.left_shift(bits, creation.asarray(shifts))
+    values = bits << creation.asarray(shifts)
     packed = lax.convert_element_type(reductions.sum(values, axis=-1), np.uint8)
     return manipulation.moveaxis(packed, -1, axis)
 
@@ -219,12 +203,9 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
     if a.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type" + here())
     shifts = creation.asarray(_bit_weights(bitorder))
-    if axis is None:
-        a, axis = manipulation.ravel(a), 0
-    axis = canonical_axis(axis, a.ndim)
+    a, axis = h.with_axis(a, axis)
     a = manipulation.moveaxis(a, axis, -1)
-    bits = ufuncs.bitwise_and(ufuncs.right_shift(lax.expand_dims(a, (a.ndim,)), shifts),
-                              creation.asarray(np.uint8(1)))
+    bits = (lax.expand_dims(a, (a.ndim,)) >> shifts) & creation.asarray(np.uint8(1))
     flat = lax.reshape(bits, (*a.shape[:-1], 8 * a.shape[-1]))
     if count is not None:
         n = flat.shape[-1]

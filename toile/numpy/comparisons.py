@@ -13,20 +13,9 @@ from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    BOOL,
-    COMPLEX,
-    INEXACT,
-    as_array,
-    broadcast_shapes,
-    broadcast_to,
-    convert,
-    literal,
-    promote_args,
-    promote_shapes,
-    real_part,
-    to_inexact,
-)
+from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, real_part, to_inexact
+from toile.numpy._operands import as_array, convert, literal
+from toile.numpy._promotion import broadcast_shapes, broadcast_to, promote_args, promote_shapes
 from toile.numpy.creation import asarray
 from toile.numpy.ufuncs import isfinite, isinf, isnan
 
@@ -36,9 +25,7 @@ __all__ = [
 ]
 
 
-def isclose(
-    a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
-) -> Any:
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """Whether |a - b| <= atol + rtol |b|, or both are the same infinity."""
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):
@@ -63,9 +50,7 @@ def _all(x: Any) -> Any:
     return lax.reduce_and(x, tuple(range(x.ndim)))
 
 
-def allclose(
-    a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
-) -> Any:
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """Whether all elements are close (see `isclose`)."""
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
@@ -92,7 +77,10 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return _all(lax.eq(*promote_args("array_equiv", a1, a2)))
 
 
-def _signed_infinity(x: Any, value: float, name: str) -> Any:
+def _signed_infinity(x: Any, out: Any, value: float, name: str) -> Any:
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to isneginf/isposinf is not "
+                                  "supported." + here())
     x = as_array(name, x)
     if x.dtype in COMPLEX:
         raise ValueError("isposinf/isneginf are not well defined for complex types" + here())
@@ -103,20 +91,12 @@ def _signed_infinity(x: Any, value: float, name: str) -> Any:
 
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether x is plus infinity."""
-    if out is not None:
-        raise NotImplementedError(
-            "The 'out' argument to isneginf/isposinf is not supported." + here()
-        )
-    return _signed_infinity(x, np.inf, "isposinf")
+    return _signed_infinity(x, out, np.inf, "isposinf")
 
 
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether x is minus infinity."""
-    if out is not None:
-        raise NotImplementedError(
-            "The 'out' argument to isneginf/isposinf is not supported." + here()
-        )
-    return _signed_infinity(x, -np.inf, "isneginf")
+    return _signed_infinity(x, out, -np.inf, "isneginf")
 
 
 def iscomplex(x: Any) -> Any:

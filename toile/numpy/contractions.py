@@ -1,7 +1,7 @@
 """Products of arrays: matmul, dot, tensordot, inner, outer, kron, cross and their kin.
 
 All contractions are one `lax.dot_general`; batch axes that broadcast become free axes of the
-operand that has them, so nothing is copied to be multiplied. einsum is in einsum.py.
+operand that has them, so nothing is copied to be multiplied. einsum is in summation.py.
 """
 
 import operator
@@ -13,8 +13,10 @@ from toile.engine.errors import ShapeError
 from toile.engine.locks import linear_algebra
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
-from toile.numpy import _promotion, manipulation, ufuncs
+from toile.numpy import manipulation, ufuncs
+from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import canonical_axis, check, promote, raw_buffer
+from toile.numpy._operands import no_out
 from toile.primitives.arrays.contraction import ONE_THREAD
 
 __all__ = [
@@ -27,7 +29,7 @@ def element_type(preferred):
     """A user's preferred_element_type as a canonical dtype, or None."""
     if preferred is None:
         return None
-    return _promotion.user_dtype(preferred, "preferred_element_type")
+    return user_dtype(preferred, "preferred_element_type")
 
 
 def _finish(out, preferred, weak):
@@ -68,8 +70,10 @@ def _raw_matmul(a, b):
         return None
     if x.size * y.size > ONE_THREAD:
         with linear_algebra:
-            return h.conversion.wrap(x @ y, a.weak_type and b.weak_type)
-    return h.conversion.wrap(x @ y, a.weak_type and b.weak_type)
+            out = x @ y
+    else:
+        out = x @ y
+    return h.conversion.wrap(out, a.weak_type and b.weak_type)
 
 
 def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
@@ -96,25 +100,28 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     return _batched_matmul(a, b, precision, preferred)
 
 
+def _batch_axes(x, lead, other):
+    """`x` without the leading axes that broadcast, and the numbers of those that are left.
+
+    `lead` and `other` are the leading sizes of both operands, aligned from the last: an axis of
+    length one on one side only is dropped there and free on the other side.
+    """
+    missing = len(lead) - (x.ndim - 2)
+    drop = tuple(d for d in range(x.ndim - 2) if x.shape[d] == 1 and other[missing + d] != 1)
+    names = [missing + d for d in range(x.ndim - 2) if d not in drop]
+    return lax.squeeze(x, drop) if drop else x, names
+
+
 def _batched_matmul(a, b, precision, preferred):
     """Both operands are matrices with leading axes, b at least one of them."""
-    rank = max(a.ndim, b.ndim) - 2
-    lead_a = (1,) * (rank + 2 - a.ndim) + a.shape[:-2]
-    lead_b = (1,) * (rank + 2 - b.ndim) + b.shape[:-2]
+    rank = max(a.ndim, b.ndim)
+    lead_a, lead_b = ((1,) * (rank - x.ndim) + x.shape[:-2] for x in (a, b))
     try:
         h.broadcast_shapes(lead_a, lead_b)
     except ValueError:
         raise ValueError("matmul: needed leading axes that broadcast, got shapes "
                          f"{a.shape} and {b.shape}{here()}") from None
-    # an axis of length one on one side only is dropped there and free on the other side
-    drop_a = tuple(d for d in range(a.ndim - 2)
-                   if a.shape[d] == 1 and lead_b[rank - (a.ndim - 2) + d] != 1)
-    drop_b = tuple(d for d in range(b.ndim - 2)
-                   if b.shape[d] == 1 and lead_a[rank - (b.ndim - 2) + d] != 1)
-    names_a = [rank - (a.ndim - 2) + d for d in range(a.ndim - 2) if d not in drop_a]
-    names_b = [rank - (b.ndim - 2) + d for d in range(b.ndim - 2) if d not in drop_b]
-    a = lax.squeeze(a, drop_a) if drop_a else a
-    b = lax.squeeze(b, drop_b) if drop_b else b
+    (a, names_a), (b, names_b) = _batch_axes(a, lead_a, lead_b), _batch_axes(b, lead_b, lead_a)
     both = [d for d in names_a if d in names_b]
     batch = (tuple(names_a.index(d) for d in both), tuple(names_b.index(d) for d in both))
     out = contract(a, b, ((a.ndim - 1,), (b.ndim - 2,)), batch, precision, preferred)
@@ -155,9 +162,8 @@ def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
                          f"shapes {x1.shape}, {x2.shape}{here()}")
     i, j = canonical_axis(axis, x1.ndim), canonical_axis(axis, x2.ndim)
     if x1.shape[i] != x2.shape[j]:
-        raise ValueError(
-            f"axes must match; got shapes {x1.shape} and {x2.shape} with axis={axis}{here()}"
-        )
+        raise ValueError(f"axes must match; got shapes {x1.shape} and {x2.shape} with "
+                         f"axis={axis}{here()}")
     x1, x2 = manipulation.moveaxis(x1, i, -1), manipulation.moveaxis(x2, j, -1)
     if h.issubdtype(x1.dtype, np.complexfloating):
         x1 = ufuncs.conj(x1)
@@ -170,9 +176,8 @@ def matvec(x1, x2, /):
     """Matrices times vectors; leading axes broadcast."""
     x1, x2 = h.arrs("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
-        raise ValueError(
-            f"matvec: needed a matrix and a vector, got {x1.shape} and {x2.shape}{here()}"
-        )
+        raise ValueError(f"matvec: needed a matrix and a vector, got {x1.shape} and "
+                         f"{x2.shape}{here()}")
     out = matmul(x1, lax.expand_dims(x2, (x2.ndim,)))
     return lax.squeeze(out, (out.ndim - 1,))
 
@@ -181,9 +186,8 @@ def vecmat(x1, x2, /):
     """Conjugated vectors times matrices; leading axes broadcast."""
     x1, x2 = h.arrs("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
-        raise ValueError(
-            f"vecmat: needed a vector and a matrix, got {x1.shape} and {x2.shape}{here()}"
-        )
+        raise ValueError(f"vecmat: needed a vector and a matrix, got {x1.shape} and "
+                         f"{x2.shape}{here()}")
     out = matmul(lax.expand_dims(ufuncs.conj(x1), (x1.ndim - 1,)), x2)
     return lax.squeeze(out, (out.ndim - 2,))
 
@@ -231,8 +235,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 def outer(a, b, out=None):
     """The product of every element of `a` with every element of `b`."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.outer is not supported." + here())
+    no_out("outer", out)
     a, b = h.arrs("outer", a, b)
     return ufuncs.multiply(lax.reshape(a, (a.size, 1)), lax.reshape(b, (1, b.size)))
 
@@ -258,16 +261,14 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
         raise ValueError("Dimension must be either 2 or 3 for cross product" + here())
     part = lambda x, i: x[..., i]
-    product = lambda i, j: ufuncs.multiply(part(a, i), part(b, j))
+    minor = lambda i, j: part(a, i) * part(b, j) - part(a, j) * part(b, i)
     if a.shape[-1] == 2 and b.shape[-1] == 2:
-        return ufuncs.subtract(product(0, 1), product(1, 0))
+        return minor(0, 1)
     lead = manipulation.broadcast_shapes(a.shape[:-1], b.shape[:-1])
     pad3 = lambda x: x if x.shape[-1] == 3 else lax.pad(
         x, lax.full((), 0, x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, 1, 0)])
     a, b = pad3(a), pad3(b)
-    parts = [ufuncs.subtract(product(1, 2), product(2, 1)),
-             ufuncs.subtract(product(2, 0), product(0, 2)),
-             ufuncs.subtract(product(0, 1), product(1, 0))]
+    parts = [minor(1, 2), minor(2, 0), minor(0, 1)]
     out = lax.concatenate([lax.expand_dims(h.broadcast_to(p, lead), (len(lead),)) for p in parts],
                           len(lead))
     return manipulation.moveaxis(out, -1, axisc)

@@ -25,25 +25,19 @@ from toile.engine.gpu_arrays import GpuArray, placed_by_default
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
 from toile.engine.source import describe, here
-from toile.engine.tracing import Tracer, state
-from toile.numpy._promotion import (
+from toile.engine.trace import Tracer, state
+from toile.numpy._axes import canonicalize_axis, canonicalize_shape
+from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
     INTEGERS,
-    as_array,
-    as_operand,
-    broadcast_shapes,
-    broadcast_to,
-    canonicalize_axis,
-    canonicalize_shape,
-    check_arraylike,
-    convert,
     default_float,
     default_int,
-    number_array,
     to_inexact,
     user_dtype,
 )
+from toile.numpy._operands import as_array, as_operand, check_arraylike, convert, number_array
+from toile.numpy._promotion import broadcast_shapes, broadcast_to
 
 __all__ = [
     "arange", "array", "asarray", "astype", "copy", "empty", "empty_like", "eye", "full",
@@ -58,20 +52,16 @@ _KeyDType = dtypes.KeyDType
 # From data.
 
 
-def asarray(
-    a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
+            out_sharding: Any = None) -> Any:
     """`a` as an array; an array of the right dtype is returned as it is."""
     if type(a) is DeviceArray and dtype is None and device is None and not copy:
         return a
     return _build(a, dtype, bool(copy), order, 0, device)
 
 
-def array(
-    object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
-    device: Any = None, out_sharding: Any = None,
-) -> Any:
+def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
+          device: Any = None, out_sharding: Any = None) -> Any:
     """A new array with the values of `object`: a number, nested sequences, an array."""
     return _build(object, dtype, copy, order, ndmin, device)
 
@@ -92,13 +82,7 @@ def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any
 
 def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
     if isinstance(a, Array):
-        if dtype is not None and (a.dtype != dtype or a.weak_type):
-            return convert(a, dtype)
-        if copied and type(a) is DeviceArray and state.trace is None:
-            return wrap(a._data.copy(), a.weak_type)
-        if copied and isinstance(a, GpuArray) and state.trace is None:
-            return lax.copy_p(a)
-        return a
+        return _from_array(a, dtype, copied)
     if isinstance(a, (np.ndarray, np.generic)):
         return _from_host(a, a, dtype)
     if is_gpu_data(a):
@@ -117,6 +101,17 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
     return _from_host(np.asarray(a), a, dtype)
 
 
+def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
+    if dtype is not None and (a.dtype != dtype or a.weak_type):
+        return convert(a, dtype)
+    if copied and state.trace is None:
+        if type(a) is DeviceArray:
+            return wrap(a._data.copy(), a.weak_type)
+        if isinstance(a, GpuArray):
+            return lax.copy_p(a)
+    return a
+
+
 def _placed(values: Any) -> Any:
     """A new array of NumPy's values, where new arrays belong."""
     made = wrap(values)
@@ -127,11 +122,9 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype not in dtypes.SUPPORTED:
         if values.dtype == object and any(v is None for v in values.ravel()):
             raise ValueError("None is not a valid value for jnp.array" + here())
-        raise TypeError(
-            f"Value '{describe(original)}' with dtype {values.dtype} is not a valid JAX array "
-            "type. Only arrays of numeric types are supported by JAX (pass "
-            "numbers instead)." + here()
-        )
+        raise TypeError(f"Value '{describe(original)}' with dtype {values.dtype} is not a valid "
+                        "JAX array type. Only arrays of numeric types are supported by JAX (pass "
+                        "numbers instead)." + here())
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
     if dtype is not None and values.dtype != dtype:
@@ -154,19 +147,8 @@ def _leaves(nested: Any, out: list[Any]) -> list[Any]:
 def _from_sequence(nested: Any, dtype: Any) -> Any:
     leaves = _leaves(nested, [])
     if _NUMBERS.issuperset(set(map(type, leaves))):
-        if dtype is None:
-            try:
-                values = np.array(nested)
-            except ValueError as error:
-                fix = "give all rows one length, or keep a list of arrays"
-                raise ValueError(f"array: {error} ({fix}){here()}") from None
-            wanted = default_float() if not leaves else narrowed(values.dtype)
-            if values.dtype == wanted and wanted.kind != "O":
-                return _placed(values)
-            if values.dtype == object or wanted in INTEGERS:
-                values = np.array(nested, default_int())  # an integer too large is an error
-            return _placed(values.astype(wanted))
-        return _placed(np.array(nested, dtype))
+        made = np.array(nested, dtype) if dtype is not None else _from_numbers(nested, not leaves)
+        return _placed(made)
     if any(x is None for x in leaves):
         raise ValueError("None is not a valid value for jnp.array" + here())
     if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
@@ -178,6 +160,21 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
     ):
         return _placed(np.array(_raw(nested), dtype))
     return _stacked(nested, dtype)
+
+
+def _from_numbers(nested: Any, empty: bool) -> Any:
+    """A NumPy array of nested sequences of Python numbers, in a default dtype."""
+    try:
+        values = np.array(nested)
+    except ValueError as error:
+        fix = "give all rows one length, or keep a list of arrays"
+        raise ValueError(f"array: {error} ({fix}){here()}") from None
+    wanted = default_float() if empty else narrowed(values.dtype)
+    if values.dtype == wanted and wanted.kind != "O":
+        return values
+    if values.dtype == object or wanted in INTEGERS:
+        values = np.array(nested, default_int())  # an integer too large is an error
+    return values.astype(wanted)
 
 
 def _raw(nested: Any) -> Any:
@@ -240,9 +237,8 @@ def copy(a: Any, order: Any = None) -> Any:
 # Constants.
 
 
-def full(
-    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
+         out_sharding: Any = None) -> Any:
     """An array of the given shape with `fill_value` everywhere (or broadcast to it)."""
     shape = canonicalize_shape(shape, "full")
     if dtype is not None:
@@ -250,9 +246,8 @@ def full(
     fill = as_array("full", fill_value, 1)
     if fill.shape:
         if broadcast_shapes(fill.shape, shape) != shape:
-            raise ValueError(
-                f"full: needed a fill value that reaches {shape}, got {fill.shape}{here()}"
-            )
+            raise ValueError(f"full: needed a fill value that reaches {shape}, got "
+                             f"{fill.shape}{here()}")
         result = broadcast_to(fill if dtype is None else convert(fill, dtype), shape)
     elif device is None and type(fill) is DeviceArray and _eager_on_host() \
             and dtype.__class__ is not _KeyDType:
@@ -278,13 +273,12 @@ def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any
     except TypeError as error:
         if not isinstance(shape, int) or not isinstance(dtype, int):
             raise
-        raise TypeError(
-            f"{error}\n\nDid you accidentally write `jax.numpy.{name}({shape}, {dtype})` when you "
-            f"meant `jax.numpy.{name}(({shape}, {dtype}))`, that is, one tuple for the shape?"
-        ) from None
+        raise TypeError(f"{error}\n\nDid you accidentally write `jax.numpy.{name}({shape}, "
+                        f"{dtype})` when you meant `jax.numpy.{name}(({shape}, {dtype}))`, that "
+                        "is, one tuple for the shape?") from None
     shape = canonicalize_shape(shape, name)
     if device is None and _eager_on_host() and dtype.__class__ is not _KeyDType:
-        return DeviceArray(np.ones(shape, dtype) if value else np.zeros(shape, dtype))
+        return DeviceArray(_ones_or_zeros(value, shape, dtype))
     result = lax.full(shape, value, dtype)
     return result if device is None else device_put(result, device)
 
@@ -306,12 +300,17 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
     """What the *_like functions share; `a` may be anything with a shape and a dtype."""
-    if (
-        type(a) is DeviceArray and dtype is None and shape is None and device is None
-        and type(value) is int and state.trace is None and type(a._data) is np.ndarray
-    ):
-        made = np.ones(a.shape, a.dtype) if value else np.zeros(a.shape, a.dtype)
-        return DeviceArray(made, a.weak_type)
+    plain = dtype is None and shape is None and device is None and type(value) is int
+    if plain and type(a) is DeviceArray and state.trace is None and type(a._data) is np.ndarray:
+        return DeviceArray(_ones_or_zeros(value, a.shape, a.dtype), a.weak_type)
+    return _general_like(name, a, value, dtype, shape, device)
+
+
+def _ones_or_zeros(value: int, shape: Any, dtype: Any) -> Any:
+    return np.ones(shape, dtype) if value else np.zeros(shape, dtype)
+
+
+def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
     if type(a) is not DeviceArray and not (hasattr(a, "shape") and hasattr(a, "dtype")):
         a = as_array(name, a)
     weak = dtype is None and getattr(a, "weak_type", False)
@@ -328,16 +327,14 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) ->
     return result if device is None else device_put(result, device)
 
 
-def zeros_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Any:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+               out_sharding: Any = None) -> Any:
     """Zeros with the shape and dtype of `a`."""
     return _like("zeros_like", a, 0, dtype, shape, device)
 
 
-def ones_like(
-    a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Any:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+              out_sharding: Any = None) -> Any:
     """Ones with the shape and dtype of `a`."""
     return _like("ones_like", a, 1, dtype, shape, device)
 
@@ -347,10 +344,8 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: 
     return _like("empty_like", prototype, 0, dtype, shape, device)
 
 
-def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+              out_sharding: Any = None) -> Any:
     """An array with the shape and dtype of `a` and `fill_value` everywhere."""
     fill = as_array("full_like", fill_value, 1)
     if not fill.shape:
@@ -376,10 +371,8 @@ def _bound(x: Any, what: str) -> Any:
     return value
 
 
-def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+           out_sharding: Any = None) -> Any:
     """Numbers from `start` (0 if only one end is given) up to but not including `stop`."""
     given = [x for x in (start, stop, step) if x is not None]
     dtype = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
@@ -389,41 +382,42 @@ def arange(
     stride = 1 if step is None else _bound(step, "step")
     if stride == 0:
         raise ZeroDivisionError(f"arange: needed a step other than 0, got {step!r}{here()}")
-    if type(first) is int and type(last) is int and type(stride) is int:
-        size = max(0, -((first - last) // stride))
-    else:
-        size = max(0, math.ceil((last - first) / stride))
+    size = _range_size(first, last, stride)
     if device is None and dtype in INTEGERS and _eager_on_host():
         if type(first) is int and type(stride) is int:
             return wrap(np.arange(first, first + size * stride, stride).astype(dtype, copy=False))
+    result = _progression(first, stride, size, dtype)
+    return result if device is None else device_put(result, device)
+
+
+def _progression(first: Any, stride: Any, size: int, dtype: Any) -> Any:
+    """first, first + stride, ... as traced or eager operations."""
     result = lax.iota(dtype, size)
     if stride != 1:
         result = lax.mul(_wrapped(stride, dtype), result)
     if first != 0 or (stride != 1 and dtype not in INTEGERS):
         result = lax.add(_wrapped(first, dtype), result)
-    return result if device is None else device_put(result, device)
+    return result
+
+
+def _range_size(first: Any, last: Any, stride: Any) -> int:
+    if type(first) is int and type(last) is int and type(stride) is int:
+        return max(0, -((first - last) // stride))
+    return max(0, math.ceil((last - first) / stride))
 
 
 def _wrapped(value: Any, dtype: Any) -> Any:
     return DeviceArray(np.asarray(value).astype(dtype), False)
 
 
-def linspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False,
-    dtype: Any = None, axis: int = 0, *, device: Any = None,
-) -> Any:
+def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
     """`num` evenly spaced numbers from `start` to `stop`, along a new axis."""
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"Number of samples, {count}, must be non-negative.{here()}")
-    start, stop = as_array("linspace", start), as_array("linspace", stop, 1)
-    if dtype is None:
-        dtype = to_inexact(dtypes.result_type(start, stop))
-    else:
-        dtype = user_dtype(dtype, "linspace")
-    work = to_inexact(dtype)
-    shape = broadcast_shapes(start.shape, stop.shape)
-    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    start, stop, dtype, work = range_ends("linspace", start, stop, dtype)
+    shape = start.shape
     parts = count - 1 if endpoint else count
     step = lax.full(shape, math.nan, work)
     if count > 1:
@@ -442,15 +436,26 @@ def linspace(
     return (out, step) if retstep else out
 
 
+def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Any, Any, Any, Any]:
+    """Both ends, broadcast, in the dtype to compute in; the result's dtype; and that one."""
+    start, stop = as_array(name, start), as_array(name, stop, 1)
+    if dtype is None:
+        dtype = to_inexact(dtypes.result_type(start, stop))
+    else:
+        dtype = user_dtype(dtype, name)
+    work = to_inexact(dtype)
+    shape = broadcast_shapes(start.shape, stop.shape)
+    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    return start, stop, dtype, work
+
+
 def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
     """start (1 - t) + stop t for t = 0, 1/parts, ...: exact at both ends."""
     t = lax.div(lax.iota(dtype, parts), _wrapped(parts, dtype))
     shape = (parts, *start.shape)
     t = lax.broadcast_in_dim(t, shape, (0,))
     rest = lax.sub(_wrapped(1, dtype), t)
-    return lax.add(
-        lax.mul(broadcast_to(start, shape), rest), lax.mul(broadcast_to(stop, shape), t)
-    )
+    return lax.add(lax.mul(broadcast_to(start, shape), rest), lax.mul(broadcast_to(stop, shape), t))
 
 
 def first_axis_to(x: Any, axis: int) -> Any:
@@ -465,9 +470,7 @@ def first_axis_to(x: Any, axis: int) -> Any:
 # Matrices of zeros and ones.
 
 
-def eye(
-    N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None
-) -> Any:
+def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """An N by M matrix with ones on diagonal `k` and zeros elsewhere."""
     rows, columns = (
         n if type(n) is int else canonicalize_shape((n,), "eye")[0]

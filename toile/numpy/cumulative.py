@@ -9,26 +9,18 @@ from typing import Any
 
 from toile import lax
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    BOOL,
-    INEXACT,
-    as_array,
-    canonicalize_axis,
-    convert,
-    default_int,
-    select,
-    user_dtype,
-)
-from toile.numpy.reductions import no_out, promoted_integer
+from toile.numpy._axes import canonicalize_axis
+from toile.numpy._dtypes import BOOL, INEXACT, default_int, user_dtype
+from toile.numpy._operands import as_array, convert, no_out
+from toile.numpy._promotion import select
+from toile.numpy.reductions import promoted_integer
 from toile.numpy.ufuncs import isnan
 
 __all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "nancumprod", "nancumsum"]
 
 
-def _cumulative(
-    name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, nan_as: Any = None,
-    promote: bool = False,
-) -> Any:
+def _cumulative(name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, nan_as: Any = None,
+                promote: bool = False) -> Any:
     a = as_array(name, a)
     no_out(name, out)
     if dtype is not None:
@@ -70,22 +62,17 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) ->
     return _cumulative("nancumprod", lax.cumprod, a, axis, dtype, out, nan_as=1)
 
 
-def _from_initial(
-    name: str, what: str, run: Any, x: Any, axis: Any, dtype: Any, include_initial: bool,
-    first: int, promote: bool,
-) -> Any:
+def _from_initial(name: str, what: str, run: Any, x: Any, axis: Any, dtype: Any,
+                  include_initial: bool, first: int, promote: bool) -> Any:
     x = as_array(name, x)
     if x.ndim == 0:
-        raise ValueError(
-            f"The input must be non-scalar to take a cumulative {what}, however a scalar value "
-            "or scalar array was given." + here()
-        )
+        raise ValueError(f"The input must be non-scalar to take a cumulative {what}, however a "
+                         "scalar value or scalar array was given." + here())
     if axis is None:
         if x.ndim > 1:
-            raise ValueError(
-                f"The input array has rank {x.ndim}, however axis was not set to an explicit "
-                "value. The axis argument is only optional for one-dimensional arrays." + here()
-            )
+            raise ValueError(f"The input array has rank {x.ndim}, however axis was not set to an "
+                             "explicit value. The axis argument is only optional for "
+                             "one-dimensional arrays." + here())
         axis = 0
     axis = canonicalize_axis(axis, x.ndim)
     out = _cumulative(name, run, x, axis, dtype, None, promote=promote)
@@ -95,19 +82,15 @@ def _from_initial(
     return lax.concatenate([lax.full(shape, first, out.dtype), out], axis)
 
 
-def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
-) -> Any:
+def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None,
+                   include_initial: bool = False) -> Any:
     """Sums of the elements up to each one; with `include_initial`, a 0 before them."""
-    return _from_initial(
-        "cumulative_sum", "sum", lax.cumsum, x, axis, dtype, include_initial, 0, True
-    )
+    return _from_initial("cumulative_sum", "sum", lax.cumsum, x, axis, dtype, include_initial, 0,
+                         True)
 
 
-def cumulative_prod(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
-) -> Any:
+def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None,
+                    include_initial: bool = False) -> Any:
     """Products of the elements up to each one; with `include_initial`, a 1 before them."""
-    return _from_initial(
-        "cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial, 1, False
-    )
+    return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
+                         1, False)

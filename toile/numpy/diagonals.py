@@ -13,6 +13,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, index_update, manipulation, reductions, selection
 from toile.numpy._helpers import arr, canonical_axis, check, one
+from toile.numpy._operands import no_out
 from toile.primitives.elementwise import convert
 
 __all__ = [
@@ -66,8 +67,7 @@ def diagflat(v, k=0):
 
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     """The sum of a diagonal."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.trace is not supported." + here())
+    no_out("trace", out)
     return reductions.sum(diagonal(one("trace", a), offset, axis1, axis2), axis=-1, dtype=dtype)
 
 

@@ -3,6 +3,7 @@
 The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine, and
 api.devices when asked for devices.
 """
+# ruff: noqa: F403, F405 -- __all__ says which names of the engine are public here
 
 from __future__ import annotations
 
@@ -13,64 +14,8 @@ import numpy as np
 from toile.engine import dtypes as _d
 from toile.engine.arrays import Array as ndarray
 from toile.engine.config import flags as _flags
-from toile.engine.dtypes import (
-    bfloat16,
-    bool_,
-    can_cast,
-    cdouble,
-    character,
-    complex64,
-    complex128,
-    complex_,
-    complexfloating,
-    csingle,
-    double,
-    finfo,
-    flexible,
-    float4_e2m1fn,
-    float6_e2m3fn,
-    float6_e3m2fn,
-    float8_e3m4,
-    float8_e4m3,
-    float8_e4m3b11fnuz,
-    float8_e4m3fn,
-    float8_e4m3fnuz,
-    float8_e5m2,
-    float8_e5m2fnuz,
-    float8_e8m0fnu,
-    float16,
-    float32,
-    float64,
-    float_,
-    floating,
-    generic,
-    iinfo,
-    inexact,
-    int2,
-    int4,
-    int8,
-    int16,
-    int32,
-    int64,
-    int_,
-    integer,
-    isdtype,
-    issubdtype,
-    number,
-    object_,
-    promote_types,
-    result_type,
-    signedinteger,
-    single,
-    uint,
-    uint2,
-    uint4,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    unsignedinteger,
-)
+from toile.engine.dtypes import *
+from toile.engine.dtypes import bool_, isdtype
 
 bool = bool_
 dtype = np.dtype

@@ -12,7 +12,8 @@ import numpy as np
 from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import _promotion, creation, manipulation, ufuncs
+from toile.numpy import creation, manipulation, ufuncs
+from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import canonical_axes, canonical_axis, one, promote_inexact
 
 __all__ = [
@@ -54,9 +55,8 @@ def _resized(x, axes, sizes):
     return x
 
 
-def _transform(name, kind, a, s, axes, norm):
-    """The transform `kind` of `a` over `axes` (a sequence or None), cut or padded to `s`."""
-    a = one(name, a)
+def _lengths_and_axes(name, a, s, axes):
+    """The lengths asked for, or None, and the axes to transform, checked."""
     if s is not None:
         s = tuple(h.static_int(n, f"'s' argument of {name}") for n in s)
         if any(n < 1 for n in s):
@@ -72,9 +72,15 @@ def _transform(name, kind, a, s, axes, norm):
     given = axes
     axes = tuple(range(a.ndim)) if axes is None else canonical_axes(tuple(axes), a.ndim)
     if len(set(axes)) != len(axes):
-        raise ValueError(
-            f"jax.numpy.fft.{name} does not support repeated axes. Got axes {given}.{here()}"
-        )
+        raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes "
+                         f"{given}.{here()}")
+    return s, axes
+
+
+def _transform(name, kind, a, s, axes, norm):
+    """The transform `kind` of `a` over `axes` (a sequence or None), cut or padded to `s`."""
+    a = one(name, a)
+    s, axes = _lengths_and_axes(name, a, s, axes)
     if kind == "rfft" and h.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"only real valued inputs supported for rfft, got {a.dtype}{here()}")
     x, = promote_inexact(a)
@@ -233,7 +239,7 @@ def _frequencies(name, values, n, d, dtype):
         raise ValueError(f"The d argument of jax.numpy.fft.{name} only takes a single value. Got "
                          f"d = {list(d)}.{here()}")
     dtype = h.dtypes.to_inexact_dtype(h.canonical_dtype(np.float64)) if dtype is None else (
-        _promotion.user_dtype(dtype, name))
+        user_dtype(dtype, name))
     k = creation.asarray(values, dtype=dtype)
     return ufuncs.divide(k, lax.convert_element_type(ufuncs.multiply(d, n), dtype))
 

@@ -18,9 +18,9 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.errors import UnreadableFileError
+from toile.engine.file_reader import check_values, element_count, guarded, unreadable
 from toile.engine.gpu import shared
 from toile.engine.promotion import narrowed
-from toile.engine.reading import check_values, element_count, guarded, unreadable
 from toile.numpy.creation import asarray
 
 __all__ = [
@@ -77,7 +77,7 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     A file that NumPy cannot read, or that is shorter than it says, raises
     `toile.errors.UnreadableFileError`; the end of an open file is an EOFError, as NumPy has it.
     """
-    if kwargs.get("allow_pickle") or len(args) > 1:  # who asks for pickles gets their errors
+    if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
         return _as_array(np.load(file, *args, **kwargs))
     if hasattr(file, "read"):
         _check_npy(file)

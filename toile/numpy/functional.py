@@ -100,33 +100,36 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
             raise ValueError(f"Cannot pass None at locations {nothing} with {signature=}{here()}")
         func, mapped = _close_over(pyfunc, args, kwargs, {*excluded, *nothing})
         check("vectorize", *mapped)
-        mapped = [arr(x) for x in mapped]
-        in_dims, out_dims = [()] * len(mapped), None
-        if signature is not None:
-            in_dims, out_dims = _parse_signature(signature)
-        if len(in_dims) != len(mapped):
-            raise TypeError(f"wrong number of positional arguments: expected {len(in_dims)}, got "
-                            f"{len(mapped)} {where}{here()}")
-        sizes, leads = _core_sizes(mapped, in_dims, where)
-        if flags.numpy_rank_promotion != "allow" and len({len(s) for s in leads if s}) > 1:
-            _promotes_rank([x.shape for x in mapped], signature)
-        common = manipulation.broadcast_shapes(*leads)
-        call = _checked(func, out_dims, sizes, where)
-        # axes of length one are not mapped: the function sees the same slice each time
-        levels = [[] for _ in mapped]
-        squeezed = []
-        for i, (x, lead) in enumerate(zip(mapped, leads)):
-            pad = len(common) - len(lead)
-            levels[i] = [None] * pad + [0 if n != 1 or common[pad + d] == 1 else None
-                                        for d, n in enumerate(lead)]
-            drop = tuple(d for d, n in enumerate(lead) if levels[i][pad + d] is None)
-            squeezed.append(lax.squeeze(x, drop) if drop else x)
-        for d in range(len(common) - 1, -1, -1):
-            axes = tuple(level[d] for level in levels)
-            call = vmap(call, in_axes=axes, axis_size=common[d])
-        return call(*squeezed)
+        return _mapped(func, [arr(x) for x in mapped], signature, where)
 
     return wrapped
+
+
+def _mapped(func, args, signature, where):
+    """`func` of the core axes of `args`, mapped over the axes before them."""
+    in_dims, out_dims = [()] * len(args), None
+    if signature is not None:
+        in_dims, out_dims = _parse_signature(signature)
+    if len(in_dims) != len(args):
+        raise TypeError(f"wrong number of positional arguments: expected {len(in_dims)}, got "
+                        f"{len(args)} {where}{here()}")
+    sizes, leads = _core_sizes(args, in_dims, where)
+    if flags.numpy_rank_promotion != "allow" and len({len(s) for s in leads if s}) > 1:
+        _promotes_rank([x.shape for x in args], signature)
+    common = manipulation.broadcast_shapes(*leads)
+    call = _checked(func, out_dims, sizes, where)
+    # axes of length one are not mapped: the function sees the same slice each time
+    levels, squeezed = [], []
+    for x, lead in zip(args, leads):
+        pad = len(common) - len(lead)
+        level = [0 if n != 1 or common[pad + d] == 1 else None for d, n in enumerate(lead)]
+        drop = tuple(d for d, mapped in enumerate(level) if mapped is None)
+        levels.append([None] * pad + level)
+        squeezed.append(lax.squeeze(x, drop) if drop else x)
+    for d in range(len(common) - 1, -1, -1):
+        axes = tuple(level[d] for level in levels)
+        call = vmap(call, in_axes=axes, axis_size=common[d])
+    return call(*squeezed)
 
 
 def _close_over(pyfunc, args, kwargs, excluded):

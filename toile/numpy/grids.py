@@ -12,23 +12,14 @@ import numpy as np
 
 from toile import lax
 from toile.api import vmap
-from toile.engine import dtypes
 from toile.engine.source import here
-from toile.engine.tracing import Tracer
+from toile.engine.trace import Tracer
+from toile.numpy._axes import canonicalize_shape
+from toile.numpy._dtypes import default_int, user_dtype
 from toile.numpy._helpers import concrete
-from toile.numpy._promotion import (
-    as_array,
-    broadcast_shapes,
-    broadcast_to,
-    canonicalize_shape,
-    convert,
-    default_int,
-    literal,
-    promote_dtypes,
-    to_inexact,
-    user_dtype,
-)
-from toile.numpy.creation import arange, array, asarray, first_axis_to, linspace
+from toile.numpy._operands import as_array, convert, literal
+from toile.numpy._promotion import broadcast_shapes, broadcast_to, promote_dtypes
+from toile.numpy.creation import arange, array, asarray, first_axis_to, linspace, range_ends
 from toile.numpy.ufuncs_numeric import power
 
 __all__ = [
@@ -40,24 +31,17 @@ index_exp = np.index_exp
 s_ = np.s_
 
 
-def meshgrid(
-    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
-) -> tuple[Any, ...]:
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False,
+             indexing: str = "xy") -> tuple[Any, ...]:
     """Coordinate arrays of the grid spanned by one-dimensional arrays."""
     if not copy:
         raise ValueError("jax.numpy.meshgrid only supports copy=True" + here())
     if indexing not in ("xy", "ij"):
-        raise ValueError(
-            f"Valid values for indexing are 'xy' and 'ij', got {indexing}{here()}"
-        )
+        raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}{here()}")
     axes = [as_array("meshgrid", x, i) for i, x in enumerate(xi)]
-    for x in axes:
-        if x.ndim != 1:
-            raise ValueError(
-                "Arguments to jax.numpy.meshgrid must be 1D, got: "
-                f"{[a.shape for a in axes]}{here()}"
-            )
-    axes = [lax.reshape(x, (x.size,)) for x in axes]
+    if any(x.ndim != 1 for x in axes):
+        raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got: "
+                         f"{[a.shape for a in axes]}{here()}")
     place = list(range(len(axes)))
     if indexing == "xy" and len(axes) >= 2:
         place[0], place[1] = 1, 0
@@ -78,8 +62,11 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     for axis, n in enumerate(shape):
         full = tuple(n if i == axis else 1 for i in range(len(shape))) if sparse else shape
         grid.append(lax.broadcasted_iota(dtype, full, axis))
-    if sparse:
-        return tuple(grid)
+    return tuple(grid) if sparse else _stacked(grid, dtype)
+
+
+def _stacked(grid: Any, dtype: Any) -> Any:
+    """Arrays of one shape along a new first axis; nothing gives an empty array of `dtype`."""
     if not grid:
         return lax.full((0,), 0, dtype)
     return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
@@ -115,18 +102,10 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     return power(bases, broadcast_to(convert(exponents, x.dtype), shape))
 
 
-def logspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
-    dtype: Any = None, axis: int = 0,
-) -> Any:
+def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
+             dtype: Any = None, axis: int = 0) -> Any:
     """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
-    start, stop = as_array("logspace", start), as_array("logspace", stop, 1)
-    if dtype is None:
-        dtype = to_inexact(dtypes.result_type(start, stop))
-    else:
-        dtype = user_dtype(dtype, "logspace")
-    work = to_inexact(dtype)
-    start, stop = convert(start, work), convert(stop, work)
+    start, stop, dtype, work = range_ends("logspace", start, stop, dtype)
     base = convert(as_array("logspace", base, 2), work)
     exponents = linspace(start, stop, num, endpoint, False, work, axis)
     if base.shape:
@@ -135,18 +114,10 @@ def logspace(
     return convert(lax.pow(base, exponents), dtype)
 
 
-def geomspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
+def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None,
+              axis: int = 0) -> Any:
     """`num` numbers in geometric progression from `start` to `stop`."""
-    start, stop = as_array("geomspace", start), as_array("geomspace", stop, 1)
-    if dtype is None:
-        dtype = to_inexact(dtypes.result_type(start, stop))
-    else:
-        dtype = user_dtype(dtype, "geomspace")
-    work = to_inexact(dtype)
-    shape = broadcast_shapes(start.shape, stop.shape)
-    start, stop = (broadcast_to(convert(x, work), shape) for x in (start, stop))
+    start, stop, dtype, work = range_ends("geomspace", start, stop, dtype)
     # With the sign (the phase, for complex numbers) taken out, logarithms exist.
     sign = lax.sign(start)
     per_decade = literal(1 / math.log(10), work)
@@ -188,11 +159,7 @@ class _Grid:
             return _range(key, self._name)
         axes = promote_dtypes(*[_range(k, self._name) for k in key]) if key else ()
         grid = meshgrid(*axes, indexing="ij", sparse=self._sparse)
-        if self._sparse:
-            return grid
-        if not grid:
-            return lax.full((0,), 0, default_int())
-        return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
+        return grid if self._sparse else _stacked(grid, default_int())
 
 
 mgrid = _Grid("mgrid", sparse=False)

@@ -1,6 +1,6 @@
 """Writing `x.at[index]`: functional updates, lowered to dynamic_update_slice or one scatter.
 
-The entries come from indexing.parse_index. Indices made of integers and contiguous slices are
+The entries come from index_read.parse_index. Indices made of integers and contiguous slices are
 known to be in bounds and update one window; everything else is a scatter, which drops what is out
 of bounds by default.
 """
@@ -12,13 +12,14 @@ import numpy as np
 
 from toile import lax
 from toile.engine.source import describe, here
-from toile.numpy import indexing, ufuncs, ufuncs_numeric
+from toile.numpy import index_read, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import (
     Array,
     arr,
     broadcast_to,
     check,
     fitting,
+    from_end,
     is_weak,
     promote,
     raw_buffer,
@@ -59,7 +60,7 @@ def _result_shape(entries, batch):
     has_arrays = any(e[0] == "array" for e in entries)
     # without index arrays an integer takes no part in the layout: it only drops its axis
     kept = entries if has_arrays else [e for e in entries if e[0] != "int"]
-    for t in indexing.layout(kept):
+    for t in index_read.layout(kept):
         if t == "new":
             new.append(len(shape))
             shape.append(1)
@@ -96,60 +97,69 @@ def _update_window(x, entries, window, y, op):
     return lax.dynamic_update_slice(x, y, starts)
 
 
-def _scatter_parts(x, entries, wrap):
-    """Index columns, scattered axes, window axes and the batch shape of a scatter over entries.
+def _updates_layout(entries, slices, strided, adv):
+    """The batch shape of an update, where the index columns of each part lie in it, and which axes
+    of the update are windows and which of those run backwards."""
+    has_arrays = any(e[0] == "array" for e in entries)
+    kept = entries if has_arrays else [e for e in entries if e[0] != "int"]
+    batch, where, windows, flipped, position = [], {}, [], [], 0
+    for t in index_read.layout(kept):
+        if t == "arrays":
+            where[t] = len(batch)
+            batch.extend(adv)
+            position += len(adv)
+        elif t != "new":
+            _, size, step = slices[t]
+            if t in strided:
+                where[t] = len(batch)
+                batch.append(size)
+            else:
+                windows.append(position)
+                if step < 0 and size > 1:
+                    flipped.append(position)
+            position += 1
+    return tuple(batch), where, windows, flipped
+
+
+def _index_column(x, entry, where, adv, wrap):
+    """The index values of an entry and the batch axes they span; None for a whole axis.
 
     Strided slices become index columns with a batch axis of their own; contiguous ones stay
     windows with a start column.
     """
-    arrays = {e[1]: e[2] for e in entries if e[0] == "array"}
-    adv = indexing.broadcast_shapes(*(tuple(a.shape) for a in arrays.values()))
+    kind, axis, *fields = entry
+    if kind == "array":
+        (values,) = fields
+        end = where.get("arrays", 0) + len(adv)
+        dims = tuple(range(end - values.ndim, end))
+        return index_read.index_array(values, x.shape[axis], wrap), dims
+    if kind == "int":
+        return np.asarray(fields[0], np.int32), ()
+    start, size, step = fields
+    if axis in where:
+        places = np.arange(size, dtype=np.int32) * np.int32(step) + np.int32(start)
+        return places, (where[axis],)
+    if size == x.shape[axis]:
+        return None
+    low = start - (size - 1) if step < 0 and size > 1 else start
+    return np.asarray(low, np.int32), ()
+
+
+def _scatter_parts(x, entries, wrap):
+    """Index columns, scattered axes, window axes and the batch shape of a scatter over entries."""
+    adv = index_read.broadcast_shapes(*(tuple(e[2].shape) for e in entries if e[0] == "array"))
     slices = {e[1]: e[2:] for e in entries if e[0] == "slice"}
     strided = {a for a, (_, size, step) in slices.items() if abs(step) != 1 and size > 1}
-    kept = entries if arrays else [e for e in entries if e[0] != "int"]
-    batch, where, windows, flipped, position = [], {}, [], [], 0
-    for t in indexing.layout(kept):
-        if t == "arrays":
-            where["arrays"] = len(batch)
-            batch.extend(adv)
-            position += len(adv)
-        elif t == "new":
-            continue
-        else:
-            if t in strided:
-                where[t] = len(batch)
-                batch.append(slices[t][1])
-            else:
-                windows.append(position)
-                if slices[t][2] < 0 and slices[t][1] > 1:
-                    flipped.append(position)
-            position += 1
-    first = where.get("arrays", 0)
+    batch, where, windows, flipped = _updates_layout(entries, slices, strided, adv)
     columns, axes, inserted = [], [], []
     for e in entries:
-        if e[0] in indexing.NO_AXIS:
-            continue
-        axis = e[1]
-        if e[0] == "array":
-            dims = tuple(range(first + len(adv) - e[2].ndim, first + len(adv)))
-            columns.append((indexing.index_array(e[2], x.shape[axis], wrap), dims))
-            inserted.append(axis)
-        elif e[0] == "int":
-            columns.append((np.asarray(e[2], np.int32), ()))
-            inserted.append(axis)
-        elif axis in strided:
-            start, size, step = slices[axis]
-            columns.append((np.arange(size, dtype=np.int32) * np.int32(step) + np.int32(start),
-                            (where[axis],)))
-            inserted.append(axis)
-        else:
-            start, size, step = slices[axis]
-            if size == x.shape[axis]:
-                continue
-            low = start - (size - 1) if step < 0 and size > 1 else start
-            columns.append((np.asarray(low, np.int32), ()))
-        axes.append(axis)
-    return columns, axes, inserted, windows, flipped, tuple(batch), adv
+        column = None if e[0] in index_read.NO_AXIS else _index_column(x, e, where, adv, wrap)
+        if column is not None:
+            columns.append(column)
+            axes.append(e[1])
+            if e[0] != "slice" or e[1] in strided:
+                inserted.append(e[1])
+    return columns, axes, inserted, windows, flipped, batch, adv
 
 
 def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
@@ -158,7 +168,7 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
     shape, new = _result_shape(entries, adv)
     if 0 in shape or 0 in x.shape:
         return x
-    indices = indexing.join_indices(columns, batch)
+    indices = index_read.join_indices(columns, batch)
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(windows), inserted_window_dims=tuple(sorted(inserted)),
         scatter_dims_to_operand_dims=tuple(axes))
@@ -177,7 +187,7 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
 def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mode=None,
            wrap_negative_indices=True):
     """`x.at[idx].op(y)`, in the dtype of `x`; `op` is a name of _SCATTERS or a function."""
-    lenient, mode = mode is not None, indexing.gather_mode(
+    lenient, mode = mode is not None, index_read.gather_mode(
         mode, lax.GatherScatterMode.FILL_OR_DROP)
     dtype, weak = x.dtype, is_weak(x)
     if not callable(op):
@@ -188,7 +198,7 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                 f"{result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
         x, y = promote(x, y)
-    entries, inserted = indexing.parse_index(x.shape, idx, lenient, wrap_negative_indices)
+    entries, inserted = index_read.parse_index(x.shape, idx, lenient, wrap_negative_indices)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
     window = _window(entries)
@@ -219,41 +229,49 @@ def _raw_value(y, data):
     return raw if raw is not None and raw.dtype == data.dtype else None
 
 
+def _write_view(out, key, value, op):
+    """Write to the part of `out` that a basic index selects; whether NumPy writes as we do."""
+    if type(key) is not tuple:
+        key = key if key is Ellipsis else (key, Ellipsis)
+    elif Ellipsis not in key:
+        key = (*key, Ellipsis)
+    target = out[key]
+    if type(value) is np.ndarray and value.ndim > target.ndim:
+        return False
+    if op == "set":
+        target[...] = value
+    else:
+        _RAW_OPS[op](target, value, out=target)
+    return True
+
+
+def _write_indexed(out, key, value, op):
+    """Write to the elements of `out` that index arrays select; whether NumPy writes as we do."""
+    if type(value) is np.ndarray and value.ndim and value.ndim > out[key].ndim:
+        return False
+    if op == "set":
+        out[key] = value
+    else:
+        _RAW_OPS[op].at(out, key, value)     # repeated indices accumulate
+    return True
+
+
 def raw_update(x, idx, y, op):
-    """The same update straight on a copy of the buffer, or None where it takes the long way."""
+    """The same update on a copy of the buffer by NumPy, or None where NumPy cannot do it."""
     data = raw_buffer(x)
-    if data is None or callable(op):
+    if data is None or callable(op) or op != "set" and data.dtype.kind not in "fiuc":
         return None
     value = _raw_value(y, data)
-    key = indexing.raw_index(idx)
+    key = index_read.raw_index(idx)
     if value is None or (key is None and idx is not None):
         return None
-    basic = type(key) in indexing._BASIC or (
-        type(key) is tuple and all(type(k) in indexing._BASIC for k in key))
-    if op != "set" and data.dtype.kind not in "fiuc":
-        return None
-    rank = value.ndim if type(value) is np.ndarray else 0
+    out = data.copy()
+    write = _write_view if index_read.is_basic(key) else _write_indexed
     try:
-        out = data.copy()
-        if not basic:
-            if rank and rank > data[key].ndim:
-                return None
-            if op == "set":
-                out[key] = value
-            else:
-                _RAW_OPS[op].at(out, key, value)     # repeated indices accumulate
-        else:
-            target = out[(*key, Ellipsis) if type(key) is tuple and Ellipsis not in key else
-                         key if type(key) is tuple or key is Ellipsis else (key, Ellipsis)]
-            if rank > target.ndim:
-                return None
-            if op == "set":
-                target[...] = value
-            else:
-                _RAW_OPS[op](target, value, out=target)
+        done = write(out, key, value, op)
     except (IndexError, ValueError, TypeError):
-        return None                       # the traced path reports the error
-    return wrap_raw(out, x)
+        return None                       # the general path reports the error
+    return wrap_raw(out, x) if done else None
 
 
 class IndexUpdateRef:
@@ -284,7 +302,7 @@ class IndexUpdateRef:
     def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None,
             out_sharding=None, wrap_negative_indices=True):
         """Equivalent to `x[idx]`, with control over out-of-bounds indices."""
-        return indexing.get(self.array, self.index, indices_are_sorted=indices_are_sorted,
+        return index_read.get(self.array, self.index, indices_are_sorted=indices_are_sorted,
                             unique_indices=unique_indices, mode=mode, fill_value=fill_value,
                             wrap_negative_indices=wrap_negative_indices)
 
@@ -390,12 +408,11 @@ def put(a, ind, v, mode=None, *, inplace=True):
         ind = ufuncs_numeric.remainder(ind, a.size)
     else:
         if mode is None and ind.dtype.kind == "i":
-            ind = lax.select(lax.lt(ind, lax.full_like(ind, 0)),
-                             lax.add(ind, lax.full_like(ind, a.size)), ind)
+            ind = from_end(ind, a.size)
         ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:
-        v = indexing.get(v, (np.arange(ind.shape[0]) % v.shape[0],))
+        v = index_read.get(v, (np.arange(ind.shape[0]) % v.shape[0],))
     elif v.shape[0] > ind.shape[0]:
         v = v[:ind.shape[0]]
     return lax.reshape(update(flat, ind, v, "set"), a.shape)
@@ -407,7 +424,7 @@ def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
         raise ValueError("put_along_axis: arrays are immutable, needed inplace=False, got "
                          "inplace=True (the result is a new array)" + here())
     check("put_along_axis", arr, indices, values)
-    a, where = indexing.arr(arr), indexing.arr(indices)
+    a, where = index_read.arr(arr), index_read.arr(indices)
     if axis is None:
         flat = lax.reshape(a, (a.size,))
         return lax.reshape(update(flat, where, values, "set", mode=mode), a.shape)

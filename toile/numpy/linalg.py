@@ -15,7 +15,7 @@ from toile import lax
 from toile.api import vmap
 from toile.engine.arrays import Array
 from toile.engine.source import here
-from toile.engine.tracing import Tracer
+from toile.engine.trace import Tracer
 from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
@@ -79,10 +79,8 @@ def _matrix(name, a, square=False, error=ValueError):
     a, = promote_inexact(*h.arrs(name, a))
     a = h.with_dtype(a, a.dtype, False)
     if square and (a.ndim < 2 or a.shape[-1] != a.shape[-2]):
-        raise ValueError(
-            f"Argument to {name} must have shape [..., n, n], got shape {a.shape} (needed square "
-            f"matrices){here()}"
-        )
+        raise ValueError(f"Argument to {name} must have shape [..., n, n], got shape {a.shape} "
+                         f"(needed square matrices){here()}")
     if a.ndim < 2:
         raise error(f"{name}: input must have rank at least 2, but got shape={a.shape}{here()}")
     return a
@@ -112,20 +110,19 @@ def _reflected(a):
     def step(j, carry):
         a, taus = carry
         x, alpha = a[:, j], a[j, j]
-        tail = selection.where(ufuncs.greater(rows, j), x, 0)
-        rest = reductions.sum(ufuncs.square(ufuncs.absolute(tail)))
-        size = ufuncs.sqrt(ufuncs.add(ufuncs.square(ufuncs.absolute(alpha)), rest))
-        beta = selection.where(ufuncs.greater_equal(ufuncs.real(alpha), 0), -size, size)
-        done = ufuncs.logical_and(ufuncs.equal(rest, 0), ufuncs.equal(ufuncs.imag(alpha), 0))
+        tail = selection.where(rows > j, x, 0)
+        rest = reductions.sum(ufuncs.square(abs(tail)))
+        size = ufuncs.sqrt(ufuncs.square(abs(alpha)) + rest)
+        beta = selection.where(ufuncs.real(alpha) >= 0, -size, size)
+        done = (rest == 0) & (ufuncs.imag(alpha) == 0)
         beta = selection.where(done, alpha, lax.convert_element_type(beta, a.dtype))
         tau = selection.where(done, 0, (beta - alpha) / selection.where(done, 1, beta))
         tail = tail / selection.where(done, 1, alpha - beta)
-        v = selection.where(ufuncs.equal(rows, j), 1, tail)
+        v = selection.where(rows == j, 1, tail)
         moved = contractions.matmul(ufuncs.conj(v), a, precision=lax.Precision.HIGHEST)
         later = a - ufuncs.conj(tau) * contractions.outer(v, moved)
-        kept = selection.where(ufuncs.greater(rows, j), tail, x)
-        kept = selection.where(ufuncs.equal(rows, j), beta, kept)
-        a = selection.where(ufuncs.greater(columns, j), later, a)
+        kept = selection.where(rows == j, beta, selection.where(rows > j, tail, x))
+        a = selection.where(columns > j, later, a)
         return a.at[:, j].set(kept), taus.at[j].set(tau)
 
     start = a, lax.full((min(m, n),), 0, a.dtype)
@@ -187,9 +184,8 @@ def svdvals(x, /):
 def _general(name, a):
     a = _matrix(name, a, error=TypeError)
     if a.shape[-1] != a.shape[-2]:
-        raise ValueError(
-            f"The input to eig must be a square matrix. Got shape {a.shape} in {name}.{here()}"
-        )
+        raise ValueError(f"The input to eig must be a square matrix. Got shape {a.shape} in "
+                         f"{name}.{here()}")
     return a
 
 
@@ -253,9 +249,8 @@ def solve(a, b):
     """x with a x = b; `b` is a vector if it has rank 1, else matrices."""
     a, b = promote_inexact(*h.arrs("jnp.linalg.solve", a, b))
     if a.ndim < 2:
-        raise ValueError(
-            f"left hand array must be at least two dimensional; got a.shape={a.shape}{here()}"
-        )
+        raise ValueError("left hand array must be at least two dimensional; got "
+                         f"a.shape={a.shape}{here()}")
     if b.ndim < 1:
         raise ValueError("right hand array must be at least one dimensional; got "
                          f"b.shape={b.shape}{here()}")
@@ -283,36 +278,30 @@ def inv(a):
 
 
 def _lu_diagonal(a):
-    """The diagonal of U, and the parity of the row exchanges, of P a = L U."""
+    """The diagonal of U, and the sign of the row exchanges, of P a = L U."""
     lu, pivots, _ = lax.linalg.lu(a)
-    n = a.shape[-1]
     places = lax.broadcasted_iota(pivots.dtype, pivots.shape, pivots.ndim - 1)
     moved = lax.convert_element_type(lax.ne(pivots, places), np.int32)
-    parity = lax.rem(lax.reduce_sum(moved, (moved.ndim - 1,)), np.int32(2)) if n else None
-    return diagonals.diagonal(lu, 0, -2, -1), parity
+    parity = lax.rem(lax.reduce_sum(moved, (moved.ndim - 1,)), np.int32(2))
+    sign = lax.sub(lax.full_like(parity, 1), lax.mul(parity, lax.full_like(parity, 2)))
+    return diagonals.diagonal(lu, 0, -2, -1), lax.convert_element_type(sign, a.dtype)
 
 
 def slogdet(a, *, method=None):
     """Sign and logarithm of the size of determinants."""
     a = _matrix("jnp.linalg.slogdet", a, square=True)
     if method not in (None, "lu", "qr"):
-        raise ValueError(
-            f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.{here()}"
-        )
+        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and "
+                         f"'qr'.{here()}")
     lead = a.shape[:-2]
     if a.shape[-1] == 0:
         real = h.dtypes.dtype_to_real(a.dtype)
         return SlogdetResult(lax.full(lead, 1, a.dtype), lax.full(lead, 0, real))
-    diag, parity = _lu_diagonal(a)
-    size = ufuncs.absolute(diag)
-    logs = reductions.sum(ufuncs.log(size), axis=-1)
-    unit = ufuncs.sign(diag)
-    sign = reductions.prod(unit, axis=-1)
-    flip = lax.convert_element_type(lax.sub(lax.full_like(parity, 1), lax.mul(
-        parity, lax.full_like(parity, 2))), a.dtype)
-    sign = ufuncs.multiply(sign, flip)
+    diag, flip = _lu_diagonal(a)
+    logs = reductions.sum(ufuncs.log(abs(diag)), axis=-1)
+    sign = reductions.prod(ufuncs.sign(diag), axis=-1) * flip
     # a zero pivot makes the determinant exactly zero
-    none = reductions.any(ufuncs.equal(diag, 0), axis=-1)
+    none = reductions.any(diag == 0, axis=-1)
     return SlogdetResult(selection.where(none, 0, sign), selection.where(none, -np.inf, logs))
 
 
@@ -326,17 +315,12 @@ def det(a):
     if n == 1:
         return e(0, 0)
     if n == 2:
-        return ufuncs.subtract(ufuncs.multiply(e(0, 0), e(1, 1)), ufuncs.multiply(e(0, 1), e(1, 0)))
+        return e(0, 0) * e(1, 1) - e(0, 1) * e(1, 0)
     if n == 3:
-        minor = lambda i, j: ufuncs.subtract(
-            ufuncs.multiply(e(1, i), e(2, j)), ufuncs.multiply(e(1, j), e(2, i)))
-        parts = (ufuncs.multiply(e(0, 0), minor(1, 2)), ufuncs.multiply(e(0, 1), minor(0, 2)),
-                 ufuncs.multiply(e(0, 2), minor(0, 1)))
-        return ufuncs.add(ufuncs.subtract(parts[0], parts[1]), parts[2])
-    diag, parity = _lu_diagonal(a)
-    flip = lax.convert_element_type(lax.sub(lax.full_like(parity, 1), lax.mul(
-        parity, lax.full_like(parity, 2))), a.dtype)
-    return ufuncs.multiply(reductions.prod(diag, axis=-1), flip)
+        minor = lambda i, j: e(1, i) * e(2, j) - e(1, j) * e(2, i)
+        return e(0, 0) * minor(1, 2) - e(0, 1) * minor(0, 2) + e(0, 2) * minor(0, 1)
+    diag, sign = _lu_diagonal(a)
+    return reductions.prod(diag, axis=-1) * sign
 
 
 # Rank and inverses.
@@ -351,6 +335,11 @@ def _cutoff(a, rtol, largest):
     return ufuncs.multiply(rtol, largest)
 
 
+def _inverse_values(s, keep):
+    """1 / s where a singular value is kept, 0 elsewhere."""
+    return selection.where(keep, 1 / selection.where(keep, s, 1), 0)
+
+
 def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     """The pseudo-inverse, singular values below the cutoff taken as zero."""
     a = _matrix("jnp.linalg.pinv", a)
@@ -362,9 +351,9 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
         return lax.full((*a.shape[:-2], n, m), 0, a.dtype)
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
     keep = ufuncs.greater(s, _cutoff(a, rtol, s[..., :1]))
-    inverse = selection.where(keep, ufuncs.divide(1, selection.where(keep, s, 1)), 0)
-    left = ufuncs.multiply(_h(vh), lax.convert_element_type(
-        lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype))
+    inverse = _inverse_values(s, keep)
+    left = _h(vh) * lax.convert_element_type(
+        lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype)
     return contractions.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
 
 
@@ -388,26 +377,23 @@ def cond(x, p=None):
     """The condition number in the norm `p`."""
     x, = promote_inexact(*h.arrs("jnp.linalg.cond", x))
     if x.ndim < 2:
-        raise ValueError(
-            f"jnp.linalg.cond: input array must be at least 2D; got shape {x.shape}{here()}"
-        )
+        raise ValueError("jnp.linalg.cond: input array must be at least 2D; got shape "
+                         f"{x.shape}{here()}")
     if not x.size:
-        raise ValueError(
-            f"jnp.linalg.cond: input array must not be empty; got shape {x.shape}{here()}"
-        )
+        raise ValueError("jnp.linalg.cond: input array must not be empty; got shape "
+                         f"{x.shape}{here()}")
     x = h.with_dtype(x, x.dtype, False)
     if p in (None, 2, -2):
         s = svd(x, compute_uv=False)
         largest, smallest = s[..., 0], s[..., s.shape[-1] - 1]
-        r = ufuncs.divide(smallest, largest) if p == -2 else ufuncs.divide(largest, smallest)
+        r = smallest / largest if p == -2 else largest / smallest
     else:
         if x.shape[-1] != x.shape[-2]:
-            raise ValueError(
-                f"jnp.linalg.cond: for {p=}, array must be square; got shape {x.shape}{here()}"
-            )
-        r = ufuncs.multiply(norm(x, p, axis=(-2, -1)), norm(inv(x), p, axis=(-2, -1)))
+            raise ValueError(f"jnp.linalg.cond: for {p=}, array must be square; got shape "
+                             f"{x.shape}{here()}")
+        r = norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
     bad = reductions.any(ufuncs.isnan(x), axis=(-2, -1))
-    return selection.where(ufuncs.logical_and(ufuncs.isnan(r), ufuncs.logical_not(bad)), np.inf, r)
+    return selection.where(ufuncs.isnan(r) & ~bad, np.inf, r)
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid=False):
@@ -416,16 +402,15 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     if a.ndim != 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional{here()}")
     if b.ndim not in (1, 2):
-        raise TypeError(
-            f"{b.ndim}-dimensional array given. Array must be one or two-dimensional{here()}"
-        )
+        raise TypeError(f"{b.ndim}-dimensional array given. Array must be one or "
+                        f"two-dimensional{here()}")
     if a.shape[0] != b.shape[0]:
         raise ValueError("Leading dimensions of input arrays must match" + here())
     m, n = a.shape
     vector = b.ndim == 1
     if vector:
         b = lax.expand_dims(b, (1,))
-    dtype = a.dtype
+    dtype, high = a.dtype, lax.Precision.HIGHEST
     if rcond is None:
         rcond = float(h.dtypes.finfo(dtype).eps) * max(m, n)
     else:
@@ -436,16 +421,14 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
         x = lax.full((n, b.shape[1]), 0, dtype)
     else:
         u, s, vh = svd(a, full_matrices=False)
-        keep = ufuncs.greater_equal(s, ufuncs.multiply(lax.convert_element_type(
-            h.arr(rcond), s.dtype), s[0]))
+        keep = s >= lax.convert_element_type(h.arr(rcond), s.dtype) * s[0]
         rank = reductions.sum(keep)
-        safe = selection.where(keep, ufuncs.divide(1, selection.where(keep, s, 1)), 0)
-        high = lax.Precision.HIGHEST
+        inverse = lax.expand_dims(_inverse_values(s, keep), (1,))
         inner = contractions.matmul(_h(u), b, precision=high)
-        inner = ufuncs.multiply(lax.convert_element_type(lax.expand_dims(safe, (1,)), dtype), inner)
+        inner = lax.convert_element_type(inverse, dtype) * inner
         x = contractions.matmul(_h(vh), inner, precision=high)
-    error = ufuncs.subtract(b, contractions.matmul(a, x, precision=lax.Precision.HIGHEST))
-    residuals = reductions.sum(ufuncs.square(ufuncs.absolute(error)), axis=0)
+    error = b - contractions.matmul(a, x, precision=high)
+    residuals = reductions.sum(ufuncs.square(abs(error)), axis=0)
     if numpy_resid and (int(h.concrete(rank, "rank with numpy_resid=True")) < n or m <= n):
         residuals = lax.full((0,), 0, s.dtype)
     return (lax.squeeze(x, (1,)) if vector else x), residuals, rank, s
@@ -486,9 +469,8 @@ def multi_dot(arrays, *, precision=None):
     """The product of several matrices, multiplied in the cheapest order."""
     arrays = h.arrs("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
-        raise ValueError(
-            f"multi_dot requires at least two arrays; got len(arrays)={len(arrays)}{here()}"
-        )
+        raise ValueError("multi_dot requires at least two arrays; got "
+                         f"len(arrays)={len(arrays)}{here()}")
     shapes = [a.shape for a in arrays]
     ends = arrays[0].ndim, arrays[-1].ndim
     if not {1, 2}.issuperset(ends) or any(a.ndim != 2 for a in arrays[1:-1]):
@@ -515,10 +497,9 @@ def tensorinv(a, ind=2):
     left, right = a.shape[:ind], a.shape[ind:]
     size = math.prod(left)
     if size != math.prod(right):
-        raise ValueError(
-            "tensorinv is only possible when the product of the first `ind` dimensions equals that "
-            f"of the remaining dimensions. Got shape {a.shape} with ind={ind}.{here()}"
-        )
+        raise ValueError("tensorinv is only possible when the product of the first `ind` "
+                         f"dimensions equals that of the remaining dimensions. Got shape {a.shape} "
+                         f"with ind={ind}.{here()}")
     return lax.reshape(inv(lax.reshape(a, (size, size))), (*right, *left))
 
 

@@ -1,7 +1,7 @@
 """Functions that rearrange axes and not elements: reshape, transpose, broadcast, flip, roll.
 
 Each is one or two `lax` operations after its arguments are checked; arrays that already have the
-wanted form are returned as they are. Joining and splitting live in joining.py.
+wanted form are returned as they are. Joining and splitting live in joins.py.
 """
 
 import math
@@ -16,7 +16,7 @@ from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, arr, canonical_axes, canonical_axis, check, one
-from toile.numpy._promotion import is_arraylike
+from toile.numpy._operands import is_arraylike
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
@@ -63,14 +63,18 @@ def size(a, axis=None):
     return math.prod(dims[i] for i in axes)
 
 
+def _given_sizes(wanted):
+    """A new shape as a tuple of integers."""
+    if isinstance(wanted, (tuple, list)):
+        return tuple(d if type(d) is int else h.static_int(d, "reshape shape") for d in wanted)
+    if isinstance(wanted, (Array, np.ndarray)) and wanted.ndim:
+        return tuple(int(d) for d in h.concrete(wanted, "reshape shape"))
+    return (h.static_int(wanted, "reshape shape"),)
+
+
 def _new_shape(have, count, wanted):
     """The tuple meant by `wanted`, with -1 worked out."""
-    if isinstance(wanted, (tuple, list)):
-        dims = tuple(d if type(d) is int else h.static_int(d, "reshape shape") for d in wanted)
-    elif isinstance(wanted, (Array, np.ndarray)) and wanted.ndim:
-        dims = tuple(int(d) for d in h.concrete(wanted, "reshape shape"))
-    else:
-        dims = (h.static_int(wanted, "reshape shape"),)
+    dims = _given_sizes(wanted)
     unknown = dims.count(-1)
     if unknown > 1:
         raise TypeError("can only specify one unknown axis size with a `-1` value, got "
@@ -111,9 +115,8 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """`a` with a new shape of the same size; one size may be -1."""
     a = one("reshape", a)
     if copy is False:
-        raise ValueError(
-            "reshape: needed copy None or True, got False (results are new arrays)" + here()
-        )
+        raise ValueError("reshape: needed copy None or True, got False (results are new "
+                         "arrays)" + here())
     dims = _new_shape(a.shape, a.size, shape)
     if order == "C":
         return a if dims == a.shape else _reshaped(a, dims)
@@ -327,9 +330,20 @@ def _roll_one(a, shift, axis):
     # rolled[i] = a[(i - shift) mod n]: read n elements of a twice over, from -shift mod n
     shift = lax.convert_element_type(shift, np.int32)
     start = lax.rem(lax.neg(shift), lax.full_like(shift, n))
-    start = lax.select(lax.lt(start, lax.full_like(start, 0)),
-                       lax.add(start, lax.full_like(start, n)), start)
+    start = h.from_end(start, n)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
+
+
+def _shifts(shift):
+    """The shifts meant by a number, a sequence or an array: integers or traced scalars."""
+    if isinstance(shift, (tuple, list)):
+        return [s if isinstance(s, Array) else operator.index(s) for s in shift]
+    if h.is_concrete(shift):
+        value = h.concrete(shift, "roll shift")
+        if value.dtype.kind not in "iu":
+            raise TypeError(f"roll: needed an integer shift, got {value.dtype}{here()}")
+        return [int(s) for s in value.reshape(-1)]
+    return [shift[i] for i in range(shift.shape[0])] if shift.ndim else [shift]
 
 
 def roll(a, shift, axis=None):
@@ -337,24 +351,14 @@ def roll(a, shift, axis=None):
     a = one("roll", a)
     if axis is None:
         return lax.reshape(roll(lax.reshape(a, (a.size,)), shift, 0), a.shape)
-    axes = canonical_axes(axis, a.ndim)
-    if isinstance(shift, (tuple, list)):
-        shifts = [s if isinstance(s, Array) else operator.index(s) for s in shift]
-    elif h.is_concrete(shift):
-        value = h.concrete(shift, "roll shift")
-        if value.dtype.kind not in "iu":
-            raise TypeError(f"roll: needed an integer shift, got {value.dtype}{here()}")
-        shifts = [int(s) for s in value.reshape(-1)]
-    else:
-        shifts = [shift[i] for i in range(shift.shape[0])] if shift.ndim else [shift]
+    axes, shifts = canonical_axes(axis, a.ndim), _shifts(shift)
     if len(shifts) == 1:
         shifts = shifts * len(axes)
     elif len(axes) == 1:
         axes = axes * len(shifts)
     if len(shifts) != len(axes):
-        raise ValueError(
-            f"roll: needed as many shifts as axes, got {len(shifts)} and {len(axes)}{here()}"
-        )
+        raise ValueError(f"roll: needed as many shifts as axes, got {len(shifts)} and "
+                         f"{len(axes)}{here()}")
     for s, i in zip(shifts, axes):
         if isinstance(s, Array) and h.is_concrete(s):
             s = int(h.concrete(s, "roll shift"))

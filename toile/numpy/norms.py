@@ -54,8 +54,8 @@ def _matrix(x, ord, axes, keepdims):
     if ord in sums:
         pick, summed, compared = sums[ord]
         total = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
-        bound = {"initial": 0} if pick is reductions.amax else {"initial": np.inf}
-        out = pick(total, axis=compared, keepdims=True, **bound)
+        initial = 0 if pick is reductions.amax else np.inf
+        out = pick(total, axis=compared, keepdims=True, initial=initial)
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in ("nuc", 2, -2):
         fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
@@ -80,7 +80,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
             return _euclidean(x, tuple(range(x.ndim)), keepdims)
         axis = axes = tuple(range(x.ndim))
     else:
-        axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
+        axes = canonical_axes(axis, x.ndim)
     if len(axes) == 1:
         return _vector(x, ord, axes, keepdims)
     if len(axes) == 2 and axes[0] != axes[1]:
@@ -97,8 +97,5 @@ def matrix_norm(x, /, *, keepdims=False, ord="fro"):
 def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
     """Norms of vectors over one axis, several, or all."""
     x, = promote_inexact(*h.arrs("jnp.linalg.vector_norm", x))
-    if axis is None:
-        axes = tuple(range(x.ndim))
-    else:
-        axes = canonical_axes(tuple(axis) if isinstance(axis, (tuple, list)) else axis, x.ndim)
+    axes = tuple(range(x.ndim)) if axis is None else canonical_axes(axis, x.ndim)
     return _vector(x, ord, axes, keepdims)

@@ -8,12 +8,12 @@ from toile.numpy import _helpers as h
 from toile.numpy import (
     contractions,
     creation,
+    data_statistics,
     grids,
-    joining,
+    joins,
     linalg,
     manipulation,
     reductions,
-    statistics,
     ufuncs,
 )
 from toile.numpy._helpers import arr, check, promote, promote_inexact
@@ -42,11 +42,11 @@ def polyval(p, x, *, unroll=16):
     y = lax.full(shape, 0, p.dtype)
     if p.shape[0] <= max(unroll, 16):
         for i in range(p.shape[0]):
-            y = ufuncs.add(ufuncs.multiply(y, x), p[i])
+            y = y * x + p[i]
         return y
 
     def step(carry, coefficient):
-        return ufuncs.add(ufuncs.multiply(carry, x), coefficient), None
+        return carry * x + coefficient, None
 
     return lax.scan(step, y, p, unroll=unroll)[0]
 
@@ -85,7 +85,7 @@ def polymul(a1, a2, *, trim_leading_zeros=False):
         a1 = lax.full((1,), 0, a2.dtype)
     if not a2.size:
         a2 = lax.full((1,), 0, a1.dtype)
-    return statistics.convolve(a1, a2, "full")
+    return data_statistics.convolve(a1, a2, "full")
 
 
 def polydiv(u, v, *, trim_leading_zeros=False):
@@ -94,10 +94,10 @@ def polydiv(u, v, *, trim_leading_zeros=False):
     m, n = u.shape[0] - 1, v.shape[0] - 1
     q = []
     for k in range(max(m - n + 1, 0)):
-        d = ufuncs.divide(u[k], v[0])
+        d = u[k] / v[0]
         q.append(d)
-        u = u.at[k:k + n + 1].add(ufuncs.negative(ufuncs.multiply(d, v)))
-    quotient = joining.stack(q) if q else lax.full((1,), 0, u.dtype)
+        u = u.at[k:k + n + 1].add(-(d * v))
+    quotient = joins.stack(q) if q else lax.full((1,), 0, u.dtype)
     if trim_leading_zeros:
         u = _trim_leading(u)
     return quotient, u
@@ -132,7 +132,7 @@ def polyint(p, m=1, k=None):
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or m." + here())
     if m == 0:
         return p
-    whole = joining.concatenate([p, k])
+    whole = joins.concatenate([p, k])
     n = whole.shape[0]
     # coefficient i stands for x**(n - 1 - i) and has been integrated min(m, that power) times
     power = np.arange(n - 1, -1, -1)
@@ -155,7 +155,7 @@ def poly(seq_of_zeros):
     out = lax.full((1,), 1, z.dtype)
     for i in range(z.shape[0]):
         factor = lax.concatenate([lax.full((1,), 1, z.dtype), lax.reshape(lax.neg(z[i]), (1,))], 0)
-        out = statistics.convolve(out, factor, "full")
+        out = data_statistics.convolve(out, factor, "full")
     return out
 
 
@@ -176,25 +176,18 @@ def roots(p, *, strip_zeros=True):
         trailing = p.size - 1 - int(used[-1])
         p = p[int(used[0]):int(used[-1]) + 1]
     out = _companion_roots(p, dtype) if p.size > 1 else lax.full((0,), 0, dtype)
-    return joining.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
+    return joins.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
 
 
 def _companion_roots(p, dtype):
     n = p.shape[0] - 1
-    top = lax.reshape(lax.neg(ufuncs.divide(p[1:], p[0])), (1, n))
+    top = lax.reshape(lax.neg(p[1:] / p[0]), (1, n))
     below = creation.eye(n - 1, n, dtype=p.dtype)
     matrix = lax.concatenate([top, below], 0) if n > 1 else top
     return lax.convert_element_type(linalg.eigvals(matrix), dtype)
 
 
-def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
-    """Coefficients of the polynomial of degree `deg` that fits best in the squared error."""
-    if w is None:
-        check("polyfit", x, y)
-    else:
-        check("polyfit", x, y, w)
-    x, y = promote_inexact(x, y)
-    deg = h.static_int(deg, "'deg' argument of jnp.polyfit")
+def _check_points(x, y, deg):
     if deg < 0:
         raise ValueError("expected deg >= 0" + here())
     if x.ndim != 1:
@@ -205,6 +198,17 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
         raise TypeError("expected 1D or 2D array for y" + here())
     if x.shape[0] != y.shape[0]:
         raise TypeError("expected x and y to have same length" + here())
+
+
+def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
+    """Coefficients of the polynomial of degree `deg` that fits best in the squared error."""
+    if w is None:
+        check("polyfit", x, y)
+    else:
+        check("polyfit", x, y, w)
+    x, y = promote_inexact(x, y)
+    deg = h.static_int(deg, "'deg' argument of jnp.polyfit")
+    _check_points(x, y, deg)
     if rcond is None:
         rcond = x.shape[0] * float(h.dtypes.finfo(x.dtype).eps)
     left, right = grids.vander(x, deg + 1), y
@@ -214,26 +218,24 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
             raise TypeError("expected a 1-d array for weights" + here())
         if w.shape[0] != y.shape[0]:
             raise TypeError("expected w and y to have the same length" + here())
-        left = ufuncs.multiply(left, lax.expand_dims(w, (1,)))
-        right = ufuncs.multiply(right, w if y.ndim == 1 else lax.expand_dims(w, (1,)))
-    scale = ufuncs.sqrt(reductions.sum(ufuncs.multiply(left, left), axis=0))
-    left = ufuncs.divide(left, scale)
+        left = left * lax.expand_dims(w, (1,))
+        right = right * (w if y.ndim == 1 else lax.expand_dims(w, (1,)))
+    scale = ufuncs.sqrt(reductions.sum(left * left, axis=0))
+    left = left / scale
     c, residuals, rank, s = linalg.lstsq(left, right, rcond)
-    c = manipulation.transpose(ufuncs.divide(manipulation.transpose(c), scale))
+    c = manipulation.transpose(manipulation.transpose(c) / scale)
     if full:
         return c, residuals, rank, s, arr(rcond)
     if not cov:
         return c
     base = linalg.inv(contractions.dot(manipulation.transpose(left), left))
-    base = ufuncs.divide(base, contractions.outer(scale, scale))
+    base = base / contractions.outer(scale, scale)
     if cov == "unscaled":
         factor = 1
     else:
         if x.shape[0] <= deg + 1:
             raise ValueError("the number of data points must exceed order to scale the covariance "
                              "matrix" + here())
-        factor = ufuncs.divide(residuals, x.shape[0] - (deg + 1))
+        factor = residuals / (x.shape[0] - (deg + 1))
         factor = factor[0] if y.ndim == 1 else factor
-    if y.ndim == 1:
-        return c, ufuncs.multiply(base, factor)
-    return c, ufuncs.multiply(lax.expand_dims(base, (2,)), factor)
+    return c, (base if y.ndim == 1 else lax.expand_dims(base, (2,))) * factor

@@ -13,21 +13,11 @@ import numpy as np
 
 from toile import lax
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    COMPLEX,
-    HALVES,
-    as_array,
-    as_operand,
-    broadcast_to,
-    canonicalize_axes,
-    convert,
-    inexact,
-    literal,
-    promote_dtypes,
-    select,
-    strengthen,
-)
-from toile.numpy.reductions import no_out, sum
+from toile.numpy._axes import canonicalize_axes
+from toile.numpy._dtypes import COMPLEX, HALVES
+from toile.numpy._operands import as_array, as_operand, convert, literal, no_out, strengthen
+from toile.numpy._promotion import broadcast_to, inexact, promote_dtypes, select
+from toile.numpy.reductions import sum
 from toile.numpy.ufuncs import isnan
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
@@ -50,16 +40,14 @@ def _look_up(table: Any, index: Any) -> Any:
     """Elements of each column of `table` (n, m) at rows `index` (k, m) or (k, 1): (k, m)."""
     n, m = table.shape
     if index.shape[1] == 1:
-        numbers = lax.GatherDimensionNumbers(
-            offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)
-        )
+        numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,),
+                                             start_index_map=(0,))
         return lax.gather(table, index, numbers, (1, m), mode="clip")
     # Position (row, column) is row * m + column in the flattened table.
     column = lax.broadcasted_iota(_INT32, index.shape, 1)
     flat = lax.add(lax.mul(index, literal(m, _INT32)), column)
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,)
-    )
+    numbers = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,),
+                                         start_index_map=(0,))
     flat = lax.expand_dims(flat, (2,))
     return lax.gather(lax.reshape(table, (n * m,)), flat, numbers, (1,), mode="clip")
 
@@ -113,36 +101,32 @@ def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
     cdf = lax.cumsum(weights, axis=0)
     total = lax.slice_in_dim(cdf, x.shape[0] - 1, x.shape[0], axis=0)
     shape = (q.shape[0], *x.shape)
-    target = lax.mul(
-        lax.broadcast_in_dim(q, shape, (0,)), lax.broadcast_in_dim(total, shape, (1, 2))
-    )
+    target = lax.mul(lax.broadcast_in_dim(q, shape, (0,)),
+                     lax.broadcast_in_dim(total, shape, (1, 2)))
     below = lax.lt(lax.broadcast_in_dim(cdf, shape, (1, 2)), target)
     row = sum(below, 1, _INT32)
     return _look_up(x, lax.min(row, literal(x.shape[0] - 1, _INT32)))
 
 
-def _quantile(
-    name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any,
-    skip_nan: bool,
-) -> Any:
+def _check_method(method: str, weights: Any) -> None:
     if method not in _METHODS:
-        raise ValueError(
-            "method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or "
-            "'inverted_cdf'" + here()
-        )
+        raise ValueError("method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or "
+                         "'inverted_cdf'" + here())
     if weights is not None and method != "inverted_cdf":
-        raise NotImplementedError(
-            f"{method} doesn't support weights. Only method 'inverted_cdf' supports "
-            f"weights.{here()}"
-        )
+        raise NotImplementedError(f"{method} doesn't support weights. Only method 'inverted_cdf' "
+                                  f"supports weights.{here()}")
+
+
+def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any,
+              skip_nan: bool) -> Any:
+    _check_method(method, weights)
     as_operand(name, q, 1)
     a, q = strengthen(inexact(name, a)), strengthen(inexact(name, q))
     if q.dtype in HALVES:
         q = convert(q, np.dtype("float32"))  # positions in long arrays need more digits
     if a.dtype in COMPLEX:
-        raise ValueError(
-            f"{name} does not support complex input, as the operation is poorly defined.{here()}"
-        )
+        raise ValueError(f"{name} does not support complex input, as the operation is poorly "
+                         f"defined.{here()}")
     if q.ndim > 1:
         raise ValueError(f"q must be have rank <= 1, got shape {q.shape}{here()}")
     axes = canonicalize_axes(axis, a.ndim)
@@ -153,45 +137,41 @@ def _quantile(
         return lax.full(shape, math.nan, a.dtype)
     if weights is not None:
         weights = _aligned(convert(as_array(name, weights), q.dtype), a.shape, axes)
-        weights = _columns(weights, axes)
     if 0 in kept:
         result = lax.full((*q.shape, *kept), math.nan, a.dtype)
     else:
-        x, weights = _sorted_columns(_columns(a, axes), weights, skip_nan)
         points = lax.reshape(q, (q.size,))
-        if method == "inverted_cdf":
-            result = _inverted_cdf(x, weights, points, skip_nan)
-        else:
-            result = _interpolated(x, points, method, skip_nan)
+        result = _of_columns(_columns(a, axes), points, method, weights, skip_nan)
         result = convert(lax.reshape(result, (*q.shape, *kept)), a.dtype)
     return lax.expand_dims(result, tuple(q.ndim + a for a in axes)) if keepdims else result
 
 
+def _of_columns(x: Any, q: Any, method: str, weights: Any, skip_nan: bool) -> Any:
+    x, weights = _sorted_columns(x, weights, skip_nan)
+    if method == "inverted_cdf":
+        return _inverted_cdf(x, weights, q, skip_nan)
+    return _interpolated(x, q, method, skip_nan)
+
+
 def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """Weights of the whole array, or of its reduced axes, grown to its shape."""
+    """Weights of the whole array, or of its reduced axes, as columns like those of the array."""
     if weights.shape == shape:
-        return weights
+        return _columns(weights, axes)
     if weights.shape != tuple(shape[i] for i in axes):
-        raise ValueError(
-            f"quantile: needed weights of shape {shape} or of the reduced axes, got "
-            f"{weights.shape}{here()}"
-        )
-    return lax.broadcast_in_dim(weights, shape, axes)
+        raise ValueError(f"quantile: needed weights of shape {shape} or of the reduced axes, got "
+                         f"{weights.shape}{here()}")
+    return _columns(lax.broadcast_in_dim(weights, shape, axes), axes)
 
 
-def quantile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-) -> Any:
+def quantile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+             method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
     """The values below which fractions `q` of the elements over `axis` lie."""
     _check_out("quantile", out, overwrite_input)
     return _quantile("quantile", a, q, axis, method, keepdims, weights, False)
 
 
-def nanquantile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-) -> Any:
+def nanquantile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+                method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
     """`quantile` of the elements that are numbers."""
     _check_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
@@ -199,9 +179,8 @@ def nanquantile(
 
 def _check_out(name: str, out: Any, overwrite_input: bool) -> None:
     if out is not None or overwrite_input:
-        raise ValueError(
-            f"jax.numpy.{name} does not support overwrite_input=True or out != None{here()}"
-        )
+        raise ValueError(f"jax.numpy.{name} does not support overwrite_input=True or out != "
+                         f"None{here()}")
 
 
 def _fraction(name: str, q: Any) -> Any:
@@ -209,40 +188,32 @@ def _fraction(name: str, q: Any) -> Any:
     return lax.div(q, literal(100, q.dtype, q.weak_type))
 
 
-def percentile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+def percentile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+               method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+               out_sharding: Any = None) -> Any:
     """`quantile` with `q` in percent."""
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
     return quantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
-def nanpercentile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-) -> Any:
+def nanpercentile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+                  method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
     """`nanquantile` with `q` in percent."""
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
     return nanquantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
-def median(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:
+def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+           keepdims: bool = False) -> Any:
     """The middle element over `axis`, or the mean of the two middle ones."""
     no_out("median", out)
     return quantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)
 
 
-def nanmedian(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-    keepdims: bool = False,
-) -> Any:
+def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
+              keepdims: bool = False) -> Any:
     """`median` of the elements that are numbers."""
     no_out("nanmedian", out)
     return nanquantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)

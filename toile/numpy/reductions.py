@@ -18,7 +18,8 @@ from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.gpu_arrays import GpuArray, called
 from toile.engine.source import here
-from toile.numpy._promotion import (
+from toile.numpy._axes import canonicalize_axes, canonicalize_axis, size_along
+from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
     FLOATING,
@@ -26,21 +27,18 @@ from toile.numpy._promotion import (
     INEXACT,
     INTEGERS,
     UNSIGNED_INTEGERS,
-    as_array,
-    broadcast_shapes,
-    broadcast_to,
-    canonicalize_axes,
-    canonicalize_axis,
-    convert,
     default_int,
-    literal,
-    pair,
-    promote_dtypes_inexact,
     real_part,
-    select,
-    size_along,
     to_inexact,
     user_dtype,
+)
+from toile.numpy._operands import as_array, convert, literal, no_out
+from toile.numpy._promotion import (
+    broadcast_shapes,
+    broadcast_to,
+    pair,
+    promote_dtypes_inexact,
+    select,
 )
 from toile.numpy.ufuncs import truth
 
@@ -90,12 +88,6 @@ _ANY = _Kind("any", lax.reduce_or, lax.bitwise_or, lambda d: False, False, lax.r
 _KINDS = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
 
 
-def no_out(name: str, out: Any) -> None:
-    """Refuse an `out` argument: arrays are immutable."""
-    if out is not None:
-        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.{here()}")
-
-
 def widened(dtype: Any) -> Any:
     """The dtype that halves are accumulated in: float32; others their own."""
     return _FLOAT32 if dtype in HALVES else dtype
@@ -118,10 +110,8 @@ def checked_where(name: str, where: Any) -> Any:
     """The mask of a reduction, which must be boolean."""
     where = as_array(name, where)
     if where.dtype != BOOL:
-        raise ValueError(
-            f"jnp.{name}: where must be None or a boolean array; got "
-            f"where.dtype={where.dtype!r}.{here()}"
-        )
+        raise ValueError(f"jnp.{name}: where must be None or a boolean array; got "
+                         f"where.dtype={where.dtype!r}.{here()}")
     return where
 
 
@@ -131,10 +121,8 @@ def _masked(kind: _Kind, a: Any, where: Any) -> Any:
     return select(broadcast_to(where, shape), broadcast_to(a, shape), kind.identity(a.dtype))
 
 
-def _reduce(
-    kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any,
-    promote_integers: bool = True,
-) -> Any:
+def _reduce(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+            where: Any, promote_integers: bool = True) -> Any:
     """Any reduction with any of its arguments."""
     if (
         a.__class__ is GpuArray and (axis is None or axis.__class__ is int) and not keepdims
@@ -149,25 +137,19 @@ def _plain(a: Any, name: str, axis: int | None, promote_integers: bool) -> Any:
     return _general(_KINDS[name], a, axis, None, None, False, None, None, promote_integers)
 
 
-def _general(
-    kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any,
-    promote_integers: bool,
-) -> Any:
+def _general(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+             where: Any, promote_integers: bool) -> Any:
     name = kind.name
     a = as_array(name, a)
     no_out(name, out)
     axes = canonicalize_axes(axis, a.ndim)
     if kind.combine in (lax.max, lax.min) and initial is None:
         if where is not None:
-            raise ValueError(
-                f"reduction operation {name} does not have an identity, so to use a where mask "
-                "one has to specify 'initial'" + here()
-            )
+            raise ValueError(f"reduction operation {name} does not have an identity, so to use a "
+                             "where mask one has to specify 'initial'" + here())
         if size_along(a.shape, axes) == 0:
-            raise ValueError(
-                f"zero-size array to reduction operation {name} which has no identity (give "
-                f"`initial=`, or check x.size first){here()}"
-            )
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity "
+                             f"(give `initial=`, or check x.size first){here()}")
     if dtype is not None:
         result_dtype = user_dtype(dtype, name)
     elif not kind.accumulates:
@@ -184,19 +166,16 @@ def _general(
     if initial is not None:
         first = as_array(name, initial)
         if first.shape:
-            raise ValueError(
-                f"initial value must be a scalar. Got array of shape {first.shape}{here()}"
-            )
+            raise ValueError("initial value must be a scalar. Got array of shape "
+                             f"{first.shape}{here()}")
         result = kind.combine(convert(first, work), result)
     if keepdims:
         result = lax.expand_dims(result, axes)
     return convert(result, result_dtype)
 
 
-def sum(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None, promote_integers: bool = True,
-) -> Any:
+def sum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+        initial: Any = None, where: Any = None, promote_integers: bool = True) -> Any:
     """The sum of elements over `axis`."""
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and initial is None
@@ -206,18 +185,14 @@ def sum(
     return _reduce(_SUM, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
-def prod(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None, promote_integers: bool = True,
-) -> Any:
+def prod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+         initial: Any = None, where: Any = None, promote_integers: bool = True) -> Any:
     """The product of elements over `axis`."""
     return _reduce(_PROD, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
-def max(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None) -> Any:
     """The greatest element over `axis`; NaN if there is one."""
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -227,10 +202,8 @@ def max(
     return _reduce(_MAX, a, axis, None, out, keepdims, initial, where)
 
 
-def min(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+def min(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None) -> Any:
     """The least element over `axis`; NaN if there is one."""
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -240,18 +213,15 @@ def min(
     return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
 
 
-def minmax(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> tuple[Any, Any]:
+def minmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+           where: Any = None) -> tuple[Any, Any]:
     """The least and the greatest element over `axis`; `initial` may be a pair, one for each."""
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
     return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
 
 
-def all(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
-) -> Any:
+def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *,
+        where: Any = None) -> Any:
     """Whether every element over `axis` differs from zero."""
     a = truth(as_array("all", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -259,9 +229,8 @@ def all(
     return _reduce(_ALL, a, axis, None, out, keepdims, None, where)
 
 
-def any(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
-) -> Any:
+def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *,
+        where: Any = None) -> Any:
     """Whether some element over `axis` differs from zero."""
     a = truth(as_array("any", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -294,10 +263,8 @@ def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     return sum(where, axis, dtype, keepdims=keepdims)
 
 
-def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-    where: Any = None,
-) -> Any:
+def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+         where: Any = None) -> Any:
     """The arithmetic mean of elements over `axis`."""
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and where is None
@@ -319,20 +286,17 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
     if dtype is not None:
         dtype = user_dtype(dtype, name)
         if found in COMPLEX and dtype not in COMPLEX:
-            raise ValueError(
-                f"jax.numpy.{name} does not yet support real dtype parameters when computing the "
-                "variance of an array of complex values (take dtype=None, which gives a real one)."
-                + here()
-            )
+            raise ValueError(f"jax.numpy.{name} does not yet support real dtype parameters when "
+                             "computing the variance of an array of complex values (take "
+                             "dtype=None, which gives a real one)." + here())
         return widened(dtype), dtype
     work = to_inexact(found)
     return widened(work), real_part(work)
 
 
-def var(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-    keepdims: bool = False, *, where: Any = None, mean: Any = None, correction: Any = None,
-) -> Any:
+def var(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+        keepdims: bool = False, *, where: Any = None, mean: Any = None,
+        correction: Any = None) -> Any:
     """The variance of elements over `axis`; the divisor is their number less `ddof`."""
     return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
@@ -340,10 +304,8 @@ def var(
 _mean = mean
 
 
-def _variance(
-    name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool, where: Any,
-    mean: Any, correction: Any,
-) -> Any:
+def _variance(name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool,
+              where: Any, mean: Any, correction: Any) -> Any:
     a = as_array(name, a)
     no_out(name, out)
     if correction is not None:
@@ -376,9 +338,8 @@ def _variance(
     return select(positive, result, broadcast_to(nan, result.shape))
 
 
-def _divisor(
-    a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any, ddof: Any
-) -> tuple[Any, Any]:
+def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
+             ddof: Any) -> tuple[Any, Any]:
     """Number of elements less `ddof`, and whether that is positive (known at once or an array)."""
     if where is None and type(ddof) in (int, float):
         count = size_along(a.shape, canonicalize_axes(axis, a.ndim)) - ddof
@@ -388,10 +349,9 @@ def _divisor(
     return divisor, lax.gt(divisor, literal(0, dtype))
 
 
-def std(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-    keepdims: bool = False, *, where: Any = None, mean: Any = None, correction: Any = None,
-) -> Any:
+def std(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+        keepdims: bool = False, *, where: Any = None, mean: Any = None,
+        correction: Any = None) -> Any:
     """The standard deviation of elements over `axis`: the square root of `var`."""
     if dtype is not None and user_dtype(dtype, "std") not in INEXACT:
         raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}{here()}")
@@ -399,9 +359,8 @@ def std(
     return lax.sqrt(variance)
 
 
-def average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
-) -> Any:
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False,
+            keepdims: bool = False) -> Any:
     """The weighted mean of elements over `axis`, and the sum of weights if `returned`."""
     a = as_array("average", a)
     if weights is None:
@@ -424,9 +383,8 @@ def _weights_like(a: Any, axis: Any, weights: Any) -> Any:
     axes = axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(canonicalize_axis(x, a.ndim) for x in axes)
     if weights.shape != tuple(a.shape[x] for x in axes):
-        raise ValueError(
-            "Shape of weights must be consistent with shape of a along specified axis." + here()
-        )
+        raise ValueError("Shape of weights must be consistent with shape of a along specified "
+                         "axis." + here())
     order = tuple(int(i) for i in np.argsort(axes))
     ordered = lax.transpose(weights, order) if order != tuple(range(len(order))) else weights
     return lax.broadcast_in_dim(ordered, a.shape, tuple(sorted(axes)))

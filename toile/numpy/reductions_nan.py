@@ -1,4 +1,4 @@
-"""Reductions that pass over NaN: each replaces NaN by the identity and reduces.
+"""Reductions that skip NaN: each replaces NaN by the identity and reduces.
 
 May import the engine, `lax`, `reductions` and what that imports.
 """
@@ -10,19 +10,9 @@ from typing import Any
 
 from toile import lax
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    COMPLEX,
-    INEXACT,
-    as_array,
-    broadcast_to,
-    convert,
-    default_int,
-    literal,
-    real_part,
-    select,
-    to_inexact,
-    user_dtype,
-)
+from toile.numpy._dtypes import COMPLEX, INEXACT, default_int, real_part, to_inexact, user_dtype
+from toile.numpy._operands import as_array, convert, literal, no_out
+from toile.numpy._promotion import broadcast_to, select
 from toile.numpy.reductions import (
     _position,
     all,
@@ -32,7 +22,6 @@ from toile.numpy.reductions import (
     max,
     mean,
     min,
-    no_out,
     prod,
     sum,
     var,
@@ -52,10 +41,8 @@ def _without_nan(name: str, a: Any, value: Any) -> Any:
     return select(isnan(a), value, a) if a.dtype in INEXACT else a
 
 
-def _nan_extreme(
-    name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: Any, keepdims: bool,
-    initial: Any, where: Any,
-) -> Any:
+def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: Any, keepdims: bool,
+                 initial: Any, where: Any) -> Any:
     a = as_array(name, a)
     no_out(name, out)
     if a.dtype not in INEXACT:
@@ -67,35 +54,27 @@ def _nan_extreme(
     return select(all(isnan(a), axis, None, keepdims), math.nan, result)
 
 
-def nanmax(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+           where: Any = None) -> Any:
     """The greatest element that is a number; NaN if none is."""
     return _nan_extreme("nanmax", max, lowest, a, axis, out, keepdims, initial, where)
 
 
-def nanmin(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-    where: Any = None,
-) -> Any:
+def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+           where: Any = None) -> Any:
     """The least element that is a number; NaN if none is."""
     return _nan_extreme("nanmin", min, highest, a, axis, out, keepdims, initial, where)
 
 
-def nansum(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None,
-) -> Any:
+def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+           initial: Any = None, where: Any = None) -> Any:
     """The sum of the elements that are numbers."""
     no_out("nansum", out)
     return sum(_without_nan("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
 
-def nanprod(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None,
-) -> Any:
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+            initial: Any = None, where: Any = None) -> Any:
     """The product of the elements that are numbers."""
     no_out("nanprod", out)
     return prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
@@ -109,10 +88,8 @@ def _numbers(a: Any, where: Any) -> Any:
     return lax.bitwise_and(numbers, broadcast_to(checked_where("nanmean", where), a.shape))
 
 
-def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-    where: Any = None,
-) -> Any:
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+            where: Any = None) -> Any:
     """The mean of the elements that are numbers."""
     a = as_array("nanmean", a)
     no_out("nanmean", out)
@@ -123,10 +100,8 @@ def nanmean(
     return lax.div(nansum(a, axis, dtype, None, keepdims, where=where), count)
 
 
-def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-    keepdims: bool = False, where: Any = None, mean: Any = None,
-) -> Any:
+def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+           keepdims: bool = False, where: Any = None, mean: Any = None) -> Any:
     """The variance of the elements that are numbers."""
     a = as_array("nanvar", a)
     no_out("nanvar", out)
@@ -135,10 +110,8 @@ def nanvar(
     if dtype is not None:
         dtype = user_dtype(dtype, "nanvar")
         if a.dtype in COMPLEX and dtype not in COMPLEX:
-            raise ValueError(
-                "nanvar: needed a complex dtype for complex values, got "
-                f"{dtype} (take dtype=None, which gives a real result){here()}"
-            )
+            raise ValueError(f"nanvar: needed a complex dtype for complex values, got {dtype} "
+                             f"(take dtype=None, which gives a real result){here()}")
     result_dtype = real_part(to_inexact(a.dtype)) if dtype is None else dtype
     work = widened(a.dtype if dtype is None else dtype)
     a = convert(a, work)
@@ -161,17 +134,14 @@ def nanvar(
     return convert(lax.div(total, divisor), result_dtype)
 
 
-def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-    keepdims: bool = False, where: Any = None, mean: Any = None,
-) -> Any:
+def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
+           keepdims: bool = False, where: Any = None, mean: Any = None) -> Any:
     """The standard deviation of the elements that are numbers."""
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
-def _nan_position(
-    name: str, search: Any, identity: Any, a: Any, axis: Any, out: Any, keepdims: Any
-) -> Any:
+def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out: Any,
+                  keepdims: Any) -> Any:
     a = as_array(name, a)
     if a.dtype not in INEXACT:
         return _position(name, search, a, axis, out, keepdims)

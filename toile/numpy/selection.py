@@ -12,8 +12,9 @@ import numpy as np
 from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import index_update, indexing, manipulation, ufuncs, ufuncs_numeric
+from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
+from toile.numpy._operands import no_out
 
 __all__ = [
     "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "place",
@@ -33,25 +34,26 @@ def _raw_where(condition, x, y):
     if c is None or c.dtype != np.bool_:
         return None
     a, b = raw_buffer(x), raw_buffer(y)
-    if a is None and b is None:
-        return None
-    like = x if a is not None else y
-    if a is None:
-        a = x if type(x) is float and b.dtype.kind == "f" else None
-    elif b is None:
-        b = y if type(y) is float and a.dtype.kind == "f" else None
     if a is None or b is None:
-        return None
-    weak = like.weak_type and (type(x) is float or type(y) is float or
-                               (x.weak_type and y.weak_type))
-    dtype = like.dtype
-    if getattr(a, "dtype", dtype) != dtype or getattr(b, "dtype", dtype) != dtype:
+        return _raw_where_number(c, x, y, a, b)
+    if a.dtype != b.dtype:
         return None
     try:
-        out = np.where(c, a, b)
+        return h.conversion.wrap(np.where(c, a, b), x.weak_type and y.weak_type)
     except ValueError:
         return None
-    return h.conversion.wrap(out, weak) if out.dtype == dtype else None
+
+
+def _raw_where_number(c, x, y, a, b):
+    """The same for one buffer of floats and a Python float."""
+    array, data, number = (x, a, y) if b is None else (y, b, x)
+    if data is None or type(number) is not float or data.dtype.kind != "f":
+        return None
+    try:
+        out = np.where(c, data, number) if b is None else np.where(c, number, data)
+    except ValueError:
+        return None
+    return h.conversion.wrap(out, array.weak_type) if out.dtype == data.dtype else None
 
 
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
@@ -92,8 +94,7 @@ def select(condlist, choicelist, default=0):
 
 def choose(a, choices, out=None, mode="raise"):
     """Elements of the array in `choices` that `a` names, place by place."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.choose is not supported." + here())
+    no_out("choose", out)
     choices = list(choices)
     check("choose", a, *choices)
     a, count = arr(a), len(choices)
@@ -108,9 +109,8 @@ def choose(a, choices, out=None, mode="raise"):
     elif mode == "clip":
         a = ufuncs_numeric.clip(a, 0, count - 1)
     else:
-        raise ValueError(
-            f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'{here()}"
-        )
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or "
+                         f"'clip'{here()}")
     choices = promote(*choices)
     result = choices[0]
     for i, choice in enumerate(choices[1:], 1):
@@ -134,37 +134,36 @@ def _raw_take(a, indices, axis):
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
     """Elements of `a` at `indices` along `axis`; out of bounds gives NaN (or the least integer)."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.take is not supported." + here())
+    no_out("take", out)
     if mode is None:
         taken = _raw_take(a, indices, axis)
         if taken is not None:
             return taken
     check("take", a, indices)
-    a, indices = arr(a), indices if isinstance(indices, np.ndarray) else arr(indices)
-    if axis is None:
-        a, axis = lax.reshape(a, (a.size,)), 0
-    axis = canonical_axis(axis, a.ndim)
-    n, wrap = a.shape[axis], True
+    indices = indices if isinstance(indices, np.ndarray) else arr(indices)
+    a, axis = h.with_axis(arr(a), axis)
     if not h.issubdtype(indices.dtype, np.integer):
         raise ValueError("indices must have an integer type: take needed integers, got "
                          f"{indices.dtype} (convert them with .astype(int)){here()}")
-    if mode is None or mode == "fill":
-        mode = lax.GatherScatterMode.FILL_OR_DROP
-    elif mode == "raise":
-        raise NotImplementedError("The 'raise' mode to jnp.take is not supported." + here())
-    elif mode == "wrap":
-        indices = ufuncs_numeric.remainder(h.fitting(indices, n), n)
-        mode = "promise_in_bounds"
-    elif mode == "clip":
-        wrap = False
-    if n == 0 and indices.size:
+    indices, mode, wrap = _in_mode(indices, mode, a.shape[axis])
+    if a.shape[axis] == 0 and indices.size:
         raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
     if indices.ndim == 0 and isinstance(indices, np.ndarray):
         indices = arr(indices)
-    return indexing.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
+    return index_read.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
                         wrap_negative_indices=wrap)
+
+
+def _in_mode(indices, mode, n):
+    """Indices into an axis of length n, the mode to gather in, and whether negatives wrap."""
+    if mode is None or mode == "fill":
+        return indices, lax.GatherScatterMode.FILL_OR_DROP, True
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.take is not supported." + here())
+    if mode == "wrap":
+        return ufuncs_numeric.remainder(h.fitting(indices, n), n), "promise_in_bounds", True
+    return indices, mode, mode != "clip"
 
 
 def _raw_take_along(a, indices, axis):
@@ -207,13 +206,18 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     mode = lax.GatherScatterMode.from_any(mode)
     wrap = mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS and (
         wrap_negative_indices is None or wrap_negative_indices)
+    return _gather_along(a, index, axis, mode, fill_value, wrap)
+
+
+def _gather_along(a, index, axis, mode, fill_value, wrap):
+    """One gather with the other axes, broadcast against each other, as a batch."""
     others = [d for d in range(a.ndim) if d != axis]
     lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
                                          tuple(index.shape[d] for d in others))
     full = dict(zip(others, lead))
     index = h.broadcast_to(index, tuple(full.get(d, index.shape[d]) for d in range(a.ndim)))
     a = h.broadcast_to(a, tuple(full.get(d, a.shape[d]) for d in range(a.ndim)))
-    index = indexing.index_array(index, a.shape[axis], wrap)
+    index = index_read.index_array(index, a.shape[axis], wrap)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(), collapsed_slice_dims=(axis,), start_index_map=(axis,),
         operand_batching_dims=tuple(others), start_indices_batching_dims=tuple(others))
@@ -224,23 +228,18 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
 
 def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     """Slices of `a` along `axis` where the rank-1 condition holds."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.compress is not supported." + here())
+    no_out("compress", out)
     condition = one("compress", condition)
     if condition.ndim != 1:
         raise ValueError("condition must be a 1D array" + here())
-    a = one("compress", a)
-    if axis is None:
-        a, axis = lax.reshape(a, (a.size,)), 0
-    axis = canonical_axis(axis, a.ndim)
+    a, axis = h.with_axis(one("compress", a), axis)
     n = min(condition.shape[0], a.shape[axis])
     keep = as_condition(condition)
     extra = keep[n:]
     if extra.size and h.is_concrete(extra) and h.concrete(extra, "condition").any():
         raise ValueError("condition contains entries that are out of bounds" + here())
     rows = nonzero(keep[:n], size=size, fill_value=n)[0]
-    picked = indexing.get(a, (slice(None),) * axis + (rows,), mode="fill", fill_value=fill_value)
-    return picked
+    return index_read.get(a, (slice(None),) * axis + (rows,), mode="fill", fill_value=fill_value)
 
 
 def extract(condition, arr, *, size=None, fill_value=0):
@@ -257,9 +256,8 @@ def place(arr, mask, vals, *, inplace=True):
                          "(the result is a new array)" + here())
     a, mask, vals = h.arr(arr), as_condition(mask), manipulation.ravel(vals)
     if a.size != mask.size:
-        raise ValueError(
-            f"place: needed arr and mask of one size, got {a.size} and {mask.size}{here()}"
-        )
+        raise ValueError(f"place: needed arr and mask of one size, got {a.size} and "
+                         f"{mask.size}{here()}")
     if not vals.size:
         if mask.size and bool(h.concrete(mask, "mask").any()):
             raise ValueError("place: needed values to insert, got none" + here())
@@ -270,7 +268,7 @@ def place(arr, mask, vals, *, inplace=True):
     turn = lax.sub(lax.cumsum(lax.convert_element_type(mask, np.int32), axis=0),
                    lax.full((mask.size,), 1, np.int32))
     turn = ufuncs_numeric.remainder(turn, vals.size)
-    new = lax.convert_element_type(indexing.get(vals, (turn,)), a.dtype)
+    new = lax.convert_element_type(index_read.get(vals, (turn,)), a.dtype)
     return lax.reshape(lax.select(mask, new, lax.reshape(a, (a.size,))), a.shape)
 
 
@@ -365,19 +363,10 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     columns = [arr(i) for i in multi_index]
     if any(not h.issubdtype(c.dtype, np.integer) for c in columns):
         raise TypeError("only int indices permitted" + here())
-    columns = [h.fitting(c, math.prod(dims)) for c in columns]
-    if mode == "raise":
-        for c, n in zip(columns, dims):
-            values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "
-                                   "(use mode='clip' or mode='wrap')")
-            if ((values < 0) | (values >= n)).any():
-                raise ValueError("invalid entry in coordinates array" + here())
-    elif mode == "clip":
-        columns = [ufuncs_numeric.clip(c, 0, n - 1) for c, n in zip(columns, dims)]
-    elif mode == "wrap":
-        columns = [ufuncs_numeric.remainder(c, n) for c, n in zip(columns, dims)]
-    elif mode != "ignore":
+    if mode not in _INTO_RANGE:
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'{here()}")
+    size = math.prod(dims)
+    columns = [_INTO_RANGE[mode](h.fitting(c, size), n) for c, n in zip(columns, dims)]
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")
     pairs = list(zip(columns, dims))
@@ -387,3 +376,18 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
         stride *= n
     total = arr(total)
     return lax.convert_element_type(total, total.dtype if dtype is None else dtype)
+
+
+def _checked_coordinates(c, n):
+    values = h.concrete(c, "the multi_index of jnp.ravel_multi_index with mode='raise' "
+                           "(use mode='clip' or mode='wrap')")
+    if ((values < 0) | (values >= n)).any():
+        raise ValueError("invalid entry in coordinates array" + here())
+    return c
+
+
+# By the mode of ravel_multi_index: what is done with coordinates along an axis of length n.
+_INTO_RANGE = {
+    "raise": _checked_coordinates, "clip": lambda c, n: ufuncs_numeric.clip(c, 0, n - 1),
+    "wrap": ufuncs_numeric.remainder, "ignore": lambda c, n: c,
+}

@@ -11,7 +11,7 @@ import numpy as np
 from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import indexing, joining, manipulation, reductions, selection, sorting, ufuncs
+from toile.numpy import index_read, joins, manipulation, reductions, selection, sorted_order, ufuncs
 from toile.numpy._helpers import arr, canonical_axis, check, one, promote
 
 __all__ = [
@@ -51,7 +51,7 @@ def _sorted_rows(rows, equal_nan):
     if m == 0:
         return rows, lax.eq(places, lax.full_like(places, 0)), places
     order = lax.sort((*columns, places), num_keys=m)[-1]
-    rows = indexing.get(rows, (order,))
+    rows = index_read.get(rows, (order,))
     one_step = lambda x: (lax.slice_in_dim(x, 0, n - 1), lax.slice_in_dim(x, 1, n))
     before, after = one_step(rows)
     differ = lax.ne(before, after)
@@ -72,12 +72,12 @@ def _unique_rows(rows, size, fill_value, equal_nan):
     starts = selection.nonzero(fresh, size=size, fill_value=n)[0]
     real = lax.lt(starts, lax.full_like(starts, n))
     found = lax.select(real, starts, lax.full_like(starts, 0))
-    values = indexing.get(ordered, (found,))
+    values = index_read.get(ordered, (found,))
     if fill_value is not None:
         fill = lax.convert_element_type(arr(fill_value), values.dtype)
         mask = lax.broadcast_in_dim(real, values.shape, (0,))
         values = lax.select(mask, values, h.broadcast_to(fill, values.shape))
-    index = indexing.get(order, (found,))
+    index = index_read.get(order, (found,))
     group = lax.sub(lax.cumsum(lax.convert_element_type(fresh, dtype), axis=0),
                     lax.full((n,), 1, dtype))
     inverse = lax.full((n,), 0, dtype).at[order].set(group)
@@ -161,15 +161,15 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
         found = lax.reduce_or(same, (x.ndim,))
     else:
         tests = lax.sort(tests, dimension=0)
-        place = sorting.searchsorted(tests, x)
-        found = lax.eq(indexing.get(tests, (place,)), x)     # past the end clamps to the last
+        place = sorted_order.searchsorted(tests, x)
+        found = lax.eq(index_read.get(tests, (place,)), x)     # past the end clamps to the last
     return lax.bitwise_not(found) if invert else found
 
 
 def union1d(ar1, ar2, *, size=None, fill_value=None):
     """The distinct elements of both arrays."""
     check("union1d", ar1, ar2)
-    both = joining.concatenate([manipulation.ravel(ar1), manipulation.ravel(ar2)])
+    both = joins.concatenate([manipulation.ravel(ar1), manipulation.ravel(ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
 
@@ -189,11 +189,11 @@ def _picked(values, mask, size, fill_value, default):
     if size is None:
         keep = np.nonzero(h.concrete(mask, "a set operation (pass a static size to use it under "
                                            "jit)"))[0]
-        return indexing.get(values, (keep.astype(np.int32),))
+        return index_read.get(values, (keep.astype(np.int32),))
     n = values.shape[0]
     rows = selection.nonzero(mask, size=size, fill_value=n)[0]
     fill = default if fill_value is None else fill_value
-    out = indexing.get(values, (rows,))
+    out = index_read.get(values, (rows,))
     if fill is None:
         # the least element found, or zero when there is none
         fill = selection.where(reductions.any(mask), out[0], 0) if size else 0
@@ -219,7 +219,7 @@ def _merged(ar1, ar2, assume_unique):
     place = lax.iota(h.index_dtype(), values.shape[0])
     # padding sorts behind everything
     _, values, place = lax.sort((padding, values, place), num_keys=2)
-    real = indexing.get(real, (place,))
+    real = index_read.get(real, (place,))
     n = values.shape[0]
     same = lax.eq(lax.slice_in_dim(values, 0, n - 1), lax.slice_in_dim(values, 1, n))
     same = lax.bitwise_and(same, lax.slice_in_dim(real, 1, n))
@@ -260,7 +260,7 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
     if not assume_unique:
         index_a = unique(ar1, return_index=True, size=np.size(ar1))[1]
         index_b = unique(ar2, return_index=True, size=np.size(ar2))[1]
-        first, second = indexing.get(index_a, (first,)), indexing.get(index_b, (second,))
+        first, second = index_read.get(index_a, (first,)), index_read.get(index_b, (second,))
     if size is not None:
         real = lax.lt(lax.iota(np.int32, size), h.broadcast_to(lax.convert_element_type(
             reductions.sum(same), np.int32), (size,)))

@@ -14,6 +14,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, diagonals, manipulation
 from toile.numpy._helpers import check, promote
+from toile.numpy._operands import no_out
 
 __all__ = ["einsum", "einsum_path"]
 
@@ -121,17 +122,24 @@ def _simple(subscripts, shapes):
         return None
     if any(c not in out for c in set(xs) ^ set(ys)):
         return None
-    batch = [c for c in xs if c in ys and c in out]
-    summed = [c for c in xs if c in ys and c not in out]
-    places = lambda labels, t: tuple(t.index(c) for c in labels)
-    numbers = ((places(summed, xs), places(summed, ys)), (places(batch, xs), places(batch, ys)))
-    made = "".join(batch) + "".join(c for c in xs + ys if c not in batch and c not in summed)
+    numbers, made = _dot_numbers(xs, ys, out)
     perm = tuple(made.index(c) for c in out)
     return numbers, None if perm == tuple(range(len(perm))) else perm
 
 
+def _dot_numbers(xs, ys, keep):
+    """Dimension numbers of the product of two operands, and the labels of its result: those of the
+    batch, then those of x alone and of y alone. Shared labels are summed unless in `keep`."""
+    batch = [c for c in xs if c in ys and c in keep]
+    summed = [c for c in xs if c in ys and c not in keep]
+    places = lambda labels, t: tuple(t.index(c) for c in labels)
+    numbers = ((places(summed, xs), places(summed, ys)), (places(batch, xs), places(batch, ys)))
+    return numbers, "".join((*batch, *(c for c in xs if c not in ys),
+                             *(c for c in ys if c not in xs)))
+
+
 def _simplify(x, labels, keep, sizes):
-    """Take diagonals of repeated labels; sum out labels nobody else needs; drop broadcast axes."""
+    """Take diagonals of repeated labels; sum out labels that are not kept; drop broadcast axes."""
     for c in dict.fromkeys(labels):
         while labels.count(c) > 1:
             i = labels.index(c)
@@ -156,15 +164,11 @@ def _sum(x, axes):
 
 
 def _pair(x, xs, y, ys, keep, options):
-    """Contract two operands; the result's labels are batch, free of x, free of y."""
-    batch = [c for c in xs if c in ys and c in keep]
-    summed = [c for c in xs if c in ys and c not in keep]
-    numbers = ((tuple(xs.index(c) for c in summed), tuple(ys.index(c) for c in summed)),
-               (tuple(xs.index(c) for c in batch), tuple(ys.index(c) for c in batch)))
+    """Contract two operands after `_simplify`; the result and its labels."""
+    numbers, labels = _dot_numbers(xs, ys, keep)
     out = options["dot"](x, y, numbers, precision=options["precision"],
                          preferred_element_type=options["preferred"])
-    labels = "".join(batch) + "".join(c for c in xs if c not in ys)
-    return out, labels + "".join(c for c in ys if c not in xs)
+    return out, labels
 
 
 def _by_own_product(dot, arrays, simple, precision, preferred):
@@ -189,8 +193,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     >>> einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape  # a matrix product
     (2, 4)
     """
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.einsum is not supported." + here())
+    no_out("einsum", out)
     if not isinstance(subscripts, str):
         subscripts, operands = _from_sublists((subscripts, *operands))
     check("einsum", *operands)
@@ -201,45 +204,55 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     if len(arrays) == 2:
         simple = _simple(subscripts, shapes)
         if simple is not None:
-            numbers, perm = simple
-            if _dot_general is not None:  # which is always told the dtype of the result
-                preferred = arrays[0].dtype if preferred is None else preferred
-                return _by_own_product(_dot_general, arrays, simple, precision, preferred)
-            x = lax.dot_general(*arrays, numbers, precision=precision,
-                                preferred_element_type=preferred)
-            x = lax.transpose(x, perm) if perm else x
-            return x if x.weak_type == weak else h.with_dtype(x, x.dtype, weak)
+            return _single_product(arrays, simple, weak, precision, preferred, _dot_general)
     if isinstance(optimize, list):
         optimize = tuple(tuple(p) if isinstance(p, list) else p for p in optimize)
     terms, target, order = _plan(subscripts, shapes, optimize)
     sizes = _sizes(terms, shapes, subscripts)
     options = {"dot": _dot_general or lax.dot_general, "precision": precision,
-               "preferred": preferred}
-    if _dot_general is not None and preferred is None:
-        options["preferred"] = arrays[0].dtype
-    work = list(zip(arrays, terms))
-    for places in order:
-        picked = [work[i] for i in places]
-        work = [w for i, w in enumerate(work) if i not in places]
-        while picked:
-            needed = set(target).union(*(set(t) for _, t in work), *(set(t) for _, t in picked[2:]))
-            if len(picked) == 1:
-                x, xs = _simplify(*picked.pop(), needed, sizes)
-                work.append((x, xs))
-                break
-            (x, xs), (y, ys) = picked[:2]
-            x, xs = _simplify(x, xs, needed | set(ys), sizes)
-            y, ys = _simplify(y, ys, needed | set(xs), sizes)
-            # a label dropped from one operand may have become private to the other
-            x, xs = _simplify(x, xs, needed | set(ys), sizes)
-            y, ys = _simplify(y, ys, needed | set(xs), sizes)
-            made = _pair(x, xs, y, ys, needed, options)
-            picked = [made, *picked[2:]]
-            if len(picked) == 1:
-                work.append(picked.pop())
-    (x, labels), = work
-    x, labels = _simplify(x, labels, set(target), sizes)
+               "preferred": _own_dtype(arrays, preferred) if _dot_general else preferred}
+    x, labels = _contracted(list(zip(arrays, terms)), order, target, sizes, options)
     return _arrange(x, labels, target, sizes, preferred, weak)
+
+
+def _own_dtype(arrays, preferred):
+    """The dtype of the result, which a caller's dot_general is always told."""
+    return arrays[0].dtype if preferred is None else preferred
+
+
+def _single_product(arrays, simple, weak, precision, preferred, dot):
+    """Two operands by one product: lax.dot_general, or the caller's `dot`."""
+    if dot is not None:
+        return _by_own_product(dot, arrays, simple, precision, _own_dtype(arrays, preferred))
+    numbers, perm = simple
+    x = lax.dot_general(*arrays, numbers, precision=precision, preferred_element_type=preferred)
+    x = lax.transpose(x, perm) if perm else x
+    return x if x.weak_type == weak else h.with_dtype(x, x.dtype, weak)
+
+
+def _contracted(work, order, target, sizes, options):
+    """Contract pairs of (operand, labels), in the order of a plan, until one is left."""
+    for places in order:
+        first, *others = [work[i] for i in places]
+        work = [w for i, w in enumerate(work) if i not in places]
+        for k, second in enumerate(others):
+            rest = [*work, *others[k + 1:]]
+            needed = set(target).union(*(set(t) for _, t in rest))
+            first = _product(*first, *second, needed, sizes, options)
+        if not others:
+            needed = set(target).union(*(set(t) for _, t in work))
+            first = _simplify(*first, needed, sizes)
+        work.append(first)
+    (x, labels), = work
+    return _simplify(x, labels, set(target), sizes)
+
+
+def _product(x, xs, y, ys, needed, sizes, options):
+    """Two operands contracted over the labels that are not needed any more."""
+    for _ in range(2):  # a label dropped from one operand may have become private to the other
+        x, xs = _simplify(x, xs, needed | set(ys), sizes)
+        y, ys = _simplify(y, ys, needed | set(xs), sizes)
+    return _pair(x, xs, y, ys, needed, options)
 
 
 def _arrange(x, labels, target, sizes, preferred, weak):

@@ -20,18 +20,10 @@ from toile.engine.source import here
 from toile.numpy import cumulative, reductions
 from toile.numpy import ufuncs as _u
 from toile.numpy import ufuncs_numeric as _n
-from toile.numpy._promotion import (
-    BOOL,
-    as_array,
-    broadcast_shapes,
-    broadcast_to,
-    canonicalize_axes,
-    canonicalize_axis,
-    check_arraylike,
-    convert,
-    select,
-    user_dtype,
-)
+from toile.numpy._axes import canonicalize_axes, canonicalize_axis
+from toile.numpy._dtypes import BOOL, user_dtype
+from toile.numpy._operands import as_array, check_arraylike, convert, no_out
+from toile.numpy._promotion import broadcast_shapes, broadcast_to, select
 
 __all__ = ["frompyfunc", "ufunc"]
 
@@ -53,15 +45,11 @@ class _Methods:
 
     def _binary(self, method: str) -> None:
         if self.nin != 2:
-            raise ValueError(
-                f"{method} only supported for binary ufuncs: needed a function of two arguments, "
-                f"got {self.name}{here()}"
-            )
+            raise ValueError(f"{method} only supported for binary ufuncs: needed a function of two "
+                             f"arguments, got {self.name}{here()}")
         if getattr(self.call, "nout", 1) != 1:
-            raise ValueError(
-                f"{method} only supported for functions returning a single value, got "
-                f"{self.name}{here()}"
-            )
+            raise ValueError(f"{method} only supported for functions returning a single value, got "
+                             f"{self.name}{here()}")
 
     def _start(self, x: Any, dtype: Any) -> Any:
         """Elements in the dtype in which results come back, so that a carry keeps its dtype."""
@@ -71,23 +59,19 @@ class _Methods:
         return self._truth(convert(x, x.dtype))
 
     def _truth(self, x: Any) -> Any:
-        """Whether elements are other than 0, for the functions that ask no more of them."""
+        """Booleans for the logical functions, which only test for 0; other elements unchanged."""
         if x.dtype == BOOL or not self.name.startswith("logical_"):
             return x
         return lax.ne(x, lax.full_like(x, 0))
 
-    def reduce(
-        self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None,
-    ) -> Any:
+    def reduce(self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None,
+               keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
         """Fold the function over `axis`, first element first."""
         self._binary("reduce")
-        reductions.no_out(f"{self.name}.reduce", out)
+        no_out(f"{self.name}.reduce", out)
         if initial is None and self.identity is None and where is not None:
-            raise ValueError(
-                f"reduction operation {self.name!r} does not have an identity, so to use a where "
-                "mask one has to specify 'initial'." + here()
-            )
+            raise ValueError(f"reduction operation {self.name!r} does not have an identity, so to "
+                             "use a where mask one has to specify 'initial'." + here())
         a = self._start(a, dtype)
         axes = canonicalize_axes(axis, a.ndim)
         if len(axes) > 1 and self.identity is None and initial is None and axis is not None:
@@ -125,7 +109,7 @@ class _Methods:
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
         """All partial results of `reduce` along one axis."""
         self._binary("accumulate")
-        reductions.no_out(f"{self.name}.accumulate", out)
+        no_out(f"{self.name}.accumulate", out)
         if axis is None or isinstance(axis, tuple):
             raise ValueError("accumulate does not allow multiple axes" + here())
         a = self._start(a, dtype)
@@ -142,12 +126,11 @@ class _Methods:
         rest = lax.scan(step, first, lax.slice_in_dim(rows, 1, rows.shape[0]))[1]
         return _from_front(lax.concatenate([lax.expand_dims(first, (0,)), rest], 0), axis)
 
-    def reduceat(
-        self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None
-    ) -> Any:
+    def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None,
+                 out: None = None) -> Any:
         """Folds of the slices of `axis` that begin at `indices` and end at the next index."""
         self._binary("reduceat")
-        reductions.no_out(f"{self.name}.reduceat", out)
+        no_out(f"{self.name}.reduceat", out)
         a, begin = self._start(a, dtype), as_array(self.name, indices, 1)
         if begin.ndim != 1:
             raise ValueError(f"reduceat: needed indices of rank 1, got shape {begin.shape}{here()}")
@@ -156,12 +139,10 @@ class _Methods:
         n, k = rows.shape[0], begin.shape[0]
         begin = convert(begin, np.dtype("int32"))
         end = lax.concatenate([lax.slice_in_dim(begin, 1, k), lax.full((1,), n, begin.dtype)], 0)
-        numbers = lax.GatherDimensionNumbers(
-            offset_dims=tuple(range(1, rows.ndim)), collapsed_slice_dims=(0,), start_index_map=(0,)
-        )
-        start = lax.gather(
-            rows, lax.expand_dims(begin, (1,)), numbers, (1, *rows.shape[1:]), mode="clip"
-        )
+        numbers = lax.GatherDimensionNumbers(offset_dims=tuple(range(1, rows.ndim)),
+                                             collapsed_slice_dims=(0,), start_index_map=(0,))
+        start = lax.gather(rows, lax.expand_dims(begin, (1,)), numbers, (1, *rows.shape[1:]),
+                           mode="clip")
 
         def step(carry: Any, item: Any) -> Any:
             i, row = item
@@ -176,11 +157,9 @@ class _Methods:
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Any:
         """`a` with the function applied at `indices`; repeated ones count repeatedly."""
         if inplace:
-            raise NotImplementedError(
-                f"{self.name}.at: arrays are immutable and are not updated in place (pass "
-                "inplace=False and use the result: "
-                f"arr = jnp.{self.name}.at(arr, ind, val, inplace=False)){here()}"
-            )
+            raise NotImplementedError(f"{self.name}.at: arrays are immutable and are not updated "
+                                      "in place (pass inplace=False and use the result: arr = "
+                                      f"jnp.{self.name}.at(arr, ind, val, inplace=False)){here()}")
         a = as_array(self.name, a)
         if b is None:
             return a.at[indices].apply(lambda x: convert(self.call(x), a.dtype))
@@ -211,10 +190,8 @@ class _Methods:
         self._binary("outer")
         a, b = as_array(self.name, a), as_array(self.name, b, 1)
         shape = (*a.shape, *b.shape)
-        return self.call(
-            lax.broadcast_in_dim(a, shape, tuple(range(a.ndim))),
-            lax.broadcast_in_dim(b, shape, tuple(range(a.ndim, len(shape)))),
-        )
+        return self.call(lax.broadcast_in_dim(a, shape, tuple(range(a.ndim))),
+                         lax.broadcast_in_dim(b, shape, tuple(range(a.ndim, len(shape)))))
 
 
 class _UfuncMeta(type):
@@ -229,11 +206,10 @@ class _UfuncMeta(type):
 class ufunc(metaclass=_UfuncMeta):
     """A function of numbers applied elementwise, with the methods of NumPy's ufuncs."""
 
-    def __init__(
-        self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
-        nargs: int | None = None, identity: Any = None, call: Any = None, reduce: Any = None,
-        accumulate: Any = None, at: Any = None, reduceat: Any = None,
-    ) -> None:
+    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
+                 nargs: int | None = None, identity: Any = None, call: Any = None,
+                 reduce: Any = None, accumulate: Any = None, at: Any = None,
+                 reduceat: Any = None) -> None:
         self._func = func
         self.__name__ = name or getattr(func, "__name__", "ufunc")
         self.__doc__ = func.__doc__
@@ -286,38 +262,34 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     return ufunc(func, nin, nout, identity=identity)
 
 
+def _reduction(fold: Callable[..., Any]) -> Callable[..., Any]:
+    """The method `reduce`, from a function of all its arguments."""
+
+    def method(a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+               initial: Any = None, where: Any = None) -> Any:
+        """Fold over `axis`."""
+        return fold(a, axis, dtype, out, keepdims, initial, where)
+
+    return method
+
+
 def _logical(reduce: Any) -> Callable[..., Any]:
-    def method(
-        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None,
-    ) -> Any:
-        """Fold over `axis`."""
-        return reduce(a, axis, out, keepdims, where=where)
-
-    return method
+    return _reduction(lambda a, axis, dtype, out, keepdims, initial, where:
+                      reduce(a, axis, out, keepdims, where=where))
 
 
-def _first_axis(reduce: Any, has_dtype: bool) -> Callable[..., Any]:
-    def method(
-        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None,
-    ) -> Any:
-        """Fold over `axis`."""
-        if has_dtype:
-            return reduce(a, axis, dtype, out, keepdims, initial, where)
+def _extreme(reduce: Any) -> Callable[..., Any]:
+    def fold(a: Any, axis: Any, dtype: Any, *options: Any) -> Any:
         a = a if dtype is None else convert(as_array("reduce", a), user_dtype(dtype))
-        return reduce(a, axis, out, keepdims, initial, where)
+        return reduce(a, axis, *options)
 
-    return method
+    return _reduction(fold)
 
 
 def _bits(reduce: Any, name: str, combine: Any) -> Callable[..., Any]:
-    def method(
-        a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None,
-    ) -> Any:
-        """Fold over `axis`."""
-        reductions.no_out(f"{name}.reduce", out)
+    def fold(a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+             where: Any) -> Any:
+        no_out(f"{name}.reduce", out)
         a = as_array(name, a)
         a = convert(a, a.dtype if dtype is None else user_dtype(dtype, name))
         if where is not None:
@@ -331,7 +303,7 @@ def _bits(reduce: Any, name: str, combine: Any) -> Callable[..., Any]:
             result = combine(result, convert(as_array(name, initial), a.dtype))
         return lax.expand_dims(result, axes) if keepdims else result
 
-    return method
+    return _reduction(fold)
 
 
 def _running(run: Any) -> Callable[..., Any]:
@@ -342,10 +314,8 @@ def _running(run: Any) -> Callable[..., Any]:
     return method
 
 
-def _logaddexp_reduce(
-    a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-    initial: Any = None, where: Any = None,
-) -> Any:
+def _logaddexp_reduce(a: Any, axis: Any = 0, dtype: Any = None, out: None = None,
+                      keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
     """log(sum(exp(a))) over `axis`, around the greatest element."""
     a = as_array("logaddexp", a)
     a = convert(a, a.dtype if dtype is None else user_dtype(dtype))
@@ -361,13 +331,13 @@ def _logaddexp_reduce(
 
 _FAST: dict[str, dict[str, Callable[..., Any]]] = {
     "add": {
-        "reduce": _first_axis(reductions.sum, True), "accumulate": _running(cumulative.cumsum),
+        "reduce": _reduction(reductions.sum), "accumulate": _running(cumulative.cumsum),
     },
     "multiply": {
-        "reduce": _first_axis(reductions.prod, True), "accumulate": _running(cumulative.cumprod),
+        "reduce": _reduction(reductions.prod), "accumulate": _running(cumulative.cumprod),
     },
-    "maximum": {"reduce": _first_axis(reductions.max, False)},
-    "minimum": {"reduce": _first_axis(reductions.min, False)},
+    "maximum": {"reduce": _extreme(reductions.max)},
+    "minimum": {"reduce": _extreme(reductions.min)},
     "logical_and": {"reduce": _logical(reductions.all)},
     "logical_or": {"reduce": _logical(reductions.any)},
     "bitwise_and": {"reduce": _bits(lax.reduce_and, "bitwise_and", lax.bitwise_and)},
@@ -389,9 +359,8 @@ def _attach_methods() -> None:
         nin = 1 if name == "negative" else 2
         methods = _Methods(function, name, nin, identity)
         own = {m: getattr(methods, m) for m in _METHOD_NAMES} | _FAST.get(name, {})
-        function.__dict__.update(
-            own, _methods=methods, nin=nin, nout=1, nargs=nin, identity=identity
-        )
+        function.__dict__.update(own, _methods=methods, nin=nin, nout=1, nargs=nin,
+                                 identity=identity)
 
 
 _attach_methods()

@@ -13,21 +13,9 @@ import numpy as np
 
 from toile import lax
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    BOOL,
-    COMPLEX,
-    INEXACT,
-    UNSIGNED_INTEGERS,
-    as_array,
-    convert,
-    default_float,
-    inexact,
-    inexact_pair,
-    literal,
-    numeric_pair,
-    pair,
-    select,
-)
+from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, UNSIGNED_INTEGERS, default_float
+from toile.numpy._operands import as_array, convert, literal
+from toile.numpy._promotion import inexact, inexact_pair, numeric_pair, pair, select
 
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",

@@ -13,21 +13,9 @@ from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
 from toile.engine.source import here
-from toile.numpy._promotion import (
-    BOOL,
-    COMPLEX,
-    INEXACT,
-    INTEGERS,
-    as_array,
-    convert,
-    full_pair,
-    inexact,
-    inexact_pair,
-    literal,
-    pair,
-    select,
-    to_inexact,
-)
+from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, INTEGERS, to_inexact
+from toile.numpy._operands import as_array, convert, literal, no_out
+from toile.numpy._promotion import full_pair, inexact, inexact_pair, pair, select
 from toile.numpy.ufuncs import isinf, isnan
 
 __all__ = ["copysign", "frexp", "ldexp", "modf", "signbit", "spacing"]
@@ -82,18 +70,15 @@ def _frexp(x: Any) -> tuple[Any, Any]:
     width = 8 * x.dtype.itemsize - 1 - info.nmant
     bias = 2 ** (width - 1) - 1
     mask = (2**width - 1) << info.nmant
-    field = lax.shift_right_logical(
-        lax.bitwise_and(bits, literal(mask, bits.dtype)), literal(info.nmant, bits.dtype)
-    )
+    field = lax.shift_right_logical(lax.bitwise_and(bits, literal(mask, bits.dtype)),
+                                    literal(info.nmant, bits.dtype))
     exponent = lax.sub(convert(field, _INT32), literal(bias - 1, _INT32))
     exponent = lax.add(exponent, select(small, *_int_constants(-info.nmant, 0, x)))
     # The mantissa keeps sign and fraction and gets the exponent of numbers in [0.5, 1).
     half = literal((bias - 1) << info.nmant, bits.dtype)
     fraction = lax.bitwise_or(lax.bitwise_and(bits, literal(~mask, bits.dtype)), half)
     mantissa = lax.bitcast_convert_type(fraction, x.dtype)
-    whole = lax.bitwise_or(
-        lax.bitwise_or(isinf(x), isnan(x)), lax.eq(x, _zero(x))
-    )
+    whole = lax.bitwise_or(lax.bitwise_or(isinf(x), isnan(x)), lax.eq(x, _zero(x)))
     return select(whole, x, mantissa), select(whole, 0, exponent)
 
 
@@ -138,8 +123,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
 
 def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     """The fractional and the whole part of x."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.modf is not supported." + here())
+    no_out("modf", out)
     x = inexact("modf", x)
     whole = select(lax.ge(x, _zero(x)), lax.floor(x), lax.ceil(x))
     return lax.sub(x, whole), whole

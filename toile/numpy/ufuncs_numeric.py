@@ -18,28 +18,33 @@ from toile.api import custom_jvp
 from toile.engine import dtypes
 from toile.engine.arrays import Array, ConcreteArray, DeviceArray
 from toile.engine.source import here
-from toile.engine.tracing import state
-from toile.numpy._promotion import (
+from toile.engine.trace import state
+from toile.numpy._dtypes import (
     BOOL,
     COMPLEX,
     HALVES,
     INEXACT,
     INTEGERS,
     UNSIGNED_INTEGERS,
+    default_float,
+)
+from toile.numpy._operands import (
     as_array,
     as_operand,
     convert,
-    default_float,
+    literal,
+    no_out,
+    pair_of,
+    strengthen,
+)
+from toile.numpy._promotion import (
     full_pair,
     inexact,
     inexact_pair,
-    literal,
     numeric_pair,
     pair,
-    pair_of,
     same_shape,
     select,
-    strengthen,
 )
 from toile.numpy.ufuncs import absolute, greater, isnan, less
 
@@ -86,9 +91,7 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
     # Division by zero keeps x1 itself, so that the quotient is infinite and not NaN.
     exact = select(lax.eq(x2, _zero(x2)), *_shaped(x1, lax.sub(x1, rest)))
     quotient = lax.div(exact, x2)
-    below = lax.bitwise_and(
-        lax.ne(rest, _zero(rest)), lax.ne(lax.sign(x2), lax.sign(rest))
-    )
+    below = lax.bitwise_and(lax.ne(rest, _zero(rest)), lax.ne(lax.sign(x2), lax.sign(rest)))
     rest, quotient = (
         select(below, lax.add(rest, x2), rest),
         select(below, lax.sub(quotient, _one(quotient)), quotient),
@@ -109,9 +112,7 @@ def remainder(x1: Any, x2: Any, /) -> Any:
     rest = lax.rem(x1, x2)
     zero = _zero(rest)
     opposite = lax.ne(lax.lt(rest, zero), lax.lt(x2, zero))
-    return select(
-        lax.bitwise_and(opposite, lax.ne(rest, zero)), lax.add(rest, x2), rest
-    )
+    return select(lax.bitwise_and(opposite, lax.ne(rest, zero)), lax.add(rest, x2), rest)
 
 
 def fmod(x1: Any, x2: Any, /) -> Any:
@@ -192,10 +193,9 @@ def _whole_power(x: Any, n: int) -> Any:
     if x.dtype is BOOL:
         x = convert(x, _INT32)
     if n < 0 and x.dtype in INTEGERS:
-        raise TypeError(
-            f"Integers cannot be raised to negative powers, got {x.aval.str_short()} to the power "
-            f"{n} (convert the base with .astype, or use jnp.float_power){here()}"
-        )
+        raise TypeError(f"Integers cannot be raised to negative powers, got {x.aval.str_short()} "
+                        f"to the power {n} (convert the base with .astype, or use "
+                        f"jnp.float_power){here()}")
     return lax.integer_pow(x, n)
 
 
@@ -238,10 +238,8 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     """sqrt(x1**2 + x2**2) without overflow on the way."""
     x1, x2 = inexact_pair("hypot", x1, x2)
     if x1.dtype in COMPLEX:
-        raise ValueError(
-            "jnp.hypot is not well defined for complex-valued inputs. Please convert to real "
-            "values first, such as by using abs(x)" + here()
-        )
+        raise ValueError("jnp.hypot is not well defined for complex-valued inputs. Please convert "
+                         "to real values first, such as by using abs(x)" + here())
     x1, x2 = lax.abs(x1), lax.abs(x2)
     infinity = literal(np.inf, x1.dtype)
     infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))
@@ -291,37 +289,27 @@ def _share(exp: Any, x: Any, out: Any) -> Any:
     return exp(lax.sub(_no_infinity(x), _no_infinity(out)))
 
 
-def _plain_logaddexp(x1: Any, x2: Any) -> Any:
-    form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
-    return form(lax.exp, 1, x1, x2)
+def _sum_of_powers(exp: Any, scale: float) -> tuple[Any, Any]:
+    """The logarithm of exp(x1) + exp(x2), plain and with a derivative of its own."""
+
+    def plain(x1: Any, x2: Any) -> Any:
+        form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
+        return form(exp, scale, x1, x2)
+
+    differentiable = custom_jvp(plain)
+
+    @differentiable.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x1, x2), (t1, t2) = primals, tangents
+        out = differentiable(x1, x2)
+        shares = (lax.mul(t, _share(exp, x, out)) for x, t in ((x1, t1), (x2, t2)))
+        return out, lax.add(*shares)
+
+    return plain, differentiable
 
 
-_logaddexp_e = custom_jvp(_plain_logaddexp)
-
-
-@_logaddexp_e.defjvp
-def _logaddexp_e_jvp(primals: Any, tangents: Any) -> Any:
-    (x1, x2), (t1, t2) = primals, tangents
-    out = _logaddexp_e(x1, x2)
-    shares = (lax.mul(t, _share(lax.exp, x, out)) for x, t in ((x1, t1), (x2, t2)))
-    return out, lax.add(*shares)
-
-
-def _plain_logaddexp2(x1: Any, x2: Any) -> Any:
-    form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
-    return form(lax.exp2, _PER_OCTAVE, x1, x2)
-
-
-_PER_OCTAVE = float(1 / np.log(2))
-_logaddexp_2 = custom_jvp(_plain_logaddexp2)
-
-
-@_logaddexp_2.defjvp
-def _logaddexp_2_jvp(primals: Any, tangents: Any) -> Any:
-    (x1, x2), (t1, t2) = primals, tangents
-    out = _logaddexp_2(x1, x2)
-    shares = (lax.mul(t, _share(lax.exp2, x, out)) for x, t in ((x1, t1), (x2, t2)))
-    return out, lax.add(*shares)
+_plain_logaddexp, _logaddexp_e = _sum_of_powers(lax.exp, 1)
+_plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Any:
@@ -444,19 +432,16 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
 
 def _refuse_complex(x: Any) -> None:
     if x.dtype in COMPLEX:
-        raise ValueError(
-            "Clip received a complex value either through the input or the min/max keywords. "
-            "Complex values have no ordering and cannot be clipped (take the real or imaginary "
-            "part first)." + here()
-        )
+        raise ValueError("Clip received a complex value either through the input or the min/max "
+                         "keywords. Complex values have no ordering and cannot be clipped (take "
+                         "the real or imaginary part first)." + here())
 
 
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """`a` rounded to the given number of decimals; halves go to the even digit."""
     x = as_array("round", a)
     decimals = operator.index(decimals)
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.round is not supported." + here())
+    no_out("round", out)
     dtype = x.dtype
     if dtype not in INEXACT:
         if decimals < 0:
@@ -480,9 +465,8 @@ def _round(x: Any, decimals: int) -> Any:
     return convert(lax.div(lax.round(lax.mul(x, factor), even), factor), dtype, weak)
 
 
-def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None,
+               neginf: Any = None) -> Any:
     """`x` with NaN and infinities replaced by finite numbers."""
     x = as_array("nan_to_num", x)
     dtype = x.dtype

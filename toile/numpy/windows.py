@@ -25,8 +25,7 @@ def bartlett(M):
     n, trivial, M = _points("bartlett", M)
     if trivial:
         return n
-    return ufuncs.subtract(1, ufuncs.absolute(
-        ufuncs.divide(ufuncs.subtract(ufuncs.multiply(2, n), M - 1), M - 1)))
+    return 1 - abs((2 * n - (M - 1)) / (M - 1))
 
 
 def _cosines(name, M, weights):
@@ -36,8 +35,7 @@ def _cosines(name, M, weights):
         return n
     out = weights[0]
     for k, w in enumerate(weights[1:], 1):
-        wave = ufuncs.cos(ufuncs.divide(ufuncs.multiply(2 * math.pi * k, n), M - 1))
-        out = ufuncs.add(out, ufuncs.multiply(w, wave))
+        out = out + w * ufuncs.cos(2 * math.pi * k * n / (M - 1))
     return out
 
 
@@ -62,7 +60,7 @@ def kaiser(M, beta):
     if trivial:
         return n
     alpha = 0.5 * (M - 1)
-    t = ufuncs.divide(ufuncs.subtract(n, alpha), alpha)
-    root = ufuncs.sqrt(ufuncs.subtract(1, ufuncs.square(t)))
-    return ufuncs.divide(ufuncs_numeric.i0(ufuncs.multiply(beta, root)),
-                         ufuncs_numeric.i0(lax.convert_element_type(h.arr(beta), n.dtype)))
+    t = (n - alpha) / alpha
+    root = ufuncs.sqrt(1 - ufuncs.square(t))
+    whole = ufuncs_numeric.i0(lax.convert_element_type(h.arr(beta), n.dtype))
+    return ufuncs_numeric.i0(ufuncs.multiply(beta, root)) / whole

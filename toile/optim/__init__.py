@@ -13,44 +13,14 @@ from toile.engine.lazy import names_of as _names_of
 
 if _typing.TYPE_CHECKING:
     from toile.optim import (
-        accumulation,
-        adaptive,
-        adding,
-        applying,
         assignment,
-        backtracking,
-        base,
-        classic,
-        clipping,
-        combining,
-        conditions,
-        constraining,
-        descent,
-        extras,
-        factored,
-        flattening,
-        hyperparams,
-        linear_algebra,
-        looking_ahead,
-        losses,
-        masking,
-        microbatching,
-        moments,
-        monitoring,
-        numerics,
-        optimizers,
         paths,
         perturbations,
-        privacy,
         projections,
-        quasi_newton,
-        scaling,
-        schedules,
         second_order,
         transforms,
         tree,
         tree_utils,
-        zoom,
     )
     from toile.optim.accumulation import *
     from toile.optim.adaptive import *
@@ -116,11 +86,16 @@ _FROM = {
         "Updates identity init_empty_state set_to_zero stateless stateless_with_tree_map "
         "with_extra_args_support"
     ),
-    "classic": (
-        "AdaBelief Adadelta Adafactor Adagrad Adam DynamicScale DynamicScaleResult "
-        "GradientDescent LAMB LARS ModelParamTraversal Momentum MultiOptimizer Optimizer "
-        "OptimizerDef OptimizerState RMSProp ReplicatedOptimizer WeightNorm"
+    "classic.adafactor": "Adafactor",
+    "classic.adam": "AdaBelief Adam LAMB",
+    "classic.adaptive": "Adadelta Adagrad RMSProp",
+    "classic.base": (
+        "ModelParamTraversal MultiOptimizer Optimizer OptimizerDef OptimizerState "
+        "ReplicatedOptimizer"
     ),
+    "classic.dynamic_scale": "DynamicScale DynamicScaleResult",
+    "classic.momentum": "GradientDescent LARS Momentum",
+    "classic.weight_norm": "WeightNorm",
     "clipping": (
         "AdaptiveGradClipState ClipByGlobalNormState ClipState adaptive_grad_clip clip "
         "clip_by_block_rms clip_by_global_norm per_example_global_norm_clip "
@@ -146,17 +121,27 @@ _FROM = {
     ),
     "linear_algebra": "global_norm matrix_inverse_pth_root nnls power_iteration",
     "looking_ahead": "LookaheadParams LookaheadState lookahead",
-    "losses": (
-        "binary_dice_loss convex_kl_divergence cosine_distance cosine_similarity ctc_loss "
-        "ctc_loss_with_forward_probs dice_loss generalized_kl_divergence hinge_loss huber_loss "
-        "kl_divergence kl_divergence_with_log_targets l2_loss log_cosh make_fenchel_young_loss "
-        "multiclass_generalized_dice_loss multiclass_hinge_loss multiclass_perceptron_loss "
-        "multiclass_sparsemax_loss ntxent perceptron_loss poly_loss_cross_entropy "
-        "ranking_softmax_loss safe_softmax_cross_entropy sigmoid_binary_cross_entropy "
-        "sigmoid_focal_loss smooth_labels softmax_cross_entropy "
-        "softmax_cross_entropy_with_integer_labels sparsemax_loss squared_error "
-        "triplet_margin_loss"
+    "losses.classification": (
+        "poly_loss_cross_entropy safe_softmax_cross_entropy sigmoid_binary_cross_entropy "
+        "sigmoid_focal_loss softmax_cross_entropy softmax_cross_entropy_with_integer_labels"
     ),
+    "losses.ctc": "ctc_loss ctc_loss_with_forward_probs",
+    "losses.divergences": (
+        "convex_kl_divergence generalized_kl_divergence kl_divergence "
+        "kl_divergence_with_log_targets"
+    ),
+    "losses.fenchel_young": "make_fenchel_young_loss",
+    "losses.margins": (
+        "hinge_loss multiclass_hinge_loss multiclass_perceptron_loss multiclass_sparsemax_loss "
+        "perceptron_loss sparsemax_loss"
+    ),
+    "losses.ranking": "ranking_softmax_loss",
+    "losses.regression": (
+        "cosine_distance cosine_similarity huber_loss l2_loss log_cosh squared_error"
+    ),
+    "losses.segmentation": "binary_dice_loss dice_loss multiclass_generalized_dice_loss",
+    "losses.self_supervised": "ntxent triplet_margin_loss",
+    "losses.smoothing": "smooth_labels",
     "masking": "MaskOrFn MaskedNode MaskedState masked",
     "microbatching": "microbatch",
     "moments": (
@@ -180,11 +165,17 @@ _FROM = {
         "scale_by_param_block_norm scale_by_param_block_rms scale_by_polyak scale_by_schedule "
         "scale_by_sign scale_by_trust_ratio"
     ),
-    "schedules": (
-        "constant_schedule cosine_decay_schedule cosine_onecycle_schedule exponential_decay "
-        "join_schedules linear_onecycle_schedule linear_schedule piecewise_constant_schedule "
-        "piecewise_interpolate_schedule polynomial_schedule sgdr_schedule "
-        "warmup_constant_schedule warmup_cosine_decay_schedule warmup_exponential_decay_schedule"
+    "schedules.decay": (
+        "constant_schedule cosine_decay_schedule exponential_decay linear_schedule "
+        "polynomial_schedule"
+    ),
+    "schedules.joining": (
+        "join_schedules sgdr_schedule warmup_constant_schedule warmup_cosine_decay_schedule "
+        "warmup_exponential_decay_schedule"
+    ),
+    "schedules.piecewise": (
+        "cosine_onecycle_schedule linear_onecycle_schedule piecewise_constant_schedule "
+        "piecewise_interpolate_schedule"
     ),
     "tree": (
         "bias_correction map_params=tree_map_params update_infinity_moment update_moment "
@@ -192,17 +183,20 @@ _FROM = {
     ),
     "zoom": "ScaleByZoomLinesearchState ZoomLinesearchInfo scale_by_zoom_linesearch",
 }
-_MODULES = (
-    "accumulation adaptive adding applying assignment backtracking base classic clipping combining "
-    "conditions constraining descent extras factored flattening hyperparams linear_algebra "
-    "looking_ahead losses masking microbatching moments monitoring numerics optimizers paths "
-    "perturbations privacy projections quasi_newton scaling schedules second_order transforms tree "
-    "tree_utils zoom"
-)
+_OWN = "assignment paths perturbations projections second_order transforms tree_utils"
+_MODULES = " ".join([*dict.fromkeys(home.partition(".")[0] for home in _FROM), _OWN])
+
+
+def _names_in(package: str) -> dict[str, str]:
+    """The part of the table that is about a package inside of this one."""
+    start = f"{package}."
+    return {home.removeprefix(start): _FROM[home] for home in _FROM if home.startswith(start)}
+
+
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _missing)
 
 __all__ = [  # noqa: PLE0604
     *_names_of(_FROM),
-    *("assignment", "losses", "microbatching", "paths", "perturbations", "projections"),
-    *("schedules", "second_order", "transforms", "tree", "tree_utils"),
+    *("losses", "microbatching", "schedules", "tree"),
+    *_OWN.split(),
 ]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.api.tracing import eval_shape
-from toile.engine.tracing import Array
+from toile.api.programs import eval_shape
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.moments import canonical
 from toile.optim.numerics import safe_increment
@@ -43,11 +43,9 @@ def trace(
     """
     accumulator_dtype = canonical(accumulator_dtype)
 
-    def init_fn(params):
-        return TraceState(tree.zeros_like(params, dtype=accumulator_dtype))
+    init_fn = lambda params: TraceState(tree.zeros_like(params, dtype=accumulator_dtype))
 
     def update_fn(updates, state, params=None):
-        del params
         push = lambda g, t: g + decay * t
         total = map_present(push, updates, state.trace)
         updates = trees.map(push, updates, total) if nesterov else total
@@ -73,7 +71,6 @@ def ema(
         return EmaState(base.zero_count(), tree.zeros_like(params, dtype=accumulator_dtype))
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         average = tree.update_moment(updates, state.ema, decay, order=1)
         updates = tree.bias_correction(average, decay, count) if debias else average
@@ -91,12 +88,9 @@ class ApplyEvery(NamedTuple):
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
     """The sum of k updates every k-th step, zero in between."""
-
-    def init_fn(params):
-        return ApplyEvery(base.zero_count(), tree.zeros_like(params))
+    init_fn = lambda params: ApplyEvery(base.zero_count(), tree.zeros_like(params))
 
     def update_fn(updates, state, params=None):
-        del params
         position = state.count % k
         begun, last = position != 0, position == k - 1
         total = trees.map(lambda g, t: begun * t + g, updates, state.grad_acc)
@@ -112,27 +106,23 @@ class ShouldSkipUpdateFunction(Protocol):
     def __call__(
         self, updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
     ) -> tuple[ArrayLike, base.ArrayTree]:
-        """A boolean scalar, and a tree to keep in the state for whoever wants to know why."""
+        """A boolean scalar, and a tree that explains it, to keep in the state."""
 
 
 def skip_not_finite(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
 ) -> tuple[Array, base.ArrayTree]:
     """Leave out gradients with infinities or NaN in them."""
-    del gradient_step, params
     counts = [jnp.sum(jnp.logical_not(jnp.isfinite(g))) for g in trees.leaves(updates)]
     bad = jnp.sum(jnp.array(counts))
     return bad > 0, {"should_skip": bad > 0, "num_not_finite": bad}
 
 
 def skip_large_updates(
-    updates: base.Updates,
-    gradient_step: ArrayLike,
-    params: base.Params | None,
+    updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
     """Leave out gradients whose squared norm is max_squared_norm or more (or NaN)."""
-    del gradient_step, params
     square = jnp.sum(jnp.array([jnp.sum(g**2) for g in trees.leaves(updates)]))
     skip = jnp.logical_not(square < max_squared_norm)
     return skip, {"should_skip": skip, "norm_squared": square}
@@ -167,10 +157,8 @@ class MultiSteps:
     """
 
     def __init__(
-        self,
-        opt: base.GradientTransformation,
-        every_k_schedule: int | Callable[[ArrayLike], ArrayLike],
-        use_grad_mean: bool = True,
+        self, opt: base.GradientTransformation,
+        every_k_schedule: int | Callable[[ArrayLike], ArrayLike], use_grad_mean: bool = True,
         should_skip_update_fn: ShouldSkipUpdateFunction | None = None,
         accumulator_dtype: DTypeLike = jnp.float32,
     ):
@@ -237,10 +225,7 @@ class MultiSteps:
         return tree.zeros_like(shapes), state
 
     def update(
-        self,
-        updates: base.Updates,
-        state: MultiStepsState,
-        params: base.Params | None = None,
+        self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
         """Zero updates k - 1 times, then those of the inner optimizer."""

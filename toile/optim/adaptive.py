@@ -42,12 +42,9 @@ def scale_by_rss(
     initial_accumulator_value: ArrayLike = 0.1, eps: ArrayLike = 1e-7
 ) -> base.GradientTransformation:
     """Adagrad: over the root of the sum of all squares so far."""
-
-    def init_fn(params):
-        return ScaleByRssState(tree.full_like(params, initial_accumulator_value))
+    init_fn = lambda params: ScaleByRssState(tree.full_like(params, initial_accumulator_value))
 
     def update_fn(updates, state, params=None):
-        del params
         total = trees.map(lambda g, t: abs_sq(g) + t, updates, state.sum_of_squares)
         factor = trees.map(lambda t: _inverse_root(t, eps), total)
         return tree.mul(factor, updates), ScaleByRssState(total)
@@ -76,31 +73,36 @@ def _by_root(variance, updates, eps, eps_in_sqrt):
     return trees.map(lambda v, g: factor(v) * g, variance, updates)
 
 
-def scale_by_rms(
-    decay: ArrayLike = 0.9,
-    eps: ArrayLike = 1e-8,
-    initial_scale: ArrayLike = 0.0,
-    eps_in_sqrt: bool = True,
-    bias_correction: bool = False,
-) -> base.GradientTransformation:
-    """RMSProp: over the root of the average square."""
+def _by_average_square(states, centered, decay, eps, initial_scale, eps_in_sqrt, bias_correction):
+    """Over the root of the average square, or of the variance; `states`: without count, with."""
+    state_class = states[bias_correction]
 
     def init_fn(params):
-        nu = tree.full_like(params, initial_scale)
-        if bias_correction:
-            return ScaleByRmsWithCountState(base.zero_count(), nu)
-        return ScaleByRmsState(nu)
+        count = [base.zero_count()] if bias_correction else []
+        means = [tree.zeros_like(params)] if centered else []
+        return state_class(*count, *means, tree.full_like(params, initial_scale))
 
     def update_fn(updates, state, params=None):
-        del params
+        count = [safe_increment(state.count)] if bias_correction else []
+        corrected = lambda x: tree.bias_correction(x, decay, *count) if bias_correction else x
         nu = tree.update_moment_per_elem_norm(updates, state.nu, decay, 2)
-        if not bias_correction:
-            return _by_root(nu, updates, eps, eps_in_sqrt), ScaleByRmsState(nu)
-        count = safe_increment(state.count)
-        nu_hat = tree.bias_correction(nu, decay, count)
-        return _by_root(nu_hat, updates, eps, eps_in_sqrt), ScaleByRmsWithCountState(count, nu)
+        variance, means = corrected(nu), []
+        if centered:
+            means = [tree.update_moment(updates, state.mu, decay, 1)]
+            variance = trees.map(lambda m, v: v - abs_sq(m), corrected(means[0]), variance)
+        return _by_root(variance, updates, eps, eps_in_sqrt), state_class(*count, *means, nu)
 
     return base.GradientTransformation(init_fn, update_fn)
+
+
+def scale_by_rms(
+    decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
+    eps_in_sqrt: bool = True, bias_correction: bool = False,
+) -> base.GradientTransformation:
+    """RMSProp: over the root of the average square."""
+    states = ScaleByRmsState, ScaleByRmsWithCountState
+    options = decay, eps, initial_scale, eps_in_sqrt, bias_correction
+    return _by_average_square(states, False, *options)
 
 
 class ScaleByRStdDevState(NamedTuple):
@@ -119,34 +121,13 @@ class ScaleByRStdDevWithCountState(NamedTuple):
 
 
 def scale_by_stddev(
-    decay: ArrayLike = 0.9,
-    eps: ArrayLike = 1e-8,
-    initial_scale: ArrayLike = 0.0,
-    eps_in_sqrt: bool = True,
-    bias_correction: bool = False,
+    decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
+    eps_in_sqrt: bool = True, bias_correction: bool = False,
 ) -> base.GradientTransformation:
     """Centred RMSProp: over the standard deviation of past gradients."""
-
-    def init_fn(params):
-        mu, nu = tree.zeros_like(params), tree.full_like(params, initial_scale)
-        if bias_correction:
-            return ScaleByRStdDevWithCountState(base.zero_count(), mu, nu)
-        return ScaleByRStdDevState(mu, nu)
-
-    def update_fn(updates, state, params=None):
-        del params
-        mu = tree.update_moment(updates, state.mu, decay, 1)
-        nu = tree.update_moment_per_elem_norm(updates, state.nu, decay, 2)
-        mu_hat, nu_hat, kept = mu, nu, ScaleByRStdDevState(mu, nu)
-        if bias_correction:
-            count = safe_increment(state.count)
-            mu_hat = tree.bias_correction(mu, decay, count)
-            nu_hat = tree.bias_correction(nu, decay, count)
-            kept = ScaleByRStdDevWithCountState(count, mu, nu)
-        variance = trees.map(lambda m, v: v - abs_sq(m), mu_hat, nu_hat)
-        return _by_root(variance, updates, eps, eps_in_sqrt), kept
-
-    return base.GradientTransformation(init_fn, update_fn)
+    states = ScaleByRStdDevState, ScaleByRStdDevWithCountState
+    options = decay, eps, initial_scale, eps_in_sqrt, bias_correction
+    return _by_average_square(states, True, *options)
 
 
 class ScaleByAdaDeltaState(NamedTuple):
@@ -158,12 +139,9 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
     """Adadelta: by the root of the average squared step over that of the average square."""
-
-    def init_fn(params):
-        return ScaleByAdaDeltaState(tree.zeros_like(params), tree.zeros_like(params))
+    init_fn = lambda params: ScaleByAdaDeltaState(tree.zeros_like(params), tree.zeros_like(params))
 
     def update_fn(updates, state, params=None):
-        del params
         e_g = tree.update_moment(updates, state.e_g, rho, 2)
         step = lambda g, eg, ex: jnp.sqrt(ex + eps) / jnp.sqrt(eg + eps) * g
         steps = trees.map(step, updates, e_g, state.e_x)
@@ -180,11 +158,8 @@ class ScaleByRpropState(NamedTuple):
 
 
 def scale_by_rprop(
-    learning_rate: ArrayLike,
-    eta_minus: ArrayLike = 0.5,
-    eta_plus: ArrayLike = 1.2,
-    min_step_size: ArrayLike = 1e-6,
-    max_step_size: ArrayLike = 50.0,
+    learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
+    min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> base.GradientTransformation:
     """Rprop: signs only; a step size grows while the sign stays and shrinks when it turns."""
 
@@ -200,7 +175,6 @@ def scale_by_rprop(
         return jnp.where(agreement < 0, jnp.zeros_like(step), step)  # the sign has just turned
 
     def update_fn(updates, state, params=None):
-        del params
         agreement = tree.mul(updates, state.prev_updates)
         sizes = trees.map(resized, agreement, state.step_sizes)
         signed = lambda s, g, size: jnp.where(s < 0, jnp.zeros_like(g), size * jnp.sign(g))
@@ -246,7 +220,6 @@ def scale_by_sm3(
         return [jnp.max(total, axis=_others(i, total.ndim)) for i in range(total.ndim)]
 
     def update_fn(updates, state, params=None):
-        del params
         total = trees.map(accumulated, updates, state.mu)
         step = trees.map(lambda g, a: g * _inverse_root(a, eps), updates, total)
         nu = tree.update_moment(step, state.nu, b1, 1)
@@ -264,12 +237,8 @@ class ScaleByNovogradState(NamedTuple):
 
 
 def scale_by_novograd(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.25,
-    eps: ArrayLike = 1e-8,
-    eps_root: ArrayLike = 0.0,
-    weight_decay: ArrayLike = 0.0,
-    mu_dtype: DTypeLike | None = None,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.25, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
+    weight_decay: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformation:
     """NovoGrad: momentum of gradients normalized by the average norm of their leaf."""
     mu_dtype = canonical(mu_dtype)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from toile import dtypes, random
 from toile import numpy as jnp
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.masking import masked
 from toile.optim.numerics import safe_increment
@@ -46,7 +46,6 @@ def add_decayed_weights(
     scheduled = callable(weight_decay)
 
     def init_fn(params):
-        del params
         return WeightDecaySchedule(base.zero_count()) if scheduled else base.EmptyState()
 
     def update_fn(updates, state, params=None):
@@ -69,7 +68,7 @@ class AddNoiseState(NamedTuple):
 
 
 def canonical_key(key_or_seed: Array | int) -> Array:
-    """A key, made of a seed if need be."""
+    """A key, or one made from a seed."""
     is_array = isinstance(key_or_seed, Array)
     if is_array and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
         return key_or_seed
@@ -77,7 +76,7 @@ def canonical_key(key_or_seed: Array | int) -> Array:
 
 
 def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | int:
-    """The key of a noisy transformation, of its newer or its older keyword."""
+    """The key of a noisy transformation, given by its newer or its older keyword."""
     if seed is not None:
         warnings.warn(f"{who}: `seed` is deprecated, use `key`", DeprecationWarning, stacklevel=3)
         if key is not None:
@@ -95,12 +94,9 @@ def add_noise(
     """Normal noise of variance eta / tᵞ at step t, from a key that the state carries."""
     key = key_or_seed("add_noise", key, seed)
 
-    def init_fn(params):
-        del params
-        return AddNoiseState(base.zero_count(), canonical_key(key))
+    init_fn = lambda params: AddNoiseState(base.zero_count(), canonical_key(key))
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         deviation = jnp.sqrt(eta / count**gamma)
         rng_key, sample_key = random.split(state.rng_key)

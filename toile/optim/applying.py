@@ -1,4 +1,4 @@
-"""Updates meet parameters; and parameters that follow others slowly or now and then."""
+"""Updates applied to parameters, and parameters that track others slowly or periodically."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def incremental_update(
 def periodic_update(
     new_tensors: base.Params, old_tensors: base.Params, steps: ArrayLike, update_period: ArrayLike
 ) -> base.Params:
-    """The new ones every update_period steps, the old ones else."""
+    """The new ones every update_period steps, otherwise the old ones."""
     now = jnp.mod(steps, update_period) == 0
     return lax.cond(now, lambda: new_tensors, lambda: old_tensors)

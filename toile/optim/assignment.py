@@ -14,7 +14,7 @@ from toile import lax
 __all__ = ["base_hungarian_algorithm", "hungarian_algorithm"]
 
 
-def _nothing() -> Any:
+def _empty_assignment() -> Any:
     return jnp.zeros(0, int), jnp.zeros(0, int)
 
 
@@ -27,7 +27,7 @@ def hungarian_algorithm(cost_matrix: Any) -> Any:
     15
     """
     if 0 in cost_matrix.shape:
-        return _nothing()
+        return _empty_assignment()
     tall = cost_matrix.shape[0] > cost_matrix.shape[1]
     cost = cost_matrix.T if tall else cost_matrix
     rows, cols = cost.shape
@@ -89,16 +89,13 @@ def base_hungarian_algorithm(cost_matrix: Any) -> Any:
     ([0, 1, 3], [0, 2, 1])
     """
     if 0 in cost_matrix.shape:
-        return _nothing()
+        return _empty_assignment()
     tall = cost_matrix.shape[1] < cost_matrix.shape[0]
     cost = (cost_matrix.T if tall else cost_matrix).astype(float)
     rows, cols = cost.shape
     state = _Matching(
-        u=jnp.zeros(rows, cost.dtype),
-        v=jnp.zeros(cols, cost.dtype),
-        before=jnp.full(cols, -1),
-        row_of=jnp.full(cols, -1),
-        column_of=jnp.full(rows, -1),
+        u=jnp.zeros(rows, cost.dtype), v=jnp.zeros(cols, cost.dtype), before=jnp.full(cols, -1),
+        row_of=jnp.full(cols, -1), column_of=jnp.full(rows, -1),
     )
     state = lax.fori_loop(0, rows, lambda row, state: _augment(cost, row, state), state)
     if tall:
@@ -131,14 +128,9 @@ def _augment(cost: Any, row: Any, m: _Matching) -> _Matching:
     """The matching with one more row."""
     rows, cols = cost.shape
     start = _Search(
-        row=row,
-        length=jnp.zeros((), cost.dtype),
-        left=jnp.arange(cols)[::-1],
-        count=jnp.asarray(cols),
-        rows_done=jnp.zeros(rows, bool),
-        columns_done=jnp.zeros(cols, bool),
-        paths=jnp.full(cols, jnp.inf),
-        before=m.before,
+        row=row, length=jnp.zeros((), cost.dtype), left=jnp.arange(cols)[::-1],
+        count=jnp.asarray(cols), rows_done=jnp.zeros(rows, bool),
+        columns_done=jnp.zeros(cols, bool), paths=jnp.full(cols, jnp.inf), before=m.before,
         sink=jnp.asarray(-1),
     )
     found = lax.while_loop(lambda s: s.sink == -1, lambda s: _advance(cost, m, s), start)

@@ -1,7 +1,7 @@
 """Backtracking line search: a step made smaller until the loss decreases enough.
 
-Armijo's rule: f(w + s u) <= (1 + rtol) f(w) + s slope_rtol <u, g>. What all line searches share is
-here too: which keywords the loss takes, and values reused from the state.
+Armijo's rule: f(w + s u) <= (1 + rtol) f(w) + s slope_rtol <u, g>. What all line searches share
+is here too: which keywords the loss takes, and values reused from the state.
 """
 
 from __future__ import annotations
@@ -68,11 +68,7 @@ def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dic
 
 def print_if(condition: ArrayLike, message: str, **values: ArrayLike) -> None:
     """Print from inside the search."""
-    lax.cond(
-        condition,
-        lambda: debug.print(message, ordered=True, **values),
-        lambda: None,
-    )
+    lax.cond(condition, lambda: debug.print(message, ordered=True, **values), lambda: None)
 
 
 @dataclass(frozen=True)
@@ -125,11 +121,9 @@ class _Backtracking:
 
     def run(self, last_size, loss, value, slope, params, updates):
         """Smaller and smaller steps, until one is small enough."""
+        size = jnp.minimum(self.increase_factor * last_size, self.max_size)
         start = _Search(
-            learning_rate=jnp.minimum(self.increase_factor * last_size, self.max_size),
-            value=value,
-            grad=tree.zeros_like(params),
-            decrease_error=jnp.array(jnp.inf),
+            size, value, tree.zeros_like(params), decrease_error=jnp.array(jnp.inf),
             count=jnp.asarray(0),
         )
         return lax.while_loop(
@@ -144,10 +138,7 @@ class _Backtracking:
             search.decrease_error > self.atol,
             "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
             "{value}, slope {slope}, last step size {size}, which misses by {error}",
-            value=value,
-            slope=slope,
-            size=search.learning_rate,
-            error=search.decrease_error,
+            value=value, slope=slope, size=search.learning_rate, error=search.decrease_error,
         )
         print_if(
             jnp.isinf(search.decrease_error),
@@ -156,15 +147,10 @@ class _Backtracking:
 
 
 def scale_by_backtracking_linesearch(
-    max_backtracking_steps: ArrayLike,
-    slope_rtol: ArrayLike = 1e-4,
-    decrease_factor: ArrayLike = 0.8,
-    increase_factor: ArrayLike = 1.5,
-    max_learning_rate: ArrayLike = 1.0,
-    atol: ArrayLike = 0.0,
-    rtol: ArrayLike = 0.0,
-    store_grad: bool = False,
-    verbose: bool = False,
+    max_backtracking_steps: ArrayLike, slope_rtol: ArrayLike = 1e-4,
+    decrease_factor: ArrayLike = 0.8, increase_factor: ArrayLike = 1.5,
+    max_learning_rate: ArrayLike = 1.0, atol: ArrayLike = 0.0, rtol: ArrayLike = 0.0,
+    store_grad: bool = False, verbose: bool = False,
 ) -> base.GradientTransformationExtraArgs:
     """Updates times the first step size that decreases the loss enough.
 
@@ -196,19 +182,16 @@ def scale_by_backtracking_linesearch(
         if verbose:
             search_for.report(found, value, slope)
         size = jnp.where(jnp.isinf(found.decrease_error), 0.0, found.learning_rate)
-        new = ScaleByBacktrackingLinesearchState(
-            learning_rate=size,
-            value=found.value,
-            grad=found.grad if store_grad else None,
-            info=BacktrackingLinesearchInfo(found.count, found.decrease_error),
-        )
+        grad = found.grad if store_grad else None
+        info = BacktrackingLinesearchInfo(found.count, found.decrease_error)
+        new = ScaleByBacktrackingLinesearchState(size, found.value, grad, info)
         return tree.scale(size, updates), tree.cast_like(new, state)
 
     return base.GradientTransformationExtraArgs(search_for.init, update_fn)
 
 
 def value_and_grad_from_state(value_fn: Callable[..., ArrayLike]) -> Callable[..., Any]:
-    """value_and_grad(value_fn) that takes them of the line search's state where it has them.
+    """value_and_grad(value_fn) that reuses what the line search's state holds, where it can.
 
     Call it as f(params, *args, state=opt_state, **kwargs).
     """

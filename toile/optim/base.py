@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.typing import ArrayLike
 
 __all__ = [
@@ -107,7 +107,6 @@ class EmptyState(NamedTuple):
 
 def init_empty_state(params: Params) -> EmptyState:
     """The init function of a transformation that remembers nothing."""
-    del params
     return EmptyState()
 
 
@@ -137,7 +136,6 @@ def identity() -> GradientTransformation:
     """Updates pass unchanged."""
 
     def update_fn(updates, state, params=None):
-        del params
         return updates, state
 
     return GradientTransformation(init_empty_state, update_fn)
@@ -152,7 +150,6 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
     """The transformation f(updates, params), as it is."""
 
     def update_fn(updates, state, params=None):
-        del state
         return f(updates, params), EmptyState()
 
     return GradientTransformation(init_empty_state, update_fn)
@@ -177,7 +174,6 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
         return tx
 
     def update(updates, state, params=None, **extra_args):
-        del extra_args
         return tx.update(updates, state, params)
 
     return GradientTransformationExtraArgs(tx.init, update)

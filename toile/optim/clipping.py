@@ -6,7 +6,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import vmap
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.numerics import abs_sq
 from toile.typing import ArrayLike
@@ -47,7 +47,6 @@ def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
     """
 
     def update_fn(updates, state, params=None):
-        del params
         norm = tree.norm(updates)
         within = jnp.squeeze(norm < max_norm)
         if within.ndim:

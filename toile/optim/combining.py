@@ -29,8 +29,7 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
     """
     inits, updaters = zip(*(base.with_extra_args_support(tx) for tx in args))
 
-    def init_fn(params):
-        return tuple(init(params) for init in inits)
+    init_fn = lambda params: tuple(init(params) for init in inits)
 
     def update_fn(updates, state, params=None, **extra_args):
         if len(state) != len(updaters):
@@ -56,8 +55,7 @@ def named_chain(
         raise ValueError(f"named_chain: needed different names, got {names}")
     steps = OrderedDict((name, base.with_extra_args_support(tx)) for name, tx in args)
 
-    def init_fn(params):
-        return OrderedDict((name, tx.init(params)) for name, tx in steps.items())
+    init_fn = lambda params: OrderedDict((name, tx.init(params)) for name, tx in steps.items())
 
     def update_fn(updates, state, params=None, **extra_args):
         new_state = OrderedDict()
@@ -76,8 +74,7 @@ class PartitionState(NamedTuple):
 
 def partition(
     transforms: Mapping[Hashable, base.GradientTransformation],
-    param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree],
-    *,
+    param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
     """Each leaf transformed by the transformation that its label names.

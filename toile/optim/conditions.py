@@ -24,7 +24,7 @@ class ConditionFn(Protocol):
         """A boolean scalar."""
 
 
-def _either(condition, inner, otherwise, updates, inner_state, params, extra_args):
+def _update_if(condition, inner, otherwise, updates, inner_state, params, extra_args):
     """The inner update if the condition holds, else otherwise(updates) and the state as it was."""
     return lax.cond(
         condition,
@@ -40,27 +40,6 @@ class ConditionallyTransformState(NamedTuple):
     step: ArrayLike
 
 
-def conditionally_transform(
-    inner: base.GradientTransformation,
-    should_transform_fn: ConditionFn,
-    forward_extra_args: bool = False,
-) -> base.GradientTransformationExtraArgs:
-    """The inner transformation in steps where the condition holds; else updates pass unchanged."""
-    inner = base.with_extra_args_support(inner)
-
-    def init_fn(params):
-        return ConditionallyTransformState(inner.init(params), base.zero_count())
-
-    def update_fn(updates, state, params=None, **extra_args):
-        said = should_transform_fn(state.step, **(extra_args if forward_extra_args else {}))
-        updates, inner_state = _either(
-            said, inner, lambda u: u, updates, state.inner_state, params, extra_args
-        )
-        return updates, ConditionallyTransformState(inner_state, safe_increment(state.step))
-
-    return base.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
 class ConditionallyMaskState(NamedTuple):
     """The steps seen and the inner state."""
 
@@ -68,25 +47,38 @@ class ConditionallyMaskState(NamedTuple):
     inner_state: base.OptState
 
 
+def _conditional(inner, should_transform_fn, forward_extra_args, otherwise, state_class):
+    """The inner transformation where the condition holds; else otherwise(updates)."""
+    inner = base.with_extra_args_support(inner)
+
+    init_fn = lambda params: state_class(inner_state=inner.init(params), step=base.zero_count())
+
+    def update_fn(updates, state, params=None, **extra_args):
+        condition = should_transform_fn(state.step, **(extra_args if forward_extra_args else {}))
+        updates, inner_state = _update_if(
+            condition, inner, otherwise, updates, state.inner_state, params, extra_args
+        )
+        return updates, state_class(inner_state=inner_state, step=safe_increment(state.step))
+
+    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def conditionally_transform(
+    inner: base.GradientTransformation, should_transform_fn: ConditionFn,
+    forward_extra_args: bool = False,
+) -> base.GradientTransformationExtraArgs:
+    """The inner transformation in steps where the condition holds; else updates pass unchanged."""
+    options = inner, should_transform_fn, forward_extra_args
+    return _conditional(*options, lambda u: u, ConditionallyTransformState)
+
+
 def conditionally_mask(
-    inner: base.GradientTransformation,
-    should_transform_fn: ConditionFn,
+    inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
     """The inner transformation in steps where the condition holds; else updates are zero."""
-    inner = base.with_extra_args_support(inner)
-
-    def init_fn(params):
-        return ConditionallyMaskState(base.zero_count(), inner.init(params))
-
-    def update_fn(updates, state, params=None, **extra_args):
-        said = should_transform_fn(state.step, **(extra_args if forward_extra_args else {}))
-        updates, inner_state = _either(
-            said, inner, tree.zeros_like, updates, state.inner_state, params, extra_args
-        )
-        return updates, ConditionallyMaskState(safe_increment(state.step), inner_state)
-
-    return base.GradientTransformationExtraArgs(init_fn, update_fn)
+    options = inner, should_transform_fn, forward_extra_args
+    return _conditional(*options, tree.zeros_like, ConditionallyMaskState)
 
 
 class ApplyIfFiniteState(NamedTuple):
@@ -121,7 +113,7 @@ def apply_if_finite(
         in_a_row = jnp.where(finite, base.zero_count(), safe_increment(state.notfinite_count))
         in_all = jnp.where(finite, state.total_notfinite, safe_increment(state.total_notfinite))
         act = jnp.logical_or(finite, in_a_row > max_consecutive_errors)
-        updates, inner_state = _either(
+        updates, inner_state = _update_if(
             act, inner, tree.zeros_like, updates, state.inner_state, params, extra_args
         )
         return updates, ApplyIfFiniteState(in_a_row, finite, in_all, inner_state)

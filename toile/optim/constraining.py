@@ -1,4 +1,4 @@
-"""Updates changed so that parameters stay where they may be: no negative values, no NaN."""
+"""Updates changed so that parameters stay valid: no negative values, no NaN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def zero_nans() -> base.GradientTransformation:
         return ZeroNansState(trees.map(lambda p: jnp.array(False, dtype=jnp.bool_), params))
 
     def update_fn(updates, state, params=None):
-        del state, params
         found = trees.map(lambda u: jnp.any(jnp.isnan(u)), updates)
         without = trees.map(lambda u: jnp.where(jnp.isnan(u), jnp.zeros_like(u), u), updates)
         return without, ZeroNansState(found)

@@ -30,9 +30,7 @@ Optimizer = base.GradientTransformationExtraArgs
 
 
 def sgd(
-    learning_rate: Rate,
-    momentum: ArrayLike | None = None,
-    nesterov: bool = False,
+    learning_rate: Rate, momentum: ArrayLike | None = None, nesterov: bool = False,
     accumulator_dtype: Any | None = None,
 ) -> Optimizer:
     """Gradient descent, with momentum if given.
@@ -55,12 +53,8 @@ def sgd(
 
 
 def noisy_sgd(
-    learning_rate: Rate,
-    eta: ArrayLike = 0.01,
-    gamma: ArrayLike = 0.55,
-    key: ArrayLike | None = None,
-    *,
-    seed: int | None = None,
+    learning_rate: Rate, eta: ArrayLike = 0.01, gamma: ArrayLike = 0.55,
+    key: ArrayLike | None = None, *, seed: int | None = None,
 ) -> Optimizer:
     """Gradient descent with noise of variance eta / tᵞ at step t."""
     noise = add_noise(eta, gamma, key_or_seed("noisy_sgd", key, seed))
@@ -81,11 +75,8 @@ def signum(
 
 
 def rprop(
-    learning_rate: ArrayLike,
-    eta_minus: ArrayLike = 0.5,
-    eta_plus: ArrayLike = 1.2,
-    min_step_size: ArrayLike = 1e-6,
-    max_step_size: ArrayLike = 50.0,
+    learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
+    min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> Optimizer:
     """Rprop (Riedmiller and Braun, 1993), for gradients of the whole data."""
     steps = scale_by_rprop(learning_rate, eta_minus, eta_plus, min_step_size, max_step_size)
@@ -101,11 +92,8 @@ def optimistic_gradient_descent(
 
 
 def polyak_sgd(
-    max_learning_rate: ArrayLike = 1.0,
-    scaling: Rate = 1.0,
-    f_min: ArrayLike = 0.0,
-    eps: ArrayLike = 0.0,
-    variant: str = "sps",
+    max_learning_rate: ArrayLike = 1.0, scaling: Rate = 1.0, f_min: ArrayLike = 0.0,
+    eps: ArrayLike = 0.0, variant: str = "sps",
 ) -> Optimizer:
     """Gradient descent with Polyak's step size; update takes `value`, the loss."""
     return chain(sgd(scaling), scale_by_polyak(f_min, max_learning_rate, eps, variant))
@@ -115,9 +103,7 @@ _ZOOM = scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy
 
 
 def lbfgs(
-    learning_rate: Rate | None = None,
-    memory_size: int = 10,
-    scale_init_precond: bool = True,
+    learning_rate: Rate | None = None, memory_size: int = 10, scale_init_precond: bool = True,
     linesearch: base.GradientTransformation | None = _ZOOM,
 ) -> Optimizer:
     """L-BFGS with a line search; update takes value, grad and value_fn."""

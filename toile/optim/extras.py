@@ -8,7 +8,7 @@ from toile import lax, random
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import custom_vjp
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base
 from toile.scipy.stats import norm
 from toile.typing import ArrayLike
@@ -18,7 +18,6 @@ __all__ = ["MultiNormalDiagFromLogScale", "multi_normal", "scale_gradient"]
 
 @custom_vjp
 def _with_scaled_gradient(inputs, scale):
-    del scale
     return inputs
 
 

@@ -30,7 +30,7 @@ def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
     return 1.0 - jnp.array(i + 1, jnp.float32) ** (-exponent)
 
 
-def _two_largest(shape: tuple[int, ...], smallest: int) -> tuple[int, int] | None:
+def two_largest(shape: tuple[int, ...], smallest: int) -> tuple[int, int] | None:
     """The second largest and the largest axis, if both have at least this size."""
     if len(shape) < 2:
         return None
@@ -40,22 +40,20 @@ def _two_largest(shape: tuple[int, ...], smallest: int) -> tuple[int, int] | Non
     return int(order[-2]), int(order[-1])
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape without an axis."""
     return shape[:axis] + shape[axis + 1 :]
 
 
 def scale_by_factored_rms(
-    factored: bool = True,
-    decay_rate: ArrayLike = 0.8,
-    step_offset: ArrayLike = 0,
-    min_dim_size_to_factor: int = 128,
-    epsilon: ArrayLike = 1e-30,
+    factored: bool = True, decay_rate: ArrayLike = 0.8, step_offset: ArrayLike = 0,
+    min_dim_size_to_factor: int = 128, epsilon: ArrayLike = 1e-30,
     decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
 ) -> base.GradientTransformation:
     """Over the root of the average square, whose matrices are kept as an outer product."""
 
     def axes_of(shape):
-        return _two_largest(shape, min_dim_size_to_factor) if factored else None
+        return two_largest(shape, min_dim_size_to_factor) if factored else None
 
     def init_fn(params):
         def zeros(p):
@@ -63,7 +61,7 @@ def scale_by_factored_rms(
             if axes is None:
                 return unused(), unused(), jnp.zeros_like(p)
             row, col = axes
-            averages = (jnp.zeros(_without(p.shape, axis), p.dtype) for axis in (col, row))
+            averages = (jnp.zeros(without(p.shape, axis), p.dtype) for axis in (col, row))
             return *averages, unused()
 
         return FactoredState(base.zero_count(), *_unzipped(trees.map(zeros, params), params, 3))

@@ -24,8 +24,7 @@ def flatten(inner: base.GradientTransformation) -> base.GradientTransformationEx
         parts = jnp.split(vector, ends)
         return trees.unflatten(structure, [jnp.reshape(p, x.shape) for p, x in zip(parts, leaves)])
 
-    def init_fn(params):
-        return inner.init(joined(params))
+    init_fn = lambda params: inner.init(joined(params))
 
     def update_fn(updates, state, params=None, **extra_args):
         flat_params = None if params is None else joined(params)

@@ -17,7 +17,7 @@ import numpy as np
 from toile import dtypes
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.numerics import safe_increment
 from toile.typing import ArrayLike
@@ -64,7 +64,6 @@ class WrappedSchedule:
 
     def update(self, state: WrappedScheduleState, **extra_args) -> WrappedScheduleState:
         """One more step."""
-        del extra_args
         return WrappedScheduleState(safe_increment(state.count))
 
     def __call__(self, state: WrappedScheduleState, **extra_args) -> ArrayLike:
@@ -72,7 +71,7 @@ class WrappedSchedule:
 
 
 def _in_dtype(x: Any, dtype: Any) -> Any:
-    """Floating numbers without a firm dtype, in this one; anything else as it is."""
+    """Floating-point numbers without a strong dtype in this one; anything else unchanged."""
     if isinstance(x, Array) and not getattr(x, "weak_type", False):
         return x
     kind = x.dtype if hasattr(x, "dtype") else type(x)
@@ -98,8 +97,7 @@ def _sorted_arguments(arguments: dict[str, Any], static: set[str]) -> tuple[dict
 
 def inject_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
-    static_args: str | Iterable[str] = (),
-    hyperparam_dtype: Any | None = None,
+    static_args: str | Iterable[str] = (), hyperparam_dtype: Any | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
     """The factory of a transformation whose state holds its numeric arguments.
 
@@ -160,8 +158,7 @@ def inject_hyperparams(
 
 def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
-    static_args: str | Iterable[str] = (),
-    hyperparam_dtype: Any | None = None,
+    static_args: str | Iterable[str] = (), hyperparam_dtype: Any | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
     """An older name of `inject_hyperparams`."""
     return inject_hyperparams(inner_factory, static_args, hyperparam_dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from toile import lax, random
 from toile import numpy as jnp
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.typing import ArrayLike
 
@@ -29,13 +29,9 @@ def _unit(x: Any) -> Any:
 
 
 def power_iteration(
-    matrix: ArrayLike | Callable[[base.ArrayTree], base.ArrayTree],
-    *,
-    v0: base.ArrayTree | None = None,
-    num_iters: ArrayLike = 100,
-    error_tolerance: ArrayLike = 1e-6,
-    precision: lax.Precision = lax.Precision.HIGHEST,
-    key: base.PRNGKey | None = None,
+    matrix: ArrayLike | Callable[[base.ArrayTree], base.ArrayTree], *,
+    v0: base.ArrayTree | None = None, num_iters: ArrayLike = 100, error_tolerance: ArrayLike = 1e-6,
+    precision: lax.Precision = lax.Precision.HIGHEST, key: base.PRNGKey | None = None,
 ) -> tuple[ArrayLike, base.ArrayTree]:
     """The eigenvalue of largest magnitude and its eigenvector, of a matrix or a product with it.
 
@@ -88,12 +84,8 @@ def _small_power(x: Array, p: ArrayLike, precision: Any) -> Array:
 
 
 def matrix_inverse_pth_root(
-    matrix: ArrayLike,
-    p: ArrayLike,
-    num_iters: ArrayLike = 100,
-    ridge_epsilon: ArrayLike = 1e-6,
-    error_tolerance: ArrayLike = 1e-6,
-    precision: lax.Precision = lax.Precision.HIGHEST,
+    matrix: ArrayLike, p: ArrayLike, num_iters: ArrayLike = 100, ridge_epsilon: ArrayLike = 1e-6,
+    error_tolerance: ArrayLike = 1e-6, precision: lax.Precision = lax.Precision.HIGHEST,
 ) -> tuple[Array, ArrayLike]:
     """matrix^(-1/p) of a positive semidefinite matrix, p in 1, 2, 4, 8, and the residual error.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base
 from toile.typing import ArrayLike
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("toile.optim")
 
 
 class LookaheadState(NamedTuple):
-    """The fast optimizer's state, and the steps since fast and slow parameters met."""
+    """The fast optimizer's state, and the steps since the parameters were synchronized."""
 
     fast_state: base.OptState
     steps_since_sync: Array
@@ -36,9 +36,7 @@ class LookaheadParams(NamedTuple):
 
 
 def lookahead(
-    fast_optimizer: base.GradientTransformation,
-    sync_period: ArrayLike,
-    slow_step_size: ArrayLike,
+    fast_optimizer: base.GradientTransformation, sync_period: ArrayLike, slow_step_size: ArrayLike,
     reset_state: bool = False,
 ) -> base.GradientTransformation:
     """Every sync_period steps the slow parameters go slow_step_size of the way to the fast ones.
@@ -57,13 +55,13 @@ def lookahead(
 
     def update_fn(updates, state, params):
         updates, fast_state = fast_optimizer.update(updates, state.fast_state, params.fast)
-        meet = state.steps_since_sync == sync_period - 1
+        sync = state.steps_since_sync == sync_period - 1
         ahead = trees.map(lambda f, u, s: f + u - s, params.fast, updates, params.slow)
-        slow = trees.map(lambda d: slow_step_size * meet * d, ahead)
-        fast = trees.map(lambda u, d: u - meet * (1 - slow_step_size) * d, updates, ahead)
+        slow = trees.map(lambda d: slow_step_size * sync * d, ahead)
+        fast = trees.map(lambda u, d: u - sync * (1 - slow_step_size) * d, updates, ahead)
         if reset_state:
             anew = fast_optimizer.init(params.fast)
-            pick = lambda now, start: (1 - meet) * now + meet * start
+            pick = lambda now, start: (1 - sync) * now + sync * start
             fast_state = trees.map(pick, fast_state, anew)
         steps = (state.steps_since_sync + 1) % sync_period
         return LookaheadParams(fast=fast, slow=slow), LookaheadState(fast_state, steps)

@@ -1,4 +1,4 @@
-"""Transformations of some leaves only: masks, whose other leaves are out of sight.
+"""Transformations of some leaves only: masks; the other leaves are hidden.
 
 Inside `masked`, a leaf that the mask leaves out is a MaskedNode, a tree without leaves: the inner
 transformation neither sees it nor keeps state for it.
@@ -36,15 +36,13 @@ def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
     return mask(tree) if callables and all(callables) else mask
 
 
-def shown(mask: Any, tree: Any) -> Any:
+def with_masked_nodes(mask: Any, tree: Any) -> Any:
     """The tree with a MaskedNode for each part that the mask leaves out."""
     return trees.map(lambda m, part: part if m else MaskedNode(), mask, tree)
 
 
 def masked(
-    inner: base.GradientTransformation,
-    mask: base.PyTree | Callable[[base.Params], base.PyTree],
-    *,
+    inner: base.GradientTransformation, mask: base.PyTree | Callable[[base.Params], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
     """The transformation of the leaves where the mask is True; others pass unchanged.
@@ -63,21 +61,21 @@ def masked(
     inner = base.with_extra_args_support(inner)
 
     def init_fn(params):
-        if isinstance(params, ParamsPlaceholder):
-            return MaskedState(inner_state=inner.init(params))
-        return MaskedState(inner_state=inner.init(shown(resolved(mask, params), params)))
+        if not isinstance(params, ParamsPlaceholder):
+            params = with_masked_nodes(resolved(mask, params), params)
+        return MaskedState(inner_state=inner.init(params))
 
     def update_fn(updates, state, params=None, **extra_args):
         chosen = resolved(mask, updates)
         if mask_compatible_extra_args:
             alike = trees.structure(updates)
             extra_args = {
-                name: shown(chosen, value) if trees.structure(value) == alike else value
+                name: with_masked_nodes(chosen, value) if trees.structure(value) == alike else value
                 for name, value in extra_args.items()
             }
-        inner_params = None if params is None else shown(chosen, params)
+        inner_params = None if params is None else with_masked_nodes(chosen, params)
         new, inner_state = inner.update(
-            shown(chosen, updates), state.inner_state, inner_params, **extra_args
+            with_masked_nodes(chosen, updates), state.inner_state, inner_params, **extra_args
         )
         pick = lambda m, new_part, old_part: new_part if m else old_part
         return trees.map(pick, chosen, new, updates), MaskedState(inner_state=inner_state)

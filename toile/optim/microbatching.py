@@ -16,7 +16,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import value_and_grad, vmap
-from toile.api.tracing import eval_shape
+from toile.api.programs import eval_shape
 from toile.engine.records import dataclass
 from toile.optim import base
 
@@ -67,7 +67,7 @@ def _floating_zeros(x):
     return jnp.zeros_like(x)
 
 
-def _same(x):
+def _identity(x):
     return x
 
 
@@ -80,9 +80,9 @@ def _leaf_accumulator(kind: AccumulationType, pieces: int) -> Accumulator:
     add = lambda carry, value, i: carry + value
     mean = functools.partial(jnp.mean, axis=0)
     if kind is AccumulationType.SUM:
-        return Accumulator(jnp.zeros_like, add, _same, functools.partial(jnp.sum, axis=0))
+        return Accumulator(jnp.zeros_like, add, _identity, functools.partial(jnp.sum, axis=0))
     if kind is AccumulationType.RUNNING_MEAN:
-        return Accumulator(_floating_zeros, _running, _same, mean)
+        return Accumulator(_floating_zeros, _running, _identity, mean)
     if kind not in (AccumulationType.MEAN, AccumulationType.CONCAT):
         raise ValueError(f"microbatch: needed an Accumulator or AccumulationType, got {kind!r}")
     if pieces <= 0:
@@ -93,7 +93,7 @@ def _leaf_accumulator(kind: AccumulationType, pieces: int) -> Accumulator:
         init=lambda x: jnp.broadcast_to(jnp.zeros_like(x), (pieces, *x.shape)),
         update=lambda carry, value, i: carry.at[i].set(value),
         finalize=lambda carry: carry.reshape(-1, *carry.shape[2:], order="F"),
-        aggregate=_same,
+        aggregate=_identity,
     )
 
 
@@ -106,7 +106,7 @@ def _over_leaves(acc: Accumulator) -> Accumulator:
     )
 
 
-def _whole(tree: Any, pieces: int) -> Accumulator:
+def _tree_accumulator(tree: Any, pieces: int) -> Accumulator:
     """One accumulator of a tree (a prefix of the results) of accumulators or their types."""
 
     def of(acc):
@@ -137,14 +137,9 @@ def _batch_size(values: list[Any], axes: Sequence[int], microbatch_size: int) ->
 
 
 def microbatch(
-    fun: Function,
-    argnums: int | Sequence[int],
-    microbatch_size: int | None,
-    accumulator: Any = AccumulationType.SUM,
-    *,
-    argnames: str | Sequence[str] = (),
-    in_axes: int | Sequence[int] = 0,
-    num_real_microbatches: Any | None = None,
+    fun: Function, argnums: int | Sequence[int], microbatch_size: int | None,
+    accumulator: Any = AccumulationType.SUM, *, argnames: str | Sequence[str] = (),
+    in_axes: int | Sequence[int] = 0, num_real_microbatches: Any | None = None,
 ) -> Function:
     """fun run on pieces of its batched arguments, in a loop, with the results gathered.
 
@@ -167,7 +162,7 @@ def microbatch(
         values = [args[s] if isinstance(s, int) else kwargs[s] for s in slots]
         pieces = _batch_size(values, axes, microbatch_size) // microbatch_size
         split = [reshape_batch_axis(v, microbatch_size, ax) for v, ax in zip(values, axes)]
-        gather = _whole(accumulator, pieces)
+        gather = _tree_accumulator(accumulator, pieces)
 
         def piece(i):
             some, named = list(args), dict(kwargs)
@@ -185,14 +180,9 @@ def microbatch(
 
 
 def micro_vmap(
-    fun: Function,
-    in_axes: int | Sequence[int] = 0,
-    out_axes: Any = 0,
-    *,
-    microbatch_size: int | None = None,
-    vmap_fn: Function = vmap,
-    accumulator: Any = AccumulationType.CONCAT,
-    num_real_microbatches: Any | None = None,
+    fun: Function, in_axes: int | Sequence[int] = 0, out_axes: Any = 0, *,
+    microbatch_size: int | None = None, vmap_fn: Function = vmap,
+    accumulator: Any = AccumulationType.CONCAT, num_real_microbatches: Any | None = None,
 ) -> Function:
     """vmap in pieces: with one microbatch_size of examples at a time."""
     if out_axes != 0:
@@ -202,7 +192,7 @@ def micro_vmap(
     def reduced(*args, kwargs):
         results = vmap_fn(fun, axes, out_axes)(*args, **kwargs)
         size = trees.leaves(results)[0].shape[0]
-        return _whole(accumulator, size).aggregate(results)
+        return _tree_accumulator(accumulator, size).aggregate(results)
 
     run = microbatch(
         reduced,
@@ -217,16 +207,10 @@ def micro_vmap(
 
 
 def micro_grad(
-    fun: Function,
-    has_aux: bool = False,
-    argnums: int | Sequence[int] = 0,
-    *,
-    batch_argnums: int | Sequence[int] = 1,
-    keep_batch_dim: bool = True,
-    microbatch_size: int | None = None,
-    accumulator: Any = AccumulationType.SUM,
-    transform_fn: Function = _same,
-    metrics_fn: Function = lambda grad: None,
+    fun: Function, has_aux: bool = False, argnums: int | Sequence[int] = 0, *,
+    batch_argnums: int | Sequence[int] = 1, keep_batch_dim: bool = True,
+    microbatch_size: int | None = None, accumulator: Any = AccumulationType.SUM,
+    transform_fn: Function = _identity, metrics_fn: Function = lambda grad: None,
     num_real_microbatches: Any | None = None,
 ) -> Function:
     """Gradients per example, transformed by transform_fn, gathered over the batch.

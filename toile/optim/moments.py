@@ -41,6 +41,17 @@ def _over_root(mu, nu, eps, eps_root):
     return map_present(lambda m, v: m / (jnp.sqrt(v + eps_root) + eps), mu, nu)
 
 
+def _zero_moments(state_class, mu_dtype=None, squares=1):
+    """An init function for a counter, an average gradient and averages of squares."""
+
+    def init_fn(params):
+        mu = tree.zeros_like(params, dtype=mu_dtype)
+        nus = (tree.zeros_like(params) for _ in range(squares))  # not shared: states are donated
+        return state_class(base.zero_count(), mu, *nus)
+
+    return init_fn
+
+
 class ScaleByAdamState(NamedTuple):
     """Steps taken, the average gradient and the average square."""
 
@@ -50,13 +61,8 @@ class ScaleByAdamState(NamedTuple):
 
 
 def scale_by_adam(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
-    eps_root: ArrayLike = 0.0,
-    mu_dtype: DTypeLike | None = None,
-    *,
-    nesterov: bool = False,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
+    mu_dtype: DTypeLike | None = None, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
     """Adam: mu / (sqrt(nu + eps_root) + eps); mu_dtype is what mu is kept in.
 
@@ -68,12 +74,7 @@ def scale_by_adam(
     """
     mu_dtype = canonical(mu_dtype)
 
-    def init_fn(params):
-        mu = tree.zeros_like(params, dtype=mu_dtype)
-        return ScaleByAdamState(base.zero_count(), mu, tree.zeros_like(params))
-
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         nu = tree.update_moment_per_elem_norm(updates, state.nu, b2, 2)
@@ -82,7 +83,7 @@ def scale_by_adam(
         kept = ScaleByAdamState(count, tree.cast(mu, mu_dtype), tree.cast_like(nu, state.nu))
         return _over_root(mu_hat, nu_hat, eps, eps_root), kept
 
-    return base.GradientTransformation(init_fn, update_fn)
+    return base.GradientTransformation(_zero_moments(ScaleByAdamState, mu_dtype), update_fn)
 
 
 class ScaleByAmsgradState(NamedTuple):
@@ -95,24 +96,16 @@ class ScaleByAmsgradState(NamedTuple):
 
 
 def scale_by_amsgrad(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
-    eps_root: ArrayLike = 0.0,
-    mu_dtype: DTypeLike | None = None,
-    bias_correction_mu: bool = True,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
+    mu_dtype: DTypeLike | None = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> base.GradientTransformation:
     """AMSGrad: Adam, divided by the largest average that nu has had, so that steps never grow."""
     mu_dtype = canonical(mu_dtype)
 
-    def init_fn(params):
-        mu = tree.zeros_like(params, dtype=mu_dtype)
-        nu, nu_max = tree.zeros_like(params), tree.zeros_like(params)
-        return ScaleByAmsgradState(base.zero_count(), mu, nu, nu_max)
+    init_fn = _zero_moments(ScaleByAmsgradState, mu_dtype, squares=2)
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         nu = tree.update_moment_per_elem_norm(updates, state.nu, b2, 2)
@@ -125,22 +118,12 @@ def scale_by_amsgrad(
     return base.GradientTransformation(init_fn, update_fn)
 
 
-def _zero_moments(state_class):
-    """An init function for a counter and two averages."""
-
-    def init_fn(params):
-        return state_class(base.zero_count(), tree.zeros_like(params), tree.zeros_like(params))
-
-    return init_fn
-
-
 def scale_by_adamax(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
     """Adamax: mu over the decaying maximum of |g|, which needs no correction."""
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         nu = tree.update_infinity_moment(updates, state.nu, b2, eps)
@@ -168,12 +151,8 @@ def _lion_step(x, mode, smooth_beta):
 
 
 def scale_by_lion(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.99,
-    mu_dtype: DTypeLike | None = None,
-    *,
-    mode: Literal["hard", "smooth", "refined"] = "hard",
-    smooth_beta: float = 1.0,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.99, mu_dtype: DTypeLike | None = None, *,
+    mode: Literal["hard", "smooth", "refined"] = "hard", smooth_beta: float = 1.0,
 ) -> base.GradientTransformation:
     """Lion: the sign (or a softer step) of a mix of gradient and average."""
     mu_dtype = canonical(mu_dtype)
@@ -182,7 +161,6 @@ def scale_by_lion(
         return ScaleByLionState(base.zero_count(), tree.zeros_like(params, dtype=mu_dtype))
 
     def update_fn(updates, state, params=None):
-        del params
         step = lambda g, m: _lion_step((1.0 - b1) * g + b1 * m, mode, smooth_beta)
         mu = tree.cast(tree.update_moment(updates, state.mu, b2, 1), mu_dtype)
         kept = ScaleByLionState(safe_increment(state.count), mu)
@@ -202,10 +180,7 @@ class ScaleByAdanState(NamedTuple):
 
 
 def scale_by_adan(
-    b1: ArrayLike = 0.98,
-    b2: ArrayLike = 0.92,
-    b3: ArrayLike = 0.99,
-    eps: ArrayLike = 1e-8,
+    b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
     """Adan: Nesterov momentum by averages of gradients and of their differences."""
@@ -215,7 +190,6 @@ def scale_by_adan(
         return ScaleByAdanState(m, v, n, g, base.zero_count())
 
     def update_fn(updates, state, params=None):
-        del params
         nothing = tree.zeros_like(updates)
         change = tree.where(state.t == 0, nothing, tree.sub(updates, state.g))
         m = tree.update_moment(updates, state.m, b1, 1)
@@ -241,17 +215,12 @@ class ScaleByBeliefState(NamedTuple):
 
 
 def scale_by_belief(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-16,
-    eps_root: ArrayLike = 1e-16,
-    *,
-    nesterov: bool = False,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16,
+    *, nesterov: bool = False,
 ) -> base.GradientTransformation:
     """AdaBelief: Adam with the average square of g - mu, how far a gradient is from expected."""
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         surprise = tree.sub(updates, mu)
@@ -266,10 +235,7 @@ def scale_by_belief(
 
 
 def scale_by_yogi(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-3,
-    eps_root: ArrayLike = 0.0,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3, eps_root: ArrayLike = 0.0,
     initial_accumulator_value: ArrayLike = 1e-6,
 ) -> base.GradientTransformation:
     """Yogi: Adam whose nu moves by a step the size of |g|², up or down, however large nu is."""
@@ -279,7 +245,6 @@ def scale_by_yogi(
         return ScaleByAdamState(base.zero_count(), start(), start())
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         toward = lambda g, v: v - (1 - b2) * jnp.sign(v - abs_sq(g)) * abs_sq(g)
@@ -291,19 +256,13 @@ def scale_by_yogi(
 
 
 def scale_by_radam(
-    b1: ArrayLike = 0.9,
-    b2: ArrayLike = 0.999,
-    eps: ArrayLike = 1e-8,
-    eps_root: ArrayLike = 0.0,
-    threshold: ArrayLike = 5.0,
-    *,
-    nesterov: bool = False,
+    b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
+    threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
     """Rectified Adam: plain momentum until nu has seen enough steps to be trusted."""
     longest = 2.0 / (1.0 - b2) - 1.0  # how many samples an average with decay b2 can hold
 
     def update_fn(updates, state, params=None):
-        del params
         count = safe_increment(state.count)
         mu = tree.update_moment(updates, state.mu, b1, 1)
         nu = tree.update_moment_per_elem_norm(updates, state.nu, b2, 2)

@@ -1,4 +1,4 @@
-"""Measurements of updates as they pass through a chain, kept in the state for whoever logs them."""
+"""Measurements of updates as they pass through a chain, kept in the state to be logged."""
 
 from __future__ import annotations
 
@@ -33,12 +33,9 @@ def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation
     >>> print(optim.tree.get(state, "norm"))
     5.0
     """
-
-    def init_fn(params):
-        return SnapshotState({measure_name: measure(params)})
+    init_fn = lambda params: SnapshotState({measure_name: measure(params)})
 
     def update_fn(updates, state, params=None):
-        del state, params
         return updates, SnapshotState({measure_name: measure(updates)})
 
     return base.GradientTransformation(init_fn, update_fn)
@@ -59,11 +56,10 @@ def monitor(
     A measure is a function of updates, or a transformation that may keep a state.
     """
 
-    wrapped = {name: _bound(m) if callable(m) else m for name, m in measures.items()}
+    wrapped = {name: _as_transformation(m) if callable(m) else m for name, m in measures.items()}
     makers = {name: base.with_extra_args_support(tx) for name, tx in wrapped.items()}
 
-    def init_fn(params):
-        return MonitorState({}, tuple(tx.init(params) for tx in makers.values()))
+    init_fn = lambda params: MonitorState({}, tuple(tx.init(params) for tx in makers.values()))
 
     def update_fn(updates, state, params=None, **extra_args):
         found, states = {}, []
@@ -75,17 +71,14 @@ def monitor(
     return base.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def _bound(measure: Measure) -> base.GradientTransformation:
+def _as_transformation(measure: Measure) -> base.GradientTransformation:
     return base.stateless(lambda updates, params: measure(updates))
 
 
 def measure_with_ema(
-    measure: Measure,
-    decay: ArrayLike,
-    debias: bool = True,
-    accumulator_dtype: Any | None = None,
+    measure: Measure, decay: ArrayLike, debias: bool = True, accumulator_dtype: Any | None = None,
 ) -> base.GradientTransformationExtraArgs:
     """For `monitor`: the moving average of a measure."""
     average = ema(decay, debias, accumulator_dtype)
     average = average._replace(init=lambda params, init=average.init: init(measure(params)))
-    return chain(_bound(measure), average)
+    return chain(_as_transformation(measure), average)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from toile import numpy as jnp
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.typing import ArrayLike
 
 __all__ = [
@@ -21,11 +21,8 @@ def abs_sq(x: ArrayLike) -> Array:
 
 
 def safe_norm(
-    x: ArrayLike,
-    min_norm: ArrayLike,
-    ord: int | float | str | None = None,
-    axis: None | tuple[int, ...] | int = None,
-    keepdims: bool = False,
+    x: ArrayLike, min_norm: ArrayLike, ord: int | float | str | None = None,
+    axis: None | tuple[int, ...] | int = None, keepdims: bool = False,
 ) -> Array:
     """max(norm(x), min_norm), whose derivative is finite at x = 0 too.
 

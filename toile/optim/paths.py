@@ -84,14 +84,14 @@ def globs_of(mask: Any) -> tuple[str, ...] | None:
 
 def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
     table = [[matches(glob, path) for path in found] for glob in globs]
-    idle = [glob for glob, row in zip(globs, table) if not any(row)]
-    if idle:
-        hints = [f"{g}/**" for g in idle if any(matches(f"{g}/**", path) for path in found)]
+    unmatched = [glob for glob, row in zip(globs, table) if not any(row)]
+    if unmatched:
+        hints = [f"{g}/**" for g in unmatched if any(matches(f"{g}/**", path) for path in found)]
         hint = f"; did you mean {', '.join(map(repr, hints))}?" if hints else ""
         some = ", ".join(found[:8]) + (f", … ({len(found)} in all)" if len(found) > 8 else "")
         raise ValueError(
-            f"{who}: needed globs that match some parameter, got {', '.join(map(repr, idle))}, "
-            f"which matches none{hint} (the paths are: {some or 'none, the tree is empty'})"
+            f"{who}: needed globs that match some parameter, got {', '.join(map(repr, unmatched))},"
+            f" which matches none{hint} (the paths are: {some or 'none, the tree is empty'})"
         )
     return table
 

@@ -46,10 +46,7 @@ _GUMBEL = Gumbel()
 
 
 def make_perturbed_fun(
-    fun: Callable[[Any], Any],
-    num_samples: int = 1000,
-    sigma: Any = 0.1,
-    noise: Any = _GUMBEL,
+    fun: Callable[[Any], Any], num_samples: int = 1000, sigma: Any = 0.1, noise: Any = _GUMBEL,
     use_baseline: bool = True,
 ) -> Callable[[Any, Any], Any]:
     """A differentiable estimate (key, x) -> tree of `fun`, a function from trees to trees.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from toile import random
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim import base
 from toile.optim.accumulation import trace
 from toile.optim.adding import canonical_key, key_or_seed
@@ -25,10 +25,7 @@ class DifferentiallyPrivateAggregateState(NamedTuple):
 
 
 def differentially_private_aggregate(
-    l2_norm_clip: ArrayLike,
-    noise_multiplier: ArrayLike,
-    key: Array | int | None = None,
-    *,
+    l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike, key: Array | int | None = None, *,
     seed: int | None = None,
 ) -> base.GradientTransformation:
     """Gradients per example (axis 0), each clipped, as their noisy mean.
@@ -38,12 +35,9 @@ def differentially_private_aggregate(
     key = canonical_key(key_or_seed("differentially_private_aggregate", key, seed))
     deviation = l2_norm_clip * noise_multiplier
 
-    def init_fn(params):
-        del params
-        return DifferentiallyPrivateAggregateState(key)
+    init_fn = lambda params: DifferentiallyPrivateAggregateState(key)
 
     def update_fn(updates, state, params=None):
-        del params
         leaves, structure = trees.flatten(updates)
         clipped, _ = per_example_global_norm_clip(leaves, l2_norm_clip)
         keys = random.split(state.rng_key, len(leaves) + 1)
@@ -58,12 +52,8 @@ def differentially_private_aggregate(
 
 
 def dpsgd(
-    learning_rate: base.ScalarOrSchedule,
-    l2_norm_clip: ArrayLike,
-    noise_multiplier: ArrayLike,
-    seed: int,
-    momentum: ArrayLike | None = None,
-    nesterov: bool = False,
+    learning_rate: base.ScalarOrSchedule, l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike,
+    seed: int, momentum: ArrayLike | None = None, nesterov: bool = False,
 ) -> base.GradientTransformation:
     """Differentially private gradient descent, on gradients per example."""
     return chain(

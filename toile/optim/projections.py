@@ -15,18 +15,9 @@ from toile.flatten_util import ravel_pytree
 from toile.optim import tree as whole
 
 __all__ = [
-    "projection_box",
-    "projection_halfspace",
-    "projection_hypercube",
-    "projection_hyperplane",
-    "projection_l1_ball",
-    "projection_l1_sphere",
-    "projection_l2_ball",
-    "projection_l2_sphere",
-    "projection_linf_ball",
-    "projection_non_negative",
-    "projection_simplex",
-    "projection_vector",
+    "projection_box", "projection_halfspace", "projection_hypercube", "projection_hyperplane",
+    "projection_l1_ball", "projection_l1_sphere", "projection_l2_ball", "projection_l2_sphere",
+    "projection_linf_ball", "projection_non_negative", "projection_simplex", "projection_vector",
 ]
 
 _tree = tree  # an argument of the public functions has this name too

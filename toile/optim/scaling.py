@@ -45,13 +45,9 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
     >>> print(updates)
     [0.5]
     """
-
-    def init_fn(params):
-        del params
-        return ScaleByScheduleState(base.zero_count())
+    init_fn = lambda params: ScaleByScheduleState(base.zero_count())
 
     def update_fn(updates, state, params=None):
-        del params
         size = step_size_fn(state.count)
         updates = trees.map(lambda g: jnp.array(size, dtype=g.dtype) * g, updates)
         return updates, ScaleByScheduleState(safe_increment(state.count))
@@ -106,7 +102,6 @@ def normalize_by_update_norm(
     """All updates over the norm of all updates together."""
 
     def update_fn(updates, state, params=None):
-        del params
         total = (tree.norm(updates) + eps) / scale_factor
         return trees.map(lambda g: g / total, updates), state
 
@@ -138,8 +133,6 @@ def scale_by_optimistic_gradient(
         return ScaleByOptimisticGradientState(jnp.array(True), tree.zeros_like(params))
 
     def update_fn(updates, state, params=None):
-        del params
-
         def step(g, last):
             last = jnp.where(state.is_initial_step, g, last)
             return (alpha + beta) * g - beta * last
@@ -187,9 +180,7 @@ def scale_by_distance_over_gradients(
 
 
 def scale_by_polyak(
-    f_min: ArrayLike = 0.0,
-    max_learning_rate: ArrayLike = 1.0,
-    eps: ArrayLike = 0.0,
+    f_min: ArrayLike = 0.0, max_learning_rate: ArrayLike = 1.0, eps: ArrayLike = 0.0,
     variant: str = "sps",
 ) -> base.GradientTransformationExtraArgs:
     """Polyak's step, (value - f_min) / |g|², at most max_learning_rate; update takes `value`."""
@@ -197,7 +188,6 @@ def scale_by_polyak(
         raise ValueError(f"scale_by_polyak: needed variant 'sps' or 'sps+', got {variant!r}")
 
     def update_fn(updates, state, params=None, *, value, **extra_args):
-        del params, extra_args
         square = tree.norm(updates, squared=True)
         gap = jnp.array(value - f_min).astype(square.dtype)
         if variant == "sps+":

@@ -139,25 +139,13 @@ class _Zoom:
             print_if(
                 at_limit & ~found,
                 "scale_by_zoom_linesearch: the largest step size {size} is taken: the loss still "
-                "decreases there, with slope {slope}",
-                size=size,
-                slope=new.slope,
+                "decreases there, with slope {slope}", size=size, slope=new.slope,
             )
-        state = _Search(
-            count=safe_increment(search.count),
-            now=new,
-            grad=grad,
-            decrease_error=decrease_error,
-            curvature_error=curvature_error,
-            interval_found=jnp.asarray(found),
-            done=jnp.asarray(done),
-            failed=jnp.asarray(failed),
-            low=low,
-            high=high,
-            third=(low.size, low.value),
-            best=best,
+        return _after(
+            search, new, grad, (decrease_error, curvature_error), best, low, high,
+            third=(low.size, low.value), interval_found=jnp.asarray(found),
+            done=jnp.asarray(done), failed=jnp.asarray(failed),
         )
-        return tree.cast_like(state, search)
 
     def guess_inside(self, search: _Search) -> ArrayLike:
         """A step inside the interval, away from its ends: cubic, quadratic or the middle."""
@@ -188,24 +176,14 @@ class _Zoom:
         end = tree.where(turns, low, tree.where(rises, new, high))
         third = tree.where(rises | turns, high[:2], low[:2])
         spent = jnp.asarray(search.count + 1 >= self.max_steps)
-        state = _Search(
-            count=safe_increment(search.count),
-            now=new,
-            grad=grad,
-            decrease_error=decrease_error,
-            curvature_error=curvature_error,
-            interval_found=search.interval_found,
-            done=done,
-            failed=(spent | (too_small & (best.size > 0.0))) & ~done,
-            low=tree.where(rises, low, new),
-            high=end,
-            third=third,
-            best=best,
+        failed = (spent | (too_small & (best.size > 0.0))) & ~done
+        return _after(
+            search, new, grad, (decrease_error, curvature_error), best,
+            tree.where(rises, low, new), end, third=third, done=done, failed=failed,
         )
-        return tree.cast_like(state, search)
 
     def run(self, start: _Search, line: Callable, guess: ArrayLike) -> _Search:
-        """Steps until one is good, or none is to be had."""
+        """Steps until one is good enough, or none can be found."""
         origin = start.low
 
         def fall_back(search):
@@ -230,47 +208,45 @@ class _Zoom:
         return lax.while_loop(lambda s: ~(s.done | s.failed), step, start)
 
 
+def _after(
+    search: _Search, now: _Point, grad: Any, errors: tuple[ArrayLike, ArrayLike], best: _Best,
+    low: _Point, high: _Point, **changes: Any,
+) -> _Search:
+    """The search after one more point, in the dtypes that it had before."""
+    new = search._replace(
+        count=safe_increment(search.count), now=now, grad=grad, decrease_error=errors[0],
+        curvature_error=errors[1], best=best, low=low, high=high, **changes,
+    )
+    return tree.cast_like(new, search)
+
+
 def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
     """Why a search failed, in words."""
-    who = "scale_by_zoom_linesearch: "
-    print_if(
-        jnp.asarray(True),
-        who + "failed; value {value}, slope {slope}, step size reached {size}, which misses "
-        "decrease by {decrease} and slope by {curvature}",
-        value=start.value,
-        slope=start.slope,
-        size=search.now.size,
-        decrease=search.decrease_error,
-        curvature=search.curvature_error,
-    )
     length = jnp.abs(search.low.size - search.high.size)
-    print_if(length <= threshold, who + "the interval is down to {length}", length=length)
-    has_best = search.best.size > 0.0
-    print_if(
-        has_best,
-        who + "taking step size {size}: the loss decreases, the slope is still large",
-        size=search.best.size,
-    )
-    descends = start.slope < 0.0
-    outside = jnp.isinf(search.decrease_error)
-    print_if(
-        ~has_best & ~descends,
-        who + "not a descent direction: the slope at 0 should be negative, got {slope}",
-        slope=start.slope,
-    )
-    print_if(~has_best & descends, who + "no decrease found; more steps may find one")
-    print_if(
-        ~has_best & descends & (search.now.size < jnp.finfo(jnp.float32).eps),
-        who + "step size {size} is below what float32 resolves; enable x64",
-        size=search.now.size,
-    )
-    print_if(
-        ~has_best & descends & (jnp.abs(start.slope) > 1e16),
-        who + "the slope {slope} is very steep; rescale the parameters",
-        slope=start.slope,
-    )
-    print_if(~has_best & outside, who + "the loss is not finite; no step is made")
-    print_if(~has_best & ~outside, who + "making a step that does not decrease the loss")
+    has_best, descends = search.best.size > 0.0, start.slope < 0.0
+    lost, outside = ~has_best & descends, jnp.isinf(search.decrease_error)
+    values = {
+        "value": start.value, "slope": start.slope, "size": search.now.size, "length": length,
+        "decrease": search.decrease_error, "curvature": search.curvature_error,
+        "best": search.best.size,
+    }
+    for condition, text in (
+        (jnp.asarray(True), "failed; value {value}, slope {slope}, step size reached {size}, which "
+                            "misses decrease by {decrease} and slope by {curvature}"),
+        (length <= threshold, "the interval is down to {length}"),
+        (has_best, "taking step size {best}: the loss decreases, the slope is still large"),
+        (~has_best & ~descends,
+         "not a descent direction: the slope at 0 should be negative, got {slope}"),
+        (lost, "no decrease found; more steps may find one"),
+        (lost & (search.now.size < jnp.finfo(jnp.float32).eps),
+         "step size {size} is below what float32 resolves; enable x64"),
+        (lost & (jnp.abs(start.slope) > 1e16),
+         "the slope {slope} is very steep; rescale the parameters"),
+        (~has_best & outside, "the loss is not finite; no step is made"),
+        (~has_best & ~outside, "making a step that does not decrease the loss"),
+    ):
+        shown = {name: x for name, x in values.items() if f"{{{name}}}" in text}
+        print_if(condition, f"scale_by_zoom_linesearch: {text}", **shown)
 
 
 def _initial_state(params: base.Params) -> ScaleByZoomLinesearchState:
@@ -284,15 +260,10 @@ def _initial_state(params: base.Params) -> ScaleByZoomLinesearchState:
 
 
 def scale_by_zoom_linesearch(
-    max_linesearch_steps: ArrayLike,
-    max_learning_rate: ArrayLike | None = None,
-    tol: ArrayLike = 0.0,
-    increase_factor: ArrayLike = 2.0,
-    slope_rtol: ArrayLike = 1e-4,
-    curv_rtol: ArrayLike = 0.9,
-    approx_dec_rtol: ArrayLike | None = 1e-6,
-    stepsize_precision: ArrayLike = 1e-5,
-    initial_guess_strategy: str = "keep",
+    max_linesearch_steps: ArrayLike, max_learning_rate: ArrayLike | None = None,
+    tol: ArrayLike = 0.0, increase_factor: ArrayLike = 2.0, slope_rtol: ArrayLike = 1e-4,
+    curv_rtol: ArrayLike = 0.9, approx_dec_rtol: ArrayLike | None = 1e-6,
+    stepsize_precision: ArrayLike = 1e-5, initial_guess_strategy: str = "keep",
     verbose: bool = False,
 ) -> base.GradientTransformationExtraArgs:
     """Updates times a step size that decreases the loss enough and ends where it is flatter.
@@ -331,7 +302,7 @@ def scale_by_zoom_linesearch(
             slope = tree.real(tree.vdot(tree.conj(grad), updates))
             return _Point(size, value, slope), grad
 
-        # The loop's numbers are in firm default precision, whatever dtype the parameters have.
+        # The loop's numbers have the default precision, whatever dtype the parameters have.
         guess = jnp.asarray(1.0, float) if initial_guess_strategy == "one" else state.learning_rate
         search = zoom.run(_beginning(updates, params, value, grad), line, guess)
         info = ZoomLinesearchInfo(search.count, search.decrease_error, search.curvature_error)
@@ -350,16 +321,8 @@ def _beginning(updates: Any, params: Any, value: ArrayLike, grad: Any) -> _Searc
     start = _Point(jnp.asarray(0.0, float), value, slope)
     infinite, no = jnp.asarray(jnp.inf, float), jnp.asarray(False)
     return _Search(
-        count=jnp.asarray(0, int),
-        now=_Point(jnp.asarray(0.0, dtype), value.astype(dtype), slope),
-        grad=grad,
-        decrease_error=infinite,
-        curvature_error=infinite,
-        interval_found=no,
-        done=no,
-        failed=no,
-        low=start,
-        high=start,
-        third=(start.size, value),
+        count=jnp.asarray(0, int), now=_Point(jnp.asarray(0.0, dtype), value.astype(dtype), slope),
+        grad=grad, decrease_error=infinite, curvature_error=infinite, interval_found=no, done=no,
+        failed=no, low=start, high=start, third=(start.size, value),
         best=_Best(start.size, value, grad),
     )

@@ -10,19 +10,21 @@ from toile.engine.lazy import attach as _attach
 
 if _typing.TYPE_CHECKING:
     from toile.parallel.meshes import AbstractMesh, AxisType, Mesh, make_mesh, set_mesh
-    from toile.parallel.placing import put
-    from toile.parallel.pmapping import pmap
-    from toile.parallel.shard_mapping import Infer, shard_map, smap
+    from toile.parallel.placement import put
+    from toile.parallel.pmaps import pmap
+    from toile.parallel.shard_maps import Infer, shard_map, smap
     from toile.parallel.specs import NamedSharding, P, PartitionSpec
 
 _FROM = {
     "meshes": "AbstractMesh AxisType Mesh make_mesh set_mesh",
-    "placing": "put",
-    "pmapping": "pmap",
-    "shard_mapping": "Infer shard_map smap",
+    "placement": "put",
+    "pmaps": "pmap",
+    "shard_maps": "Infer shard_map smap",
     "specs": "NamedSharding P PartitionSpec",
 }
-_MODULES = "buckets exchange launch meshes placing process_exchange processes specs spmd varying"
+_MODULES = (
+    "buckets exchange launch meshes placement process_exchange processes specs spmd varying_values"
+)
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 
 __all__ = [

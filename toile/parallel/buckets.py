@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toile.compiler.inlining import inline_calls
+from toile.compiler.passes.calls import inline_calls
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program
 from toile.primitives.collectives import AllReduce, AllReduceTogether

@@ -40,7 +40,7 @@ class Stopped(BaseException):
 
 
 class _Meeting:
-    """One coming together of a group."""
+    """One collective of a group, while its devices arrive."""
 
     __slots__ = ("values", "what", "done", "result")
 
@@ -77,7 +77,7 @@ class World:
             self.condition.notify_all()
 
     def finish(self, path: Path) -> None:
-        """Note that a device will meet nobody any more."""
+        """Note that a device has left; collectives that wait for it must fail."""
         with self.condition:
             self.finished.add(path)
             if self.meetings:
@@ -112,7 +112,7 @@ class World:
             return meeting.result
 
     def _check(self, group: Group, meeting: _Meeting) -> None:
-        """Give up where waiting is vain."""
+        """Raise where a device that is missing can no longer arrive."""
         if self.error is not None:
             raise Stopped
         if not self.finished:

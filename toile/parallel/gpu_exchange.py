@@ -16,9 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.gpu import nccl
-from toile.backends.gpu.driver import driver
-from toile.backends.running import gpu_backend
 from toile.engine import dtypes
 from toile.engine.avals import Aval
 from toile.engine.buffers import GPU_ALIGNMENT
@@ -29,9 +26,12 @@ from toile.engine.program import Program, derive
 from toile.parallel.exchange import Group, Path, Place, ThreadExchange, World, flat_index
 from toile.parallel.process_exchange import ProcessExchange
 from toile.parallel.runs import Run
+from toile.platforms.dispatch import gpu_backend
 from toile.primitives.choices import convert
 from toile.primitives.elementwise import Max, Min
 from toile.primitives.families import add
+from toile.targets.cuda import nccl
+from toile.targets.cuda.driver import driver
 
 Spans = Sequence[Span]
 Perm = Sequence[tuple[int, int]]
@@ -203,32 +203,35 @@ def _move(
     stream: int,
 ) -> None:
     """A collective of devices of one GPU, by copies and additions on one stream."""
-    n, copy = len(sources), driver().copy
     if kind in ("sum", "max", "min"):
-        for same, outs in zip(zip(*sources, strict=True), zip(*targets, strict=True), strict=True):
-            _reduce(kind, [x.address for x in same], outs[0].address, same[0], device, stream)
-            for y in outs[1:]:
-                _copy(outs[0], y, stream)
+        _reduce_all(kind, sources, targets, device, stream)
         return
     xs, ys = [s[0] for s in sources], [t[0] for t in targets]
-    size = _nbytes(xs[0])
     if kind == "permute":
         back = {b: a for a, b in perm}
         for i, y in enumerate(ys):
             _copy(xs[back[i]], y, stream) if i in back else _clear(y, stream)
-    elif kind == "gather":
-        for y in ys:
-            for i, x in enumerate(xs):
-                copy(y.address + i * size, x.address, size, stream)
-    elif kind == "exchange":
-        part = size // n
-        for j, y in enumerate(ys):
-            for i, x in enumerate(xs):
-                copy(y.address + i * part, x.address + j * part, part, stream)
-    else:
-        part = size // n
-        for j, y in enumerate(ys):
-            _reduce("sum", [x.address + j * part for x in xs], y.address, y, device, stream)
+        return
+    # A gathered array goes to all as it is, the others give each device its part.
+    size = _nbytes(xs[0])
+    part, step = (size, 0) if kind == "gather" else (size // len(xs), size // len(xs))
+    for j, y in enumerate(ys):
+        given = [x.address + j * step for x in xs]
+        if kind == "scatter":
+            _reduce("sum", given, y.address, y, device, stream)
+            continue
+        for i, p in enumerate(given):
+            driver().copy(y.address + i * part, p, part, stream)
+
+
+def _reduce_all(
+    kind: str, sources: Sequence[Spans], targets: Sequence[Spans], device: GpuDevice, stream: int
+) -> None:
+    """Take each array of all devices together, and give all of them the result."""
+    for same, outs in zip(zip(*sources, strict=True), zip(*targets, strict=True), strict=True):
+        _reduce(kind, [x.address for x in same], outs[0].address, same[0], device, stream)
+        for y in outs[1:]:
+            _copy(outs[0], y, stream)
 
 
 def _reduce(

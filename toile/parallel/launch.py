@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.backends.cpu.stopping import Stopper
-from toile.backends.cpu.threads import threads
 from toile.engine.config import flags
 from toile.engine.exchange import slot
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.parallel.exchange import Place, ThreadExchange, World
+from toile.targets.llvm.stop_checks import Stopper
+from toile.targets.llvm.thread_count import threads
 
 
 class _Worker:

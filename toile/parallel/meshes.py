@@ -21,7 +21,7 @@ from toile.engine.gpu import default_devices
 from toile.engine.locks import shared_lock
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 
 
 class AxisType(enum.Enum):

@@ -12,15 +12,15 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from toile.backends.gpu.memory import other_arenas
-from toile.backends.running import gpu_backend
 from toile.engine.gpu import GpuDevice, host
 from toile.engine.program import Program
 from toile.parallel.exchange import Place
 from toile.parallel.gpu_exchange import GpuExchange, GpuProcessExchange
 from toile.parallel.launch import launch
-from toile.parallel.overlapping import overlapped
+from toile.parallel.overlap import overlapped
 from toile.parallel.runs import Run
+from toile.platforms.dispatch import gpu_backend
+from toile.platforms.gpu.memory import other_arenas
 
 __all__ = ["compiled_for", "overlapped", "run_on_gpus"]
 

@@ -13,18 +13,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toile.control.call import Carrier
+from toile.control.division import SETTLED, State
 from toile.engine import sharded
 from toile.engine.exchange import slot
 from toile.engine.program import Program
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, describe_devices, from_parts
 from toile.engine.source import here
-from toile.parallel import partition_control, partition_indexing
 from toile.parallel.buckets import in_buckets
-from toile.parallel.meetings import together
+from toile.parallel.collective_order import together
 from toile.parallel.meshes import Mesh
-from toile.parallel.partition_control import SETTLED, State, divided, inlined
-from toile.parallel.placing import Constraint
+from toile.parallel.partition_programs import divided, inlined
+from toile.parallel.placement import Constraint
 from toile.parallel.specs import UNCONSTRAINED, NamedSharding, axes_of
 from toile.parallel.spmd import Grid, Layout, Spmd, tracing_on
 from toile.primitives.collectives import AllReduce, AxisIndex, Collective
@@ -60,7 +60,7 @@ class Partition:
 
 
 def collectives(program: Program) -> Counter[str]:
-    """How often the devices meet in a Program, by kind; those in a loop's body count once."""
+    """How many collectives a Program has, by kind; those in a loop's body count once."""
     found: Counter[str] = Counter()
     for e in program.equations:
         if isinstance(e.op, Collective) and not isinstance(e.op, AxisIndex):
@@ -108,6 +108,11 @@ def _far(mesh: Mesh) -> bool:
     return bool(mesh.devices.flat[0].platform == "gpu" or mesh.is_multi_process)
 
 
+def _is_divided_inside(named: Sequence[Any], mesh: Mesh) -> bool:
+    """Whether what a Program names divides something, or must run with all of it."""
+    return any(any(x.spec) if isinstance(x, NamedSharding) else _far(mesh) for x in named)
+
+
 def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:
     """How a Program is divided for these operands and wanted shardings; None: it is not."""
     named = program.memoized("named shardings", lambda: tuple(_named_in(program)))
@@ -115,31 +120,38 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
         return None
     first = common_sharding(program.name, args)
     mesh = _mesh(named, wanted, args)
-    if mesh is None or mesh.size == 1:
+    if mesh is None or mesh.size == 1 or program.effects:
         return None
-    if program.effects:
+    if named:
+        _check_devices(program, first, mesh)
+    ins = tuple([_operand_layout(a, v.aval.ndim, mesh)
+                 for a, v in zip(args, program.inputs, strict=True)])
+    if not any(map(any, ins)) and not _is_divided_inside(named, mesh):
         return None
-    if first is not None and first._is_committed and named and (
-        first._sharding.device_set != set(mesh.devices.flat)
-    ):
+    outs = tuple(wanted) or (None,) * len(program.outputs)
+    return program.memoized(("partition", mesh, ins, outs),
+                            lambda: partition(program, mesh, ins, outs))
+
+
+def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
+    """Refuse an operand that was put on other devices than those the Program names."""
+    if first is None or not first._is_committed:
+        return
+    if first._sharding.device_set != set(mesh.devices.flat):
         raise ValueError(
             f"Received incompatible devices for jitted computation. Got an argument of "
             f"{program.name} with {describe_devices(first)} and sharding_constraint inside jit "
             f"with device ids {sorted(d.id for d in mesh.devices.flat)} (use toile.device_put to "
             f"bring them together){here()}"
         )
-    ins = tuple([
-        layout_of(a._sharding, v.aval.ndim)
-        if isinstance(a, Sharded) and isinstance(a._sharding, NamedSharding)
-        and a._sharding.mesh is mesh else ((),) * v.aval.ndim
-        for a, v in zip(args, program.inputs, strict=True)
-    ])
-    divided_inside = [any(x.spec) if isinstance(x, NamedSharding) else _far(mesh) for x in named]
-    if not any(any(x) for x in ins) and not any(divided_inside):
-        return None
-    outs = tuple(wanted) or (None,) * len(program.outputs)
-    return program.memoized(("partition", mesh, ins, outs),
-                            lambda: partition(program, mesh, ins, outs))
+
+
+def _operand_layout(x: Any, rank: int, mesh: Mesh) -> Layout:
+    """How an operand is divided over a mesh; one that is elsewhere is whole."""
+    sharding = x._sharding if isinstance(x, Sharded) else None
+    if isinstance(sharding, NamedSharding) and sharding.mesh is mesh:
+        return layout_of(sharding, rank)
+    return ((),) * rank
 
 
 def partition(
@@ -176,5 +188,4 @@ def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) ->
 
 sharded.placing.divide = divide
 
-__all__ = ["Partition", "collectives", "divide", "find", "partition", "partition_control",
-           "partition_indexing"]
+__all__ = ["Partition", "collectives", "divide", "find", "partition"]

@@ -9,8 +9,9 @@ much of is cut. May import control and below.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from toile.parallel.meshes import Mesh
 from toile.parallel.spmd import Layout
 from toile.primitives.collectives import AllGather, AllReduce, AllToAll, AxisIndex, ReduceScatter
 from toile.primitives.families import add, mul, scalar
-from toile.primitives.indexing import DynamicSlice
+from toile.primitives.gathers import DynamicSlice
 from toile.primitives.random import RandomUnwrap, RandomWrap
 
 Names = tuple[Any, ...]
@@ -97,7 +98,59 @@ class Frame:
             self.indices[names] = found
         return found
 
+    # ---- values
+    def placed(self, aval: Aval, layout: Layout, value: Any, partial: Names = ()) -> Placed:
+        """A value in parts."""
+        return Placed(aval, layout, value, partial)
+
+    def placed_all(
+        self, op: Any, avals: Sequence[Aval], layouts: Sequence[Layout], found: Any
+    ) -> list[Value]:
+        """The results of an operation in parts."""
+        results = found if op.multiple else [found]
+        return list(map(Placed, avals, layouts, results))
+
+    def spread(self, *args: Any) -> Spread:
+        """A value that is made when it is known how it has to lie."""
+        return Spread(*args)
+
+    def is_zero(self, v: Value) -> bool:
+        """Whether a value is known to be the number 0."""
+        data = getattr(getattr(v, "value", None), "_data", None)
+        return isinstance(data, np.ndarray) and not data.shape and bool(data == 0)
+
+    def reduced(self, kind: str, names: Names, value: Any) -> Any:
+        """A value combined over the devices along some mesh axes."""
+        return AllReduce(kind, names)(value)
+
     # ---- layouts
+    def through_reshape(
+        self, shape: Sequence[int], new: Sequence[int], layout: Layout
+    ) -> tuple[Layout, Layout]:
+        """The part of a layout that a reshape keeps, before and after it.
+
+        Axes are taken in groups of equal products. A group counts its elements in row-major order,
+        so what divides it has to divide its first axis, or the next one where all before have size
+        1 on each device."""
+        before: list[Names] = [()] * len(shape)
+        after: list[Names] = [()] * len(new)
+        for ins, outs in _groups(shape, new):
+            names: list[tuple[int, Any]] = []
+            for i in ins:
+                names += [(i, n) for n in layout[i]]
+                if self.parts(layout[i]) != shape[i]:
+                    break
+            for o in outs:
+                while names and self._divides(new[o], (*after[o], names[0][1])):
+                    i, n = names.pop(0)
+                    before[i], after[o] = (*before[i], n), (*after[o], n)
+                if self.parts(after[o]) != new[o]:
+                    break
+        return tuple(before), tuple(after)
+
+    def _divides(self, size: int, names: Names) -> bool:
+        return size % self.parts(names) == 0
+
     def common(self, values: Sequence[Value]) -> Layout:
         """A layout for values of one shape: that of the most divided, and what others add."""
         ranked = sorted(values, key=lambda v: -self.parts([n for e in v.layout for n in e]))
@@ -186,6 +239,15 @@ class Frame:
         return DynamicSlice(sizes)(x, *starts)
 
     # ---- what `explain` says
+    @contextlib.contextmanager
+    def without_notes(self) -> Iterator[None]:
+        """Write nothing down of what the equation at hand gathers."""
+        before, count = self.equation, len(self.notes)
+        self.equation = None
+        yield
+        del self.notes[count:]
+        self.equation = before
+
     def note(self, aval: Aval, names: Sequence[Any]) -> None:
         """Write down that the equation at hand gathers an operand."""
         e = self.equation
@@ -193,3 +255,23 @@ class Frame:
         where = f" at {e.source}" if e is not None and e.source else ""
         along = ", ".join(repr(n) for n in names)
         self.notes.append(f"{what}{where} gathers {aval.str_short()} along {along}")
+
+
+def _groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The smallest runs of axes of two shapes that have equal numbers of elements."""
+    found: list[tuple[list[int], list[int]]] = []
+    if 0 in a:
+        return found
+    i = j = 0
+    while i < len(a) and j < len(b):
+        ins, outs, m, n = [i], [j], a[i], b[j]
+        i, j = i + 1, j + 1
+        while m != n:
+            if m < n:
+                ins.append(i)
+                m, i = m * a[i], i + 1
+            else:
+                outs.append(j)
+                n, j = n * b[j], j + 1
+        found.append((ins, outs))
+    return found

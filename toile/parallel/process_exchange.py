@@ -215,21 +215,25 @@ class ProcessExchange(ThreadExchange):
         if len(team.ranks) == 1:
             return super().permute(x, axis, perm)
         place = {p: (r, i) for r, ps in team.positions.items() for i, p in enumerate(ps)}
+        routes = [(*place[a], *place[b]) for a, b in perm]  # process and device, from and to
         me = process_index()
+        leaving: dict[int, list[int]] = {}
+        coming: dict[int, list[int]] = {}
+        for s, i, d, j in routes:
+            if s == me != d:
+                leaving.setdefault(d, []).append(i)
+            if d == me != s:
+                coming.setdefault(s, []).append(j)
 
         def work(xs: list[Any]) -> Any:
-            routes = [(*place[a], *place[b]) for a, b in perm]
-            sent = {r: np.stack([xs[i] for s, i, d, _ in routes if (s, d) == (me, r)])
-                    for r in {d for s, _, d, _ in routes if s == me and d != me}}
-            goals = {r: [j for s, _, d, j in routes if (s, d) == (r, me)]
-                     for r in {s for s, _, d, _ in routes if d == me and s != me}}
-            found = {r: _room(xs[0][None], len(js)) for r, js in goals.items()}
+            sent = {r: np.stack([xs[i] for i in own]) for r, own in leaving.items()}
+            found = {r: _room(xs[0][None], len(js)) for r, js in coming.items()}
             self._transfer(what, team, sent, found)
             out: list[Any] = [None] * len(xs)
             for s, i, d, j in routes:
                 if s == d == me:
                     out[j] = np.array(xs[i])
-            for r, js in goals.items():
+            for r, js in coming.items():
                 for j, value in zip(js, found[r], strict=True):
                     out[j] = value
             return out

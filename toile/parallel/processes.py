@@ -127,24 +127,10 @@ class Processes:
         requests = [*receiving.values(), *sending.values()]
         statuses = [mpi.Status() for _ in requests]
         size = sum(x.nbytes for x in (*incoming.values(), *outgoing.values()))
-        began, spin = time.monotonic(), SPIN + size * PER_BYTE
-        wait: _Wait | None = None
+        wait = _Wait(self, what, tag, run, limit or self.limit, SPIN + size * PER_BYTE)
         try:
-            while True:
-                with self.lock:
-                    if mpi.Request.Testall(requests, statuses):
-                        break
-                waited = time.monotonic() - began
-                if waited < spin:
-                    time.sleep(0)
-                    continue
-                if stopped():
-                    raise InterruptedError
-                if waited > SLOW and wait is None:
-                    wait = _Wait(self, what, tag, run, limit or self.limit)
-                if wait is not None or self.control.broken is not None or self.control.gone:
-                    self._check(what, waited, receiving, sending, wait, run)
-                time.sleep(min(max(waited / 20, PAUSES[0]), PAUSES[1]))
+            while not self._complete(requests, statuses):
+                wait.pause(stopped, lambda: self._late(receiving, sending))
         except mpi.Exception as error:
             raise ProcessFailure(
                 f"{_name(what)}: needed messages of {_sizes(incoming)} bytes, got another size: "
@@ -154,8 +140,7 @@ class Processes:
             self.abandoned.append((requests, outgoing, incoming))
             raise
         finally:
-            if wait is not None:
-                self.control.waits.pop(wait.number, None)
+            wait.end()
         for r, status in zip(receiving, statuses, strict=False):
             got = status.Get_count(mpi.BYTE)
             if got != incoming[r].nbytes:
@@ -164,23 +149,9 @@ class Processes:
                     f"{got}: do all processes run the same program?{here()}"
                 )
 
-    def _check(
-        self, what: Any, waited: float, receiving: Mapping[int, Any], sending: Mapping[int, Any],
-        wait: _Wait | None, run: Run,
-    ) -> None:
-        """Give up where waiting is vain, or has taken too long; say so where it takes long."""
-        self.check_whole()
-        now = time.monotonic()
-        ended = {r for r, t in self.control.gone.items() if now - t > GRACE}
-        if ended:
-            late = [r for r in self._late(receiving, sending) if r in ended]
-            if late:
-                raise ProcessFailure(
-                    f"rank {self.rank} waits in {_name(what)} for {self.named(late)}, which has "
-                    f"ended; this is {run}{here()}"
-                )
-        if wait is not None and waited >= wait.next:
-            wait.go_on(waited, self._late(receiving, sending))
+    def _complete(self, requests: Sequence[Any], statuses: Sequence[Any]) -> bool:
+        with self.lock:
+            return self.mpi.Request.Testall(requests, statuses)
 
     def _late(self, receiving: Mapping[int, Any], sending: Mapping[int, Any]) -> list[int]:
         """The processes whose messages are missing; those that took none, if all others came."""
@@ -263,38 +234,74 @@ class Processes:
 
 
 class _Wait:
-    """A wait that takes long: what is told to those that are late, and when."""
+    """The wait of one transfer; where it takes long, those that are late are told."""
 
-    def __init__(self, processes: Processes, what: Any, tag: int, run: Run, limit: float):
-        self.processes, self.what, self.limit = processes, _name(what), limit
-        self.number, self.next, self.noted = next(processes.numbers), 0.0, False
-        self.report = Report(self.number, run, self.what, tag - tag % TAGS_EACH, (), 0.0,
-                             time.monotonic())
+    def __init__(
+        self, processes: Processes, what: Any, tag: int, run: Run, limit: float, spin: float
+    ):
+        self.processes, self.what, self.tag, self.run = processes, what, tag, run
+        self.limit, self.spin, self.began = limit, spin, time.monotonic()
+        self.report: Report | None = None  # made when the wait is slow
+        self.next, self.noted = 0.0, False
 
-    def go_on(self, waited: float, late: Sequence[int]) -> None:
+    def pause(self, stopped: Callable[[], bool], late: Callable[[], list[int]]) -> None:
+        """Wait a little; raises where the run was stopped or waiting is in vain."""
+        waited = time.monotonic() - self.began
+        if waited < self.spin:
+            time.sleep(0)
+            return
+        if stopped():
+            raise InterruptedError
+        if waited > SLOW and self.report is None:
+            self.report = Report(
+                next(self.processes.numbers), self.run, _name(self.what),
+                self.tag - self.tag % TAGS_EACH, (), 0.0, time.monotonic())
+        control = self.processes.control
+        if self.report is not None or control.broken is not None or control.gone:
+            self._check(waited, late)
+        time.sleep(min(max(waited / 20, PAUSES[0]), PAUSES[1]))
+
+    def end(self) -> None:
+        """Note that the wait is over."""
+        if self.report is not None:
+            self.processes.control.waits.pop(self.report.id, None)
+
+    def _check(self, waited: float, late: Callable[[], list[int]]) -> None:
+        """Raise where waiting is in vain or has taken too long; report where it takes long."""
+        processes = self.processes
+        processes.check_whole()
+        now = time.monotonic()
+        ended = {r for r, t in processes.control.gone.items() if now - t > GRACE}
+        gone = [r for r in late() if r in ended] if ended else []
+        if gone:
+            raise ProcessFailure(
+                f"rank {processes.rank} waits in {_name(self.what)} for {processes.named(gone)}, "
+                f"which has ended; this is {self.run}{here()}"
+            )
+        if self.report is not None and waited >= self.next:
+            self._tell(self.report, waited, late())
+
+    def _tell(self, report: Report, waited: float, late: Sequence[int]) -> None:
         """Tell those that are late; give up after the limit."""
-        processes, report = self.processes, self.report
+        processes = self.processes
         if waited > self.limit:
-            self._give_up(waited, late)
+            raise ProcessFailure(
+                f"rank {processes.rank} has waited {waited:.0f} s in {report.what} for "
+                f"{self._doing(late)}; it did not arrive at {self.run} "
+                f"({LIMIT_VARIABLE}={self.limit:g}){here()}"
+            )
         report.late, report.waited, report.last = tuple(late), waited, time.monotonic()
         processes.control.report(report)
         if waited > NOTED and not self.noted:
             self.noted = True
-            say(f"rank {processes.rank} has waited {waited:.0f} s in {self.what} for "
-                f"{self._doing(late)}; this is {report.run}")
+            say(f"rank {processes.rank} has waited {waited:.0f} s in {report.what} for "
+                f"{self._doing(late)}; this is {self.run}")
         self.next = min(waited + (2 if waited < 10 else 5), self.limit)
 
     def _doing(self, late: Sequence[int]) -> str:
         control = self.processes.control
         return "; ".join(f"{control.members[r]}, which is alive: "
                          f"{control.statuses.get(r, 'it has not said where it is')}" for r in late)
-
-    def _give_up(self, waited: float, late: Sequence[int]) -> None:
-        raise ProcessFailure(
-            f"rank {self.processes.rank} has waited {waited:.0f} s in {self.what} for "
-            f"{self._doing(late)}; it did not arrive at {self.report.run} "
-            f"({LIMIT_VARIABLE}={self.limit:g}){here()}"
-        )
 
 
 def _bytes(x: Any) -> Any:

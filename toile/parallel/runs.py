@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from toile.engine.source import Source, is_internal
@@ -74,6 +75,10 @@ class History:
         run = self.find(self.count)
         return self.find(self.count - 1) if run is not None and run.comparing else run
 
+    def position(self) -> str:
+        """Where the process is: at the latest run, or behind it."""
+        return f"{'at' if self.count > self.finished else 'behind'} {self.find(self.count)}"
+
     def find(self, number: int) -> Run | None:
         """The run of a number, if it was one of the latest."""
         found = self.recent[number % KEPT]
@@ -115,33 +120,38 @@ def conflict(
 ) -> str | None:
     """Why `source` will wait for this process in vain; None if it may still come."""
     at = theirs.run
-    history = histories.get(at.ranks)
-    mine = history.find(at.number) if history is not None and at.number else None
+    history = histories.get(at.ranks) or History(at.ranks)
+    mine = history.find(at.number)
     if mine is not None and mine.comparing and at.comparing:
-        return None
+        return None  # they will see by themselves
     if mine is not None and mine.digest != at.digest:
         waiting = f", where it waits in {theirs.what}" if theirs.waited is not None else ""
         return (f"processes run different programs: {named(source)} is at {at}{waiting}; "
                 f"{named(rank)} has {mine} instead")
     if theirs.waited is None or now - theirs.first < CONFIRM or theirs.last == theirs.first:
         return None
-    if mine is not None and history is not None and history.finished >= at.number:
-        latest = history.find(history.count)
+    if mine is not None and history.finished >= at.number:
         return (f"{named(source)} waits in {theirs.what} of {at} for {named(rank)}, which has left "
-                f"that program and is {'at' if history.count > history.finished else 'behind'} "
-                f"{latest} (an error that was caught, or a condition that differs between "
-                "processes?)")
-    for own in waits:
-        if source not in own.late or now - own.first < CONFIRM or not own.run.number:
-            continue
-        same = own.run is mine
-        if (same and own.group == theirs.group and own.what != theirs.what) or (
-            not same and at.number and own.run.ranks != at.ranks
-        ):
-            return (f"processes wait for each other: {named(source)} in {theirs.what} of {at}, "
-                    f"{named(rank)} in {own.what} of {own.run} (a condition that differs between "
-                    "processes?)")
-    return None
+                f"that program and is {history.position()} (an error that was caught, or a "
+                "condition that differs between processes?)")
+    lasting = [w for w in waits if now - w.first >= CONFIRM]
+    own = next(filter(partial(_is_deadlock, theirs, source, mine), lasting), None)
+    if own is None:
+        return None
+    return (f"processes wait for each other: {named(source)} in {theirs.what} of {at}, "
+            f"{named(rank)} in {own.what} of {own.run} (a condition that differs between "
+            "processes?)")
+
+
+def _is_deadlock(theirs: Report, source: int, mine: Run | None, own: Report) -> bool:
+    """Whether two processes wait for each other in different collectives.
+
+    `mine` is this process's run of the number of theirs."""
+    if source not in own.late or not own.run.number:
+        return False
+    if own.run is mine:
+        return own.group == theirs.group and own.what != theirs.what
+    return bool(theirs.run.number) and own.run.ranks != theirs.run.ranks
 
 
 def whereabouts(histories: Mapping[Ranks, History], waits: Iterable[Report],

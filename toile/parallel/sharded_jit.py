@@ -14,13 +14,13 @@ from toile.engine.arrays import ConcreteArray
 from toile.engine.sharded import Sharded
 from toile.engine.shardings import Sharding
 from toile.engine.source import here, message
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
 from toile.parallel import partition as partition
 from toile.parallel.meshes import AbstractMesh, mesh_in_force
-from toile.parallel.placing import check_fit, concrete, constrained
+from toile.parallel.placement import check_fit, concrete, constrained
 from toile.parallel.specs import NamedSharding, PartitionSpec
-from toile.staging.flattening import name_of
+from toile.staging.flat_functions import name_of
 from toile.staging.jit import PjitFunction
 from toile.staging.stages import Traced
 

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends import cpu
-from toile.backends.cpu.threads import threads
 from toile.control.call import (
     Carrier,
     move_mapped,
@@ -43,7 +41,7 @@ from toile.engine.program import Program, derive, evaluate
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
 from toile.engine.source import here
-from toile.engine.tracing import Tracer, state
+from toile.engine.trace import Tracer, state
 from toile.engine.trees import unflatten
 from toile.parallel.agreement import begin
 from toile.parallel.buckets import in_buckets
@@ -53,8 +51,10 @@ from toile.parallel.meshes import Mesh
 from toile.parallel.process_exchange import ProcessExchange
 from toile.parallel.runs import Run
 from toile.parallel.specs import NamedSharding, PartitionSpec
+from toile.platforms import cpu
 from toile.primitives.collectives import AllReduce
 from toile.primitives.families import mul, reshape, scalar
+from toile.targets.llvm.thread_count import current, threads
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
 from toile.transforms.transpose import transpose_program
@@ -281,7 +281,7 @@ class Spmd(Carrier):
         """The Program, compiled for devices of one thread each."""
         program = self.bucketed()
         if program.executable is None:
-            with threads(1 if self.grid.size > 1 else cpu.current()), bound_axes(self.grid.bound):
+            with threads(1 if self.grid.size > 1 else current()), bound_axes(self.grid.bound):
                 program.executable = cpu.compiled(program)
         return program
 
@@ -502,6 +502,13 @@ class Spmd(Carrier):
 
     def flops(self, *avals: Aval) -> int:
         return self.grid.size * program_flops(self.program)
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        """What shard_map leaves: it says itself what a device does."""
+        if self.grid.mesh is not f.mesh or self.grid.owners is not None:
+            return super().divide(f, ins, outs)
+        found = evaluate(self.program, [f.to(v, x) for v, x in zip(ins, self.ins, strict=True)])
+        return f.placed_all(self, outs, self.outs, found)
 
 
 class Form:

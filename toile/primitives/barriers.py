@@ -11,6 +11,7 @@ from typing import Any
 from toile.engine.avals import Aval, Zero
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
+from toile.primitives import division
 from toile.primitives.families import Identity
 
 
@@ -18,6 +19,7 @@ class StopGradient(Operation):
     """The operand, as a constant to differentiation."""
 
     handles_zeros = True
+    divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
         return x

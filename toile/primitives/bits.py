@@ -12,6 +12,7 @@ import numpy as np
 
 from toile.engine.records import dataclass
 from toile.primitives.families import ANY, INTEGER, INTEGRAL, Elementwise
+from toile.primitives.rules import kernel_function
 
 _BOOL = np.dtype(bool)
 
@@ -92,8 +93,7 @@ class ShiftLeft(_Shift):
         y, inside = self.bounded(xp, x, y)
         return xp.where(inside, xp.left_shift(x, y.astype(x.dtype)), xp.zeros((), x.dtype))
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.shift_left(x, y)
+    lower = kernel_function("shift_left")
 
 
 class ShiftRightLogical(_Shift):
@@ -106,8 +106,7 @@ class ShiftRightLogical(_Shift):
         out = xp.where(inside, xp.right_shift(bits, y.astype(u)), xp.zeros((), u))
         return out.view(x.dtype)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.shift_right_logical(x, y)
+    lower = kernel_function("shift_right_logical")
 
 
 class ShiftRightArithmetic(_Shift):
@@ -123,8 +122,7 @@ class ShiftRightArithmetic(_Shift):
         out = xp.where(inside, xp.right_shift(signed, y.astype(signed.dtype)), fill)
         return out.view(x.dtype)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.shift_right_arithmetic(x, y)
+    lower = kernel_function("shift_right_arithmetic")
 
 
 class PopulationCount(_Bits):
@@ -136,8 +134,7 @@ class PopulationCount(_Bits):
         bits = x if x.dtype.kind == "u" else x.view(_unsigned(x.dtype))
         return xp.bitwise_count(bits).astype(x.dtype)
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.population_count(x)
+    lower = kernel_function("population_count")
 
 
 class Clz(_Bits):
@@ -154,8 +151,7 @@ class Clz(_Bits):
             shift *= 2
         return (width - xp.bitwise_count(bits).astype(np.int64)).astype(x.dtype)
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.clz(x)
+    lower = kernel_function("clz")
 
 
 @dataclass(frozen=True)

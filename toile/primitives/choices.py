@@ -17,6 +17,7 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.records import dataclass
+from toile.primitives import division
 from toile.primitives.bits import and_, gt, lt
 from toile.primitives.families import (
     ANY,
@@ -41,6 +42,7 @@ class SelectN(Operation):
     handles_zeros = True
     keeps_layout = True
     by_element = True
+    divide = division.by_element
 
     def infer(self, which: Aval, *cases: Aval) -> Aval:
         first = cases[0]
@@ -182,6 +184,7 @@ class ConvertElementType(Operation):
     keeps_layout = True
     by_element = True
     makes_weak = True
+    divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.is_extended(x.dtype) or dtypes.is_extended(self.dtype):

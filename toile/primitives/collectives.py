@@ -18,7 +18,7 @@ from toile.engine.exchange import Exchange, slot
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.engine.tracing import axis_size
+from toile.engine.trace import axis_size
 from toile.primitives.families import (
     Linear,
     bdim_at,
@@ -64,6 +64,35 @@ class Collective(Operation):
         return axis[0] is None or axis[0] not in self.axis_names
 
 
+@dataclass(frozen=True)
+class _OverAxes(Collective):
+    """A sum, maximum or minimum over named axes."""
+
+    kind: str
+    axes: tuple[Any, ...]
+    groups: Groups = None
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return self.axes
+
+
+@dataclass(frozen=True)
+class _AlongAxis(Collective):
+    """An operation along one named axis, or along groups of its indices."""
+
+    axis: Any
+
+    @property
+    def axis_names(self) -> tuple[Any, ...]:
+        return (self.axis,)
+
+    def group_size(self) -> int:
+        """How many examples exchange their values."""
+        groups: Groups = getattr(self, "groups", None)
+        return len(groups[0]) if groups else axis_size(self.axis)
+
+
 def _taken(x: Any, indices: Sequence[int]) -> Any:
     """Rows of the leading axis in a given order."""
     if list(indices) == list(range(x.shape[0])):
@@ -85,18 +114,10 @@ def _ungrouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
 
 
 @dataclass(frozen=True)
-class AllReduce(Collective):
+class AllReduce(_OverAxes):
     """Sum, maximum or minimum over named axes; every example gets the result."""
 
-    kind: str
-    axes: tuple[Any, ...]
-    groups: Groups = None
-
     name = "psum"
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return self.axes
 
     def infer(self, x: Aval) -> Aval:
         check_bound(self.axes)
@@ -145,19 +166,11 @@ class AllReduce(Collective):
 
 
 @dataclass(frozen=True)
-class AllReduceTogether(Collective):
+class AllReduceTogether(_OverAxes):
     """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
-
-    kind: str
-    axes: tuple[Any, ...]
-    groups: Groups = None
 
     name = "psum_together"
     multiple = True
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return self.axes
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(avals)
@@ -167,21 +180,14 @@ class AllReduceTogether(Collective):
 
 
 @dataclass(frozen=True)
-class AllReduceBegin(Collective):
+class AllReduceBegin(_OverAxes):
     """The beginning of `AllReduceTogether`: what comes before its end goes on meanwhile.
 
     The result stands for it and has no value. `number` tells apart those of one Program."""
 
-    kind: str
-    axes: tuple[Any, ...]
-    groups: Groups = None
     number: int = 0
 
     name = "psum_begin"
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return self.axes
 
     def infer(self, *avals: Aval) -> Aval:
         return Aval((), np.dtype(np.uint8))
@@ -191,19 +197,11 @@ class AllReduceBegin(Collective):
 
 
 @dataclass(frozen=True)
-class AllReduceEnd(Collective):
+class AllReduceEnd(_OverAxes):
     """What was begun, and its operands: the sums (or extrema)."""
-
-    kind: str
-    axes: tuple[Any, ...]
-    groups: Groups = None
 
     name = "psum_end"
     multiple = True
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return self.axes
 
     def infer(self, begun: Aval, *avals: Aval) -> list[Aval]:
         return list(avals)
@@ -213,17 +211,12 @@ class AllReduceEnd(Collective):
 
 
 @dataclass(frozen=True)
-class PPermute(Collective, Linear):
+class PPermute(_AlongAxis, Linear):
     """Sends each example's value to another one; those that receive nothing get zeros."""
 
-    axis: Any
     perm: tuple[tuple[int, int], ...]
 
     name = "ppermute"
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return (self.axis,)
 
     def infer(self, x: Aval) -> Aval:
         n = axis_size(self.axis)
@@ -254,25 +247,17 @@ class PPermute(Collective, Linear):
 
 
 @dataclass(frozen=True)
-class AllGather(Collective, Linear):
+class AllGather(_AlongAxis, Linear):
     """Every example's value, stacked along a new axis (or joined along an old one, tiled)."""
 
-    axis: Any
     dim: int
     tiled: bool = False
     groups: Groups = None
 
     name = "all_gather"
 
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return (self.axis,)
-
-    def _size(self) -> int:
-        return len(self.groups[0]) if self.groups else axis_size(self.axis)
-
     def infer(self, x: Aval) -> Aval:
-        n, d = self._size(), self.dim
+        n, d = self.group_size(), self.dim
         if self.tiled:
             return x.with_shape((*x.shape[:d], n * x.shape[d], *x.shape[d + 1 :]))
         return x.with_shape((*x.shape[:d], n, *x.shape[d:]))
@@ -312,22 +297,17 @@ class AllGather(Collective, Linear):
 
 
 @dataclass(frozen=True)
-class ReduceScatter(Collective, Linear):
+class ReduceScatter(_AlongAxis, Linear):
     """The sum over examples, each keeping its own part of one axis."""
 
-    axis: Any
     dim: int
     tiled: bool = False
     groups: Groups = None
 
     name = "reduce_scatter"
 
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return (self.axis,)
-
     def infer(self, x: Aval) -> Aval:
-        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        n = self.group_size()
         d, size = self.dim, x.shape[self.dim]
         if self.tiled:
             if size % n:
@@ -338,7 +318,7 @@ class ReduceScatter(Collective, Linear):
         return x.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
 
     def eager(self, xp: Any, x: Any) -> Any:
-        d, n = self.dim, len(self.groups[0]) if self.groups else axis_size(self.axis)
+        d, n = self.dim, self.group_size()
         if self.tiled:
             x = x.reshape(*x.shape[:d], n, x.shape[d] // n, *x.shape[d + 1 :])
         return self.exchange().reduce_scatter(np.moveaxis(x, d, 0), self.axis, self.groups)
@@ -363,22 +343,17 @@ class ReduceScatter(Collective, Linear):
 
 
 @dataclass(frozen=True)
-class AllToAll(Collective, Linear):
+class AllToAll(_AlongAxis, Linear):
     """Example i's j-th part of one axis goes to example j's i-th place of another."""
 
-    axis: Any
     split_axis: int
     concat_axis: int
     groups: Groups = None
 
     name = "all_to_all"
 
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return (self.axis,)
-
     def infer(self, x: Aval) -> Aval:
-        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        n = self.group_size()
         if x.shape[self.split_axis] % n:
             raise shape_error(self.name, f"a size of axis {self.split_axis} divisible by {n}", [x])
         shape = list(x.shape)
@@ -387,7 +362,7 @@ class AllToAll(Collective, Linear):
         return x.with_shape(tuple(shape))
 
     def eager(self, xp: Any, x: Any) -> Any:
-        n = len(self.groups[0]) if self.groups else axis_size(self.axis)
+        n = self.group_size()
         at, to = self.split_axis, self.concat_axis
         x = x.reshape(*x.shape[:at], n, x.shape[at] // n, *x.shape[at + 1 :])
         found = self.exchange().all_to_all(np.moveaxis(x, at, 0), self.axis, self.groups)
@@ -417,16 +392,10 @@ class AllToAll(Collective, Linear):
 
 
 @dataclass(frozen=True)
-class AxisIndex(Collective):
+class AxisIndex(_AlongAxis):
     """Which example along a named axis this is."""
 
-    axis: Any
-
     name = "axis_index"
-
-    @property
-    def axis_names(self) -> tuple[Any, ...]:
-        return (self.axis,)
 
     def infer(self) -> Aval:
         axis_size(self.axis)

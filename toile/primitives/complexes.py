@@ -16,7 +16,9 @@ from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
+from toile.primitives import division
 from toile.primitives.families import Linear, bdim_at, broadcast_in_dim, full_like, neg
+from toile.primitives.rules import kernel_function
 
 
 def _like(x: Any, value: Any) -> Any:
@@ -28,6 +30,7 @@ class Complex(Linear):
     """A complex number from its real and imaginary parts."""
 
     by_element = True
+    divide = division.by_element
 
     def infer(self, x: Aval, y: Aval) -> Aval:
         ok = x.shape == y.shape and x.dtype == y.dtype
@@ -40,8 +43,7 @@ class Complex(Linear):
         out.real, out.imag = x, y
         return out
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.complex(x, y)
+    lower = kernel_function("complex")
 
     def transpose(self, ct: Any, x: Any, y: Any) -> Any:
         # The pairing is (a, b) -> Re(a b): i y pairs with ct as -Im(ct).
@@ -57,6 +59,7 @@ class Complex(Linear):
 
 class _Part(Linear):
     by_element = True
+    divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) != "c":
@@ -73,8 +76,7 @@ class Real(_Part):
     def eager(self, xp: Any, x: Any) -> Any:
         return x.real.copy()
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.real(x)
+    lower = kernel_function("real")
 
     def transpose(self, ct: Any, x: Any) -> Any:
         return complex_(ct, _like(ct, 0))
@@ -86,8 +88,7 @@ class Imag(_Part):
     def eager(self, xp: Any, x: Any) -> Any:
         return x.imag.copy()
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.imag(x)
+    lower = kernel_function("imag")
 
     def transpose(self, ct: Any, x: Any) -> Any:
         return complex_(_like(ct, 0), neg(ct))
@@ -99,6 +100,7 @@ class Conj(Linear):
 
     from_real: bool = False
     by_element = True
+    divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) not in "fc":

@@ -16,6 +16,7 @@ from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
+from toile.primitives import division
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.elementwise import convert
 from toile.primitives.families import Bilinear, reduce_sum
@@ -76,6 +77,9 @@ class DotGeneral(Bilinear):
     def flops(self, *avals: Aval) -> int:
         size = dict(zip(self.lhs + self.rhs, avals[0].shape + avals[1].shape, strict=True))
         return 2 * math.prod(size.values())
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        return division.by_labels(self, (self.lhs, self.rhs, self.out), f, ins, outs)
 
 
 def _mismatch(op: DotGeneral, x: Aval, y: Aval) -> Exception:

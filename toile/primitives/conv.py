@@ -18,7 +18,7 @@ from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
-from toile.primitives import arrays
+from toile.primitives import arrays, division
 from toile.primitives.elementwise import convert
 from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape
 from toile.primitives.shapes import Rev
@@ -84,7 +84,6 @@ class ConvGeneralDilated(Bilinear):
     def _problem(self, lhs: Aval, rhs: Aval) -> str:
         """What is wrong with the operands; empty if nothing is."""
         numbers, rank = self.dimension_numbers, lhs.ndim
-        groups, batches = self.feature_group_count, self.batch_group_count
         if rhs.ndim != rank or any(sorted(s) != list(range(rank)) for s in numbers):
             return f"operands of equal rank and dimension numbers for it, here {tuple(numbers)}"
         fields = (self.window_strides, self.padding, self.lhs_dilation, self.rhs_dilation)
@@ -94,6 +93,12 @@ class ConvGeneralDilated(Bilinear):
             return "positive strides and dilations"
         if lhs.dtype != rhs.dtype or dtypes.kind(lhs.dtype) not in NUMERIC:
             return "numeric operands of one dtype"
+        return self._count_problem(lhs, rhs)
+
+    def _count_problem(self, lhs: Aval, rhs: Aval) -> str:
+        """What is wrong with the numbers of features, groups and batches."""
+        numbers, groups, batches = (
+            self.dimension_numbers, self.feature_group_count, self.batch_group_count)
         if groups < 1 or batches < 1 or (groups > 1 and batches > 1):
             return "one of feature_group_count and batch_group_count to be 1"
         features, batch = lhs.shape[numbers.lhs_spec[1]], lhs.shape[numbers.lhs_spec[0]]
@@ -231,3 +236,17 @@ class ConvGeneralDilated(Bilinear):
         out = self(lhs, reshape(rhs, tuple(shape)))
         out = _split(_split(out, out_axis, groups), out_axis + 1, size)
         return _merge(out, out_axis, out_axis + 1), out_axis
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        if self.batch_group_count != 1:
+            return super().divide(f, ins, outs)
+        numbers = self.dimension_numbers
+        # Axes of space are whole; those of features too where they are in groups.
+        labels = [["_"] * outs[0].ndim for _ in range(3)]
+        labels[0][numbers.lhs_spec[0]] = labels[2][numbers.out_spec[0]] = "b"
+        if self.feature_group_count == 1:
+            labels[0][numbers.lhs_spec[1]] = labels[1][numbers.rhs_spec[1]] = "i"
+            labels[1][numbers.rhs_spec[0]] = labels[2][numbers.out_spec[1]] = "o"
+        return division.by_labels(self, labels, f, ins, outs)
+
+

@@ -18,7 +18,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives import arrays
+from toile.primitives import arrays, division
 from toile.primitives.bits import eq, ne
 from toile.primitives.complexes import real
 from toile.primitives.elementwise import abs_, log, max_, min_, select
@@ -39,14 +39,15 @@ from toile.primitives.transcendental import exp, log1p
 Pair = tuple[Any, Any]
 
 
+@dataclass(frozen=True)
 class Cumulative(Operation):
     """All partial results of an associative function along `axis`."""
 
+    axis: int
+    reverse: bool = False
     handles_zeros = True
     accepts: ClassVar[str] = NUMERIC
     kind: ClassVar[str]
-    axis: int
-    reverse: bool
 
     def infer(self, x: Aval) -> Aval:
         if not 0 <= self.axis < x.ndim:
@@ -78,10 +79,13 @@ class Cumulative(Operation):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
-        return replace(self, axis=self.axis + (self.axis >= d))(xs[0]), d  # type: ignore[type-var]
+        return replace(self, axis=self.axis + (self.axis >= d))(xs[0]), d
 
     def flops(self, *avals: Aval) -> int:
         return avals[0].size
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        return division.whole_along([self.axis], self, f, ins, outs)
 
 
 def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> Pair:
@@ -122,8 +126,6 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
 class Cumsum(Cumulative):
     """Running sum."""
 
-    axis: int
-    reverse: bool = False
     kind = "sum"
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -139,8 +141,6 @@ class Cumsum(Cumulative):
 class Cumprod(Cumulative):
     """Running product."""
 
-    axis: int
-    reverse: bool = False
     kind = "prod"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
@@ -151,8 +151,6 @@ class Cumprod(Cumulative):
 class Cummax(Cumulative):
     """Running maximum."""
 
-    axis: int
-    reverse: bool = False
     kind = "max"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
@@ -163,8 +161,6 @@ class Cummax(Cumulative):
 class Cummin(Cumulative):
     """Running minimum."""
 
-    axis: int
-    reverse: bool = False
     kind = "min"
 
     def combine(self, first: Pair, second: Pair) -> Pair:
@@ -175,8 +171,6 @@ class Cummin(Cumulative):
 class Cumlogsumexp(Cumulative):
     """Running log(Σ exp(x))."""
 
-    axis: int
-    reverse: bool = False
     kind = "logsumexp"
     accepts = FLOATING
 

@@ -16,6 +16,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.records import dataclass
+from toile.primitives import division
 from toile.primitives.bits import eq, ge
 from toile.primitives.choices import Clamp as Clamp
 from toile.primitives.choices import ConvertElementType as ConvertElementType
@@ -40,6 +41,7 @@ from toile.primitives.families import (
     sub,
     unbroadcast,
 )
+from toile.primitives.rules import array_function, kernel_function
 
 _BOOL = np.dtype(bool)
 
@@ -48,14 +50,14 @@ class Div(Elementwise):
     """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
 
     accepts = NUMERIC
+    divide = division.scaled_by_element
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if dtypes.kind(x.dtype) in "iu":
             return _divide_integers(xp, x, y)[0]
         return xp.true_divide(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.div(x, y)
+    lower = kernel_function("div")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return (lambda: div(full_like(y, 1), y)), (lambda: neg(div(out, y)))
@@ -81,8 +83,7 @@ class Rem(Elementwise):
             return _divide_integers(xp, x, y)[1]
         return xp.fmod(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.rem(x, y)
+    lower = kernel_function("rem")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         def dy() -> Any:
@@ -121,8 +122,7 @@ class Pow(Elementwise):
             y = y.astype(x.dtype)
         return xp.power(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.pow(x, y)
+    lower = kernel_function("pow")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x, y), (dx, dy) = primals, tangents
@@ -217,11 +217,8 @@ class Abs(Elementwise):
     def result_aval(self, shape: tuple[int, ...], dtype: Any, weak: bool) -> Aval:
         return Aval(shape, dtypes.dtype_to_real(dtype), weak)
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.abs(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.abs(x)
+    eager = array_function("abs")
+    lower = kernel_function("abs")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -245,8 +242,7 @@ class Sign(Elementwise):
             return xp.where(size == 0, xp.zeros((), x.dtype), x / xp.where(size == 0, 1, size))
         return xp.where(x == 0, x, xp.sign(x)) if dtypes.kind(x.dtype) == "f" else xp.sign(x)
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.sign(x)
+    lower = kernel_function("sign")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -270,21 +266,15 @@ class _Step(Elementwise):
 class Floor(_Step):
     """Largest integer not above x."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.floor(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.floor(x)
+    eager = array_function("floor")
+    lower = kernel_function("floor")
 
 
 class Ceil(_Step):
     """Smallest integer not below x."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.ceil(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.ceil(x)
+    eager = array_function("ceil")
+    lower = kernel_function("ceil")
 
 
 @dataclass(frozen=True)
@@ -309,12 +299,8 @@ class IsFinite(Elementwise):
 
     accepts = FLOATING
     result = _BOOL
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.isfinite(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.is_finite(x)
+    eager = array_function("isfinite")
+    lower = kernel_function("is_finite")
 
 
 class _Extremum(Elementwise):
@@ -338,8 +324,7 @@ class Max(_Extremum):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.maximum(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.maximum(x, y)
+    lower = kernel_function("maximum")
 
 
 class Min(_Extremum):
@@ -348,8 +333,7 @@ class Min(_Extremum):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.minimum(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.minimum(x, y)
+    lower = kernel_function("minimum")
 
 
 class Nextafter(_Step):
@@ -358,8 +342,7 @@ class Nextafter(_Step):
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.nextafter(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.nextafter(x, y)
+    lower = kernel_function("nextafter")
 
 
 div, rem, pow_, abs_, sign = Div(), Rem(), Pow(), Abs(), Sign()
@@ -372,12 +355,8 @@ class Log(Elementwise):
 
     accepts = FLOATING
     costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.log(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.log(x)
+    eager = array_function("log")
+    lower = kernel_function("log")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents

@@ -20,6 +20,8 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation, instantiate
 from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.engine.strides import strides_in
+from toile.primitives import division
 
 ANY = "biufc"
 NUMERIC = "iufc"
@@ -49,6 +51,7 @@ class Elementwise(Operation):
     # Kind of the result: None for the operands' dtype, else a dtype.
     result: ClassVar[Any] = None
     lower: ClassVar[Any] = None  # None: it runs through `eager` only
+    divide = division.by_element
 
     def infer(self, *avals: Aval) -> Aval:
         first = avals[0]
@@ -156,6 +159,8 @@ def unbroadcast(ct: Any, aval: Any) -> Any:
 class Add(Elementwise):
     """Sum of two numbers; of booleans, their disjunction."""
 
+    divide = division.sum_by_element
+
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.add(x, y)
 
@@ -176,6 +181,7 @@ class Sub(Elementwise):
     """Difference of two numbers."""
 
     accepts = NUMERIC
+    divide = division.sum_by_element
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.subtract(x, y)
@@ -197,6 +203,7 @@ class Neg(Elementwise):
     """The number with its sign changed."""
 
     accepts = NUMERIC
+    divide = division.linear_by_element
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.negative(x)
@@ -213,6 +220,8 @@ class Neg(Elementwise):
 
 class Mul(Elementwise):
     """Product of two numbers; of booleans, their conjunction."""
+
+    divide = division.scaled_by_element
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.multiply(x, y)
@@ -256,6 +265,8 @@ class Linear(Operation):
 
 class Identity(Linear):
     """The operand itself, in whatever sense a subclass has for it."""
+
+    divide = division.linear_by_element
 
     def infer(self, x: Aval) -> Aval:
         return x
@@ -344,6 +355,12 @@ class BroadcastInDim(Linear):
             f"{x.shape}, target broadcast shape {self.shape}, broadcast_dimensions {self.dims}"
         )
 
+    def view(self, x: Any) -> Any:
+        strides = [0] * len(self.shape)
+        for d, n, stride in zip(self.dims, x.shape, x.strides, strict=True):
+            strides[d] = stride if n == self.shape[d] else 0
+        return x._replace(shape=self.shape, strides=tuple(strides))
+
     def eager(self, xp: Any, x: Any) -> Any:
         shape = self.shape
         if x.ndim:
@@ -372,6 +389,19 @@ class BroadcastInDim(Linear):
         words = dtypes.key_words(x.dtype)
         return BroadcastInDim((*self.shape, words), (*self.dims, len(self.shape)))
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,), (out,) = ins, outs
+        stretched = [i for i, d in enumerate(self.dims) if x.aval.shape[i] != self.shape[d]]
+        own = dict(zip(self.dims, division.undivided(x.layout, stretched), strict=True))
+
+        def make(wanted: Any) -> Any:
+            layout = [() if i in stretched else wanted[d] for i, d in enumerate(self.dims)]
+            return broadcast_in_dim(f.to(x, tuple(layout)), f.local(self.shape, wanted), self.dims)
+
+        uniform = not x.aval.shape
+        return [f.spread(out, tuple(own.get(d, ()) for d in range(out.ndim)), make,
+                         uniform and f.is_zero(x), uniform)]
+
 
 def broadcast_in_dim(x: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
     if x.shape == shape and dims == tuple(range(len(shape))):
@@ -393,6 +423,10 @@ class Reshape(Linear):
             )
         return x.with_shape(self.shape)
 
+    def view(self, x: Any) -> Any:
+        strides = strides_in(self.shape, x.shape, x.strides)
+        return None if strides is None else x._replace(shape=self.shape, strides=strides)
+
     def eager(self, xp: Any, x: Any) -> Any:
         return x.reshape(self.shape)
 
@@ -405,6 +439,14 @@ class Reshape(Linear):
 
     def physical(self, x: Aval) -> Operation:
         return Reshape((*self.shape, dtypes.key_words(x.dtype)))
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,), (out,) = ins, outs
+        before, after = f.through_reshape(x.aval.shape, out.shape, x.layout)
+        keeps = division.is_unsummed(f, ins, 0) and x.layout == before
+        value = x.value if keeps else f.to(x, before)
+        partial = x.partial if keeps else ()
+        return [f.placed(out, after, reshape(value, f.local(out.shape, after)), partial)]
 
 
 def reshape(x: Any, shape: tuple[int, ...]) -> Any:
@@ -427,6 +469,10 @@ class Transpose(Linear):
             )
         return x.with_shape(tuple(x.shape[p] for p in self.perm))
 
+    def view(self, x: Any) -> Any:
+        return x._replace(shape=tuple(x.shape[p] for p in self.perm),
+                          strides=tuple(x.strides[p] for p in self.perm))
+
     def eager(self, xp: Any, x: Any) -> Any:
         return x.transpose(self.perm)
 
@@ -441,6 +487,13 @@ class Transpose(Linear):
 
     def physical(self, x: Aval) -> Operation:
         return Transpose((*self.perm, len(self.perm)))
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,) = ins
+        keeps = division.is_unsummed(f, ins, 0)
+        value = x.value if keeps else f.natural(x)
+        layout = tuple(x.layout[p] for p in self.perm)
+        return [f.placed(outs[0], layout, self(value), x.partial if keeps else ())]
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
@@ -495,6 +548,17 @@ class ReduceSum(Linear):
 
     def flops(self, *avals: Aval) -> int:
         return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,), (out,) = ins, outs
+        keeps = division.is_unsummed(f, ins, 0)
+        value = self(x.value if keeps else f.natural(x))
+        layout = division.without_axes(x.layout, self.axes)
+        left = [n for i in self.axes for n in x.layout[i]] + list(x.partial if keeps else ())
+        names = f.ordered(left)
+        if out.dtype == np.bool_ and names:
+            return [f.placed(out, layout, f.reduced("max", names, value))]
+        return [f.placed(out, layout, value, names)]
 
 
 def reduce_sum(x: Any, axes: tuple[int, ...]) -> Any:

@@ -33,7 +33,7 @@ from toile.primitives.families import (
     transpose,
     zeros,
 )
-from toile.primitives.indexing import Gather, GatherDimensionNumbers, GatherScatterMode
+from toile.primitives.gathers import Gather, GatherDimensionNumbers, GatherScatterMode
 from toile.primitives.shapes import iota
 
 Shape = tuple[int, ...]

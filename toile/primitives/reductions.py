@@ -19,6 +19,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.primitives import division
 from toile.primitives.bits import eq
 from toile.primitives.elementwise import convert, div
 from toile.primitives.families import (
@@ -45,6 +46,8 @@ class Reduction(Operation):
     handles_zeros = True
     accepts: ClassVar[str] = ANY
     axes: tuple[int, ...]
+    # The reduction over devices that goes on with it; "": there is none.
+    over_devices: ClassVar[str] = ""
 
     def infer(self, x: Aval) -> Aval:
         check_axes(self, x, self.axes)
@@ -71,6 +74,15 @@ class Reduction(Operation):
     def flops(self, *avals: Aval) -> int:
         return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        if not self.over_devices:
+            return division.whole_along(self.axes, self, f, ins, outs)
+        (x,), (out,) = ins, outs
+        value = self(f.natural(x))
+        names = f.ordered([n for i in self.axes for n in x.layout[i]])
+        value = f.reduced(self.over_devices, names, value) if names else value
+        return [f.placed(out, division.without_axes(x.layout, self.axes), value)]
+
 
 class _Extreme(Reduction):
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
@@ -89,6 +101,7 @@ class ReduceMax(_Extreme):
     """The largest element; NaN if there is one, the dtype's lowest value if there is none."""
 
     axes: tuple[int, ...]
+    over_devices = "max"
 
     def eager(self, xp: Any, x: Any) -> Any:
         return extreme(xp, x, self.axes, xp.maximum, lowest(x.dtype))
@@ -99,6 +112,7 @@ class ReduceMin(_Extreme):
     """The smallest element; NaN if there is one, the dtype's highest value if there is none."""
 
     axes: tuple[int, ...]
+    over_devices = "min"
 
     def eager(self, xp: Any, x: Any) -> Any:
         return extreme(xp, x, self.axes, xp.minimum, highest(x.dtype))
@@ -181,20 +195,26 @@ class _Logical(Reduction):
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
         return Zero(out)
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        if outs[0].dtype == np.bool_:
+            return super().divide(f, ins, outs)
+        return division.whole_along(self.axes, self, f, ins, outs)  # bits have no extrema
 
-def _logical(name: str, text: str, function: str) -> Any:
+
+def _logical(name: str, text: str, function: str, over_devices: str = "") -> Any:
     def eager(self: Any, xp: Any, x: Any) -> Any:
         return getattr(xp, function).reduce(x, axis=self.axes)
 
     body = {
         "__doc__": text,
         "eager": eager,
+        "over_devices": over_devices,
         "__module__": __name__,
         "__annotations__": {"axes": "tuple[int, ...]"},
     }
     return dataclass(frozen=True)(type(name, (_Logical,), body))
 
 
-ReduceAnd = _logical("ReduceAnd", "Bitwise and of the elements.", "bitwise_and")
-ReduceOr = _logical("ReduceOr", "Bitwise or of the elements.", "bitwise_or")
+ReduceAnd = _logical("ReduceAnd", "Bitwise and of the elements.", "bitwise_and", "min")
+ReduceOr = _logical("ReduceOr", "Bitwise or of the elements.", "bitwise_or", "max")
 ReduceXor = _logical("ReduceXor", "Bitwise exclusive or of the elements.", "bitwise_xor")

@@ -17,15 +17,18 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
-from toile.primitives.arrays.padding import pad as pad_raw
-from toile.primitives.choices import select
+from toile.primitives import division
+from toile.primitives.arrays.pad_arrays import pad as pad_raw
+from toile.primitives.choices import convert, select
 from toile.primitives.families import (
     Identity,
     Linear,
+    add,
     bdim_at,
     broadcast_in_dim,
     full_like,
     move_axis,
+    mul,
     reduce_sum,
     scalar,
     sub,
@@ -54,6 +57,14 @@ class Slice(Linear):
             )
         return x.with_shape(tuple(-(-(b - a) // s) for a, b, s, _ in parts))
 
+    def view(self, x: Any) -> Any:
+        steps = self.strides or (1,) * len(x.shape)
+        parts = zip(self.starts, self.limits, steps, strict=True)
+        return x._replace(
+            offset=x.offset + sum(b * s for b, s in zip(self.starts, x.strides, strict=True)),
+            shape=tuple([-(-(end - start) // step) for start, end, step in parts]),
+            strides=tuple([s * t for s, t in zip(x.strides, steps, strict=True)]))
+
     def eager(self, xp: Any, x: Any) -> Any:
         return x[tuple(map(slice, self.starts, self.limits, self.strides))]
 
@@ -75,6 +86,15 @@ class Slice(Linear):
     def physical(self, x: Aval) -> Operation:
         words = dtypes.key_words(x.dtype)
         return Slice((*self.starts, 0), (*self.limits, words), (*self.strides, 1))
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,) = ins
+        cut = [i for i, n in enumerate(x.aval.shape)
+               if (self.starts[i], self.limits[i], self.strides[i]) != (0, n, 1)]
+        layout = division.undivided(x.layout, cut)
+        part = f.to(x, layout)
+        limits = tuple(n if i in cut else part.shape[i] for i, n in enumerate(self.limits))
+        return [f.placed(outs[0], layout, Slice(self.starts, limits, self.strides)(part))]
 
 
 def slice_(
@@ -156,6 +176,12 @@ class Pad(Linear):
     def physical(self, *avals: Aval) -> Operation:
         return _PadKeys(self.config)
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        x, fill = ins
+        padded = [i for i, c in enumerate(self.config) if c != (0, 0, 0)]
+        layout = division.undivided(x.layout, padded)
+        return [f.placed(outs[0], layout, self(f.to(x, layout), f.to(fill, ())))]
+
 
 @dataclass(frozen=True)
 class _PadKeys(Operation):
@@ -230,6 +256,9 @@ class Concatenate(Linear):
     def physical(self, *avals: Aval) -> Operation:
         return self
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        return division.whole_along([self.axis], self, f, ins, outs)
+
 
 @dataclass(frozen=True)
 class Rev(Linear):
@@ -242,6 +271,11 @@ class Rev(Linear):
             raise shape_error(self.name, f"distinct axes of the operand, here {self.axes}", [x],
                               "count axes from 0, each at most once")
         return x
+
+    def view(self, x: Any) -> Any:
+        offset = x.offset + sum((x.shape[a] - 1) * x.strides[a] for a in self.axes)
+        strides = tuple([-s if i in self.axes else s for i, s in enumerate(x.strides)])
+        return x._replace(offset=offset, strides=strides)
 
     def eager(self, xp: Any, x: Any) -> Any:
         index = [slice(None)] * x.ndim
@@ -259,6 +293,9 @@ class Rev(Linear):
 
     def physical(self, x: Aval) -> Operation:
         return self
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        return division.whole_along(self.axes, self, f, ins, outs)
 
 
 @dataclass(frozen=True)
@@ -284,6 +321,19 @@ class Iota(Operation):
         spread = [1] * len(self.shape)
         spread[self.axis] = -1
         return xp.broadcast_to(count.reshape(spread), self.shape)
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (out,) = outs
+
+        def make(wanted: Any) -> Any:
+            shape, names = f.local(self.shape, wanted), wanted[self.axis]
+            found = iota(self.dtype, shape, self.axis)
+            if f.parts(names) == 1:
+                return found
+            start = mul(f.index(names), scalar(shape[self.axis], np.int32))
+            return add(found, convert(start, self.dtype))
+
+        return [f.spread(out, ((),) * out.ndim, make)]
 
 
 def iota(dtype: Any, shape: Sequence[int], axis: int = 0) -> Any:
@@ -334,6 +384,11 @@ class BitcastConvertType(Operation):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         return self(move_axis(xs[0], dims[0], 0)), 0
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        if ins[0].aval.shape != outs[0].shape:
+            return super().divide(f, ins, outs)
+        return division.by_element(self, f, ins, outs)
+
 
 @dataclass(frozen=True)
 class ReducePrecision(Operation):
@@ -343,6 +398,7 @@ class ReducePrecision(Operation):
     mantissa_bits: int
     handles_zeros = True
     by_element = True
+    divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) != "f" or self.exponent_bits < 1 or self.mantissa_bits < 0:
@@ -409,9 +465,16 @@ class OptimizationBarrier(Operation):
     def physical(self, *avals: Aval) -> Operation:
         return self
 
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        found = self(*[f.natural(v) for v in ins])
+        return f.placed_all(self, outs, [v.layout for v in ins], found)
+
 
 class Copy(Identity):
     """The operand in a buffer of its own."""
+
+    def view(self, x: Any) -> Any:
+        return x
 
     def eager(self, xp: Any, x: Any) -> Any:
         return x.copy()

@@ -28,6 +28,7 @@ from toile.primitives.families import (
     neg,
     sub,
 )
+from toile.primitives.rules import kernel_function, raw_function
 from toile.primitives.transcendental import exp, log1p
 
 
@@ -53,11 +54,8 @@ class _Special(Elementwise):
 class Erf(_Special):
     """The error function."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.erf(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.erf(x)
+    eager = raw_function(raw.erf)
+    lower = kernel_function("erf")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, 2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
@@ -66,11 +64,8 @@ class Erf(_Special):
 class Erfc(_Special):
     """1 - erf(x), accurate for large x."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.erfc(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.erfc(x)
+    eager = raw_function(raw.erfc)
+    lower = kernel_function("erfc")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, -2 / math.sqrt(math.pi)), exp(neg(mul(x, x)))),)
@@ -79,11 +74,8 @@ class Erfc(_Special):
 class ErfInv(_Special):
     """The inverse of the error function."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.erf_inv(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.erf_inv(x)
+    eager = raw_function(raw.erf_inv)
+    lower = kernel_function("erf_inv")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(x, math.sqrt(math.pi) / 2), exp(mul(y, y))),)
@@ -95,11 +87,8 @@ class ErfInv(_Special):
 class Lgamma(_Special):
     """log |Γ(x)|."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.lgamma(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.lgamma(x)
+    eager = raw_function(raw.lgamma)
+    lower = kernel_function("lgamma")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (digamma(x),)
@@ -108,11 +97,8 @@ class Lgamma(_Special):
 class Digamma(_Special):
     """The derivative of log Γ."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.digamma(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.digamma(x)
+    eager = raw_function(raw.digamma)
+    lower = kernel_function("digamma")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (polygamma(full_like(x, 1), x),)
@@ -121,8 +107,7 @@ class Digamma(_Special):
 class Polygamma(_Special):
     """The m-th derivative of digamma."""
 
-    def eager(self, xp: Any, m: Any, x: Any) -> Any:
-        return raw.polygamma(xp, m, x)
+    eager = raw_function(raw.polygamma)
 
     def partials(self, y: Any, m: Any, x: Any) -> Sequence[Any]:
         return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
@@ -131,8 +116,7 @@ class Polygamma(_Special):
 class Zeta(_Special):
     """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
 
-    def eager(self, xp: Any, x: Any, q: Any) -> Any:
-        return raw.zeta(xp, x, q)
+    eager = raw_function(raw.zeta)
 
 
 def _gamma_density(a: Any, x: Any) -> Any:
@@ -144,8 +128,7 @@ def _gamma_density(a: Any, x: Any) -> Any:
 class Igamma(_Special):
     """The regularized lower incomplete gamma function P(a, x)."""
 
-    def eager(self, xp: Any, a: Any, x: Any) -> Any:
-        return raw.igamma(xp, a, x)
+    eager = raw_function(raw.igamma)
 
     def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
         return (lambda: igamma_grad_a(a, x)), (lambda: _gamma_density(a, x))
@@ -154,8 +137,7 @@ class Igamma(_Special):
 class Igammac(_Special):
     """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
 
-    def eager(self, xp: Any, a: Any, x: Any) -> Any:
-        return raw.igammac(xp, a, x)
+    eager = raw_function(raw.igammac)
 
     def partials(self, y: Any, a: Any, x: Any) -> Sequence[Any]:
         return (lambda: neg(igamma_grad_a(a, x))), (lambda: neg(_gamma_density(a, x)))
@@ -164,27 +146,21 @@ class Igammac(_Special):
 class IgammaGradA(_Special):
     """∂P(a, x)/∂a."""
 
-    def eager(self, xp: Any, a: Any, x: Any) -> Any:
-        return raw.igamma_grad_a(xp, a, x)
+    eager = raw_function(raw.igamma_grad_a)
 
 
 class RandomGammaGrad(_Special):
     """dx/da of a Gamma(a) sample x at a fixed quantile."""
 
-    def eager(self, xp: Any, a: Any, x: Any) -> Any:
-        return raw.random_gamma_grad(xp, a, x)
+    eager = raw_function(raw.random_gamma_grad)
 
 
 class FusedMultiplyAdd(Elementwise):
     """a * b + c with one rounding, as processors and XLA do it; samplers have the same bits so."""
 
     accepts = "f"
-
-    def eager(self, xp: Any, a: Any, b: Any, c: Any) -> Any:
-        return raw.fused_multiply_add(xp, a, b, c)
-
-    def lower(self, k: Any, a: Any, b: Any, c: Any) -> Any:
-        return k.fma(a, b, c)
+    eager = raw_function(raw.fused_multiply_add)
+    lower = kernel_function("fma")
 
     def partials(self, y: Any, a: Any, b: Any, c: Any) -> Sequence[Any]:
         return (b, a, 1)
@@ -193,8 +169,7 @@ class FusedMultiplyAdd(Elementwise):
 class RegularizedIncompleteBeta(_Special):
     """The regularized incomplete beta function Iₓ(a, b)."""
 
-    def eager(self, xp: Any, a: Any, b: Any, x: Any) -> Any:
-        return raw.betainc(xp, a, b, x)
+    eager = raw_function(raw.betainc)
 
     def partials(self, y: Any, a: Any, b: Any, x: Any) -> Sequence[Any]:
         def dx() -> Any:  # x^(a-1) (1-x)^(b-1) / B(a, b)
@@ -212,8 +187,7 @@ class RegularizedIncompleteBeta(_Special):
 class BesselI0e(_Special):
     """exp(-|x|) I₀(x)."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.bessel_i0e(xp, x)
+    eager = raw_function(raw.bessel_i0e)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (sub(bessel_i1e(x), mul(sign(x), y)),)
@@ -222,8 +196,7 @@ class BesselI0e(_Special):
 class BesselI1e(_Special):
     """exp(-|x|) I₁(x)."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.bessel_i1e(xp, x)
+    eager = raw_function(raw.bessel_i1e)
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         # i0e(x) - y (sign(x) + 1/x), which tends to 1/2 at 0

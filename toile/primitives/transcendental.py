@@ -26,6 +26,7 @@ from toile.primitives.families import (
     neg,
     sub,
 )
+from toile.primitives.rules import array_function, kernel_function, raw_function
 
 
 def _one_plus_square(x: Any) -> Any:
@@ -52,11 +53,15 @@ class OneMinusSquare(Elementwise):
         return (mul(full_like(x, -2), x),)
 
 
-class _Quotient(Elementwise):
-    """A function whose tangent is dx over `divisor(x)`."""
+class _Transcendental(Elementwise):
+    """A function of floating and complex numbers that takes many instructions."""
 
     accepts = FLOATING
     costly = True
+
+
+class _Quotient(_Transcendental):
+    """A function whose tangent is dx over `divisor(x)`."""
 
     def divisor(self, x: Any) -> Any:
         """The reciprocal of the derivative."""
@@ -71,51 +76,35 @@ class _Quotient(Elementwise):
 # ------------------------------------------------------------------- exponentials and logarithms
 
 
-class Exp(Elementwise):
+class Exp(_Transcendental):
     """e to the power x."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.exp(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.exp(x)
+    eager = array_function("exp")
+    lower = kernel_function("exp")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (y,)
 
 
-class Exp2(Elementwise):
+class Exp2(_Transcendental):
     """2 to the power x."""
-
-    accepts = FLOATING
-    costly = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         if _is_complex(x):
             return xp.exp(x * x.dtype.type(math.log(2)))
         return xp.exp2(x)
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.exp2(x)
+    lower = kernel_function("exp2")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(y, math.log(2)), y),)
 
 
-class Expm1(Elementwise):
+class Expm1(_Transcendental):
     """exp(x) - 1, accurate for small x."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.expm1(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.expm1(x)
+    eager = array_function("expm1")
+    lower = kernel_function("expm1")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (add(y, full_like(y, 1)),)
@@ -124,11 +113,8 @@ class Expm1(Elementwise):
 class Log1p(_Quotient):
     """log(1 + x), accurate for small x."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.log1p(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.log1p(x)
+    eager = raw_function(raw.log1p)
+    lower = kernel_function("log1p")
 
     def divisor(self, x: Any) -> Any:
         return add(x, full_like(x, 1))
@@ -146,8 +132,7 @@ class Log2(_Quotient):
         out.real, out.imag = (part * part.dtype.type(_LOG2_E) for part in (y.real, y.imag))
         return out
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.log2(x)
+    lower = kernel_function("log2")
 
     def divisor(self, x: Any) -> Any:
         return mul(x, full_like(x, math.log(2)))
@@ -156,17 +141,11 @@ class Log2(_Quotient):
 _LOG2_E = 1 / math.log(2)
 
 
-class Logistic(Elementwise):
+class Logistic(_Transcendental):
     """1 / (1 + exp(-x))."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.logistic(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.logistic(x)
+    eager = raw_function(raw.logistic)
+    lower = kernel_function("logistic")
 
     def lower_steps(self, k: Any, rounded: Callable[[Any], Any], x: Any) -> Any:
         below = rounded(k.add(1.0, rounded(k.exp(k.neg(x)))))
@@ -183,12 +162,8 @@ class Sqrt(Elementwise):
     """The principal square root."""
 
     accepts = FLOATING
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.sqrt(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.sqrt(x)
+    eager = array_function("sqrt")
+    lower = kernel_function("sqrt")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 0.5), y),)
@@ -198,12 +173,8 @@ class Rsqrt(Elementwise):
     """1 / sqrt(x)."""
 
     accepts = FLOATING
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.rsqrt(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.rsqrt(x)
+    eager = raw_function(raw.rsqrt)
+    lower = kernel_function("rsqrt")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(y, -0.5), div(y, x)),)
@@ -214,12 +185,8 @@ class Cbrt(Elementwise):
 
     accepts = FLOAT
     costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return raw.cbrt(xp, x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.cbrt(x)
+    eager = raw_function(raw.cbrt)
+    lower = kernel_function("cbrt")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 1 / 3), mul(y, y)),)
@@ -228,81 +195,51 @@ class Cbrt(Elementwise):
 # ----------------------------------------------------------------------------------- trigonometry
 
 
-class Sin(Elementwise):
+class Sin(_Transcendental):
     """Sine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.sin(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.sin(x)
+    eager = array_function("sin")
+    lower = kernel_function("sin")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cos(x),)
 
 
-class Cos(Elementwise):
+class Cos(_Transcendental):
     """Cosine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.cos(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.cos(x)
+    eager = array_function("cos")
+    lower = kernel_function("cos")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (neg(sin(x)),)
 
 
-class Tan(Elementwise):
+class Tan(_Transcendental):
     """Tangent."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.tan(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.tan(x)
+    eager = array_function("tan")
+    lower = kernel_function("tan")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (_one_plus_square(y),)
 
 
-class Asin(Elementwise):
+class Asin(_Transcendental):
     """Inverse sine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arcsin(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.asin(x)
+    eager = array_function("arcsin")
+    lower = kernel_function("asin")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (rsqrt(one_minus_square(x)),)
 
 
-class Acos(Elementwise):
+class Acos(_Transcendental):
     """Inverse cosine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arccos(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.acos(x)
+    eager = array_function("arccos")
+    lower = kernel_function("acos")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (neg(rsqrt(one_minus_square(x))),)
@@ -311,21 +248,15 @@ class Acos(Elementwise):
 class Atan(_Quotient):
     """Inverse tangent."""
 
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arctan(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.atan(x)
+    eager = array_function("arctan")
+    lower = kernel_function("atan")
 
     def divisor(self, x: Any) -> Any:
         return _one_plus_square(x)
 
 
-class Atan2(Elementwise):
+class Atan2(_Transcendental):
     """The angle of the point with ordinate x and abscissa y."""
-
-    accepts = FLOATING
-    costly = True
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if _is_complex(x):  # exp(i angle) = (y + i x) / sqrt(x² + y²)
@@ -333,8 +264,7 @@ class Atan2(Elementwise):
             return -i * xp.log((y + i * x) / xp.sqrt(x * x + y * y))
         return xp.arctan2(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.atan2(x, y)
+    lower = kernel_function("atan2")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         def over_square(z: Any) -> Any:
@@ -346,81 +276,51 @@ class Atan2(Elementwise):
 # ----------------------------------------------------------------------------- hyperbolic functions
 
 
-class Sinh(Elementwise):
+class Sinh(_Transcendental):
     """Hyperbolic sine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.sinh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.sinh(x)
+    eager = array_function("sinh")
+    lower = kernel_function("sinh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cosh(x),)
 
 
-class Cosh(Elementwise):
+class Cosh(_Transcendental):
     """Hyperbolic cosine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.cosh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.cosh(x)
+    eager = array_function("cosh")
+    lower = kernel_function("cosh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (sinh(x),)
 
 
-class Tanh(Elementwise):
+class Tanh(_Transcendental):
     """Hyperbolic tangent."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.tanh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.tanh(x)
+    eager = array_function("tanh")
+    lower = kernel_function("tanh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (one_minus_square(y),)
 
 
-class Asinh(Elementwise):
+class Asinh(_Transcendental):
     """Inverse hyperbolic sine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arcsinh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.asinh(x)
+    eager = array_function("arcsinh")
+    lower = kernel_function("asinh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (rsqrt(_one_plus_square(x)),)
 
 
-class Acosh(Elementwise):
+class Acosh(_Transcendental):
     """Inverse hyperbolic cosine."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arccosh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.acosh(x)
+    eager = array_function("arccosh")
+    lower = kernel_function("acosh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         one = full_like(x, 1)
@@ -429,17 +329,11 @@ class Acosh(Elementwise):
         return (rsqrt(sub(mul(x, x), one)),)
 
 
-class Atanh(Elementwise):
+class Atanh(_Transcendental):
     """Inverse hyperbolic tangent."""
 
-    accepts = FLOATING
-    costly = True
-
-    def eager(self, xp: Any, x: Any) -> Any:
-        return xp.arctanh(x)
-
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.atanh(x)
+    eager = array_function("arctanh")
+    lower = kernel_function("atanh")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         one = full_like(x, 1)

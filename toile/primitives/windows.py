@@ -19,7 +19,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives import arrays
+from toile.primitives import arrays, division
 from toile.primitives.families import (
     ANY,
     INTEGRAL,
@@ -86,6 +86,7 @@ class _ReduceWindow(Operation):
     padding: Pairs
     base_dilation: Sizes
     window_dilation: Sizes
+    divide = division.by_windows
 
     def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
         return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,
@@ -234,6 +235,7 @@ class SelectAndScatterAdd(Operation):
     window_strides: Sizes
     padding: Pairs
     handles_zeros = True
+    divide = division.by_windows
 
     def infer(self, source: Aval, operand: Aval) -> Aval:
         window, strides, padding = self.window_dimensions, self.window_strides, self.padding
@@ -280,6 +282,7 @@ class SelectAndGatherAdd(Operation):
     base_dilation: Sizes
     window_dilation: Sizes
     handles_zeros = True
+    divide = division.by_windows
 
     def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
         return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,

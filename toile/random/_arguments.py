@@ -12,11 +12,12 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
-from toile.engine import dtypes, tracing
+from toile.engine import dtypes
+from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray, KeyArray
 from toile.engine.config import flags
 from toile.engine.conversion import wrap
-from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import special
 from toile.primitives.random import random_clone, random_wrap
@@ -33,7 +34,7 @@ def wrapped_key(name, key, batched=False):
     else:
         typed, raw = random_wrap(_key_words(name, key)), True
         if flags.legacy_prng_key != "allow" or flags.enable_custom_prng:
-            _complain_of_words(flags.legacy_prng_key)
+            _report_raw_key(flags.legacy_prng_key)
     if typed.shape and not batched:
         raise ValueError(
             f"{name} accepts a single key, but was given a key array of shape {typed.shape} != () "
@@ -49,10 +50,8 @@ def one_key(name, key):
 def _key_words(name, key):
     """Raw key words, checked."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
-        raise TypeError(
-            f"{name}: needed a random key, got {type(key).__name__} (make one with "
-            f"toile.random.key){here()}"
-        )
+        raise TypeError(f"{name}: needed a random key, got {type(key).__name__} (make one with "
+                        f"toile.random.key){here()}")
     count = key_words(flags.default_prng_impl)
     if key.dtype != np.uint32 or key.ndim < 1 or key.shape[-1] != count:
         raise TypeError(
@@ -67,7 +66,7 @@ def key_words(impl):
     return dtypes.key_words(dtypes.key_dtype(impl))
 
 
-def _complain_of_words(mode):
+def _report_raw_key(mode):
     """Raise or warn about a raw key, as the flags ask."""
     text = ("Legacy uint32 key array passed as key to jax.random function: needed a key made by "
             'random.key (or set jax_legacy_prng_key="allow")')
@@ -199,15 +198,30 @@ def spread(x, shape, dtype):
     return jnp.broadcast_to(convert(x, dtype), shape)
 
 
+def sampling(name, key, shape, dtype, out_sharding):
+    """Key, shape and real dtype of a sampler without parameters, checked."""
+    key, dtype = one_key(name, key), float_dtype(name, dtype)
+    shape = canonical_shape(shape)
+    check_sharding(name, out_sharding)
+    return key, shape, dtype
+
+
+def sampling_with(name, key, shape, dtype, out_sharding, *parameters):
+    """Key, shape and real dtype of a sampler with parameters that broadcast, checked."""
+    key, dtype = one_key(name, key), float_dtype(name, dtype)
+    shape = joint_shape(name, shape, *parameters)
+    check_sharding(name, out_sharding)
+    check_castable(name, dtype, *parameters)
+    return key, shape, dtype
+
+
 def check_sharding(name, out_sharding):
     """Accept None, a sharding or a partition spec."""
     if out_sharding is None or hasattr(out_sharding, "spec") or isinstance(out_sharding, tuple) \
             or hasattr(out_sharding, "device_set") or hasattr(out_sharding, "partitions"):
         return
-    raise TypeError(
-        f"{name}: needed a sharding or a partition spec as out_sharding, got "
-        f"{out_sharding!r}{here()}"
-    )
+    raise TypeError(f"{name}: needed a sharding or a partition spec as out_sharding, got "
+                    f"{out_sharding!r}{here()}")
 
 
 def fused(a, b, c):

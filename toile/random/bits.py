@@ -14,7 +14,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.conversion import wrap
 from toile.engine.errors import axis_error
-from toile.engine.floating import ignore_errors, restore_errors
+from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.primitives.arrays import threefry
 from toile.primitives.arrays.special import fused_multiply_add
@@ -22,6 +22,8 @@ from toile.primitives.arrays.threefry import float_layout, unit_floats
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.generators import random_bits
+
+__all__ = ["bernoulli", "bits", "choice", "permutation", "randint", "uniform"]
 
 UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
 
@@ -34,9 +36,8 @@ def bits(key, shape=(), dtype=None, *, out_sharding=None):
     else:
         dtype = dtypes.check_user_dtype_supported(dtype, "bits")
     if not dtypes.issubdtype(dtype, np.unsignedinteger):
-        raise ValueError(
-            f"dtype argument to `bits` must be an unsigned int dtype, got {dtype}{here()}"
-        )
+        raise ValueError("dtype argument to `bits` must be an unsigned int dtype, got "
+                         f"{dtype}{here()}")
     args.check_sharding("bits", out_sharding)
     return random_bits(key, dtype.itemsize * 8, args.canonical_shape(shape))
 
@@ -109,9 +110,8 @@ def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
     key = args.one_key("bernoulli", key)
     dtype = dtypes.dtype(p)
     if not dtypes.issubdtype(dtype, np.floating):
-        raise TypeError(
-            f"bernoulli probability `p` must have a floating dtype, got {dtype}.{here()}"
-        )
+        raise TypeError("bernoulli probability `p` must have a floating dtype, got "
+                        f"{dtype}.{here()}")
     if shape is None:
         shape = np.shape(p)
     else:

@@ -1,4 +1,4 @@
-"""What keys of each generator give: seeds, splits, folds and bits.
+"""What each generator makes of keys: seeds, splits, folds and bits.
 
 Threefry-2x32 is operations of its own, which the compiler fuses. The others are functions of the
 words of one key: Threefry-4x32 and Philox hash a counter with the key, `rbg` splits and folds as
@@ -17,7 +17,7 @@ from toile import numpy as jnp
 from toile.api import vmap
 from toile.engine.config import flags
 from toile.engine.source import here
-from toile.lax.drawing import RandomAlgorithm, drawn, philox2x32, philox4x32, threefry4x32
+from toile.lax.raw_bits import RandomAlgorithm, drawn, philox2x32, philox4x32, threefry4x32
 from toile.primitives import random as fry
 from toile.primitives.random import random_consume, random_unwrap, random_wrap
 
@@ -71,7 +71,7 @@ def random_bits(keys, bit_width, shape):
 
 
 def _spent_words(keys):
-    """The words of keys that are used up; words do not tell, so that the checks need to hear."""
+    """The words of keys that are used up, which the check of reuse cannot see from words."""
     return random_unwrap(random_consume(keys) if flags.debug_key_reuse else keys)
 
 
@@ -155,7 +155,7 @@ def _folded(words):
     return words[0] ^ words[2], words[1] ^ words[3]
 
 
-# -------------------------------------------------------------------- generators of the compiler's
+# ------------------------------------------------------------ generators by rng_bit_generator
 
 
 def _rbg_seed(seed):

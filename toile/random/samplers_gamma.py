@@ -22,6 +22,11 @@ from toile.random.generators import random_split
 from toile.random.samplers_inverse import standard_exponential
 from toile.random.samplers_normal import signs, standard_normal
 
+__all__ = [
+    "ball", "beta", "chisquare", "dirichlet", "f", "gamma", "generalized_normal", "loggamma",
+    "random_gamma_p", "t",
+]
+
 
 def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
     """Gamma numbers of shape parameter a and scale 1.
@@ -188,9 +193,8 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
     dtype = args.float_dtype("dirichlet", dtype)
     args.check_sharding("dirichlet", out_sharding)
     if np.ndim(alpha) < 1:
-        raise ValueError(
-            f"dirichlet requires alpha.ndim >= 1, got alpha.ndim == {np.ndim(alpha)}{here()}"
-        )
+        raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == "
+                         f"{np.ndim(alpha)}{here()}")
     batch, n = np.shape(alpha)[:-1], np.shape(alpha)[-1:]
     shape = batch if shape is None else args.canonical_shape(shape)
     args.check_shape("dirichlet", shape, batch)
@@ -215,11 +219,7 @@ def _joins_softmax(alpha):
 
 def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
     """Sums of df squared standard normal numbers; df need not be an integer."""
-    key = args.one_key("chisquare", key)
-    dtype = args.float_dtype("chisquare", dtype)
-    shape = args.joint_shape("chisquare", shape, df)
-    args.check_castable("chisquare", dtype, df)
-    args.check_sharding("chisquare", out_sharding)
+    key, shape, dtype = args.sampling_with("chisquare", key, shape, dtype, out_sharding, df)
     return _chisquare(key, convert(df, dtype), shape, dtype)
 
 
@@ -230,11 +230,7 @@ def _chisquare(key, df, shape, dtype):
 
 def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
     """The ratio of two chi-square numbers, each divided by its degrees of freedom."""
-    key = args.one_key("f", key)
-    dtype = args.float_dtype("f", dtype)
-    shape = args.joint_shape("f", shape, dfnum, dfden)
-    args.check_sharding("f", out_sharding)
-    args.check_castable("f", dtype, dfnum, dfden)
+    key, shape, dtype = args.sampling_with("f", key, shape, dtype, out_sharding, dfnum, dfden)
     dfnum, dfden = (args.to_rank(convert(v, dtype), len(shape)) for v in (dfnum, dfden))
     below_key, above_key = args.split_key(key)
     above = args.divide(_chisquare(above_key, dfnum, shape, dtype), dfnum)
@@ -243,11 +239,7 @@ def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
 
 def t(key, df, shape=None, dtype=None, *, out_sharding=None):
     """Student's t numbers of df degrees of freedom."""
-    key = args.one_key("t", key)
-    dtype = args.float_dtype("t", dtype)
-    shape = args.joint_shape("t", shape, df)
-    args.check_sharding("t", out_sharding)
-    args.check_castable("t", dtype, df)
+    key, shape, dtype = args.sampling_with("t", key, shape, dtype, out_sharding, df)
     half = args.to_rank(convert(df, dtype) / dtype.type(2), len(shape))
     normal_key, gamma_key = args.split_key(key)
     n = standard_normal(normal_key, shape, dtype)

@@ -13,13 +13,15 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
 
+__all__ = [
+    "categorical", "cauchy", "exponential", "geometric", "gumbel", "laplace", "logistic", "pareto",
+    "triangular", "weibull_min",
+]
+
 
 def exponential(key, shape=(), dtype=None, *, out_sharding=None):
     """Exponential numbers of mean 1."""
-    key = args.one_key("exponential", key)
-    dtype = args.float_dtype("exponential", dtype)
-    args.check_sharding("exponential", out_sharding)
-    return standard_exponential(key, args.canonical_shape(shape), dtype)
+    return standard_exponential(*args.sampling("exponential", key, shape, dtype, out_sharding))
 
 
 def standard_exponential(key, shape, dtype):
@@ -29,10 +31,7 @@ def standard_exponential(key, shape, dtype):
 
 def gumbel(key, shape=(), dtype=None, mode=None, *, out_sharding=None):
     """Gumbel numbers; modes "high" and "highest" spend more bits to reach further out."""
-    key = args.one_key("gumbel", key)
-    dtype = args.float_dtype("gumbel", dtype)
-    shape = args.canonical_shape(shape)
-    args.check_sharding("gumbel", out_sharding)
+    key, shape, dtype = args.sampling("gumbel", key, shape, dtype, out_sharding)
     return gumbel_noise(key, shape, dtype, gumbel_mode(mode))
 
 
@@ -77,10 +76,7 @@ def _negative_axis(axis, ndim):
 
 def laplace(key, shape=(), dtype=None, *, out_sharding=None):
     """Laplace numbers, exponential to both sides of zero."""
-    key = args.one_key("laplace", key)
-    dtype = args.float_dtype("laplace", dtype)
-    shape = args.canonical_shape(shape)
-    args.check_sharding("laplace", out_sharding)
+    key, shape, dtype = args.sampling("laplace", key, shape, dtype, out_sharding)
     low = np.array(-1 + dtypes.finfo(dtype).epsneg, dtype)
     u = uniform_between(key, shape, dtype, low, 1.0)
     return lax.sign(u) * lax.log1p(-lax.abs(u))
@@ -88,20 +84,14 @@ def laplace(key, shape=(), dtype=None, *, out_sharding=None):
 
 def logistic(key, shape=(), dtype=None, *, out_sharding=None):
     """Logistic numbers log(u / (1 - u))."""
-    key = args.one_key("logistic", key)
-    dtype = args.float_dtype("logistic", dtype)
-    shape = args.canonical_shape(shape)
-    args.check_sharding("logistic", out_sharding)
+    key, shape, dtype = args.sampling("logistic", key, shape, dtype, out_sharding)
     x = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).tiny, dtype), 1.0)
     return args.log(x) - lax.log1p(-x)
 
 
 def cauchy(key, shape=(), dtype=None, *, out_sharding=None):
     """Cauchy numbers tan(π (u - 1/2))."""
-    key = args.one_key("cauchy", key)
-    dtype = args.float_dtype("cauchy", dtype)
-    shape = args.canonical_shape(shape)
-    args.check_sharding("cauchy", out_sharding)
+    key, shape, dtype = args.sampling("cauchy", key, shape, dtype, out_sharding)
     u = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).eps, dtype), 1.0)
     pi, half = (np.array(v, dtype)[()] for v in (np.pi, 0.5))
     return lax.tan((u - half) * pi)
@@ -109,11 +99,7 @@ def cauchy(key, shape=(), dtype=None, *, out_sharding=None):
 
 def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
     """Pareto numbers of exponent b, from 1 upward."""
-    key = args.one_key("pareto", key)
-    dtype = args.float_dtype("pareto", dtype)
-    shape = args.joint_shape("pareto", shape, b)
-    args.check_castable("pareto", dtype, b)
-    args.check_sharding("pareto", out_sharding)
+    key, shape, dtype = args.sampling_with("pareto", key, shape, dtype, out_sharding, b)
     e = standard_exponential(key, shape, dtype)
     return args.exp(args.divide(e, args.to_rank(convert(b, dtype), len(shape))))
 
@@ -144,11 +130,8 @@ def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
 
 def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
     """Numbers between left and right whose density is a triangle with its peak at mode."""
-    key = args.one_key("triangular", key)
-    dtype = args.float_dtype("triangular", dtype)
-    shape = args.joint_shape("triangular", shape, left, mode, right)
-    args.check_sharding("triangular", out_sharding)
-    args.check_castable("triangular", dtype, left, mode, right)
+    key, shape, dtype = args.sampling_with("triangular", key, shape, dtype, out_sharding, left,
+                                           mode, right)
     left, mode, right = (args.spread(v, shape, dtype) for v in (left, mode, right))
     u = unit(key, shape, dtype)
     rising = left + lax.sqrt(u * (right - left) * (mode - left))

@@ -19,6 +19,11 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import uniform_between, unit
 
+__all__ = [
+    "double_sided_maxwell", "lognormal", "maxwell", "multivariate_normal", "normal", "orthogonal",
+    "rademacher", "rayleigh", "truncated_normal", "wald",
+]
+
 
 def normal(key, shape=(), dtype=None, *, out_sharding=None):
     """Standard normal numbers; complex ones have independent parts of variance one half.
@@ -130,9 +135,8 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky
         raise ValueError(
             f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}{here()}")
     if cov.ndim < 2:
-        raise ValueError(
-            f"multivariate_normal requires cov.ndim >= 2, got cov.ndim == {cov.ndim}{here()}"
-        )
+        raise ValueError("multivariate_normal requires cov.ndim >= 2, got cov.ndim == "
+                         f"{cov.ndim}{here()}")
     n = mean.shape[-1]
     if cov.shape[-2:] != (n, n):
         raise ValueError(
@@ -159,10 +163,7 @@ def _square_root(cov, method):
 
 def maxwell(key, shape=(), dtype=None, *, out_sharding=None):
     """The length of three standard normal numbers."""
-    key = args.one_key("maxwell", key)
-    dtype = args.float_dtype("maxwell", dtype)
-    args.check_sharding("maxwell", out_sharding)
-    return _maxwell(key, args.canonical_shape(shape), dtype)
+    return _maxwell(*args.sampling("maxwell", key, shape, dtype, out_sharding))
 
 
 def _maxwell(key, shape, dtype):
@@ -197,22 +198,14 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
 
 def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):
     """scale times the length of two standard normal numbers."""
-    key = args.one_key("rayleigh", key)
-    dtype = args.float_dtype("rayleigh", dtype)
-    shape = args.joint_shape("rayleigh", shape, scale)
-    args.check_sharding("rayleigh", out_sharding)
-    args.check_castable("rayleigh", dtype, scale)
+    key, shape, dtype = args.sampling_with("rayleigh", key, shape, dtype, out_sharding, scale)
     log_u = args.log(unit(key, shape, dtype))
     return args.spread(scale, shape, dtype) * lax.sqrt(log_u * dtype.type(-2))
 
 
 def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
     """Inverse Gaussian numbers of the given mean and scale 1."""
-    key = args.one_key("wald", key)
-    dtype = args.float_dtype("wald", dtype)
-    shape = args.joint_shape("wald", shape, mean)
-    args.check_sharding("wald", out_sharding)
-    args.check_castable("wald", dtype, mean)
+    key, shape, dtype = args.sampling_with("wald", key, shape, dtype, out_sharding, mean)
     normal_key, uniform_key = args.split_key(key)
     mean = args.spread(mean, shape, dtype)
     v = standard_normal(normal_key, shape, dtype)

@@ -86,14 +86,13 @@ def idct(x, type=2, n=None, axis=-1, norm=None):
     return jnp.take(values, np.argsort(order), axis=axis)
 
 
-def _axes(name, x, s, axes):
+def _axes(x, s, axes):
     """The axes to transform and their lengths (or None)."""
     if s is not None:
         s = list(s) if hasattr(s, "__iter__") else [operator.index(s)]
         if len(s) > x.ndim:
-            raise ValueError(
-                f"s must have at most x.ndim ({x.ndim}) elements, got {len(s)}{here()}"
-            )
+            raise ValueError(f"s must have at most x.ndim ({x.ndim}) elements, got "
+                             f"{len(s)}{here()}")
     if axes is None:
         axes = range(x.ndim - len(s), x.ndim) if s is not None else range(x.ndim)
     elif not hasattr(axes, "__iter__"):
@@ -102,19 +101,20 @@ def _axes(name, x, s, axes):
     return axes, [None] * len(axes) if s is None else s
 
 
+def _in_turns(name, transform, x, type, s, axes, norm):
+    """A transform along one axis after the other."""
+    x = array(name, x)
+    _check(name, type, norm)
+    for axis, n in zip(*_axes(x, s, axes)):
+        x = transform(x, n=n, axis=axis, norm=norm)
+    return x
+
+
 def dctn(x, type=2, s=None, axes=None, norm=None):
     """Type-2 discrete cosine transform over several axes (all unless given)."""
-    x = array("dctn", x)
-    _check("dctn", type, norm)
-    for axis, n in zip(*_axes("dctn", x, s, axes)):
-        x = dct(x, n=n, axis=axis, norm=norm)
-    return x
+    return _in_turns("dctn", dct, x, type, s, axes, norm)
 
 
 def idctn(x, type=2, s=None, axes=None, norm=None):
     """Inverse of `dctn`."""
-    x = array("idctn", x)
-    _check("idctn", type, norm)
-    for axis, n in zip(*_axes("idctn", x, s, axes)):
-        x = idct(x, n=n, axis=axis, norm=norm)
-    return x
+    return _in_turns("idctn", idct, x, type, s, axes, norm)

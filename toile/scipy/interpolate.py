@@ -32,16 +32,13 @@ class RegularGridInterpolator:
         self.method, self.bounds_error = method, bounds_error
         (values,) = inexact("RegularGridInterpolator", values)
         if len(points) > values.ndim:
-            raise ValueError(
-                f"there are {len(points)} point arrays, but values has {values.ndim} "
-                f"dimensions{here()}"
-            )
+            raise ValueError(f"there are {len(points)} point arrays, but values has {values.ndim} "
+                             f"dimensions{here()}")
         if fill_value is not None:
             fill_value = array("RegularGridInterpolator", fill_value)
             if fill_value.dtype.kind == "c" and values.dtype.kind != "c":
-                raise ValueError(
-                    "fill_value must be either 'None' or of a type compatible with values" + here()
-                )
+                raise ValueError("fill_value must be either 'None' or of a type compatible with "
+                                 "values" + here())
         self.fill_value = fill_value
         self.grid = tuple(array("RegularGridInterpolator", p) for p in points)
         self.values = values
@@ -53,10 +50,8 @@ class RegularGridInterpolator:
         ndim = len(self.grid)
         xi = _points(xi, ndim)
         if xi.shape[-1] != ndim:
-            raise ValueError(
-                f"the requested sample points xi have dimension {xi.shape[1]}, but this "
-                f"RegularGridInterpolator has dimension {ndim}{here()}"
-            )
+            raise ValueError(f"the requested sample points xi have dimension {xi.shape[1]}, but "
+                             f"this RegularGridInterpolator has dimension {ndim}{here()}")
         shape = xi.shape[:-1] + self.values.shape[ndim:]
         cells, fractions, outside = self._locate(xi.reshape(-1, ndim).T)
         value = (

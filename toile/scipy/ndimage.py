@@ -49,19 +49,14 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
     coordinates = [jnp.asarray(c) for c in coordinates]
     cval = jnp.asarray(cval, input.dtype)
     if len(coordinates) != input.ndim:
-        raise ValueError(
-            "coordinates must be a sequence of length input.ndim, but "
-            f"{len(coordinates)} != {input.ndim}{here()}"
-        )
+        raise ValueError("coordinates must be a sequence of length input.ndim, but "
+                         f"{len(coordinates)} != {input.ndim}{here()}")
     if mode not in _FOLD:
-        raise NotImplementedError(
-            f"jax.scipy.ndimage.map_coordinates does not yet support mode {mode}. "
-            f"Currently supported modes are {set(_FOLD)}.{here()}"
-        )
+        raise NotImplementedError("jax.scipy.ndimage.map_coordinates does not yet support mode "
+                                  f"{mode}. Currently supported modes are {set(_FOLD)}.{here()}")
     if order not in (0, 1):
-        raise NotImplementedError(
-            "jax.scipy.ndimage.map_coordinates currently requires order<=1" + here()
-        )
+        raise NotImplementedError("jax.scipy.ndimage.map_coordinates currently requires "
+                                  "order<=1" + here())
     axes = []
     for coordinate, size in zip(coordinates, input.shape):
         nodes = _nodes(coordinate, order)

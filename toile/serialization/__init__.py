@@ -14,12 +14,12 @@ import numpy as np
 
 from toile.engine.arrays import KeyArray
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.errors import UnreadableFileError
-from toile.serialization import encoding
+from toile.serialization import array_codes as encoding
+from toile.serialization.array_codes import pack as _msgpack_ext_pack
+from toile.serialization.array_codes import unpack as _msgpack_ext_unpack
 from toile.serialization.differences import Differences
-from toile.serialization.encoding import pack as _msgpack_ext_pack
-from toile.serialization.encoding import unpack as _msgpack_ext_unpack
 from toile.serialization.states import (
     current_path,
     from_state_dict,
@@ -33,18 +33,9 @@ from toile.serialization.structure import check, wrong
 from toile.tree_util import tree_map
 
 __all__ = [
-    "MAX_CHUNK_SIZE",
-    "Differences",
-    "current_path",
-    "from_bytes",
-    "from_state_dict",
-    "is_serializable",
-    "msgpack_restore",
-    "msgpack_serialize",
-    "register_serialization_state",
-    "restore_partially",
-    "to_bytes",
-    "to_state_dict",
+    "MAX_CHUNK_SIZE", "Differences", "current_path", "from_bytes", "from_state_dict",
+    "is_serializable", "msgpack_restore", "msgpack_serialize", "register_serialization_state",
+    "restore_partially", "to_bytes", "to_state_dict",
 ]
 
 # Arrays of more bytes are written in pieces of this many.
@@ -69,7 +60,7 @@ def from_bytes(
 ) -> Any:
     """A copy of `target` with the values in bytes that `to_bytes` made of such a tree.
 
-    Arrays whose shape or dtype is not the target's are told together in one ValueError, unless
+    Arrays whose shape or dtype is not the target's are listed in one ValueError, unless
     `check_shapes` or `check_dtypes` is false.
     """
     state = msgpack_restore(encoded_bytes)
@@ -109,7 +100,7 @@ def msgpack_restore(encoded_pytree: bytes) -> Any:
     except UnreadableFileError as error:
         reason = str(error).removeprefix("msgpack_restore: ").partition("\n")[0]
         raise wrong(len(data), reason) from error
-    # The structure is whole: what is left are texts that are no UTF-8 and keys without a hash.
+    # The structure is whole: what is left are texts that are not UTF-8 and keys without a hash.
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise wrong(len(data), str(error)[:300] or type(error).__name__) from error
 

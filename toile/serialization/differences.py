@@ -59,7 +59,7 @@ def fill(
         if not isinstance(got, Mapping):
             misshaped.append(f"{path or '.'}: needed {describe(want)}, got {describe(got)}")
             return want
-        got = modern(got, want)
+        got = by_field(got, want)
         out = {}
         for key, value in want.items():
             below = f"{path}/{key}" if path else str(key)
@@ -84,7 +84,7 @@ def leaf_paths(path: str, x: Any) -> list[str]:
     return [leaf for key, value in x.items() for leaf in leaf_paths(f"{path}/{key}", value)]
 
 
-def modern(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
+def by_field(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
     """A named tuple's state by field, also where it was written in the form of before 2022."""
     if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
         return state

@@ -2,7 +2,7 @@
 
 Types are registered with a pair of functions; dataclasses of `toile.struct` need none. Restoring
 follows the target's structure. A structure that differs is an error at once, with Flax's message;
-arrays of another shape or dtype are gathered and told together, with their paths.
+arrays of another shape or dtype are collected and reported together, with their paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.engine.sharded import ShardedKeyArray
 from toile.engine.source import here
 from toile.numpy import asarray
 from toile.random import key_data, key_impl, wrap_key_data
-from toile.serialization.differences import Differences, describe, fill, leaf_mismatch, modern
+from toile.serialization.differences import Differences, by_field, describe, fill, leaf_mismatch
 from toile.tree_util import Partial
 
 ToState = Callable[[Any], Any]
@@ -91,18 +91,14 @@ def to_state_dict(target: Any) -> Any:
 
 
 def from_state_dict(
-    target: Any,
-    state: Any,
-    name: str = ".",
-    *,
-    check_shapes: bool = True,
+    target: Any, state: Any, name: str = ".", *, check_shapes: bool = True,
     check_dtypes: bool = False,
 ) -> Any:
     """A copy of `target` with the values of a state dict in place of its own.
 
-    `check_shapes` and `check_dtypes` compare the arrays with those of the target and tell all that
-    differ in one ValueError. Dtypes are not compared here unless asked for (a state dict made by
-    hand has float64 where parameters have float32); `from_bytes` and `restore_checkpoint` do.
+    `check_shapes` and `check_dtypes` compare the arrays with those of the target and report all
+    that differ in one ValueError. Dtypes are not compared here unless asked for (a state dict made
+    by hand has float64 where parameters have float32); `from_bytes` and `restore_checkpoint` do.
     Within a registered function they are what the outermost call says.
 
     Example::
@@ -249,7 +245,7 @@ def _namedtuple_state(xs: Any) -> dict[str, Any]:
 
 def _restore_namedtuple(xs: Any, state: Any) -> Any:
     _needs_dict(xs, state)
-    state = modern(state, xs._fields)
+    state = by_field(state, xs._fields)
     have, want = set(state), set(xs._fields)
     if have != want:
         raise ValueError(

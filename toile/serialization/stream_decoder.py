@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 
 from toile.engine.records import dataclass
-from toile.serialization import encoding
+from toile.serialization import array_codes as encoding
 
 _WINDOW = 1 << 16  # bytes read at a time
 _SMALL = 1 << 14  # bytes of arrays that are read with the names around them
@@ -29,7 +29,11 @@ _NUMBERS = {
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
 }  # fmt: skip
 _STRUCTS = {code: struct.Struct(form) for code, form in _NUMBERS.items()}
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+_CONSTANTS = {
+    **{code: code for code in range(0x80)},
+    **{code: code - 0x100 for code in range(0xE0, 0x100)},
+    **{0xC0: None, 0xC2: False, 0xC3: True},
+}
 _LENGTH_WIDTH = {
     0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4,
     0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4,
@@ -181,10 +185,6 @@ class _Decoder:
         if code in _EXTENSIONS:
             head = self._take(_LENGTH_WIDTH[code] + 1)
             return self._extension(int.from_bytes(head[:-1], "big"), head[-1])
-        if code < 0x80:
-            return code
-        if code >= 0xE0:
-            return code - 0x100
         if code in _CONSTANTS:
             return _CONSTANTS[code]
         if code in _STRUCTS:

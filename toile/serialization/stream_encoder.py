@@ -15,8 +15,8 @@ import numpy as np
 
 from toile.engine.arrays import KeyArray
 from toile.engine.source import here
-from toile.engine.tracing import Array
-from toile.serialization import encoding
+from toile.engine.trace import Array
+from toile.serialization import array_codes as encoding
 
 _DEEPEST = 511  # levels of msgpack's own packer
 _LONGEST = 2**32 - 1  # bytes of one extension value

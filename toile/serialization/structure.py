@@ -1,4 +1,4 @@
-"""Whether bytes are one whole msgpack value, found out without making anything of them.
+"""Whether bytes are one whole msgpack value, checked without decoding them.
 
 msgpack makes a list as long as the bytes say before it looks for the entries, and values as deep as
 it likes. `check` walks over the headers first: every length has to fit the bytes that follow, and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.engine.reading import MAX_DEPTH, unreadable
+from toile.engine.file_reader import MAX_DEPTH, unreadable
 
 READER = "msgpack_restore"
 NEEDED = "one whole msgpack tree"
@@ -25,9 +25,21 @@ _FIXED = {
 
 
 def wrong(size: int, reason: str) -> Exception:
-    """The error for bytes that are no tree."""
+    """The error for bytes that are not a tree."""
     got = f"{size} bytes that are truncated, corrupted or something else: {reason}"
     return unreadable(READER, NEEDED, got)
+
+
+def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
+    """The values and bytes that follow a header whose first byte is `code`, and where it ends."""
+    if code in _FIXED:
+        return 0, _FIXED[code], at
+    width, each = _ENTRIES.get(code) or (_TEXT.get(code) or _EXTENSION.get(code), 0)
+    if not width:
+        raise wrong(len(data), f"{code:#04x} at byte {at - 1} begins no value")
+    count = int.from_bytes(data[at : at + width], "big")
+    length = 0 if each else count + (code in _EXTENSION)
+    return count * each, length, at + width
 
 
 def check(data: Any, deepest: int = MAX_DEPTH) -> None:
@@ -52,17 +64,8 @@ def check(data: Any, deepest: int = MAX_DEPTH) -> None:
             values = (code & 0x0F) * (1 if code >= 0x90 else 2)
         elif code < 0xC0:
             length = code & 0x1F
-        elif code in _FIXED:
-            length = _FIXED[code]
-        elif code in _ENTRIES:
-            width, each = _ENTRIES[code]
-            values, at = int.from_bytes(data[at : at + width], "big") * each, at + width
         else:
-            width = _TEXT.get(code) or _EXTENSION.get(code) or 0
-            if not width:
-                raise wrong(size, f"{code:#04x} at byte {at - 1} begins no value")
-            length = int.from_bytes(data[at : at + width], "big") + (code in _EXTENSION)
-            at += width
+            values, length, at = _header(data, code, at)
         pending += values
         if length + pending > size - at:
             rest = max(size - at, 0)

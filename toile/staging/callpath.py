@@ -8,18 +8,18 @@ the general path, which can do everything. May import the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from toile.engine import config
+from toile.engine import config, dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.avals import aval_of
-from toile.engine.buffers import give_back, signature
+from toile.engine.buffers import Signature, give_back, signature
 from toile.engine.conversion import as_array
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.treedefs import PyTreeDef
 
 MISS: Any = object()
@@ -48,6 +48,37 @@ def adopted(x: Any) -> Any:
         made = as_array(x)
     made._signature = signature(aval.shape, aval.dtype, aval.weak_type)
     return made
+
+
+def missed(pointers: Any, memory: Any) -> Any:
+    """What leaves an exit that is closed."""
+    return MISS
+
+
+def result_lines(
+    scope: dict[str, Any], outs: Sequence[Signature], array: str, places: Iterable[tuple[int, int]]
+) -> list[str]:
+    """Lines that make the arrays of results and return their tree.
+
+    Results are of the class that is called `array`; `places` has for each the number of its block
+    (of memory `m0` at `p0`) and the offset in it."""
+    lines = []
+    for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
+        scope[f"s{i}"] = form
+        kind = "KeyArray" if dtypes.is_extended(form.dtype) else array
+        lines += [
+            f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
+            f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
+        ]
+    return [*lines, f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])"]
+
+
+def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
+    """The function that a text defines.
+
+    It is taken out of its scope, which it holds: together they would stay."""
+    exec(compile(text, f"<{what}>", "exec"), scope)
+    return scope.pop(name)
 
 
 class Statics:
@@ -216,5 +247,4 @@ class _Way:
             f"    out = exit.leave(pointers, memory)\n    del memory\n{after}    return out\n"
         )
         self.scope["owner"] = owner
-        exec(compile(text, "<the way in>", "exec"), self.scope)
-        return self.scope["enter"]
+        return written(text, "the way in", self.scope, "enter")

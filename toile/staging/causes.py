@@ -6,13 +6,11 @@ May import the engine.
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import config, errors
 from toile.engine.avals import Aval
-from toile.engine.promotion import user_stack_level
 from toile.engine.source import here, user_source
 
 
@@ -53,7 +51,7 @@ def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
     return [f"static argument {where}: {old!r} -> {new!r}"]
 
 
-HABIT = 3  # retraces for one reason
+REPEATED = 3  # retraces for one reason that are worth a warning
 STRUCTURE = "the arguments' structure"
 
 
@@ -152,39 +150,3 @@ def _typed(signature: Any, weak: bool) -> str:
     shape, dtype, weak_type = signature
     text = Aval(shape, dtype).str_short(short_dtypes=True)
     return f"{text}{{weak_type={weak_type}}}" if weak else text
-
-
-def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | None]:
-    """For each donated buffer the result that it may serve; None: there is none left for it.
-
-    As in JAX, results of the same shape and dtype come first, then those of as many elements."""
-    found: list[Aval | None] = [None] * len(donated)
-    left: list[Aval | None] = list(outs)
-    for kind in (lambda a: (a.shape, a.dtype), lambda a: a.size):
-        places: dict[Any, deque[int]] = {}
-        for j, out in enumerate(left):
-            if out is not None:
-                places.setdefault(kind(out), deque()).append(j)
-        for i, a in enumerate(donated):
-            if found[i] is None and places.get(kind(a)):
-                j = places[kind(a)].popleft()
-                found[i], left[j] = left[j], None
-    return found
-
-
-def given_up(
-    donated: Sequence[int], avals: Sequence[Aval], outs: Sequence[Aval], warns: bool
-) -> tuple[int, ...]:
-    """Of the donated arguments those that end with the call, because a result takes as much memory.
-
-    The others stay as they are; `warns`: the user is told of those that no result could serve."""
-    served = taken_over([avals[i] for i in donated], outs)
-    unused = [avals[i].str_short() for i, out in zip(donated, served, strict=True) if out is None]
-    if unused and warns:
-        warnings.warn(
-            f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"
-            " same shape and dtype for each: donate what the results replace)",
-            stacklevel=user_stack_level(),
-        )
-    return tuple([i for i, out in zip(donated, served, strict=True)
-                  if out is not None and out.nbytes == avals[i].nbytes])

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import runner, threads
-from toile.backends.cpu.execution import SMALL, Context, Executable, failure
-from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.buffers import Block, Signature, allocate, recycled, signature, taken
 from toile.engine.treedefs import PyTreeDef
-from toile.staging.callpath import MAX_LEAVES, MISS
+from toile.platforms.cpu import runner
+from toile.platforms.cpu.execution import SMALL, Context, Executable, failure
+from toile.staging.callpath import MAX_LEAVES, MISS, missed, result_lines, written
+from toile.targets.llvm import thread_count as threads
 
 
 def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
@@ -30,11 +30,6 @@ def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
     for i, x in enumerate(consts):
         context.pointers[i] = x.ctypes.data
     return context
-
-
-def _missed(pointers: Any, memory: Any) -> Any:
-    """What leaves an Exit that is closed."""
-    return MISS
 
 
 class Exit:
@@ -61,7 +56,7 @@ class Exit:
 
     def close(self) -> None:
         """Send calls the general way; those that are running go on with what they hold."""
-        self.leave, self.executable = _missed, None
+        self.leave, self.executable = missed, None
         self.free, self.pools = [], {}
 
     def _function(
@@ -103,17 +98,9 @@ class Exit:
             lines += ["if code: raise failure(code)", "free.append(context)"]
         else:
             lines += ["run(context)", "free.append(context)"]
-        for i, ((block, offset), form) in enumerate(zip(program.places, outs, strict=True)):
-            scope[f"s{i}"] = form
-            kind = "KeyArray" if dtypes.is_extended(form.dtype) else "DeviceArray"
-            lines += [
-                f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
-                f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
-            ]
-        lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
+        lines += result_lines(scope, outs, "DeviceArray", program.places)
         body = "".join(f"    {line}\n" for line in lines)
-        exec(compile(f"def leave(pointers, memory):\n{body}", "<the way out>", "exec"), scope)
-        return scope.pop("leave")  # the function holds the scope: together they would stay
+        return written(f"def leave(pointers, memory):\n{body}", "the way out", scope, "leave")
 
 
 def exit_of(

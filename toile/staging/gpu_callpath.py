@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from toile.backends.running import gpu_backend
-from toile.engine import dtypes
 from toile.engine.arrays import KeyArray
 from toile.engine.buffers import Block, Signature, owned, recycled, signature
 from toile.engine.gpu import entered, keepers
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.gpu_eager import quick
 from toile.engine.treedefs import PyTreeDef
-from toile.staging.callpath import MAX_LEAVES, MISS, adopted
+from toile.platforms.dispatch import gpu_backend
+from toile.staging.callpath import MAX_LEAVES, adopted, missed, result_lines, written
 
 
 def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
@@ -39,11 +38,6 @@ def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> 
         return pool.pop(0)
     except IndexError:
         return allocate(nbytes)
-
-
-def _missed(pointers: Any, memory: Any) -> Any:
-    """What leaves a GpuExit that is closed."""
-    return MISS
 
 
 class GpuExit:
@@ -84,7 +78,7 @@ class GpuExit:
     def close(self) -> None:
         """Send calls the general way."""
         self.give_up()
-        self.leave, self.executable = _missed, None
+        self.leave, self.executable = missed, None
 
     def give_up(self) -> None:
         """Let go of the memory of earlier results."""
@@ -131,12 +125,7 @@ class GpuExit:
         consts = "".join(f"{c.data.ptr}, " for c in self.consts)
         results = "".join(f"p{i}, " for i in range(len(outs)))
         lines.append(f"run(({consts}*pointers, {results}))")
-        for i, form in enumerate(outs):
-            scope[f"s{i}"] = form
-            kind = "KeyArray" if dtypes.is_extended(form.dtype) else "GpuArray"
-            lines += [f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{i}",
-                      f"o{i}._pointer = p{i}"]
-        lines.append(f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])")
+        lines += result_lines(scope, outs, "GpuArray", [(i, 0) for i in range(len(outs))])
         # An error keeps the frame: it is to keep no memory of results that nobody will have.
         gone = "".join(f"m{i} = " for i in range(len(outs)))
         body = "".join(f"            {line}\n" for line in lines)
@@ -145,8 +134,7 @@ class GpuExit:
             f"        with lock{'' if sole else ', current()'}:\n"
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
-        exec(compile(text, "<the way out of a GPU>", "exec"), scope)
-        return scope.pop("leave")  # the function holds the scope: together they would stay
+        return written(text, "the way out of a GPU", scope, "leave")
 
 
 def gpu_exit_of(

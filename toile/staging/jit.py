@@ -17,34 +17,34 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.backends.running import device_for, release_code, release_memory
 from toile.control.call import Call
 from toile.engine import config, errors
-from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
+from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
-from toile.engine.collecting import paused
 from toile.engine.conversion import raw_operand
+from toile.engine.garbage import paused
 from toile.engine.gpu import presence
 from toile.engine.gpu_arrays import GpuArray
 from toile.engine.locks import loading, shared_lock
 from toile.engine.program import execute, trace_program, wrap_outputs
 from toile.engine.sharded import placing
 from toile.engine.source import describe, here
-from toile.engine.tracing import state
+from toile.engine.trace import state
 from toile.engine.trees import flatten, unflatten
+from toile.platforms.dispatch import device_for, release_code, release_memory
 from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, worth_writing
 from toile.staging.causes import (
     FIRST,
-    HABIT,
+    REPEATED,
     STRUCTURE,
     differences,
     explain_miss,
-    given_up,
     log_compile,
     reason_of,
     warn_of_retraces,
 )
-from toile.staging.flattening import FlatFunction, argument_labels, name_of
+from toile.staging.donation import delete_donated, donated_leaves, given_up
+from toile.staging.flat_functions import FlatFunction, argument_labels, name_of
 from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
 from toile.staging.options import (
     check_compiler_options,
@@ -53,7 +53,7 @@ from toile.staging.options import (
     check_leaves,
     named_arguments,
 )
-from toile.staging.stages import Lowered, Traced, TracedStage, operand, used_arguments
+from toile.staging.stages import Lowered, Traced, TracedStage, operand
 
 # What is kept for one function; the traces not used for longest go. An equation with its kernels'
 # arguments, steps and source takes some 3 KB.
@@ -218,45 +218,57 @@ class PjitFunction:
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return self.fun(*args, **kwargs)
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
-        leaves, in_tree = flatten((args_in, kwargs_in))
-        try:
-            key = (in_tree, tuple([_signature(x) for x in leaves]), statics,
-                   config.trace_context(), state.axes)
-        except TypeError as e:
-            raise self._bad_argument(args_in, kwargs_in) from e
+        leaves, key = self._key(statics, args_in, kwargs_in)
         traced = self.cache.entries.get(key)
         if traced is None or (traced.raw_consts is None and traced.stale()):
-            traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
+            traced = self._trace(key, args_in, kwargs_in, leaves)
         elif len(self.cache.entries) >= MIN_TRACES:
             self._touch(key)
-        divided = None
-        if config.flags.no_execution and state.trace is None:
-            raise RuntimeError(
-                f"JAX tried to execute function jit({name_of(self.fun)}), but the no_execution "
-                f"config option is set{here()}"
-            )
-        if state.trace is None and traced.raw_consts is not None:
-            divided = placing.divide(traced.program, traced.consts + leaves, self._wanted(traced))
-        if divided is not None:
-            outs = divided
-        elif state.trace is None and traced.raw_consts is not None:
-            raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
-            results = execute(traced.program, traced.raw_consts + raws)
-            wrap = placing.place(traced.program, traced.consts + leaves)
-            outs = wrap(results) if wrap else wrap_outputs(traced.program, results)
-            traced.calls += 1
-            if traced.calls > 1 and wrap is None:
-                device = None if presence.none else device_for(traced.raw_consts + raws)
-                if traced.calls >= worth_writing(len(leaves), device):
-                    self._learn(traced, statics, leaves, in_tree, device)
-        else:
-            op = Call(traced.program, name_of(self.fun))
-            outs = op(*traced.consts, *[operand(x) for x in leaves])
         if state.trace is None:
-            for i in traced.given_up:
-                if isinstance(leaves[i], ConcreteArray):
-                    leaves[i].delete()
+            if config.flags.no_execution:
+                raise RuntimeError(
+                    f"JAX tried to execute function jit({name_of(self.fun)}), but the no_execution "
+                    f"config option is set{here()}"
+                )
+            outs = self._run(traced, key, leaves)
+            delete_donated(leaves, traced.given_up)
+        else:
+            outs = self._as_operation(traced, leaves)
         return unflatten(traced.out_tree, outs)
+
+    def _key(
+        self, statics: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], Any]:
+        """The leaves of the arguments that are not static, and the key of their traced form."""
+        leaves, in_tree = flatten((args, kwargs))
+        try:
+            signatures = tuple([_signature(x) for x in leaves])
+        except TypeError as e:
+            raise self._bad_argument(args, kwargs) from e
+        return leaves, (in_tree, signatures, statics, config.trace_context(), state.axes)
+
+    def _as_operation(self, traced: Traced, leaves: Sequence[Any]) -> Any:
+        op = Call(traced.program, name_of(self.fun))
+        return op(*traced.consts, *[operand(x) for x in leaves])
+
+    def _run(self, traced: Traced, key: Any, leaves: list[Any]) -> Any:
+        """The results of a traced form on arrays; calls that repeat get a path of their own."""
+        if traced.raw_consts is None:
+            return self._as_operation(traced, leaves)
+        program, given = traced.program, traced.consts + leaves
+        divided = placing.divide(program, given, self._wanted(traced))
+        if divided is not None:
+            return divided
+        raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
+        results = execute(program, traced.raw_consts + raws)
+        wrap = placing.place(program, given)
+        outs = wrap(results) if wrap else wrap_outputs(program, results)
+        traced.calls += 1
+        if traced.calls > 1 and wrap is None:
+            device = None if presence.none else device_for(traced.raw_consts + raws)
+            if traced.calls >= worth_writing(len(leaves), device):
+                self._learn(traced, key[2], leaves, key[0], device)
+        return outs
 
     # Of a function without shardings of its own: nothing is laid out, nothing is asked for.
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -337,19 +349,9 @@ class PjitFunction:
         return made
 
     def _donated_leaves(self, args: Any, kwargs: Any, statics: Any) -> list[int]:
-        """The positions, among all leaves, of those that are given up."""
-        numbers = {n % len(args) for n in self.donate_argnums if -len(args) <= n < len(args)}
-        fixed = {where for where, _ in statics or ()}
-        found: list[int] = []
-        start = 0
-        for name, value in [*enumerate(args), *sorted(kwargs.items())]:
-            if name in fixed:
-                continue
-            count = len(flatten(value)[0])
-            if name in numbers or name in self.donate_argnames:
-                found += range(start, start + count)
-            start += count
-        return found
+        """The positions, among all leaves, of those that are donated."""
+        static = {where for where, _ in statics or ()}
+        return donated_leaves(args, kwargs, self.donate_argnums, self.donate_argnames, static)
 
     def _take_statics(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -386,28 +388,18 @@ class PjitFunction:
 
         return fun
 
-    def _trace(
-        self, key: Any, statics: Any, args: Any, kwargs: Any, leaves: Sequence[Any], in_tree: Any
-    ) -> Traced:
-        donated = self._donated_leaves(args, kwargs, statics) if self.donates else ()
+    def _trace(self, key: Any, args: Any, kwargs: Any, leaves: Sequence[Any]) -> Traced:
+        in_tree, statics = key[0], key[2]
+        donated = self._donated_leaves(args, kwargs, statics) if self.donates else []
         with self.cache.lock:
             found = self.cache.entries.get(key)
             if found is not None and not found.stale():
                 return found
-            if config.flags.no_tracing:
-                raise RuntimeError(
-                    f"re-tracing function {name_of(self.fun)} for `jit`, but 'no_tracing' is "
-                    f"set{here()}"
-                )
             check_compiler_options(self.compiler_options)
             check_leaves(leaves)
             labels = argument_labels(self.fun, args, kwargs)
             cause, closest = self._cause(key, labels)
-            if self.max_traces is not None and self.cache.traces >= self.max_traces:
-                raise RuntimeError(
-                    f"jit: needed at most {self.max_traces} traces of {name_of(self.fun)}, got one "
-                    f"more ({cause}){here()}"
-                )
+            self._check_traceable(cause)
             flat = FlatFunction(self._restored(statics), in_tree)
             avals = [aval_of(x) for x in leaves]
             started = time.perf_counter()
@@ -419,20 +411,29 @@ class PjitFunction:
             if config.flags.explain_cache_misses:
                 explain_miss(self.fun, closest, key, labels)
             traced = Traced(program, consts, flat.out_tree, avals)
-            if not self.keep_unused:  # what nothing depends on is not passed on
-                used = used_arguments(program) if donated else ()
-                donated = [i for i in donated if i in used]
-            traced.given_up = given_up(donated, avals, program.out_avals, state.trace is None)
+            traced.given_up = given_up(donated, program, self.keep_unused)
             self.cache.add(key, traced)
             self.cache.history.append((key, labels))
             self.cache.causes.append(cause)
             self.cache.traces += 1
-            warn = self.max_traces is None and self._is_habit(cause)
+            warn = self.max_traces is None and self._is_retraced_repeatedly(cause)
         if warn:
             warn_of_retraces(name_of(self.fun), cause)
         return traced
 
-    def _is_habit(self, cause: str) -> bool:
+    def _check_traceable(self, cause: str) -> None:
+        """Refuse one trace more than is allowed."""
+        name = name_of(self.fun)
+        if config.flags.no_tracing:
+            raise RuntimeError(
+                f"re-tracing function {name} for `jit`, but 'no_tracing' is set{here()}")
+        if self.max_traces is not None and self.cache.traces >= self.max_traces:
+            raise RuntimeError(
+                f"jit: needed at most {self.max_traces} traces of {name}, got one more ({cause})"
+                f"{here()}"
+            )
+
+    def _is_retraced_repeatedly(self, cause: str) -> bool:
         """Whether a function that compiles by itself is retraced for one reason the third time.
 
         Different models through one function are not: what counts is the same argument, or the
@@ -443,7 +444,7 @@ class PjitFunction:
             return False
         reason = reason_of(cause)
         cache.reasons[reason] += 1
-        cache.warned = cache.reasons[reason] == (HABIT if reason != STRUCTURE else 3 * HABIT)
+        cache.warned = cache.reasons[reason] == REPEATED * (3 if reason == STRUCTURE else 1)
         return cache.warned
 
     def _cause(self, key: Any, labels: Sequence[str]) -> tuple[str, Any]:
@@ -488,13 +489,8 @@ class PjitFunction:
     def trace(self, *args: Any, **kwargs: Any) -> TracedStage:
         """Trace for arguments (or ShapeDtypeStructs) without running."""
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
-        leaves, in_tree = flatten((args_in, kwargs_in))
-        try:
-            signatures = tuple([_signature(x) for x in leaves])
-        except TypeError as e:
-            raise self._bad_argument(args_in, kwargs_in) from e
-        key = (in_tree, signatures, statics, config.trace_context(), state.axes)
-        traced = self._trace(key, statics, args_in, kwargs_in, leaves, in_tree)
+        leaves, key = self._key(statics, args_in, kwargs_in)
+        traced = self._trace(key, args_in, kwargs_in, leaves)
         fixed = [where for where, _ in statics or () if isinstance(where, int)]
         labels = argument_labels(self.fun, args_in, kwargs_in)
         donated = self._donated_leaves(args, kwargs, statics)
@@ -502,7 +498,7 @@ class PjitFunction:
         wanted = self._wanted_in(moving, kwargs_in)
         given = [getattr(x, "sharding", None) for x in leaves]
         shardings = [w or g for w, g in zip(wanted, given, strict=True)] if wanted else given
-        return TracedStage(self, traced, in_tree, fixed, labels, donated, shardings)
+        return TracedStage(self, traced, key[0], fixed, labels, donated, shardings)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The Program for arguments (or ShapeDtypeStructs), to print, cost or compile."""

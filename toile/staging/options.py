@@ -8,8 +8,8 @@ from typing import Any
 
 from toile.engine.errors import JaxRuntimeError
 from toile.engine.source import here
-from toile.engine.tracing import Array
-from toile.staging.flattening import index_tuple, name_of
+from toile.engine.trace import Array
+from toile.staging.flat_functions import index_tuple, name_of
 
 
 def named_arguments(
@@ -21,7 +21,46 @@ def named_arguments(
     nums, names = options.get(f"{what}_argnums"), options.get(f"{what}_argnames")
     if nums is None and names is None:
         return (), ()
-    numbers = () if nums is None else index_tuple(nums)
+    numbers = index_tuple(() if nums is None else nums)
+    given = _strings(names, what)
+    parameters = _parameters(fun, what == "donate" and names is not None)
+    if parameters is None:
+        return numbers, given
+    positional = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
+    within = [n for n in numbers if -len(positional) <= n < len(positional)]
+    if len(within) < len(numbers) and not _has(parameters, inspect.Parameter.VAR_POSITIONAL):
+        raise ValueError(
+            f"Jitted function has {what}_argnums={numbers}, but only accepts {len(positional)} "
+            f"positional arguments: needed numbers of {name_of(fun)}'s parameters{here()}"
+        )
+    _check_names(fun, given, parameters, what)
+    if nums is None:
+        return tuple(positional.index(k) for k in given if k in positional), given
+    if names is None:
+        unnamed = {p.name for p in parameters if p.kind is p.POSITIONAL_ONLY}
+        return numbers, tuple(positional[n] for n in within if positional[n] not in unnamed)
+    return numbers, given
+
+
+def _parameters(fun: Callable[..., Any], needed: bool) -> list[inspect.Parameter] | None:
+    """The parameters of a function; None of one without a signature, unless they are needed."""
+    try:
+        return list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError) as e:
+        if needed:
+            raise ValueError(
+                f"Getting the signature of function {fun} failed. Pass donate_argnums instead of "
+                f"donate_argnames.{here()}"
+            ) from e
+        return None
+
+
+def _has(parameters: Sequence[inspect.Parameter], kind: Any) -> bool:
+    return any(p.kind is kind for p in parameters)
+
+
+def _strings(names: Any, what: str) -> tuple[str, ...]:
+    """One name or several as a tuple."""
     given = (names,) if isinstance(names, str) else tuple(names or ())
     for name in given:
         if not isinstance(name, str):
@@ -29,24 +68,15 @@ def named_arguments(
                 f"argument is not a string: {name!r}: needed {what}_argnames as names, got "
                 f"{names!r} (numbers are {what}_argnums){here()}"
             )
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError) as e:
-        if what == "donate" and names is not None:
-            raise ValueError(
-                f"Getting the signature of function {fun} failed. Pass donate_argnums instead of "
-                f"donate_argnames.{here()}"
-            ) from e
-        return numbers, given
-    positional = [p.name for p in parameters
-                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    if not variadic and any(not -len(positional) <= n < len(positional) for n in numbers):
-        raise ValueError(
-            f"Jitted function has {what}_argnums={numbers}, but only accepts {len(positional)} "
-            f"positional arguments: needed numbers of {name_of(fun)}'s parameters{here()}"
-        )
+    return given
+
+
+def _check_names(
+    fun: Callable[..., Any], given: Sequence[str], parameters: Sequence[inspect.Parameter],
+    what: str,
+) -> None:
+    """Refuse names of no parameter, or of one that cannot be passed by keyword."""
+    anything = _has(parameters, inspect.Parameter.VAR_KEYWORD)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     unnamed = {p.name for p in parameters} - named
     wrong = {k for k in given if k not in named and (k in unnamed or not anything)}
@@ -56,13 +86,6 @@ def named_arguments(
             f"{name_of(fun)}'s parameters ({', '.join(sorted(named))}) that may be passed by "
             f"keyword{here()}"
         )
-    if nums is None:
-        numbers = tuple(positional.index(k) for k in given if k in positional)
-    if names is None:
-        keyword = {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
-        given = tuple(positional[n] for n in numbers
-                      if -len(positional) <= n < len(positional) and positional[n] in keyword)
-    return numbers, given
 
 
 # Options that are not XLA's own, and those of XLA whose kind is looked at.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from toile.backends import cpu
-from toile.backends.running import gpu_backend
 from toile.control.call import Call, Carrier, program_flops
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
@@ -18,16 +16,19 @@ from toile.engine.devices import first_device
 from toile.engine.gpu import default_gpu
 from toile.engine.keypaths import keystr
 from toile.engine.locks import compiling
-from toile.engine.program import ClosedProgram, Program, evaluate, used_vars
+from toile.engine.program import ClosedProgram, Program, evaluate
 from toile.engine.records import dataclass
 from toile.engine.sharded import placing
 from toile.engine.shardings import Format, Layout, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.tracing import Tracer, state
+from toile.engine.trace import Tracer, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, unflatten
-from toile.staging.flattening import name_of
+from toile.platforms import cpu
+from toile.platforms.dispatch import gpu_backend
+from toile.staging.donation import delete_donated, used_arguments
+from toile.staging.flat_functions import name_of
 from toile.staging.gpu_callpath import GpuExit
 from toile.staging.options import check_compiler_options
 
@@ -329,10 +330,7 @@ class Compiled(_FromTrace):
             outs = placing.divide(traced.program, operands, owner._wanted(traced))
         if outs is None:
             outs = Call(traced.program, stage.fun_name)(*operands)
-        if state.trace is None:
-            for i in traced.given_up:
-                if isinstance(leaves[i], ConcreteArray):
-                    leaves[i].delete()
+        delete_donated(leaves, traced.given_up)
         return owner._placed(unflatten(traced.out_tree, outs))
 
     def _check_types(self, leaves: Sequence[Any]) -> None:
@@ -365,17 +363,11 @@ def _device() -> Any:
 
 
 def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
-    """The layouts of row-major arrays, and where they are; nothing of those that are nowhere."""
+    """Row-major layouts, and where the arrays are; arrays on no device have an empty Format."""
     return [
         Format() if s is None else Format(Layout(tuple(range(a.ndim)), ()), s)
         for a, s in zip(avals, shardings, strict=True)
     ]
-
-
-def used_arguments(program: Program) -> set[int]:
-    """The positions of the arguments that results or effects depend on."""
-    used = used_vars(program)
-    return {i for i, v in enumerate(program.invars) if v in used}
 
 
 def _arena_bytes(program: Program) -> int:

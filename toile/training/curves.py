@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from toile.engine.reading import guarded
+from toile.engine.file_reader import guarded
 
 __all__ = ["history", "picture"]
 

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "SHAPES",
-    "center_crop",
-    "cut_out",
-    "flipped",
-    "random_resized_crop",
-    "resized_crop",
-    "shifted",
+    "SHAPES", "center_crop", "cut_out", "flipped", "random_resized_crop", "resized_crop", "shifted",
     "textured_shapes",
 ]
 

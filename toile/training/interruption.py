@@ -26,23 +26,23 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._before: dict[int, Any] = {}
 
     def __bool__(self) -> bool:
-        return self._asked
+        return self._requested
 
     def __enter__(self) -> StopRequests:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
+                self._before[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(self, *exc: Any) -> None:
         self._restore()
 
-    def _ask(self, number: int, frame: Any) -> None:
-        self._asked = True
+    def _request(self, number: int, frame: Any) -> None:
+        self._requested = True
         self._restore()
 
     def _restore(self) -> None:

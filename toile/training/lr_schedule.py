@@ -14,8 +14,7 @@ import numpy as np
 from toile import numpy as jnp
 
 __all__ = [
-    "create_constant_learning_rate_schedule",
-    "create_cosine_learning_rate_schedule",
+    "create_constant_learning_rate_schedule", "create_cosine_learning_rate_schedule",
     "create_stepped_learning_rate_schedule",
 ]
 
@@ -43,9 +42,7 @@ def create_constant_learning_rate_schedule(
 
 
 def create_stepped_learning_rate_schedule(
-    base_learning_rate: float,
-    steps_per_epoch: float,
-    lr_sched_steps: Sequence[Sequence[float]],
+    base_learning_rate: float, steps_per_epoch: float, lr_sched_steps: Sequence[Sequence[float]],
     warmup_length: float = 0.0,
 ) -> Callable[[Any], Any]:
     """The base rate times a factor that changes at given epochs: pairs [epoch, factor].
@@ -66,9 +63,7 @@ def create_stepped_learning_rate_schedule(
 
 
 def create_cosine_learning_rate_schedule(
-    base_learning_rate: float,
-    steps_per_epoch: float,
-    halfcos_epochs: float,
+    base_learning_rate: float, steps_per_epoch: float, halfcos_epochs: float,
     warmup_length: float = 0.0,
 ) -> Callable[[Any], Any]:
     """Half a cosine wave from the base rate down to zero at `halfcos_epochs`.

@@ -17,7 +17,7 @@ import numpy as np
 from toile import lax, struct, tree
 from toile import numpy as jnp
 from toile.engine.source import here
-from toile.engine.tracing import Tracer
+from toile.engine.trace import Tracer
 from toile.jax_utils import unreplicate
 
 __all__ = [
@@ -256,23 +256,15 @@ class TopKAccuracy(Average):
         return super().from_model_output((rank < cls.k).astype(jnp.float32), mask)
 
 
-class LastValue(Metric):
+class LastValue(Average):
     """The value of the last batch (of a learning rate, say): the mean over its values.
 
     Later steps replace earlier ones; devices are averaged.
     """
 
-    total: Any
-    count: Any
-
-    @classmethod
-    def empty(cls) -> Any:
-        return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
-
     @classmethod
     def from_model_output(cls, value: Any, mask: Any = None, **_: Any) -> Any:
-        sums = Average.from_model_output(value, mask)
-        return cls(total=sums.total, count=sums.count)
+        return super().from_model_output(value, mask)
 
     def merge(self, other: Any) -> Any:
         return tree.map(lambda old, new: jnp.where(other.count > 0, new, old), self, other)
@@ -283,10 +275,7 @@ class LastValue(Metric):
     @property
     def value(self) -> Any:
         """The value."""
-        return self.total / self.count
-
-    def compute(self) -> Any:
-        return self.value
+        return self.compute()
 
 
 class CollectingMetric(Metric):

@@ -18,6 +18,7 @@ from toile import linen as nn
 from toile import numpy as jnp
 from toile.engine.source import here
 from toile.optim import paths
+from toile.optim.classic.dynamic_scale import scaled_value_and_grad
 from toile.training.dynamic_scale import DynamicScale, DynamicScaleResult, all_finite
 
 __all__ = ["NoScale", "Policy", "StaticScale", "select_finite"]
@@ -172,21 +173,6 @@ class _Applied:
         return policy.cast_to_output(out)
 
 
-def _scaled(fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool) -> Any:
-    """value_and_grad of `scale * fun`, scaled back."""
-
-    def times(*args: Any) -> Any:
-        out = fun(*args)
-        return (scale * out[0], out[1]) if has_aux else scale * out
-
-    def value_and_grad_of(*args: Any) -> Any:
-        value, grad = api.value_and_grad(times, argnums, has_aux)(*args)
-        value = (value[0] / scale, value[1]) if has_aux else value / scale
-        return value, tree.map(lambda g: jnp.asarray(g, jnp.float32) / scale, grad)
-
-    return value_and_grad_of
-
-
 class StaticScale(struct.PyTreeNode):
     """A loss scale that stays as it is; `value_and_grad` is DynamicScale's."""
 
@@ -197,10 +183,10 @@ class StaticScale(struct.PyTreeNode):
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
         """The scaled-back value and gradients, and whether they are finite."""
+        scaled = scaled_value_and_grad(fun, self.scale, argnums, has_aux, axis_name)
 
         def value_and_grad_of(*args: Any) -> DynamicScaleResult:
-            value, grad = _scaled(fun, self.scale, argnums, has_aux)(*args)
-            grad = grad if axis_name is None else lax.pmean(grad, axis_name)
+            value, grad = scaled(*args)
             return DynamicScaleResult(self, all_finite(grad), value, grad)
 
         return value_and_grad_of

@@ -75,7 +75,7 @@ def _work_ahead(items: Iterator[Any], out: queue.Queue, closed: threading.Event)
         for item in items:
             if not put((_ITEM, item)):
                 return
-    except Exception as error:  # belongs to the consumer, whatever it is
+    except Exception as error:  # raised in the consumer, whatever it is
         put((_ERROR, error))
         return
     put((_END, None))

@@ -1,4 +1,4 @@
-"""Progress bars for loops, with rates and the time that is left, only where somebody looks.
+"""Progress bars for loops, with rates and the time that is left, drawn on terminals only.
 
 On a terminal `rich` draws the bar; where output goes to a file or a pipe nothing is printed and
 nothing is loaded.
@@ -18,14 +18,8 @@ _drawn: list[Progress] = []
 
 
 def progress(
-    iterable: Iterable[Any] | None = None,
-    total: int | None = None,
-    *,
-    label: str = "",
-    unit: str = "step",
-    start: int = 0,
-    stream: TextIO | None = None,
-    enabled: bool | None = None,
+    iterable: Iterable[Any] | None = None, total: int | None = None, *, label: str = "",
+    unit: str = "step", start: int = 0, stream: TextIO | None = None, enabled: bool | None = None,
 ) -> Progress:
     """The items of an iterable, with a bar.
 

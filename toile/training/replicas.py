@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from toile.engine.devices import process_count
 from toile.engine.keypaths import keystr
 from toile.engine.sharded import Sharded, own_places
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.parallel.processes import joined
 from toile.training.metrics import Collection, Metric
 
@@ -56,15 +56,20 @@ def average(values: Any) -> Any:
     """
     if _current.axis is None:
         return values
+    return _averaged(values, _is_float)
+
+
+def _averaged(values: Any, chosen: Callable[[Any], bool]) -> Any:
+    """The tree with the means over devices of the leaves that are chosen."""
     leaves, structure = tree.flatten(values)
-    chosen = [i for i, x in enumerate(leaves) if _is_float(x)]
-    for i, mean in zip(chosen, _means([leaves[i] for i in chosen]), strict=True):
+    places = [i for i, x in enumerate(leaves) if chosen(x)]
+    for i, mean in zip(places, _means([leaves[i] for i in places]), strict=True):
         leaves[i] = mean
     return tree.unflatten(structure, leaves)
 
 
 def _means(leaves: list[Any]) -> list[Any]:
-    """Means over devices, all in one meeting of theirs."""
+    """Means over devices, all in one collective operation."""
     axis, weight = _current.axis, _current.weight
     if weight is None:
         return lax.pmean(leaves, axis)
@@ -102,11 +107,7 @@ def changed(state: Any, fields: dict[str, Any]) -> dict[str, Any]:
     if _current.axis is None:
         return fields
     kept = {id(x) for name in fields for x in tree.leaves(getattr(state, name, None))}
-    leaves, structure = tree.flatten(fields)
-    chosen = [i for i, x in enumerate(leaves) if id(x) not in kept and _is_float(x)]
-    for i, mean in zip(chosen, average([leaves[i] for i in chosen]), strict=True):
-        leaves[i] = mean
-    return tree.unflatten(structure, leaves)
+    return _averaged(fields, lambda x: id(x) not in kept and _is_float(x))
 
 
 def _is_float(x: Any) -> bool:

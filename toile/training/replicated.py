@@ -17,12 +17,13 @@ import numpy as np
 from toile import api, lax, tree
 from toile.api.devices import devices as all_devices
 from toile.api.devices import process_index
-from toile.engine import dtypes, tracing
+from toile.engine import dtypes
+from toile.engine import trace as tracing
 from toile.engine.operation import Dim
 from toile.engine.source import here
-from toile.engine.tracing import Array, bound_axis, opened
-from toile.parallel.placing import put
-from toile.parallel.pmapping import pmap
+from toile.engine.trace import Array, bound_axis, opened
+from toile.parallel.placement import put
+from toile.parallel.pmaps import pmap
 from toile.sharding import Mesh, NamedSharding, PartitionSpec
 from toile.training import replicas
 from toile.transforms.vmap import BatchTrace

@@ -15,20 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine.reading import guarded
+from toile.engine.file_reader import guarded
 from toile.engine.source import here
 from toile.training import datasets
 
 __all__ = [
-    "END",
-    "PAD",
-    "Bytes",
-    "SentencePiece",
-    "documents_of_file",
-    "documents_of_tfds",
-    "pack",
-    "split_off",
-    "train_sentencepiece",
+    "END", "PAD", "Bytes", "SentencePiece", "documents_of_file", "documents_of_tfds", "pack",
+    "split_off", "train_sentencepiece",
 ]
 
 PAD, END = 0, 1
@@ -36,7 +29,7 @@ _OPEN_ROWS = 16  # rows that still wait for a document that fits
 
 
 class Bytes:
-    """The bytes of UTF-8 as tokens, from 2 on; what is no byte is left out of a text.
+    """The bytes of UTF-8 as tokens, from 2 on; other tokens are left out of a text.
 
     >>> Bytes().encode("né")
     [112, 197, 171]
@@ -83,7 +76,7 @@ def train_sentencepiece(
     """Learn `size` pieces from texts and write the model to `path`; line breaks are kept."""
     module = _sentencepiece()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    part = Path(f"{os.fspath(path)}.part")  # a run that was stopped here leaves no half model
+    part = Path(f"{os.fspath(path)}.part")  # so an interrupted run leaves no partial model
     with part.open("wb") as file:
         module.SentencePieceTrainer.train(
             sentence_iterator=iter(texts), model_writer=file, vocab_size=size, model_type=kind,

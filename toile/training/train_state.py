@@ -14,7 +14,7 @@ from typing import Any
 
 from toile import api, lax, optim, random, struct, tree
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from toile.optim import paths
 from toile.training import replicas
@@ -71,7 +71,7 @@ class TrainState(struct.PyTreeNode):
         new = optim.apply_updates(part, updates)
         if self.trainable is not None:
             new = _merged(old, new)
-        if overwrites:  # these are no parameters: their gradient is their next value
+        if overwrites:  # these are not parameters: their gradient is their next value
             new = {"params": new, OVERWRITE_WITH_GRADIENT: grads[OVERWRITE_WITH_GRADIENT]}
         return self.replace(step=self.step + 1, params=new, opt_state=opt_state, **kwargs)
 
@@ -102,13 +102,8 @@ class TrainState(struct.PyTreeNode):
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
-    state: Any,
-    *args: Any,
-    has_aux: bool = False,
-    axis_name: Any = None,
-    scale: Any = None,
-    **kwargs: Any,
+    fun: Callable[..., Any], state: Any, *args: Any, has_aux: bool = False, axis_name: Any = None,
+    scale: Any = None, **kwargs: Any,
 ) -> Any:
     """`fun(state.params, *args, **kwargs)` and its gradient with respect to what is trainable.
 

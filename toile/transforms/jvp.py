@@ -13,7 +13,8 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.operation import Operation, instantiate
 from toile.engine.program import Program, derive, evaluate
-from toile.engine.tracing import Trace, Tracer, opened, state
+from toile.engine.trace import Trace, Tracer, opened, state
+from toile.transforms.masks import pick, spread
 
 
 class JVPTracer(Tracer):
@@ -22,9 +23,7 @@ class JVPTracer(Tracer):
     __slots__ = ("primal", "tangent")
 
     def __init__(self, trace: Trace, primal: Any, tangent: Any):
-        self._trace = trace
-        self.primal = primal
-        self.tangent = tangent
+        self._trace, self.primal, self.tangent = trace, primal, tangent
 
     @property
     def aval(self) -> Aval:
@@ -103,9 +102,8 @@ class JVPTrace(Trace):
     def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
         return self._custom(args, call, call.linear_flat)
 
-    def _custom(
-        self, args: Sequence[Any], call: Any, rule: Callable[..., tuple[list[Any], list[Any]]]
-    ) -> list[Any]:
+    def _custom(self, args: Sequence[Any], call: Any,
+                rule: Callable[..., tuple[list[Any], list[Any]]]) -> list[Any]:
         primals, tangents, moving = self.split(args)
         state.trace = self.parent
         try:
@@ -117,67 +115,42 @@ class JVPTrace(Trace):
         return [self.pair(o, d) for o, d in zip(outs, douts, strict=True)]
 
 
-def jvp_flat(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Any], tangents: Sequence[Any]
-) -> tuple[list[Any], list[Any]]:
+def jvp_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
+             tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Results and tangents of a flat function; tangents may be symbolic zeros, in and out."""
     trace = JVPTrace(state.trace)
     args = [trace.pair(p, t) for p, t in zip(primals, tangents, strict=True)]
     with opened(trace):
         outs = fun(*args)
-    return split_outputs(trace, outs)
+    results, douts, _ = trace.split(outs)
+    return results, douts
 
 
-def split_outputs(trace: Trace, outs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Primals and tangents of what a function returned under a JVPTrace."""
-    primals, tangents = [], []
-    for o in outs:
-        if o.__class__ is JVPTracer and o._trace is trace:
-            primals.append(o.primal)
-            tangents.append(o.tangent)
-        else:
-            primals.append(o)
-            tangents.append(Zero(o))
-    return primals, tangents
-
-
-def jvp_program(
-    program: Program, nonzero: Sequence[bool], instantiated: Sequence[bool] | bool = False
-) -> tuple[Program, list[bool]]:
+def jvp_program(program: Program, nonzero: Sequence[bool],
+                instantiated: Sequence[bool] | bool = False) -> tuple[Program, list[bool]]:
     """The Program of primals followed by tangents.
 
     Inputs: all primals, then the tangents where `nonzero`. Outputs: all results, then the tangents
     that are not zero (or where `instantiated` asks for an array anyway); which is returned too."""
-    nonzero = tuple(nonzero)
-    wanted = (
-        (instantiated,) * len(program.outputs)
-        if isinstance(instantiated, bool)
-        else tuple(instantiated)
-    )
-    return program.memoized(
-        ("jvp", nonzero, wanted), lambda: _jvp_program(program, nonzero, wanted)
-    )
+    if isinstance(instantiated, bool):
+        instantiated = (instantiated,) * len(program.outputs)
+    key = ("jvp", tuple(nonzero), tuple(instantiated))
+    return program.memoized(key, lambda: _jvp_program(program, *key[1:]))
 
 
-def _jvp_program(
-    program: Program, nonzero: tuple[bool, ...], wanted: tuple[bool, ...]
-) -> tuple[Program, list[bool]]:
+def _jvp_program(program: Program, nonzero: tuple[bool, ...],
+                 wanted: tuple[bool, ...]) -> tuple[Program, list[bool]]:
     n = len(program.inputs)
     moving: list[bool] = []
 
     def run(*args: Any) -> list[Any]:
-        primals, rest = args[:n], iter(args[n:])
-        tangents = [next(rest) if z else Zero(p) for p, z in zip(primals, nonzero, strict=True)]
+        primals = args[:n]
+        tangents = spread(args[n:], nonzero, primals)
         outs, douts = jvp_flat(lambda *xs: evaluate(program, xs), primals, tangents)
         for i, d in enumerate(douts):
             needs = wanted[i] and dtypes.is_inexact(aval_of(outs[i]).dtype)
             moving.append(needs or d.__class__ is not Zero)
-        return [*outs, *(instantiate(d) for d, m in zip(douts, moving, strict=True) if m)]
+        return [*outs, *map(instantiate, pick(douts, moving))]
 
-    avals = program.in_avals
-    tangent_avals = [a.to_tangent_aval() for a, z in zip(avals, nonzero, strict=True) if z]
-    made = derive(run, [*avals, *tangent_avals], f"jvp_{program.name}")
-    return made, moving
-
-
-
+    tangent_avals = [a.to_tangent_aval() for a in pick(program.in_avals, nonzero)]
+    return derive(run, [*program.in_avals, *tangent_avals], f"jvp_{program.name}"), moving

@@ -13,44 +13,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.arrays import DeviceArray
-from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.avals import Aval, aval_of
 from toile.engine.operation import Operation, infer_list
-from toile.engine.program import (
-    Equation,
-    Literal,
-    Program,
-    Var,
-    derive,
-    evaluate,
-)
+from toile.engine.program import Equation, Literal, Program, Var, derive, evaluate
 from toile.engine.source import Source
-from toile.engine.tracing import Trace, Tracer, current_source, opened, state
-from toile.transforms.jvp import JVPTrace, split_outputs
+from toile.engine.trace import Trace, Tracer, current_source, opened, state
+from toile.transforms.jvp import JVPTrace
+from toile.transforms.masks import fill, merge, pick
 
 
 class LinearTracer(Tracer):
     """A value on the tape; `slot` is its place in the environments of the tape's readers."""
 
-    __slots__ = ("_aval", "slot")
+    __slots__ = ("aval", "slot")
+    aval: Aval
 
     def __init__(self, trace: LinearTrace, aval: Aval, slot: int):
-        self._trace, self._aval, self.slot = trace, aval, slot
-
-    @property
-    def aval(self) -> Aval:
-        return self._aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self._aval.shape)
+        self._trace, self.aval, self.slot = trace, aval, slot
 
 
 class Entry:
@@ -71,7 +50,7 @@ class LinearTrace(Trace):
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
-        self.entries: list[Any] = []  # of Entry, and what `remembering` puts there
+        self.entries: list[Any] = []  # of Entry, and those of transforms.remembered
         self.slots = 0
 
     def new_tracer(self, aval: Aval) -> LinearTracer:
@@ -136,9 +115,7 @@ class Tape:
 
     __slots__ = ("entries", "slots", "inputs", "outputs")
 
-    def __init__(
-        self, trace: LinearTrace, inputs: Sequence[LinearTracer], outputs: Sequence[Any]
-    ):
+    def __init__(self, trace: LinearTrace, inputs: Sequence[LinearTracer], outputs: Sequence[Any]):
         self.entries, self.slots = trace.entries, trace.slots
         trace.entries = []  # they hold tracers, which hold the trace: it gives them away
         self.inputs, self.outputs = list(inputs), list(outputs)
@@ -147,10 +124,9 @@ class Tape:
         return x.__class__ is LinearTracer and x._trace is self.inputs[0]._trace
 
 
-def linearize_flat(
-    fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
-    moving: Sequence[bool] | None = None, forward: Callable[[LinearTrace], JVPTrace] = JVPTrace,
-) -> tuple[list[Any], Tape]:
+def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
+                   moving: Sequence[bool] | None = None,
+                   forward: Callable[[LinearTrace], JVPTrace] = JVPTrace) -> tuple[list[Any], Tape]:
     """Results of a flat function and the tape of its derivative at `primals`.
 
     `moving` says which arguments are differentiated (all, by default), `forward` makes the trace
@@ -167,34 +143,25 @@ def linearize_flat(
             args.append(p)
     with opened(trace):
         outs = fun(*args)
-    results, tangents = split_outputs(trace, outs)
+    results, tangents, _ = trace.split(outs)
     tape.close()
     return results, Tape(tape, inputs, tangents)
 
 
-def record_linear(
-    fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]
-) -> tuple[list[Any], Tape]:
+def record_linear(fun: Callable[..., Sequence[Any]],
+                  avals: Sequence[Aval]) -> tuple[list[Any], Tape]:
     """Run a linear flat function on linear inputs; outputs on the tape or known values."""
     trace = LinearTrace(state.trace)
     inputs = [trace.new_tracer(a) for a in avals]
     with opened(trace):
         outs = list(fun(*inputs))
-    tape = Tape(trace, inputs, outs)
-    return outs, tape
+    return outs, Tape(trace, inputs, outs)
 
 
 def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
     """The Program (residuals..., inputs...) -> outputs of a tape, and the residuals' values.
 
     Only what the outputs need is kept. Outputs must be on the tape."""
-    needed = {o.slot for o in outputs}
-    entries = []
-    for e in reversed(tape.entries):
-        if any(o.slot in needed for o in e.outs):
-            entries.append(e)
-            needed.update(a.slot for a in e.args if _on(tape, a))
-    entries.reverse()
     env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
     inputs = [env[x.slot] for x in tape.inputs]
     residuals: list[Any] = []
@@ -202,7 +169,7 @@ def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[A
     residual_vars: list[Var] = []
 
     def atom(x: Any) -> Any:
-        if _on(tape, x):
+        if tape.is_linear(x):
             return env[x.slot]
         aval = aval_of(x)
         if x.__class__ is DeviceArray and not aval.shape:
@@ -215,19 +182,23 @@ def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[A
         return var
 
     equations = []
-    for e in entries:
+    for e in _needed_entries(tape, outputs):
         ins = [atom(a) for a in e.args]
-        outs = []
-        for o in e.outs:
-            env[o.slot] = var = Var(o.aval)
-            outs.append(var)
-        equations.append(Equation(e.op, ins, outs, e.source, e.scope))
+        env.update({o.slot: Var(o.aval) for o in e.outs})
+        equations.append(Equation(e.op, ins, [env[o.slot] for o in e.outs], e.source, e.scope))
     results = [env[o.slot] for o in outputs]
     return Program([*residual_vars, *inputs], equations, results, "linear"), residuals
 
 
-def _on(tape: Tape, x: Any) -> bool:
-    return x.__class__ is LinearTracer and x._trace is tape.inputs[0]._trace
+def _needed_entries(tape: Tape, outputs: Sequence[Any]) -> list[Entry]:
+    """The entries of a tape that some outputs depend on."""
+    needed = {o.slot for o in outputs}
+    entries = []
+    for e in reversed(tape.entries):
+        if any(o.slot in needed for o in e.outs):
+            entries.append(e)
+            needed.update(a.slot for a in e.args if tape.is_linear(a))
+    return entries[::-1]
 
 
 class Split:
@@ -252,75 +223,50 @@ class Split:
 
     def known_outputs(self, outs: Sequence[Any]) -> list[Any]:
         """The original's outputs in order, None for the linear ones."""
-        rest = iter(outs)
-        return [None if z else next(rest) for z in self.is_linear]
+        return fill(outs, [not z for z in self.is_linear])
 
 
-def split_program(
-    program: Program,
-    linear: Sequence[bool],
-    instantiated: Sequence[bool] | None = None,
-    saved: Sequence[bool] | None = None,
-) -> Split:
+def split_program(program: Program, linear: Sequence[bool],
+                  instantiated: Sequence[bool] | None = None,
+                  saved: Sequence[bool] | None = None) -> Split:
     """Take a Program apart; outputs where `instantiated` count as linear even if they are known.
 
     Inputs where `saved` are never forwarded as residuals, because their values pass."""
-    linear = tuple(linear)
     forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
     passing = tuple(saved) if saved is not None else (False,) * len(linear)
-    return program.memoized(
-        ("split", linear, forced, passing), lambda: _split_program(program, linear, forced, passing)
-    )
+    key = ("split", tuple(linear), forced, passing)
+    return program.memoized(key, lambda: _split_program(program, *key[1:]))
 
 
-def _split_program(
-    program: Program,
-    linear: tuple[bool, ...],
-    forced: tuple[bool, ...],
-    passing: tuple[bool, ...],
-) -> Split:
-    made: dict[str, Any] = {}
+def _split_program(program: Program, linear: Sequence[bool], forced: Sequence[bool],
+                   passing: Sequence[bool]) -> Split:
+    made: list[Any] = []
 
     def run(*known: Any) -> list[Any]:
-        rest = iter(known)
-        avals = [a for a, z in zip(program.in_avals, linear, strict=True) if z]
-        args_known = [None if z else next(rest) for z in linear]
+        body = lambda *tangents: evaluate(program, merge(linear, tangents, known))
+        outs, tape = record_linear(body, pick(program.in_avals, linear))
+        outs = [_constant_on(tape, o) if force and not tape.is_linear(o) else o
+                for o, force in zip(outs, forced, strict=True)]
+        on_tape = [tape.is_linear(o) for o in outs]
+        linear_program, residuals = tape_to_program(tape, pick(outs, on_tape))
+        position = {id(k): i for i, (k, p) in enumerate(
+            zip(known, pick(passing, linear, False), strict=True)) if not p}
+        forwarded = [position.get(id(r)) for r in residuals]
+        made.extend((linear_program, on_tape, [aval_of(r) for r in residuals], forwarded))
+        saved = [r for r, f in zip(residuals, forwarded, strict=True) if f is None]
+        return [*pick(outs, on_tape, False), *saved]
 
-        def body(*tangents: Any) -> list[Any]:
-            moving = iter(tangents)
-            args = [next(moving) if z else k for z, k in zip(linear, args_known, strict=True)]
-            return evaluate(program, args)
-
-        outs, tape = record_linear(body, avals)
-        on_tape = [_on(tape, o) for o in outs]
-        for i, force in enumerate(forced):
-            if force and not on_tape[i]:
-                outs[i] = _constant_on(tape, outs[i])
-                on_tape[i] = True
-        linear_program, residuals = tape_to_program(
-            tape, [o for o, t in zip(outs, on_tape, strict=True) if t]
-        )
-        shapes = [aval_of(r) for r in residuals]
-        made.update(linear=linear_program, on_tape=on_tape, residuals=shapes)
-        kept = [not p for p, z in zip(passing, linear, strict=True) if not z]
-        position = {id(k): i for i, k in enumerate(known) if kept[i]}
-        made["forwarded"] = [position.get(id(r)) for r in residuals]
-        saved = [r for r, f in zip(residuals, made["forwarded"], strict=True) if f is None]
-        return [*(o for o, t in zip(outs, on_tape, strict=True) if not t), *saved]
-
-    avals = [a for a, z in zip(program.in_avals, linear, strict=True) if not z]
-    known = derive(run, avals, f"known_{program.name}")
-    return Split(known, made["linear"], made["on_tape"], made["residuals"], made["forwarded"])
+    known = derive(run, pick(program.in_avals, linear, False), f"known_{program.name}")
+    return Split(known, *made)
 
 
 def _constant_on(tape: Tape, x: Any) -> LinearTracer:
     """Put a known value on the tape, as a residual that is an output."""
-    from_known = Forward()
     trace = tape.inputs[0]._trace
     assert isinstance(trace, LinearTrace)
     out = trace.new_tracer(aval_of(x))
     tape.slots = trace.slots
-    tape.entries.append(Entry(from_known, [x], [out], None))
+    tape.entries.append(Entry(Forward(), [x], [out], None))
     return out
 
 
@@ -348,8 +294,3 @@ class Forward(Operation):
     def physical(self, *avals: Aval) -> Operation:
         return self
 
-
-__all__ = [
-    "LinearTrace", "LinearTracer", "Split", "Tape", "Zero", "linearize_flat", "record_linear",
-    "split_program", "tape_to_program",
-]

@@ -1,4 +1,4 @@
-"""Vectorisation: values with a mapped axis.
+"""Vectorization: values with a mapped axis.
 
 A `BatchTracer` holds a value of the parent trace and the position of its mapped axis. An operation
 that names the mapped axis is dispatched even when no operand is mapped. May import the engine and
@@ -15,7 +15,7 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate
-from toile.engine.tracing import Trace, Tracer, bound_axis, check_leaks, opened, state
+from toile.engine.trace import Trace, Tracer, bound_axis, check_leaks, opened, state
 from toile.primitives.families import bdim_at
 
 
@@ -110,10 +110,8 @@ class BatchTrace(Trace):
     process_custom_vjp = process_custom_jvp
 
 
-def vmap_flat(
-    fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any], dims: Sequence[Dim],
-    level: Any = None,
-) -> tuple[list[Any], list[Dim]]:
+def vmap_flat(fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any],
+              dims: Sequence[Dim], level: Any = None) -> tuple[list[Any], list[Dim]]:
     """Results of a flat function over mapped arguments, and where their mapped axes are."""
     trace = BatchTrace(state.trace, axis, level)
     tracers = [trace.wrap(a, d) for a, d in zip(args, dims, strict=True)]
@@ -126,9 +124,8 @@ def vmap_flat(
     return values, out_dims
 
 
-def vmap_program(
-    program: Program, axis: Axis, dims: Sequence[Dim], wanted: Sequence[bool] | bool = False
-) -> tuple[Program, list[Dim]]:
+def vmap_program(program: Program, axis: Axis, dims: Sequence[Dim],
+                 wanted: Sequence[bool] | bool = False) -> tuple[Program, list[Dim]]:
     """The Program over mapped inputs, its mapped axes first; dims are None or 0, in and out.
 
     `wanted` says which outputs must have the axis whether or not they depend on mapped inputs."""
@@ -137,9 +134,8 @@ def vmap_program(
     return program.memoized(key, lambda: _vmap_program(program, axis, tuple(dims), forced))
 
 
-def _vmap_program(
-    program: Program, axis: Axis, dims: tuple[Dim, ...], forced: tuple[bool, ...]
-) -> tuple[Program, list[Dim]]:
+def _vmap_program(program: Program, axis: Axis, dims: tuple[Dim, ...],
+                  forced: tuple[bool, ...]) -> tuple[Program, list[Dim]]:
     out_dims: list[Dim] = []
 
     def run(*args: Any) -> list[Any]:
@@ -155,5 +151,4 @@ def _vmap_program(
         a if d is None else Aval((axis[1], *a.shape), a.dtype, a.weak_type)
         for a, d in zip(program.in_avals, dims, strict=True)
     ]
-    made = derive(run, avals, f"vmap_{program.name}")
-    return made, out_dims
+    return derive(run, avals, f"vmap_{program.name}"), out_dims

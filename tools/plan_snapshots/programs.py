@@ -19,9 +19,9 @@ from unittest import mock
 import toile
 from benchmarks import cpu_rows, gpu, workloads
 from examples.__main__ import RUNS, Run, Script
-from toile.backends.cpu import making
 from toile.control import attention
 from toile.engine.program import Program
+from toile.platforms.cpu import new_plans as making
 
 Named = Iterator[tuple[str, Program]]
 GENERATED = 160

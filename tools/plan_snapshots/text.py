@@ -10,15 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from toile.backends.cpu import native, threads
-from toile.backends.cpu.execution import Executable
-from toile.backends.cpu.making import PlannedExecutable
-from toile.backends.cpu.planning import Plan as CpuPlan
-from toile.backends.gpu.planning import Plan as GpuPlan
-from toile.backends.gpu.steps import CallStep
-from toile.compiler.operands import Ref, Temporary
-from toile.compiler.pipeline import optimize
-from toile.compiler.steps import (
+from toile.compiler.compilation import compile_program
+from toile.compiler.ir.operands import Ref, Temporary
+from toile.compiler.ir.steps import (
     Constant,
     EagerStep,
     Moving,
@@ -30,6 +24,11 @@ from toile.compiler.steps import (
     WhileStep,
 )
 from toile.engine.program import Literal, Program, Var
+from toile.platforms.cpu.execution import Executable
+from toile.platforms.cpu.target import Target as CpuTarget
+from toile.platforms.gpu.steps import CallStep
+from toile.platforms.gpu.target import TARGET
+from toile.targets.llvm import native
 
 THREADS = 4  # that CPU plans are made for, whatever the machine has
 UNNAMED = {"origin", "equation", "source", "program"}  # fields that say where a step came from
@@ -53,13 +52,11 @@ def without_compiling() -> None:
     native.begin = lambda text: None
     native.functions = lambda texts: [0] * len(texts)
     Executable.__init__ = lambda self, program, image, *rest: setattr(self, "image", image)
-    threads.current = lambda: THREADS
 
 
 def cpu_text(program: Program, texts: Texts) -> str:
     """The image of a Program on the CPU."""
-    optimized = optimize(program)
-    made = PlannedExecutable(optimized, CpuPlan(optimized, THREADS))
+    made = compile_program(program, CpuTarget(THREADS))
     image = made.image
     names = [texts.name(t, ".ll") for t in made.described.kernels]
     lines = [
@@ -111,7 +108,7 @@ def _array(x: np.ndarray) -> str:
 
 def gpu_text(program: Program, texts: Texts) -> str:
     """The plan of a Program for a GPU."""
-    plan = GpuPlan(optimize(program, choose=GpuPlan.choose))
+    plan = compile_program(program, TARGET)
     return "\n".join(_GpuText(plan, texts).lines()) + "\n"
 
 
@@ -129,7 +126,7 @@ class _GpuText:
         plan = self.plan
         yield f"inputs {len(plan.program.inputs)}"
         steps = list(self._steps(plan, 0))
-        offsets, nbytes = plan.arena()
+        offsets, nbytes = plan.layout
         yield f"outputs {self.value(plan.outputs)}"
         yield f"arena {nbytes} {sorted((self.buffer(b), n) for b, n in offsets.items())}"
         yield f"constants {[(self.buffer(c), _array(c.array)) for c in plan.constants.values()]}"

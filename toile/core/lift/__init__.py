@@ -1,8 +1,10 @@
 """Transformations of functions of scopes: one mechanism, `pack`, under all of them."""
+# ruff: noqa: F401
 
 import typing as _typing
 
 from toile.engine.lazy import attach as _attach
+from toile.engine.lazy import names_of as _names_of
 
 if _typing.TYPE_CHECKING:
     from toile.core.filters import (
@@ -47,42 +49,4 @@ _FROM = {
 _MODULES = "autodiff axes control mapping packing staging variables"
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 
-__all__ = [
-    "CollectionFilter",
-    "DenyList",
-    "Filter",
-    "In",
-    "InOutAxis",
-    "InOutScanAxis",
-    "LazyRng",
-    "Out",
-    "PRNGSequenceFilter",
-    "Scope",
-    "checkpoint",
-    "cond",
-    "custom_vjp",
-    "fold_rngs",
-    "freeze",
-    "group_collections",
-    "id_fn",
-    "in_filter",
-    "intersect_filters",
-    "is_filter_empty",
-    "jit",
-    "jvp",
-    "map_variables",
-    "pack",
-    "remat",
-    "remat_scan",
-    "scan",
-    "subtract_filters",
-    "swap_collection",
-    "switch",
-    "tree_map_rngs",
-    "unfreeze",
-    "union_filters",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-    "while_loop",
-]
+__all__ = list(_names_of(_FROM))

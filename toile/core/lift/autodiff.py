@@ -1,4 +1,4 @@
-"""Derivatives of functions of scopes: vjp, value_and_grad, jvp and functions with own gradients."""
+"""Derivatives of functions of scopes: vjp, value_and_grad, jvp and custom_vjp."""
 
 from __future__ import annotations
 
@@ -16,17 +16,9 @@ from toile.engine.source import here
 
 
 def refuse_reduce_axes(reduce_axes: Any, what: str) -> None:
-    """An error for an option that is gone."""
+    """Raise an error for an option that is no longer supported."""
     if reduce_axes:
         raise NotImplementedError(f"reduce_axes argument to {what} is deprecated{here()}")
-
-
-def _with_aux(fn: Callable[..., Any], has_aux: bool, scope: Any, args: Any) -> tuple[Any, Any]:
-    out = fn(scope, *args)
-    if not has_aux:
-        return out, ()
-    y, aux = out
-    return y, aux
 
 
 def _pull_back(tree: Any, backward: Callable[..., Any], ct: Any) -> Any:
@@ -49,21 +41,29 @@ def vjp(
 
     The gradients are those of the variables in `vjp_variables` first, then of each argument."""
     refuse_reduce_axes(reduce_axes, "vjp")
+    return _vjp("vjp", fn, scope, primals, has_aux, vjp_variables, variables, rngs)
+
+
+def _vjp(
+    name: str, fn: Callable[..., Any], scope: Scope, primals: tuple[Any, ...], has_aux: bool,
+    vjp_variables: CollectionFilter, variables: CollectionFilter, rngs: PRNGSequenceFilter,
+) -> Any:  # fmt: skip
+    """(value, function from its cotangent to gradients), and what is auxiliary if `has_aux`."""
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables
 
         @functools.wraps(fn)
         def pure(moving: Any, *args: Any) -> Any:
-            inside = packed.scopes((moving, fixed), packed.rngs)
-            y, aux = _with_aux(fn, has_aux, inside, args)
-            return y, (aux, packed.repack(inside))
+            out, changed = packed.run(fn, (moving, fixed), packed.rngs, *args)
+            y, aux = out if has_aux else (out, ())
+            return y, (aux, changed)
 
         y, backward, (aux, changed) = api.vjp(pure, moving, *args, has_aux=True)
         pull_back = trees.Partial(functools.partial(_pull_back, packed.tree), backward)
         return ((y, pull_back, aux) if has_aux else (y, pull_back)), changed
 
-    run = lifted(inner, (vjp_variables, variables), (variables,), (rngs,), name="vjp")
+    run = lifted(inner, (vjp_variables, variables), (variables,), (rngs,), name=name)
     return run(scope, *primals)
 
 
@@ -78,20 +78,9 @@ def value_and_grad(
 ) -> Any:
     """The value of `fn(scope, *primals)` and its gradients by each argument, not by variables."""
     refuse_reduce_axes(reduce_axes, "value_and_grad")
-
-    def inner(packed: Packed, *args: Any) -> Any:
-        @functools.wraps(fn)
-        def pure(*args: Any) -> Any:
-            inside = packed.scopes(packed.variables, packed.rngs)
-            y, aux = _with_aux(fn, has_aux, inside, args)
-            return y, (aux, packed.repack(inside))
-
-        y, backward, (aux, changed) = api.vjp(pure, *args, has_aux=True)
-        grads = backward(jnp.ones_like(y))
-        return ((y, aux, grads) if has_aux else (y, grads)), changed
-
-    run = lifted(inner, (variables,), (variables,), (rngs,), name="value_and_grad")
-    return run(scope, *primals)
+    y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
+    _, *grads = pull_back(jnp.ones_like(y))
+    return y, *aux, tuple(grads)
 
 
 def jvp(
@@ -116,9 +105,7 @@ def jvp(
 
         @functools.wraps(fn)
         def pure(moving: Any, args: Any) -> Any:
-            inside = packed.scopes((moving, fixed), packed.rngs)
-            y = fn(inside, *args)
-            return y, packed.repack(inside)
+            return packed.run(fn, (moving, fixed), packed.rngs, *args)
 
         (y, changed), (dy, _) = api.jvp(pure, (moving, args), (given, tangents))
         return (y, dy), changed
@@ -135,7 +122,7 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: Any = (),
 ) -> Callable[..., Any]:
-    """`fn` with a gradient of its own.
+    """`fn` with a custom gradient.
 
     `forward_fn(scope, …)` gives (result, residuals); `backward_fn(*nondiff, residuals, ct)`, which
     has no scope, gives gradients of the variables in `grad_vars`, then of each argument. The
@@ -145,14 +132,11 @@ def custom_vjp(
         moving, fixed = packed.variables
 
         def pure(moving: Any, *args: Any) -> Any:
-            inside = packed.scopes((moving, fixed), packed.rngs)
-            y = fn(inside, *args)
-            return y, packed.repack(inside)
+            return packed.run(fn, (moving, fixed), packed.rngs, *args)
 
         def forward(moving: Any, *args: Any) -> Any:
-            inside = packed.scopes((moving, fixed), packed.rngs)
-            y, residuals = forward_fn(inside, *args)
-            return (y, packed.repack(inside)), residuals
+            (y, residuals), changed = packed.run(forward_fn, (moving, fixed), packed.rngs, *args)
+            return (y, changed), residuals
 
         def backward(*args: Any) -> Any:
             *nondiff, residuals, (ct, _) = args

@@ -57,8 +57,7 @@ def with_axes(
 ) -> tuple[Any, ...]:
     """Tell the boxes in variables about an axis that they lose or get."""
     return tuple(
-        g if axis is None else change(g, axis, params)
-        for g, axis in zip(groups, axes, strict=True)
+        g if axis is None else change(g, axis, params) for g, axis in zip(groups, axes, strict=True)
     )
 
 

@@ -6,6 +6,7 @@ variables, because what a step returns has to fit what it is given.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -50,21 +51,16 @@ def while_loop(
 
         def step(state: Any) -> Any:
             i, carried, c = state
-            inside = packed.scopes((carried, shared), streams(i))
-            c = body_fn(inside, c)
-            (changed,) = packed.repack(inside)
+            c, (changed,) = packed.run(body_fn, (carried, shared), streams(i), c)
             return i + 1, packed.completed(carried, changed), c
 
         _, carried, c = lax.while_loop(continues, step, (0, carried, init))
         return c, (carried,)
 
     run = lifted(
-        inner,
-        (carry_variables, broadcast_variables),
-        (carry_variables,),
-        rng_groups,
+        inner, (carry_variables, broadcast_variables), (carry_variables,), rng_groups,
         name="while_loop",
-    )
+    )  # fmt: skip
     return run(scope)
 
 
@@ -106,24 +102,14 @@ def switch(
 
 
 def _branches(
-    name: str,
-    choose: Callable[..., Any],
-    branches: Sequence[Callable[..., Any]],
-    scope: Scope,
-    variables: CollectionFilter,
-    rngs: PRNGSequenceFilter,
-) -> Any:
-    """Run one of some functions of a scope."""
+    name: str, choose: Callable[..., Any], branches: Sequence[Callable[..., Any]], scope: Scope,
+    variables: CollectionFilter, rngs: PRNGSequenceFilter,
+) -> Any:  # fmt: skip
+    """Run one of several functions of a scope."""
 
     def inner(packed: Packed) -> Any:
-        def pure(branch: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*operands: Any) -> Any:
-                inside = packed.scopes(packed.variables, packed.rngs)
-                y = branch(inside, *operands)
-                return y, packed.repack(inside)
-
-            return run
-
-        return choose([pure(branch) for branch in branches])
+        return choose(
+            [functools.partial(packed.run, f, packed.variables, packed.rngs) for f in branches]
+        )
 
     return lifted(inner, (variables,), (variables,), (rngs,), name=name)(scope)

@@ -50,18 +50,12 @@ def vmap(
 
         @functools.wraps(fn)
         def mapped(variables: Any, rngs: Any, args: Any) -> Any:
-            scope = packed.scopes(variables, rngs)
-            y = fn(scope, *args)
-            return y, packed.repack(scope)
+            return packed.run(fn, variables, rngs, *args)
 
         run = api.vmap(
-            mapped,
-            in_axes=(var_in, rng_axes, in_axes),
-            out_axes=(out_axes, var_out),
-            axis_name=axis_name,
-            axis_size=axis_size,
-            spmd_axis_name=spmd_axis_name,
-        )
+            mapped, in_axes=(var_in, rng_axes, in_axes), out_axes=(out_axes, var_out),
+            axis_name=axis_name, axis_size=axis_size, spmd_axis_name=spmd_axis_name,
+        )  # fmt: skip
         y, changed = run(variables, split_streams(packed.rngs, splits, size), args)
         return y, with_axes(meta.add_axis, changed, var_out, metadata_params)
 
@@ -103,23 +97,18 @@ def scan(
             variables = (shared, carried, *scanned)
             if data_transform is not None:
                 variables, rngs = data_transform(variables, rngs)
-            scope = packed.scopes(variables, rngs)
-            c, y = fn(scope, c, *args)
-            shared_out, carried_out, *scanned_out = packed.repack(scope)
+            (c, y), (shared_out, carried_out, *scanned_out) = packed.run(
+                fn, variables, rngs, c, *args
+            )
             shared = packed.completed(shared, shared_out)
             carried = packed.completed(carried, carried_out)
             return shared, (carried, c), (y, tuple(scanned_out))
 
         run = axes_scan.scan(
-            body,
-            in_axes=(var_in, rng_axes, in_axes),
-            out_axes=(out_axes, var_out),
-            length=length,
-            reverse=reverse,
-            unroll=unroll,
-            _split_transpose=_split_transpose,
+            body, in_axes=(var_in, rng_axes, in_axes), out_axes=(out_axes, var_out),
+            length=length, reverse=reverse, unroll=unroll, _split_transpose=_split_transpose,
             check_constancy_invariants=check_constancy_invariants,
-        )
+        )  # fmt: skip
         shared, carried, *scanned = packed.variables
         shared, (carried, c), (ys, stacked) = run(
             shared,
@@ -132,12 +121,9 @@ def scan(
         return (c, ys), (shared, carried, *stacked)
 
     return lifted(
-        inner,
-        (variable_broadcast, variable_carry, *in_groups),
-        (variable_broadcast, variable_carry, *out_groups),
-        rng_groups,
-        name="scan",
-    )
+        inner, (variable_broadcast, variable_carry, *in_groups),
+        (variable_broadcast, variable_carry, *out_groups), rng_groups, name="scan",
+    )  # fmt: skip
 
 
 def remat_scan(
@@ -154,13 +140,9 @@ def remat_scan(
     Each inner loop is computed again for gradients, so that d loops over n steps in all keep
     about d·n^(1/d) carries instead of n."""
     loop = functools.partial(
-        scan,
-        variable_broadcast=variable_broadcast,
-        variable_carry=variable_carry,
-        variable_axes=variable_axes,
-        split_rngs=split_rngs,
-        length=lengths[0],
-    )
+        scan, variable_broadcast=variable_broadcast, variable_carry=variable_carry,
+        variable_axes=variable_axes, split_rngs=split_rngs, length=lengths[0],
+    )  # fmt: skip
 
     def one_step(scope: Any, carry: Any) -> Any:
         return body_fn(scope, carry), ()

@@ -57,7 +57,7 @@ def _transposed(rows: Sequence[Sequence[Any]]) -> Groups:
 
 
 def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tuple[str, ...]]]]:
-    """The scopes that are below no other, and for each one the way there from one of those.
+    """The scopes that are below no other, and for each scope the way to it from one of those.
 
     Variables of a scope that is below another one are among the other's: a variable that two
     scopes reach must cross the border once."""
@@ -108,7 +108,7 @@ class Packed:
         self.variables = _transposed([self._collections(s, in_filters) for s in self.outer])
         self.rngs = _transposed([_grouped(s.rngs, rng_filters)[0] for s in self.outer])
         self.entered = False
-        # Inside a raw transformation nothing may change: what was drawn before, to tell at the end.
+        # Nothing may be drawn inside a raw transformation; counts are compared at the end.
         self.before = [
             (s, flat_counts(s.rng_counters)) for s in self.outer if is_inside(s.trace_level)
         ]
@@ -129,9 +129,7 @@ class Packed:
         """What is mutable inside."""
         return intersect_filters(intersect_filters(scope.mutable, self.mutable), mutable_filter)
 
-    def scopes(
-        self, variables: Any, rngs: Any, mutable_filter: CollectionFilter = True
-    ) -> Any:
+    def scopes(self, variables: Any, rngs: Any, mutable_filter: CollectionFilter = True) -> Any:
         """Inside: the tree of scopes, over these variables and streams."""
         self.entered = True
         nothing = ((),) * len(self.outer)  # where no group is lifted there is nothing to transpose
@@ -160,6 +158,14 @@ class Packed:
             found.append(scope)
         return trees.unflatten(self.tree, found)
 
+    def run(
+        self, fn: Callable[..., Any], variables: Any, rngs: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Groups]:
+        """Inside: the result of `fn(scopes, …)`, and the variables that may have changed."""
+        scopes = self.scopes(variables, rngs)
+        y = fn(scopes, *args, **kwargs)
+        return y, self.repack(scopes)
+
     def _debug_path(self, scope: Scope) -> tuple[str, ...]:
         """The path with the transformation around its last name."""
         path = scope.debug_path
@@ -178,7 +184,7 @@ class Packed:
             if left:
                 raise ValueError(
                     f"unmapped output variables: {tuple(left)}: needed a filter of {self.name} "
-                    f"that takes in each collection that may change{here()}"
+                    f"that matches each collection that may change{here()}"
                 )
             rows.append([{k: _copied(v) for k, v in group.items()} for group in groups])
         return _transposed(rows)
@@ -247,7 +253,7 @@ def pack(
     name: str | None = None,
     enable_kwargs: bool = False,
 ) -> Callable[..., Any]:
-    """Lift a transformation of one's own.
+    """Lift a user-defined transformation.
 
     `fn(scope_fn, repack_fn, variable_groups, rng_groups, *args) -> (result, variable groups)` runs
     outside; `scope_fn(variable_groups, rng_groups)` and `repack_fn(scopes)` are called inside.

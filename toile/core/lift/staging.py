@@ -21,6 +21,15 @@ from toile.engine.source import here
 from toile.tree_util import register_static
 
 
+def refuse_concrete(concrete: bool) -> None:
+    """Raise an error for an option of `checkpoint` that is no longer supported."""
+    if concrete:
+        raise NotImplementedError(
+            "The concrete argument is deprecated. Use static_argnums instead, for arguments "
+            f"that Python's control flow depends on{here()}"
+        )
+
+
 def checkpoint(
     fn: Callable[..., Any],
     variables: CollectionFilter = True,
@@ -30,22 +39,16 @@ def checkpoint(
     static_argnums: int | tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """A function of a scope that is computed again for its gradient, nothing of it kept.
+    """A function of a scope that is recomputed for its gradient; no intermediate value is kept.
 
     `static_argnums` count the arguments after the scope."""
 
     def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
-        if concrete:
-            raise NotImplementedError(
-                "The concrete argument is deprecated. Use static_argnums instead, for arguments "
-                f"that Python's control flow depends on{here()}"
-            )
+        refuse_concrete(concrete)
 
         @functools.wraps(fn)
         def pure(variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
-            scope = packed.scopes(variables, rngs)
-            y = fn(scope, *args, **kwargs)
-            return y, packed.repack(scope)
+            return packed.run(fn, variables, rngs, *args, **kwargs)
 
         run = engine_checkpoint(
             pure,
@@ -69,7 +72,7 @@ class Draws(tuple[Any, ...]):
 
 
 def _drawn(before: dict[Any, int], counters: dict[Any, Any]) -> tuple[Any, ...]:
-    """What was drawn since `before`; places that are new are among it, also without a draw."""
+    """What was drawn since `before`, with new counters from which nothing was drawn."""
     after = flat_counts(counters)
     return tuple(
         (path, n - before.get(path, 0))
@@ -97,7 +100,7 @@ def _hashable(x: Filter) -> Filter:
 
 
 def _without_suffix(rngs: Any) -> Any:
-    """Streams that do not know where in the network they are: equal modules share a trace."""
+    """Streams without the path of their scope, so that equal modules share a trace."""
     return trees.tree_map(
         lambda x: x.clear_suffix() if isinstance(x, LazyRng) else x,
         rngs,
@@ -134,11 +137,9 @@ def jit(
     def pure(fingerprint: Any, variables: Any, rngs: Any, *args: Any, **kwargs: Any) -> Any:
         packed = calls.stack[-1]
         before = [flat_counts(s.rng_counters) for s in packed.outer]
-        scope = packed.scopes(variables, rngs)
-        y = fn(scope, fingerprint[1], *args, **kwargs)
+        y, changed = packed.run(fn, variables, rngs, fingerprint[1], *args, **kwargs)
         pairs = zip(before, packed.outer, strict=True)
-        drawn = Draws(_drawn(b, s.rng_counters) for b, s in pairs)
-        return y, packed.repack(scope), drawn
+        return y, changed, Draws(_drawn(b, s.rng_counters) for b, s in pairs)
 
     # `pure` has the fingerprint, variables and streams where `fn` has the scope.
     run = api.jit(
@@ -174,15 +175,12 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 
 
 def fold_rngs(
-    fn: Callable[..., Any],
-    variables: CollectionFilter = True,
-    rngs: PRNGSequenceFilter = True,
+    fn: Callable[..., Any], variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Callable[..., Any]:
     """A function of (scope, key, …) that draws the random numbers it would draw under `jit`."""
 
     def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
-        scope = packed.scopes(packed.variables, _without_suffix(packed.rngs))
-        y = fn(scope, key, *args, **kwargs)
-        return y, packed.repack(scope)
+        rngs = _without_suffix(packed.rngs)
+        return packed.run(fn, packed.variables, rngs, key, *args, **kwargs)
 
     return lifted(inner, (variables,), (variables,), (rngs,), name="fold_rngs", enable_kwargs=True)

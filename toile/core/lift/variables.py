@@ -1,4 +1,4 @@
-"""Functions that see other variables than there are: map_variables and swap_collection."""
+"""Functions that see transformed variables: map_variables and swap_collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toile.engine import trees
 
 
 def id_fn(x: Any) -> Any:
-    """What it is given."""
+    """Return the argument."""
     return x
 
 

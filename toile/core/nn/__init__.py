@@ -3,10 +3,12 @@
 They are what Linen's layers would be without Modules: parameters are declared on the scope at hand,
 and a caller gives each layer a scope of its own with `scope.child(layer, name)`.
 """
+# ruff: noqa: F401
 
 import typing as _typing
 
 from toile.engine.lazy import attach as _attach
+from toile.engine.lazy import names_of as _names_of
 
 if _typing.TYPE_CHECKING:
     from toile.core.nn import activation, initializers
@@ -56,36 +58,4 @@ _MODULES = (
 )
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
 
-__all__ = [
-    "Embedding",
-    "activation",
-    "avg_pool",
-    "batch_norm",
-    "celu",
-    "conv",
-    "conv_transpose",
-    "dense",
-    "dense_general",
-    "dot_product_attention",
-    "dropout",
-    "elu",
-    "embedding",
-    "gelu",
-    "glu",
-    "group_norm",
-    "initializers",
-    "layer_norm",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "max_pool",
-    "multi_head_dot_product_attention",
-    "relu",
-    "sigmoid",
-    "silu",
-    "soft_sign",
-    "softmax",
-    "softplus",
-    "swish",
-    "tanh",
-]
+__all__ = [*_names_of(_FROM), "activation", "initializers"]  # noqa: PLE0604

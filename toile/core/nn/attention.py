@@ -10,22 +10,20 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from toile import lax, random
+from toile import lax
 from toile import numpy as jnp
 from toile.core.nn import initializers
 from toile.core.nn.decoding import CacheEntry, advance_cache, decoded_mask, decoded_padding
 from toile.core.nn.linear import default_kernel_init, dense_general
 from toile.core.nn.masks import _make_causal_mask, check_attention_axes, make_padding_mask
+from toile.core.nn.stochastic import drop_weights
 from toile.core.scope import Scope
 from toile.engine.source import here
 from toile.nn import logsumexp
 
 __all__ = [
-    "CacheEntry",
-    "dot_product_attention",
-    "make_padding_mask",
-    "multi_head_dot_product_attention",
-]
+    "CacheEntry", "dot_product_attention", "make_padding_mask", "multi_head_dot_product_attention",
+]  # fmt: skip
 
 
 def _need(holds: bool, where: str, needed: str, got: Any) -> None:
@@ -82,12 +80,8 @@ def dot_product_attention(
     weights = lax.exp(weights - logsumexp(weights, axis=over, keepdims=True)).astype(dtype)
     if not deterministic and dropout_rate > 0.0:
         rng = scope.make_rng("dropout") if dropout_rng is None else dropout_rng
-        shape = weights.shape
-        if broadcast_dropout:
-            shape = (1,) * len(batch) + shape[len(batch) :]
-        keep = 1.0 - dropout_rate
-        kept = random.bernoulli(rng, keep, shape).astype(dtype)
-        weights = weights * (kept / jnp.asarray(keep, dtype=dtype))
+        shared = len(batch) if broadcast_dropout else 0
+        weights = drop_weights(rng, weights, dropout_rate, shared, dtype)
     positions = tuple(range(len(batch), n - 1))
     dims = ((over, positions), (batched, batched))
     y = lax.dot_general(weights, value.transpose(order), dims, precision=precision)

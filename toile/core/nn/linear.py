@@ -1,6 +1,8 @@
 """Linear maps, convolutions and embeddings as functions of a Scope.
 
-Parameters are made in float32 (the initializers' default) and computed with in `dtype`.
+Parameters are made in float32 (the initializers' default) and computed with in `dtype`. The layers
+of `toile.linen.linear` and `toile.linen.convolution` share the parts that are not functions of a
+Scope.
 """
 
 from __future__ import annotations
@@ -11,48 +13,81 @@ from typing import Any
 
 from toile import lax, struct
 from toile import numpy as jnp
+from toile.core import meta
 from toile.core.nn import initializers
 from toile.core.scope import Scope
+from toile.engine.config import flags
 from toile.engine.source import here
 
 __all__ = [
-    "Embedding",
-    "conv",
-    "conv_transpose",
-    "default_embed_init",
-    "default_kernel_init",
-    "dense",
-    "dense_general",
-    "embedding",
-]
+    "Embedding", "conv", "conv_transpose", "default_embed_init", "default_kernel_init", "dense",
+    "dense_general", "embedding",
+]  # fmt: skip
 
 default_kernel_init = initializers.lecun_normal()
 default_embed_init = initializers.variance_scaling(1.0, "fan_in", "normal", out_axis=0)
 
 
-def _as_tuple(x: Any) -> tuple[int, ...]:
+def as_tuple(x: Any) -> tuple[int, ...]:
     """One number or several."""
     return tuple(x) if isinstance(x, Iterable) else (x,)
 
 
+def add_bias(y: Any, bias: Any) -> Any:
+    """y + bias, the axes of `bias` being the last ones of `y`."""
+    if bias.ndim != y.ndim and flags.numpy_rank_promotion != "allow":
+        bias = jnp.reshape(bias, (1,) * (y.ndim - bias.ndim) + bias.shape)
+    return y + bias
+
+
 def _with_bias(scope: Scope, y: Any, features: int, init: Any, dtype: Any) -> Any:
     """y plus a parameter 'bias' of the length of its last axis."""
-    bias = jnp.asarray(scope.param("bias", init, (features,)), dtype)
-    return y + jnp.reshape(bias, (1,) * (y.ndim - 1) + (-1,))
+    return add_bias(y, jnp.asarray(scope.param("bias", init, (features,)), dtype))
 
 
-def _flattened(init: Any, batch: int, split: Callable[[Any], tuple[int, ...]]) -> Any:
-    """Initialize each index of the first `batch` axes alike, in the shape `split(shape)`.
+def flattened(init: Any, split: Callable[[Any], tuple[int, ...]], batch: int = 0) -> Any:
+    """Initialize in the shape `split(shape)`, whose fans are the layer's, then reshape.
 
-    That shape has one axis of inputs and one of outputs, whose product are the fans."""
+    Each index of the first `batch` axes, which `split` leaves out, gets the same values."""
 
     def wrapped(rng: Any, shape: Any, dtype: Any = jnp.float32) -> Any:
         copies = math.prod(shape[:batch])
         made = init(rng, split(shape), dtype)
+        if isinstance(made, meta.AxisMetadata):
+            return meta.replace_boxed(made, jnp.reshape(made.unbox(), shape))
         return jnp.reshape(made if copies == 1 else jnp.concatenate([made] * copies), shape)
 
     wrapped.gives_shape = getattr(init, "gives_shape", False)  # type: ignore[attr-defined]
     return wrapped
+
+
+class Contraction:
+    """How a kernel contracts the axes `axis` of an input, for each index of the axes `batch`."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axis: tuple[int, ...],
+        batch: tuple[int, ...],
+        features: tuple[int, ...],
+    ):
+        if batch and set(batch) != set(range(max(batch) + 1)):
+            raise ValueError(
+                f"batch_dims {batch} must be consecutive leading dimensions starting from 0: "
+                f"needed (0, 1, …), got {batch} (transpose the input first){here()}"
+            )
+        n_batch, first_out = len(batch), len(batch) + len(axis)
+        batch_shape = tuple([shape[a] for a in batch])
+        between = (1,) * (len(shape) - first_out)  # axes that are neither batch nor summed over
+        self.kernel_shape = (*batch_shape, *[shape[a] for a in axis], *features)
+        self.bias_shape = batch_shape + features
+        self.bias_shape_in_result = batch_shape + between + features
+        self.numbers = ((axis, tuple(range(n_batch, first_out))), (batch, tuple(range(n_batch))))
+
+    def add_bias(self, y: Any, bias: Any) -> Any:
+        """The result of the contraction with a bias of shape `bias_shape`."""
+        batch_axes = self.numbers[1][0]
+        return add_bias(y, jnp.reshape(bias, self.bias_shape_in_result) if batch_axes else bias)
 
 
 def dense_general(
@@ -80,26 +115,19 @@ def dense_general(
     ((2, 5, 6), {'params': {'bias': (5, 6), 'kernel': (3, 4, 5, 6)}})
     """
     x = jnp.asarray(inputs, dtype)
-    new, over, batch = _as_tuple(features), _as_tuple(axis), _as_tuple(batch_dims)
-    if batch and set(batch) != set(range(max(batch) + 1)):
-        raise ValueError(
-            f"dense_general: batch_dims {batch} must be consecutive leading dimensions starting "
-            f"from 0.{here()}"
-        )
-    over = tuple(a + x.ndim if a < 0 else a for a in over)
+    over = tuple(a + x.ndim if a < 0 else a for a in as_tuple(axis))
+    batch = as_tuple(batch_dims)
     n_batch, first_out = len(batch), len(batch) + len(over)
-    batch_shape = tuple(x.shape[a] for a in batch)
-    shape = (*batch_shape, *(x.shape[a] for a in over), *new)
+    contraction = Contraction(x.shape, over, batch, as_tuple(features))
     to_matrix = lambda s: (math.prod(s[n_batch:first_out]), math.prod(s[first_out:]))
-    kernel = scope.param("kernel", _flattened(kernel_init, n_batch, to_matrix), shape)
-    dims = ((over, tuple(range(n_batch, first_out))), (batch, tuple(range(n_batch))))
-    y = lax.dot_general(x, jnp.asarray(kernel, dtype), dims, precision=precision)
+    init = flattened(kernel_init, to_matrix, n_batch)
+    kernel = jnp.asarray(scope.param("kernel", init, contraction.kernel_shape), dtype)
+    y = lax.dot_general(x, kernel, contraction.numbers, precision=precision)
     if not bias:
         return y
-    to_vector = lambda s: (math.prod(s[n_batch:]),)
-    b = scope.param("bias", _flattened(bias_init, n_batch, to_vector), (*batch_shape, *new))
-    between = (1,) * (x.ndim - n_batch - len(over))  # axes that are neither batch nor summed over
-    return y + jnp.asarray(jnp.reshape(b, (*batch_shape, *between, *new)), dtype)
+    init = flattened(bias_init, lambda s: (math.prod(s[n_batch:]),), n_batch)
+    b = jnp.asarray(scope.param("bias", init, contraction.bias_shape), dtype)
+    return contraction.add_bias(y, b)
 
 
 def dense(
@@ -126,11 +154,23 @@ def dense(
     return _with_bias(scope, y, features, bias_init, dtype) if bias else y
 
 
-def _channels_last(ndim: int) -> lax.ConvDimensionNumbers:
+def channels_last(ndim: int) -> lax.ConvDimensionNumbers:
     """Inputs (batch, spatial..., features), kernels (spatial..., in, out)."""
     inputs = (0, ndim - 1, *range(1, ndim - 1))
     kernel = (ndim - 1, ndim - 2, *range(ndim - 2))
     return lax.ConvDimensionNumbers(inputs, kernel, inputs)
+
+
+def grouped_kernel_shape(
+    layer: str, shape: tuple[int, ...], kernel_size: Sequence[int], groups: int, features: int
+) -> tuple[int, ...]:
+    """The shape of the kernel of a convolution of an input of `shape`."""
+    if shape[-1] % groups != 0:
+        raise AssertionError(
+            f"{layer}: needed a number of input features that feature_group_count={groups} "
+            f"divides, got {shape[-1]} (input of shape {shape}){here()}"
+        )
+    return (*kernel_size, shape[-1] // groups, features)
 
 
 def conv(
@@ -159,23 +199,14 @@ def conv(
     ((1, 4, 4, 5), {'params': {'bias': (5,), 'kernel': (3, 3, 3, 5)}})
     """
     x = jnp.asarray(inputs, dtype)
-    if x.shape[-1] % feature_group_count:
-        raise AssertionError(
-            f"conv: needed a number of input features that feature_group_count divides, got "
-            f"{x.shape[-1]} and {feature_group_count}{here()}"
-        )
-    shape = (*kernel_size, x.shape[-1] // feature_group_count, features)
+    shape = grouped_kernel_shape("conv", x.shape, kernel_size, feature_group_count, features)
     y = lax.conv_general_dilated(
-        x,
-        jnp.asarray(scope.param("kernel", kernel_init, shape), dtype),
-        (1,) * (x.ndim - 2) if strides is None else strides,
-        padding,
-        lhs_dilation=input_dilation,
-        rhs_dilation=kernel_dilation,
-        dimension_numbers=_channels_last(x.ndim),
-        feature_group_count=feature_group_count,
+        x, jnp.asarray(scope.param("kernel", kernel_init, shape), dtype),
+        (1,) * (x.ndim - 2) if strides is None else strides, padding,
+        lhs_dilation=input_dilation, rhs_dilation=kernel_dilation,
+        dimension_numbers=channels_last(x.ndim), feature_group_count=feature_group_count,
         precision=precision,
-    )
+    )  # fmt: skip
     return _with_bias(scope, y, features, bias_init, dtype) if bias else y
 
 
@@ -205,13 +236,9 @@ def conv_transpose(
     x = jnp.asarray(inputs, dtype)
     kernel = scope.param("kernel", kernel_init, (*kernel_size, x.shape[-1], features))
     y = lax.conv_transpose(
-        x,
-        jnp.asarray(kernel, dtype),
-        strides or (1,) * (x.ndim - 2),
-        padding,
-        rhs_dilation=kernel_dilation,
-        precision=precision,
-    )
+        x, jnp.asarray(kernel, dtype), strides or (1,) * (x.ndim - 2), padding,
+        rhs_dilation=kernel_dilation, precision=precision,
+    )  # fmt: skip
     return _with_bias(scope, y, features, bias_init, dtype) if bias else y
 
 

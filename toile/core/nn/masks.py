@@ -46,7 +46,7 @@ def make_padding_mask(
     axes = tuple(range(1, ndim - 2)) if attention_axis is None else attention_axis
     check_attention_axes(axes, ndim)
     queries, keys = padding_mask_query[..., None], padding_mask_key[..., None]
-    keys = keys.transpose((0, *range(keys.ndim - 1, 0, -1)))  # one position of the keys to a column
+    keys = keys.transpose((0, *range(keys.ndim - 1, 0, -1)))  # one column for each key
     together = jnp.equal if segmentation_mask else jnp.multiply
     shape = (query_shape[0], 1, *(query_shape[a] for a in axes), *(key_shape[a] for a in axes))
     return together(queries, keys).reshape(shape).astype(jnp.float32)

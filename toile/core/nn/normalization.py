@@ -1,12 +1,16 @@
 """Batch, layer and group normalization as functions of a Scope.
 
-All take the variance as E[x²] - E[x]², which needs one pass over the numbers.
+`statistics` and `normalized` are the mathematics, which the layers of `toile.linen.normalization`
+call too. The functions here take the variance as E[x²] - E[x]², in one pass over the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
@@ -17,10 +21,117 @@ from toile.engine.source import here
 __all__ = ["batch_norm", "group_norm", "layer_norm"]
 
 
-def _moments(mean_of: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-    """Mean and variance, by a function that takes the mean over some axes."""
-    mean = mean_of(x)
-    return mean, mean_of(lax.square(x)) - lax.square(mean)
+Axes = int | Sequence[int]
+
+# dtypes whose means are taken as they are; narrower ones are widened for the sum by `mean`.
+_WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+
+
+def canonical_axes(rank: int, axes: Axes) -> tuple[int, ...]:
+    """Axes as sorted numbers from 0, each once."""
+    if not isinstance(axes, Iterable):
+        return (rank + axes if axes < 0 else axes,)
+    return tuple(sorted({rank + axis if axis < 0 else axis for axis in axes}))
+
+
+def _abs_sq(x: Any) -> Any:
+    """|x|² of each element."""
+    if x.dtype.kind == "c":
+        return lax.square(lax.real(x)) + lax.square(lax.imag(x))
+    return lax.square(x)
+
+
+def _means(xs: Sequence[Any], axes: tuple[int, ...], mask: Any) -> list[Any]:
+    """The means over `axes` of the elements that `mask` selects, one for each of `xs`."""
+    shape = xs[0].shape
+    if mask is not None:
+        mask = jnp.broadcast_to(jnp.asarray(mask, dtype=bool), shape)
+    if xs[0].dtype not in _WIDE:
+        return [x.mean(axes, where=mask) for x in xs]
+    if mask is None:
+        count: Any = math.prod(shape[axis] for axis in axes)
+    else:  # counted once for all of them
+        count = lax.reduce_sum(lax.convert_element_type(mask, jnp.float32), axes)
+        xs = [jnp.where(mask, x, 0) for x in xs]
+    return [lax.reduce_sum(x, axes) / count for x in xs]
+
+
+def statistics(
+    x: Any, axes: tuple[int, ...], axis_name: Any = None, axis_index_groups: Any = None,
+    use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Mean and variance over `axes`, and over `axis_name`; without `use_mean` None and E|x|².
+
+    The fast variance E|x|² - |E x|² takes one pass and, between devices, one exchange."""
+
+    def means(*xs: Any) -> list[Any]:
+        found = _means(xs, axes, mask)
+        if axis_name is None:
+            return found
+        both = found[0] if len(found) == 1 else jnp.stack(found)
+        both = lax.pmean(both, axis_name, axis_index_groups=axis_index_groups)
+        return [both] if len(found) == 1 else [both[i] for i in range(len(found))]
+
+    if not use_mean:
+        return None, means(_abs_sq(x))[0]
+    if not use_fast_variance:
+        (mean,) = means(x)
+        centered = x - jnp.expand_dims(mean, axes)
+        return mean, means(_abs_sq(centered))[0]
+    mean, square = means(x, _abs_sq(x))
+    # Round-off can make the difference negative.
+    return mean, jnp.maximum(0.0, square - _abs_sq(mean))
+
+
+def normalized(
+    x: Any, stats: tuple[Any, Any], epsilon: float, kept: tuple[int, ...],
+    features: tuple[int, ...], scale: Any = None, bias: Any = None,
+) -> Any:  # fmt: skip
+    """(x - mean) / √(variance + ε) · scale + bias.
+
+    The statistics have the axes `kept` of `x`, the scale and the bias its axes `features`."""
+    mean, var = stats
+    shape = x.shape
+    mul, axes = lax.rsqrt(var + epsilon), kept
+    if scale is not None and kept != features:  # multiply in as few axes as hold both
+        axes = tuple(sorted({*kept, *features}))
+        common = tuple(shape[axis] for axis in axes)
+        mul = _broadcast(mul, common, tuple(map(axes.index, kept)))
+        scale = _broadcast(scale, common, tuple(map(axes.index, features)))
+    if scale is not None:
+        mul = mul * scale
+    y = x if mean is None else x - _broadcast(mean, shape, kept)
+    y = y * _broadcast(mul, shape, axes)
+    return y if bias is None else y + _broadcast(bias, shape, features)
+
+
+def _broadcast(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """`x`, which has the axes `axes` of `shape`, in that shape."""
+    return x if len(axes) == len(shape) else lax.broadcast_in_dim(x, shape, axes)
+
+
+def group_count(layer: str, num_groups: int | None, group_size: int | None, channels: int) -> int:
+    """The number of groups, checked against the number of channels."""
+    if (num_groups is None) == (group_size is None):
+        raise ValueError(
+            f"{layer}: Either `num_groups` or `group_size` should be specified, but not both of "
+            f"them, got num_groups={num_groups}, group_size={group_size} (with `group_size` "
+            f"pass `num_groups=None`, whose default is 32){here()}"
+        )
+    if group_size is not None:
+        if channels % group_size != 0:
+            raise ValueError(
+                f"{layer}: Number of channels ({channels}) is not multiple of the group size "
+                f"({group_size}).{here()}"
+            )
+        return channels // group_size
+    groups: Any = num_groups
+    if groups <= 0 or channels % groups != 0:
+        raise ValueError(
+            f"{layer}: Number of groups ({groups}) does not divide the number of channels "
+            f"({channels}).{here()}"
+        )
+    return groups
 
 
 def batch_norm(
@@ -52,34 +163,23 @@ def batch_norm(
     {'batch_stats': {'mean': (3,), 'var': (3,)}, 'params': {'bias': (3,), 'scale': (3,)}}
     """
     x = jnp.asarray(x, jnp.float32)
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    kept = {a + x.ndim if a < 0 else a for a in axes}
-    reduced = tuple(i for i in range(x.ndim) if i not in kept)
-
-    def mean_of(values: Any) -> Any:
-        m = jnp.mean(values, reduced, keepdims=True)
-        if axis_name is None:
-            return m
-        return lax.pmean(m, axis_name=axis_name, axis_index_groups=axis_index_groups)
-
-    mean, var = _moments(mean_of, x)
-    broadcast, stored = mean.shape, tuple(size for size in mean.shape if size != 1)
+    features = canonical_axes(x.ndim, axis)
+    reduced = tuple(i for i in range(x.ndim) if i not in features)
+    mean, var = statistics(x, reduced, axis_name, axis_index_groups)
+    sizes, stored = mean.shape, tuple(size for size in mean.shape if size != 1)
     creating = not scope.has_variable(kind, "mean")
     average_mean = scope.variable(kind, "mean", jnp.zeros, stored)
     average_var = scope.variable(kind, "var", jnp.ones, stored)
     if use_running_average:
-        mean = jnp.reshape(average_mean.value, broadcast)
-        var = jnp.reshape(average_var.value, broadcast)
+        mean = jnp.reshape(average_mean.value, sizes)
+        var = jnp.reshape(average_var.value, sizes)
     elif not creating:
         step = 1.0 - momentum
         for average, now in ((average_mean, mean), (average_var, var)):
             average.value += step * (jnp.reshape(now, stored) - average.value)
-    factor = lax.rsqrt(var + epsilon)
-    if scale:
-        factor = factor * scope.param("scale", scale_init, stored).reshape(broadcast)
-    y = (x - mean) * factor
-    if bias:
-        y = y + scope.param("bias", bias_init, stored).reshape(broadcast)
+    factor = scope.param("scale", scale_init, stored).reshape(sizes) if scale else None
+    offset = scope.param("bias", bias_init, stored).reshape(sizes) if bias else None
+    y = normalized(x, (mean, var), epsilon, features, features, factor, offset)
     return jnp.asarray(y, dtype)
 
 
@@ -104,15 +204,11 @@ def layer_norm(
     Array([[-1.225,  0.   ,  1.225],
            [-1.225,  0.   ,  1.225]], dtype=float32)
     """
-    features = x.shape[-1:]
-    mean, var = _moments(lambda values: jnp.mean(values, axis=-1, keepdims=True), x)
-    factor = lax.rsqrt(var + epsilon)
-    if scale:
-        factor = factor * jnp.asarray(scope.param("scale", scale_init, features), dtype)
-    y = (x - mean) * factor
-    if bias:
-        y = y + jnp.asarray(scope.param("bias", bias_init, features), dtype)
-    return y
+    last, sizes = x.ndim - 1, x.shape[-1:]
+    factor = jnp.asarray(scope.param("scale", scale_init, sizes), dtype) if scale else None
+    offset = jnp.asarray(scope.param("bias", bias_init, sizes), dtype) if bias else None
+    stats = statistics(x, (last,))
+    return normalized(x, stats, epsilon, tuple(range(last)), (last,), factor, offset)
 
 
 def group_norm(
@@ -138,32 +234,15 @@ def group_norm(
     {'params': {'bias': (1, 1, 6), 'scale': (1, 1, 6)}}
     """
     x = jnp.asarray(x, jnp.float32)
-    shape, channels = x.shape, x.shape[-1]
-    groups = _groups(channels, num_groups, group_size)
-    x = x.reshape(*shape[:-1], groups, channels // groups)
-    axes = (*range(1, x.ndim - 2), x.ndim - 1)
-    mean, var = _moments(lambda values: jnp.mean(values, axis=axes, keepdims=True), x)
-    y = ((x - mean) * lax.rsqrt(var + epsilon)).reshape(shape)
-    features = (*(1 for _ in shape[:-1]), channels)
-    if scale:
-        y = y * scope.param("scale", scale_init, features)
-    if bias:
-        y = y + scope.param("bias", bias_init, features)
-    return y.astype(dtype)
-
-
-def _groups(channels: int, num_groups: int | None, group_size: int | None) -> int:
-    """The number of groups, from whichever of the two options is given."""
-    if (num_groups is None) == (group_size is None):
-        raise ValueError(
-            "group_norm: Either `num_groups` or `group_size` should be specified, but not both of "
-            f"them, got num_groups={num_groups} and group_size={group_size}{here()}"
-        )
-    if group_size is None:
-        return num_groups  # type: ignore[return-value]
-    if channels % group_size:
-        raise ValueError(
-            f"group_norm: Number of channels ({channels}) is not multiple of the group size "
-            f"({group_size}){here()}"
-        )
-    return channels // group_size
+    channels, last = x.shape[-1], x.ndim - 1
+    groups = group_count("group_norm", num_groups, group_size, channels)
+    split = (groups, channels // groups)
+    # In the shape (..., group, channel of the group) statistics broadcast without copies.
+    grouped = x.reshape(*x.shape[:-1], *split)
+    sizes = (*(1 for _ in range(last)), channels)
+    factor = scope.param("scale", scale_init, sizes).reshape(split) if scale else None
+    offset = scope.param("bias", bias_init, sizes).reshape(split) if bias else None
+    stats = statistics(grouped, (*range(1, last), last + 1))
+    kept = tuple(sorted({0, last}))
+    y = normalized(grouped, stats, epsilon, kept, (last, last + 1), factor, offset)
+    return y.reshape(x.shape).astype(dtype)

@@ -1,7 +1,8 @@
-"""Dropout as a function of a Scope."""
+"""Dropout as a function of a Scope, and of a key."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from toile import lax, random
@@ -9,6 +10,27 @@ from toile import numpy as jnp
 from toile.core.scope import Scope
 
 __all__ = ["dropout"]
+
+
+def drop(key: Any, x: Any, rate: float, broadcast_dims: Sequence[int] = ()) -> Any:
+    """Set elements to zero with probability `rate`, together along `broadcast_dims`, and divide the
+    others by 1 - rate."""
+    keep = 1.0 - rate
+    shape = list(x.shape)
+    for axis in broadcast_dims:
+        shape[axis] = 1
+    kept = random.bernoulli(key, keep, tuple(shape))
+    if broadcast_dims:
+        kept = jnp.broadcast_to(kept, x.shape)
+    return lax.select(kept, x / keep, jnp.zeros_like(x))
+
+
+def drop_weights(key: Any, weights: Any, rate: float, shared_axes: int, dtype: Any) -> Any:
+    """Dropout of attention weights, with one pattern for all indices of the first axes."""
+    keep = 1.0 - rate
+    shape = (1,) * shared_axes + weights.shape[shared_axes:]
+    kept = random.bernoulli(key, keep, shape).astype(dtype)
+    return weights * (kept / jnp.asarray(keep, dtype=dtype))
 
 
 def dropout(
@@ -26,7 +48,4 @@ def dropout(
     """
     if deterministic or rate == 0.0:
         return inputs
-    keep = 1.0 - rate
-    key = scope.make_rng("dropout") if rng is None else rng
-    kept = random.bernoulli(key, p=keep, shape=inputs.shape)
-    return lax.select(kept, inputs / keep, jnp.zeros_like(inputs))
+    return drop(scope.make_rng("dropout") if rng is None else rng, inputs, rate)

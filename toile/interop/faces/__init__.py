@@ -32,7 +32,7 @@ def _resolve(name: str) -> ModuleType:
     value = getattr(above, last, None)
     if isinstance(value, ModuleType):
         return value
-    # A face says which package it stands before; any other module is that package's own.
+    # `STANDS_FOR` is the package that a face replaces; other modules come from that package.
     package = getattr(above, "STANDS_FOR", above.__name__)
     try:
         return import_module(f"{package}.{last}")
@@ -42,7 +42,7 @@ def _resolve(name: str) -> ModuleType:
         raise ModuleNotFoundError(text, name=name) from error
 
 
-def falls_back(face: str, target: str) -> Callable[[str], Any]:
+def fallback_to(face: str, target: str) -> Callable[[str], Any]:
     """A module's `__getattr__`: submodules of the face, then what `target` has."""
 
     def get(name: str) -> Any:

@@ -22,7 +22,7 @@ from toile.tree_util import register_static
 @register_static
 @dataclass(frozen=True)
 class Placeholder:
-    """Stands in the arguments for a module or a Variable; `index` says which scope is its."""
+    """Replaces a module or a Variable in the arguments; `index` is that of its scope."""
 
     index: int
     cls: type
@@ -46,6 +46,16 @@ def _variable_parts(x: Variable[Any]) -> dict[str, Any]:
 
 def _fields(module: Module) -> dict[str, Any]:
     return {name: getattr(module, name) for name in (*module._own_fields, "name")}
+
+
+def _map_fields(
+    fn: Callable[[Any], Any], fields: Mapping[str, Any], is_leaf: Any = None
+) -> dict[str, Any]:
+    """Fields by name, with `fn` applied to the leaves of those that may hold modules."""
+    return {
+        name: value if is_plain(value) else trees.tree_map(fn, value, is_leaf=is_leaf)
+        for name, value in fields.items()
+    }
 
 
 class Crossing:
@@ -86,11 +96,7 @@ class Crossing:
             else:
                 x._try_setup(shallow=True)
                 index = self._add(x)
-                parts = {
-                    k: v if is_plain(v) else trees.tree_map(self._replace, v)
-                    for k, v in _fields(x).items()
-                }
-                made = Placeholder(index, type(x), parts)
+                made = Placeholder(index, type(x), _map_fields(self._replace, _fields(x)))
             self.replaced[x._id] = made
         return self.replaced[x._id]
 
@@ -119,12 +125,7 @@ class Crossing:
             if x.index not in built:
                 parts = x.parts
                 if x.cls is not Variable:
-                    parts = {
-                        k: v if is_plain(v) else trees.tree_map(
-                            restored, v, is_leaf=_is_placeholder
-                        )
-                        for k, v in parts.items()
-                    }  # fmt: skip
+                    parts = _map_fields(restored, parts, _is_placeholder)
                 built[x.index] = _build(x.cls, parts, scopes[x.index])
             return built[x.index]
 
@@ -139,10 +140,7 @@ class Crossing:
             return built[index]
 
         def fields_of(x: Module) -> dict[str, Any]:
-            return {
-                k: v if is_plain(v) else trees.tree_map(rebuilt, v)
-                for k, v in _fields(x).items()
-            }
+            return _map_fields(rebuilt, _fields(x))
 
         args, kwargs = trees.tree_map(restored, (args, kwargs), is_leaf=_is_placeholder)
         index = self.indices[self.module._id]
@@ -161,7 +159,7 @@ class Crossing:
         args: Any,
         kwargs: Any,
     ) -> Any:
-        """Call `fn` on the module inside, and let the one outside know what that learned."""
+        """Call `fn` on the module inside, and copy its state to the one outside."""
         inner, args, kwargs = self.enter(scopes, args, kwargs)
         out = fn(inner, *args, **kwargs)
         self.module._state.reimport(inner._state)

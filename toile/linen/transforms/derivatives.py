@@ -14,6 +14,8 @@ from toile.linen.methods import wrap_method_once
 from toile.linen.module import Module
 from toile.linen.transforms.lifting import _lift_method, lift_direct_transform
 
+__all__ = ["custom_vjp", "grad", "jvp", "value_and_grad", "vjp"]
+
 
 def vjp(
     fn: Callable[..., Any],
@@ -46,16 +48,9 @@ def vjp(
     """
     refuse_reduce_axes(reduce_axes, "vjp")
     return lift_direct_transform(
-        lift.vjp,
-        (fn,),
-        mdl,
-        *primals,
-        multi_scope=multi_scope,
-        has_aux=has_aux,
-        vjp_variables=vjp_variables,
-        variables=variables,
-        rngs=rngs,
-    )
+        lift.vjp, (fn,), mdl, *primals, multi_scope=multi_scope, has_aux=has_aux,
+        vjp_variables=vjp_variables, variables=variables, rngs=rngs,
+    )  # fmt: skip
 
 
 def value_and_grad(
@@ -72,13 +67,7 @@ def value_and_grad(
     With `has_aux`: ((value, aux), gradients)."""
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     out, *aux, grads = lift_direct_transform(
-        lift.value_and_grad,
-        (fn,),
-        mdl,
-        *primals,
-        has_aux=has_aux,
-        variables=variables,
-        rngs=rngs,
+        lift.value_and_grad, (fn,), mdl, *primals, has_aux=has_aux, variables=variables, rngs=rngs
     )
     if out.shape != ():
         raise ValueError(
@@ -101,9 +90,7 @@ def grad(
 
     With `has_aux`: (gradients, aux)."""
     refuse_reduce_axes(reduce_axes, "grad")
-    out, grads = value_and_grad(
-        fn, mdl, *primals, has_aux=has_aux, variables=variables, rngs=rngs
-    )
+    out, grads = value_and_grad(fn, mdl, *primals, has_aux=has_aux, variables=variables, rngs=rngs)
     return (grads, out[1]) if has_aux else grads
 
 
@@ -130,16 +117,9 @@ def jvp(
     Array([2., 6.], dtype=float32)
     """
     return lift_direct_transform(
-        lift.jvp,
-        (fn,),
-        mdl,
-        primals,
-        tangents,
-        variable_tangents,
-        multi_scope=False,
-        variables=variables,
-        rngs=rngs,
-    )
+        lift.jvp, (fn,), mdl, primals, tangents, variable_tangents, multi_scope=False,
+        variables=variables, rngs=rngs,
+    )  # fmt: skip
 
 
 def custom_vjp(
@@ -149,7 +129,7 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: Any = (),
 ) -> Callable[..., Any]:
-    """`fn(mdl, …)` with a gradient of its own.
+    """`fn(mdl, …)` with a custom gradient.
 
     `forward_fn(mdl, …)` gives (result, residuals); `backward_fn(*nondiff, residuals, ct)`, which
     has no module, gives gradients of the variables in `grad_vars`, then of each argument.

@@ -1,7 +1,8 @@
 """The lifted transformations of modules that map, loop, branch, compile and view variables.
 
 Targets are a class of modules (the result is a class), a method in a class body, or a function
-whose first argument is a module.
+whose first argument is a module. `toile.core.lift` transforms functions of scopes; the functions
+here pass their arguments on to it by name (`locals()`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.frozen_dict import FrozenDict
 from toile.core.lift import InOutAxis, InOutScanAxis
 from toile.engine.trees import tree_map
-from toile.linen.context import function_name, named_calls
+from toile.linen.context import call_label, function_name, named_calls
 from toile.linen.module import Module
 from toile.linen.transforms.lifting import Target, lift_direct_transform, lift_transform
+
+__all__ = [
+    "add_metadata_axis", "checkpoint", "cond", "fold_rngs", "jit", "map_variables", "named_call",
+    "remat", "remat_scan", "scan", "switch", "vmap", "while_loop",
+]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
 C = TypeVar("C")
@@ -47,19 +53,7 @@ def vmap(
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (3, 4), 'kernel': (3, 2, 4)}}
     """
-    return lift_transform(
-        lift.vmap,
-        target,
-        variable_axes,
-        split_rngs,
-        methods=methods,
-        in_axes=in_axes,
-        out_axes=out_axes,
-        axis_size=axis_size,
-        axis_name=axis_name,
-        metadata_params=metadata_params,
-        spmd_axis_name=spmd_axis_name,
-    )
+    return lift_transform(lift.vmap, **locals())
 
 
 def jit(
@@ -86,19 +80,7 @@ def jit(
     >>> JitDense.__call__.why()
     ['first call', 'JitDense.features: 3 -> 4']
     """
-    return lift_transform(
-        lift.jit,
-        target,
-        methods=methods,
-        cached=True,
-        variables=variables,
-        rngs=rngs,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        device=device,
-        backend=backend,
-    )
+    return lift_transform(lift.jit, cached=True, **locals())
 
 
 def checkpoint(
@@ -111,7 +93,7 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     methods: Any = None,
 ) -> Target:
-    """A module that is computed again for its gradient instead of keeping what it computed.
+    """A module that is recomputed for its gradient instead of keeping what it computed.
 
     `static_argnums` count the module as 0.
 
@@ -123,17 +105,8 @@ def checkpoint(
     >>> toile.tree.map(jnp.shape, Model().init(toile.random.key(0), jnp.ones((1, 3))))
     {'params': {'CheckpointDense_0': {'bias': (2,), 'kernel': (3, 2)}}}
     """
-    return lift_transform(
-        lift.checkpoint,
-        target,
-        methods=methods,
-        variables=variables,
-        rngs=rngs,
-        concrete=concrete,
-        static_argnums=tree_map(lambda n: n - 1, static_argnums),
-        prevent_cse=prevent_cse,
-        policy=policy,
-    )
+    static_argnums = tree_map(lambda n: n - 1, static_argnums)
+    return lift_transform(lift.checkpoint, **locals())
 
 
 remat = checkpoint
@@ -148,7 +121,7 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """A module prod(lengths) times in a row, in nested loops whose steps are computed again.
+    """A module applied prod(lengths) times, in nested loops whose steps are recomputed.
 
     >>> import toile, toile.linen as nn, toile.numpy as jnp
     >>> Deep = nn.remat_scan(nn.Dense, lengths=(3, 4))
@@ -156,16 +129,7 @@ def remat_scan(
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (3, 4, 2), 'kernel': (3, 4, 2, 2)}}
     """
-    return lift_transform(
-        lift.remat_scan,
-        target,
-        lengths=lengths,
-        variable_broadcast=variable_broadcast,
-        variable_carry=variable_carry,
-        variable_axes=variable_axes,
-        split_rngs=split_rngs,
-        policy=policy,
-    )
+    return lift_transform(lift.remat_scan, **locals())
 
 
 def scan(
@@ -202,24 +166,7 @@ def scan(
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'Dense_0': {'bias': (6, 4), 'kernel': (6, 4, 4)}}}
     """
-    return lift_transform(
-        lift.scan,
-        target,
-        methods=methods,
-        variable_axes=variable_axes,
-        variable_broadcast=variable_broadcast,
-        variable_carry=variable_carry,
-        split_rngs=split_rngs,
-        in_axes=in_axes,
-        out_axes=out_axes,
-        length=length,
-        reverse=reverse,
-        unroll=unroll,
-        _split_transpose=_split_transpose,
-        data_transform=data_transform,
-        metadata_params=metadata_params,
-        check_constancy_invariants=check_constancy_invariants,
-    )
+    return lift_transform(lift.scan, **locals())
 
 
 def map_variables(
@@ -246,17 +193,9 @@ def map_variables(
     {'params': {'bias': (4,), 'kernel': (4, 3)}}
     """
     return lift_transform(
-        lift.map_variables,
-        target,
-        mapped_collections,
-        trans_in_fn,
-        trans_out_fn,
-        init,
-        mutable,
-        rngs,
-        variables,
-        methods=methods,
-    )
+        lift.map_variables, target, mapped_collections, trans_in_fn, trans_out_fn, init, mutable,
+        rngs, variables, methods=methods,
+    )  # fmt: skip
 
 
 def while_loop(
@@ -281,14 +220,9 @@ def while_loop(
     Array(192, dtype=int32, weak_type=True)
     """
     return lift_direct_transform(
-        lift.while_loop,
-        (cond_fn, body_fn),
-        mdl,
-        init,
-        carry_variables,
-        broadcast_variables,
+        lift.while_loop, (cond_fn, body_fn), mdl, init, carry_variables, broadcast_variables,
         split_rngs,
-    )
+    )  # fmt: skip
 
 
 def _cond(true_fun: Any, false_fun: Any, scope: Any, pred: Any, *operands: Any, **kw: Any) -> Any:
@@ -343,14 +277,9 @@ def switch(
     {'bias': (7,), 'kernel': (2, 7)}
     """
     return lift_direct_transform(
-        functools.partial(_switch, count=len(branches)),
-        tuple(branches),
-        mdl,
-        index,
-        *operands,
-        variables=variables,
-        rngs=rngs,
-    )
+        functools.partial(_switch, count=len(branches)), tuple(branches), mdl, index, *operands,
+        variables=variables, rngs=rngs,
+    )  # fmt: skip
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
@@ -360,9 +289,7 @@ def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[...
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         if (not force and not named_calls.enabled) or self._state.in_setup:
             return class_fn(self, *args, **kwargs)
-        name = function_name(class_fn)
-        label = self.name or type(self).__name__
-        with named_scope(label if name == "__call__" else f"{label}.{name}"):
+        with named_scope(call_label(self, function_name(class_fn))):
             return class_fn(self, *args, **kwargs)
 
     return wrapped
@@ -395,4 +322,4 @@ def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
     """A module that draws the random numbers it would draw under `nn.jit`, without it."""
-    return lift_transform(lift.fold_rngs, target, cached=True, variables=variables, rngs=rngs)
+    return lift_transform(lift.fold_rngs, cached=True, **locals())

@@ -30,8 +30,12 @@ class ModuleKey:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModuleKey) and self.items == other.items and all(
-            type(a) is type(b) for (_, a), (_, b) in zip(self.items, other.items, strict=True)
+        return (
+            isinstance(other, ModuleKey)
+            and self.items == other.items
+            and all(
+                type(a) is type(b) for (_, a), (_, b) in zip(self.items, other.items, strict=True)
+            )
         )
 
     def __repr__(self) -> str:

@@ -104,12 +104,9 @@ def _lift_class(
 
 
 def _lift_method(
-    make: Callable[..., Any],
-    fns: Functions,
-    names: tuple[str | None, ...],
-    cls: type[Module] | None = None,
-    multi_scope: bool = True,
-) -> Callable[..., Any]:
+    make: Callable[..., Any], fns: Functions, names: tuple[str | None, ...],
+    cls: type[Module] | None = None, multi_scope: bool = True,
+) -> Callable[..., Any]:  # fmt: skip
     """A method that runs `make(*functions of scopes)` on functions made from `fns`."""
 
     @functools.wraps(fns[0])
@@ -182,9 +179,7 @@ def _lift_cached(
         with fork_rngs(self):
             crossing = Crossing(self, args, kwargs, cls)
             key = ModuleKey(crossing.module, crossing, crossing.cls)
-            out, after = lifted(
-                crossing.scopes, key, *crossing.args, **crossing.kwargs
-            )
+            out, after = lifted(crossing.scopes, key, *crossing.args, **crossing.kwargs)
         after.restore(self._state)
         return out
 

@@ -8,61 +8,34 @@ import sys as _sys
 import types as _types
 
 from toile.engine.lazy import attach as _attach
+from toile.optim import _FROM
+
+
+def _all_of(*parts: str) -> str:
+    """The public names of modules of `toile.optim`."""
+    return " ".join(names for home, names in _FROM.items() if home.partition(".")[0] in parts)
+
 
 _NAMES = {
-    "alias": (
-        "MaskOrFn adabelief adadelta adafactor adagrad adam adamax adamaxw adamw adan amsgrad "
-        "fromage lamb lars lbfgs lion nadam nadamw noisy_sgd novograd optimistic_adam "
-        "optimistic_adam_v2 optimistic_gradient_descent polyak_sgd radam rmsprop rprop sgd "
-        "sign_sgd signum sm3 yogi"
-    ),
-    "base": (
-        "ArrayTree EmptyState GradientTransformation GradientTransformationExtraArgs NO_PARAMS_MSG "
-        "OptState PRNGKey Params PyTree ScalarOrSchedule Schedule ScheduleState Shape "
-        "StatefulSchedule TransformInitFn TransformUpdateExtraArgsFn TransformUpdateFn Updates "
-        "identity init_empty_state set_to_zero stateless stateless_with_tree_map "
-        "with_extra_args_support"
-    ),
+    "alias": "MaskOrFn " + _all_of("optimizers", "descent"),
+    "base": _all_of("base"),
     "combine": "MultiTransformState chain multi_transform named_chain partition",
-    "constrain": "NonNegativeParamsState ZeroNansState keep_params_nonnegative zero_nans",
-    "factorized": "FactoredState scale_by_factored_rms",
-    "linear_algebra": "global_norm matrix_inverse_pth_root nnls power_iteration",
-    "linesearch": (
-        "BacktrackingLinesearchInfo ScaleByBacktrackingLinesearchState ScaleByZoomLinesearchState "
-        "ZoomLinesearchInfo scale_by_backtracking_linesearch scale_by_zoom_linesearch "
-        "value_and_grad_from_state"
-    ),
-    "lookahead": "LookaheadParams LookaheadState lookahead",
-    "numerics": "abs_sq safe_increment safe_int32_increment safe_norm safe_root_mean_squares",
-    "schedule": (
-        "InjectHyperparamsState constant_schedule cosine_decay_schedule cosine_onecycle_schedule "
-        "exponential_decay inject_hyperparams join_schedules linear_onecycle_schedule "
-        "linear_schedule piecewise_constant_schedule piecewise_interpolate_schedule "
-        "polynomial_schedule sgdr_schedule warmup_constant_schedule warmup_cosine_decay_schedule "
-        "warmup_exponential_decay_schedule"
-    ),
+    "constrain": _all_of("constraining"),
+    "factorized": _all_of("factored"),
+    "linear_algebra": _all_of("linear_algebra"),
+    "linesearch": _all_of("backtracking", "zoom"),
+    "lookahead": _all_of("looking_ahead"),
+    "numerics": _all_of("numerics"),
+    "schedule": "InjectHyperparamsState inject_hyperparams " + _all_of("schedules"),
     "transform": (
-        "AddDecayedWeightsState AddNoiseState ApplyEvery EmaState ScaleByAdaDeltaState "
-        "ScaleByAdamState ScaleByAdanState ScaleByAmsgradState ScaleByBeliefState "
-        "ScaleByDistanceOverGradientsState ScaleByLBFGSState ScaleByLionState "
-        "ScaleByNovogradState ScaleByOptimisticGradientState ScaleByRStdDevState "
-        "ScaleByRStdDevWithCountState ScaleByRmsState ScaleByRmsWithCountState ScaleByRpropState "
-        "ScaleByRssState ScaleBySM3State ScaleByScheduleState ScaleByTrustRatioState ScaleState "
-        "TraceState abs_sq add_decayed_weights add_noise apply_every centralize ema "
-        "normalize_by_update_norm scale scale_by_adadelta scale_by_adam scale_by_adamax "
-        "scale_by_adan scale_by_amsgrad scale_by_belief scale_by_distance_over_gradients "
-        "scale_by_lbfgs scale_by_learning_rate scale_by_lion scale_by_novograd "
-        "scale_by_optimistic_gradient scale_by_param_block_norm scale_by_param_block_rms "
-        "scale_by_polyak scale_by_radam scale_by_rms scale_by_rprop scale_by_rss "
-        "scale_by_schedule scale_by_sign scale_by_sm3 scale_by_stddev scale_by_trust_ratio "
-        "scale_by_yogi trace"
+        "AddDecayedWeightsState AddNoiseState ApplyEvery EmaState TraceState abs_sq "
+        "add_decayed_weights add_noise apply_every ema trace "
+        + _all_of("adaptive", "moments", "quasi_newton", "scaling")
     ),
-    "update": "apply_updates incremental_update periodic_update",
+    "update": _all_of("applying"),
     "wrappers": (
-        "ApplyIfFiniteState ConditionFn ConditionallyMaskState ConditionallyTransformState "
-        "MaskedNode MaskedState MultiSteps MultiStepsState ShouldSkipUpdateFunction "
-        "apply_if_finite conditionally_mask conditionally_transform flatten masked "
-        "skip_large_updates skip_not_finite"
+        "MaskedNode MaskedState MultiSteps MultiStepsState ShouldSkipUpdateFunction flatten masked "
+        "skip_large_updates skip_not_finite " + _all_of("conditions")
     ),
 }
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from toile import config, dtypes, random
+from toile import config, dtypes
 from toile import numpy as jnp
 from toile.engine.source import here
-from toile.engine.tracing import Array
+from toile.optim.adding import canonical_key as canonicalize_key  # noqa: F401
 from toile.optim.extras import MultiNormalDiagFromLogScale as MultiNormalDiagFromLogScale
 from toile.optim.extras import multi_normal as multi_normal
 from toile.optim.extras import scale_gradient as scale_gradient
+from toile.optim.moments import canonical as canonicalize_dtype  # noqa: F401
 from toile.optim.numerics import safe_int32_increment as safe_int32_increment
 from toile.optim.numerics import safe_norm as safe_norm
 
@@ -21,19 +22,6 @@ def tile_second_to_last_dim(a: Any) -> Any:
     """`a` with another last axis, along which its elements are repeated as often as there are."""
     a = jnp.asarray(a)
     return jnp.broadcast_to(a[..., None], (*a.shape, a.shape[-1]))
-
-
-def canonicalize_dtype(dtype: Any) -> Any:
-    """The dtype that arrays asked for `dtype` have; None stays None."""
-    return None if dtype is None else dtypes.canonicalize_dtype(dtype)
-
-
-def canonicalize_key(key_or_seed: Any) -> Any:
-    """A random key, or one for a seed."""
-    is_array = isinstance(key_or_seed, Array)
-    if is_array and jnp.issubdtype(key_or_seed.dtype, dtypes.prng_key):
-        return key_or_seed
-    return random.key(key_or_seed)
 
 
 def check_subdtype(array: Any, subdtype: Any) -> None:

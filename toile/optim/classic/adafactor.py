@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import toile.numpy as jnp
 from toile import dtypes, struct
 from toile.optim.classic.base import OptimizerDef
 from toile.optim.classic.rules import learning_rate_of
+from toile.optim.factored import two_largest, without
 
 __all__ = ["Adafactor"]
 
@@ -58,63 +57,37 @@ class Adafactor(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        factored: bool = True,
-        multiply_by_parameter_scale: bool = True,
-        beta1: Any = None,
-        decay_rate: Any = 0.8,
-        step_offset: Any = 0,
-        clipping_threshold: Any = 1.0,
-        weight_decay_rate: Any = None,
-        min_dim_size_to_factor: int = 128,
-        epsilon1: Any = 1e-30,
-        epsilon2: Any = 1e-3,
+        self, learning_rate: Any = None, factored: bool = True,
+        multiply_by_parameter_scale: bool = True, beta1: Any = None, decay_rate: Any = 0.8,
+        step_offset: Any = 0, clipping_threshold: Any = 1.0, weight_decay_rate: Any = None,
+        min_dim_size_to_factor: int = 128, epsilon1: Any = 1e-30, epsilon2: Any = 1e-3,
         dtype_momentum: Any = jnp.float32,
     ) -> None:
         self.dtype_momentum = dtypes.canonicalize_dtype(dtype_momentum)
-        super().__init__(
-            AdafactorHyperParams(
-                learning_rate,
-                factored,
-                multiply_by_parameter_scale,
-                beta1,
-                decay_rate,
-                step_offset,
-                clipping_threshold,
-                weight_decay_rate,
-                min_dim_size_to_factor,
-                epsilon1,
-                epsilon2,
-            )
-        )
+        super().__init__(AdafactorHyperParams(
+            learning_rate, factored, multiply_by_parameter_scale, beta1, decay_rate, step_offset,
+            clipping_threshold, weight_decay_rate, min_dim_size_to_factor, epsilon1, epsilon2,
+        ))
 
     def _factored_axes(self, shape: Sequence[int]) -> tuple[int, int] | None:
         """The second largest and the largest axis, if the moment is factored over them."""
-        if not self.hyper_params.factored or len(shape) < 2:
-            return None
-        *_, second, first = (int(axis) for axis in np.argsort(shape))
-        return (second, first) if shape[second] >= self._least_size() else None
-
-    def _least_size(self) -> int:
-        return self.hyper_params.min_dim_size_to_factor
+        hp = self.hyper_params
+        return two_largest(shape, hp.min_dim_size_to_factor) if hp.factored else None
 
     def init_param_state(self, param: Any) -> Any:
-        parts = _unused()
+        parts = _placeholders()
         axes = self._factored_axes(param.shape)
         if axes is None:
             parts["v"] = jnp.zeros(param.shape, dtype=jnp.float32)
         else:
             second, first = axes
-            parts["v_row"] = jnp.zeros(_without(param.shape, first), dtype=jnp.float32)
-            parts["v_col"] = jnp.zeros(_without(param.shape, second), dtype=jnp.float32)
+            parts["v_row"] = jnp.zeros(without(param.shape, first), dtype=jnp.float32)
+            parts["v_col"] = jnp.zeros(without(param.shape, second), dtype=jnp.float32)
         if self.hyper_params.beta1 is not None:
             parts["m"] = jnp.zeros(param.shape, dtype=self.dtype_momentum)
         return AdafactorParamState(**parts)
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp, rate = hyper_params, learning_rate_of(self, hyper_params)
         grad = grad.astype(jnp.float32)
         t = jnp.array(step - hp.step_offset, jnp.float32) + 1.0
@@ -133,7 +106,7 @@ class Adafactor(OptimizerDef):
 
     def _normalized(self, grad: Any, state: Any, decay: Any, epsilon: Any) -> Any:
         """The gradient over the root of its second moment, and the new moments."""
-        parts, square = _unused(), grad * grad + epsilon
+        parts, square = _placeholders(), grad * grad + epsilon
         mixed = lambda old, new: decay * old + (1.0 - decay) * new
         axes = self._factored_axes(grad.shape)
         if axes is None:
@@ -149,9 +122,5 @@ class Adafactor(OptimizerDef):
         return move * jnp.expand_dims(column_factor, axis=second), parts
 
 
-def _unused() -> dict[str, Any]:
+def _placeholders() -> dict[str, Any]:
     return {name: jnp.zeros((1,)) for name in ("v_row", "v_col", "v", "m")}
-
-
-def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return tuple(n for i, n in enumerate(shape) if i != axis)

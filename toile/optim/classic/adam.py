@@ -46,6 +46,12 @@ def _decayed(decay: Any, mean: Any, x: Any) -> Any:
     return decay * mean + (1.0 - decay) * x
 
 
+def _means(hp: Any, state: Any, grad: Any) -> Any:
+    """The state with the means of one more gradient and its square."""
+    square = _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad))
+    return type(state)(_decayed(hp.beta1, state.grad_ema, grad), square)
+
+
 class Adam(OptimizerDef):
     """`p - rate m / (sqrt(v) + eps)`, and decoupled decay `- rate weight_decay p`.
 
@@ -58,11 +64,7 @@ class Adam(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        eps: Any = 1e-8,
+        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999, eps: Any = 1e-8,
         weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(AdamHyperParams(learning_rate, beta1, beta2, eps, weight_decay))
@@ -70,18 +72,14 @@ class Adam(OptimizerDef):
     def init_param_state(self, param: Any) -> Any:
         return AdamParamState(jnp.zeros_like(param), jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp, rate = hyper_params, learning_rate_of(self, hyper_params)
         state = self._means(hp, state, grad)
         mean, square = _corrected(state, hp, step, param.dtype)
         moved = param - rate * mean / (jnp.sqrt(square) + hp.eps)
         return moved - rate * hp.weight_decay * param, state
 
-    def _means(self, hp: Any, state: Any, grad: Any) -> AdamParamState:
-        mean = _decayed(hp.beta1, state.grad_ema, grad)
-        return AdamParamState(mean, _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad)))
+    _means = staticmethod(_means)
 
 
 class AdaBelief(Adam):
@@ -91,16 +89,13 @@ class AdaBelief(Adam):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        eps: Any = 1e-16,
+        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999, eps: Any = 1e-16,
         weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, eps, weight_decay)
 
-    def _means(self, hp: Any, state: Any, grad: Any) -> AdamParamState:
+    @staticmethod
+    def _means(hp: Any, state: Any, grad: Any) -> AdamParamState:
         mean = _decayed(hp.beta1, state.grad_ema, grad)
         square = _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad - mean))
         return AdamParamState(mean, square + hp.eps)
@@ -132,26 +127,17 @@ class LAMB(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta1: Any = 0.9,
-        beta2: Any = 0.999,
-        weight_decay: Any = 0,
-        eps: Any = 1e-6,
+        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999,
+        weight_decay: Any = 0, eps: Any = 1e-6,
     ) -> None:
         super().__init__(LAMBHyperParams(learning_rate, beta1, beta2, weight_decay, eps))
 
     def init_param_state(self, param: Any) -> Any:
         return LAMBParamState(jnp.zeros_like(param), jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp, rate = hyper_params, learning_rate_of(self, hyper_params)
-        state = LAMBParamState(
-            _decayed(hp.beta1, state.grad_ema, grad),
-            _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad)),
-        )
+        state = _means(hp, state, grad)
         mean, square = _corrected(state, hp, step, param.dtype)
         update = mean / (jnp.sqrt(square) + hp.eps)
         if not is_off(hp.weight_decay):

@@ -41,9 +41,7 @@ class Adagrad(OptimizerDef):
     def init_param_state(self, param: Any) -> Any:
         return AdagradParamState(jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         squares = state.G + jnp.square(grad)
         rate = learning_rate_of(self, hyper_params)
         moved = param - rate * grad / (jnp.sqrt(squares) + hyper_params.eps)
@@ -75,20 +73,14 @@ class Adadelta(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        rho: Any = 0.9,
-        eps: Any = 1e-6,
-        weight_decay: Any = 0.0,
+        self, learning_rate: Any = None, rho: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(AdadeltaHyperParams(learning_rate, rho, eps, weight_decay))
 
     def init_param_state(self, param: Any) -> Any:
         return AdadeltaParamState(jnp.zeros_like(param), jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp, rate = hyper_params, learning_rate_of(self, hyper_params)
         decayed = lambda mean, x: hp.rho * mean + jnp.square(x) * (1 - hp.rho)
         squares = decayed(state.sq_avg, grad)
@@ -125,11 +117,7 @@ class RMSProp(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta2: Any = 0.9,
-        eps: Any = 1e-8,
-        centered: bool = False,
+        self, learning_rate: Any = None, beta2: Any = 0.9, eps: Any = 1e-8, centered: bool = False,
     ) -> None:
         super().__init__(RMSPropHyperParams(learning_rate, beta2, eps, centered))
 
@@ -137,9 +125,7 @@ class RMSProp(OptimizerDef):
         mean = jnp.zeros_like(param) if self.hyper_params.centered else None
         return RMSPropParamState(jnp.zeros_like(param), mean)
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp, rate = hyper_params, learning_rate_of(self, hyper_params)
         square = hp.beta2 * state.v + (1.0 - hp.beta2) * jnp.square(grad)
         mean, spread = state.mg, square

@@ -15,15 +15,11 @@ import toile.numpy as jnp
 from toile import jax_utils, lax, serialization, struct, tree
 from toile.api import value_and_grad
 from toile.api.devices import local_devices
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.traverse_util import ModelParamTraversal, Traversal
 
 __all__ = [
-    "ModelParamTraversal",
-    "MultiOptimizer",
-    "Optimizer",
-    "OptimizerDef",
-    "OptimizerState",
+    "ModelParamTraversal", "MultiOptimizer", "Optimizer", "OptimizerDef", "OptimizerState",
     "ReplicatedOptimizer",
 ]
 
@@ -56,9 +52,7 @@ class OptimizerDef:
         """The state of one parameter before the first step."""
         raise NotImplementedError(f"{type(self).__name__}: needed a method init_param_state")
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         """One parameter and its state after a step."""
         raise NotImplementedError(f"{type(self).__name__}: needed a method apply_param_gradient")
 
@@ -67,9 +61,7 @@ class OptimizerDef:
         states = tree.map(self.init_param_state, params)
         return OptimizerState(jnp.asarray(0, dtype=jnp.int32), states)
 
-    def apply_gradient(
-        self, hyper_params: Any, params: Any, state: OptimizerState, grads: Any
-    ) -> tuple[Any, OptimizerState]:
+    def apply_gradient(self, hyper_params, params, state, grads) -> tuple[Any, OptimizerState]:
         """The parameters and the state after a step."""
         rule = lambda p, s, g: self.apply_param_gradient(state.step, hyper_params, p, s, g)
         new_params, new_states = map_pairs(rule, params, state.param_states, grads)
@@ -131,8 +123,7 @@ class Optimizer(struct.PyTreeNode):
         """(loss, gradient), or (loss, aux, gradient) if loss_fn gives a pair; deprecated."""
         warnings.warn(
             "Optimizer.compute_gradient is deprecated: use toile.grad or toile.value_and_grad",
-            DeprecationWarning,
-            stacklevel=2,
+            DeprecationWarning, stacklevel=2,
         )
         return _loss_and_gradient(loss_fn, self.target)
 
@@ -142,8 +133,7 @@ class Optimizer(struct.PyTreeNode):
         """(optimizer after a step, loss), or with aux after the loss; deprecated."""
         warnings.warn(
             "Optimizer.optimize is deprecated: use toile.value_and_grad and apply_gradient",
-            DeprecationWarning,
-            stacklevel=2,
+            DeprecationWarning, stacklevel=2,
         )
         *results, grad = _loss_and_gradient(loss_fn, self.target)
         return (self.apply_gradient(grad, **hyper_param_overrides), *results)
@@ -202,9 +192,7 @@ class ReplicatedOptimizer(OptimizerDef):
     def init_state(self, params: Any) -> OptimizerState:
         return self.optimizer_def.init_state(params)
 
-    def apply_gradient(
-        self, hyper_params: Any, params: Any, state: OptimizerState, grads: Any
-    ) -> tuple[Any, OptimizerState]:
+    def apply_gradient(self, hyper_params, params, state, grads) -> tuple[Any, OptimizerState]:
         grads = lax.pmean(grads, self.axis_name)
         return self.optimizer_def.apply_gradient(hyper_params, params, state, grads)
 
@@ -267,9 +255,7 @@ class MultiOptimizer(OptimizerDef):
                 states[i] = optimizer.init_param_state(leaves[i])
         return OptimizerState(jnp.asarray(0, dtype=jnp.int32), structure.unflatten(states))
 
-    def apply_gradient(
-        self, hyper_params: Any, params: Any, state: OptimizerState, grads: Any
-    ) -> tuple[Any, OptimizerState]:
+    def apply_gradient(self, hyper_params, params, state, grads) -> tuple[Any, OptimizerState]:
         leaves, structure = tree.flatten(params)
         slopes = structure.flatten_up_to(grads)
         states = structure.flatten_up_to(state.param_states)

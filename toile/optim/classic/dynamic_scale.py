@@ -17,12 +17,41 @@ __all__ = ["DynamicScale", "DynamicScaleResult"]
 
 
 class DynamicScaleResult(NamedTuple):
-    """What a function made by `DynamicScale.value_and_grad` gives."""
+    """The next scale, whether the gradients are finite, the value, the gradients in float32."""
 
-    dynamic_scale: DynamicScale
+    dynamic_scale: Any
     finite: Any
     aux: Any
     grad: Any
+
+
+def all_finite(grads: Any) -> Any:
+    """Whether no leaf of a tree holds an infinity or NaN."""
+    finite = jnp.array(True)
+    for g in tree.leaves(grads):
+        finite &= jnp.all(lax.is_finite(g))
+    return finite
+
+
+def scaled_value_and_grad(
+    fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool, axis_name: Any
+) -> Callable[..., tuple[Any, Any]]:
+    """value_and_grad of `scale * fun`, scaled back; float32 gradients, means over axis_name."""
+
+    @functools.wraps(fun)
+    def scaled(*args: Any) -> Any:
+        out = fun(*args)
+        return (scale * out[0], out[1]) if has_aux else scale * out
+
+    slope = value_and_grad(scaled, argnums, has_aux)
+
+    def scaled_back(*args: Any) -> tuple[Any, Any]:
+        value, grad = slope(*args)
+        value = (value[0] / scale, value[1]) if has_aux else value / scale
+        grad = tree.map(lambda g: jnp.asarray(g, jnp.float32) / scale, grad)
+        return value, grad if axis_name is None else lax.pmean(grad, axis_name)
+
+    return scaled_back
 
 
 class DynamicScale(struct.PyTreeNode):
@@ -42,41 +71,32 @@ class DynamicScale(struct.PyTreeNode):
     scale: Any = 65536.0
 
     def value_and_grad(
-        self,
-        fun: Callable[..., Any],
-        argnums: int | Sequence[int] = 0,
-        has_aux: bool = False,
-        axis_name: str | None = None,
+        self, fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+        axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """`toile.value_and_grad` of the scaled loss; float32 gradients, not scaled any more.
+        """`toile.value_and_grad` of the scaled `fun`; the results are scaled back, in float32.
 
-        With an axis_name gradients are means over that mapped axis.
+        With `axis_name` gradients are averaged over that mapped axis.
         """
+        scaled = scaled_value_and_grad(fun, self.scale, argnums, has_aux, axis_name)
 
-        @functools.wraps(fun)
-        def scaled(*args: Any) -> Any:
-            out = fun(*args)
-            return (self.scale * out[0], out[1]) if has_aux else self.scale * out
+        def value_and_grad_of(*args: Any) -> DynamicScaleResult:
+            value, grad = scaled(*args)
+            finite = all_finite(grad)
+            return DynamicScaleResult(self._after(finite), finite, value, grad)
 
-        slope = value_and_grad(scaled, argnums, has_aux)
+        return value_and_grad_of
 
-        def wrapped(*args: Any) -> DynamicScaleResult:
-            out, grad = slope(*args)
-            out = (out[0] / self.scale, out[1]) if has_aux else out / self.scale
-            grad = tree.map(lambda g: jnp.asarray(g, jnp.float32) / self.scale, grad)
-            if axis_name is not None:
-                grad = lax.pmean(grad, axis_name)
-            finite = jnp.array(True)
-            for g in tree.leaves(grad):
-                finite &= jnp.all(lax.is_finite(g))
-            return DynamicScaleResult(self._after(finite), finite, out, grad)
-
-        return wrapped
-
-    def _after(self, finite: Any) -> DynamicScale:
+    def _after(self, finite: Any) -> Any:
         """The scale for the next step."""
         grow = self.fin_steps == self.growth_interval
-        kept = jnp.where(grow & finite, self.scale * self.growth_factor, self.scale)
-        scale = jnp.where(finite, kept, self.scale * self.backoff_factor)
+        grown, shrunk = self._bounded(
+            self.scale * self.growth_factor, self.scale * self.backoff_factor
+        )
+        kept = jnp.where(grow & finite, grown, self.scale)
         steps = jnp.where(grow | ~finite, 0, self.fin_steps + 1)
-        return self.replace(fin_steps=steps, scale=scale)
+        return self.replace(fin_steps=steps, scale=jnp.where(finite, kept, shrunk))
+
+    def _bounded(self, grown: Any, shrunk: Any) -> tuple[Any, Any]:
+        """The larger and the smaller scale to choose from, which have no bounds here."""
+        return grown, shrunk

@@ -33,9 +33,7 @@ class GradientDescent(OptimizerDef):
     def init_param_state(self, param: Any) -> Any:
         return ()
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         return param - learning_rate_of(self, hyper_params) * grad, state
 
 
@@ -69,10 +67,7 @@ class Momentum(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta: Any = 0.9,
-        weight_decay: Any = 0,
+        self, learning_rate: Any = None, beta: Any = 0.9, weight_decay: Any = 0,
         nesterov: bool = False,
     ) -> None:
         super().__init__(MomentumHyperParams(learning_rate, beta, weight_decay, nesterov))
@@ -80,9 +75,7 @@ class Momentum(OptimizerDef):
     def init_param_state(self, param: Any) -> Any:
         return MomentumParamState(jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         rate = learning_rate_of(self, hyper_params)
         if not is_off(hyper_params.weight_decay):
             grad = grad + hyper_params.weight_decay * param
@@ -116,13 +109,8 @@ class LARS(OptimizerDef):
     """
 
     def __init__(
-        self,
-        learning_rate: Any = None,
-        beta: Any = 0.9,
-        weight_decay: Any = 0,
-        trust_coefficient: Any = 0.001,
-        eps: Any = 0,
-        nesterov: bool = False,
+        self, learning_rate: Any = None, beta: Any = 0.9, weight_decay: Any = 0,
+        trust_coefficient: Any = 0.001, eps: Any = 0, nesterov: bool = False,
     ) -> None:
         super().__init__(
             LARSHyperParams(learning_rate, beta, weight_decay, trust_coefficient, eps, nesterov)
@@ -131,9 +119,7 @@ class LARS(OptimizerDef):
     def init_param_state(self, param: Any) -> Any:
         return LARSParamState(jnp.zeros_like(param))
 
-    def apply_param_gradient(
-        self, step: Any, hyper_params: Any, param: Any, state: Any, grad: Any
-    ) -> tuple[Any, Any]:
+    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
         hp = hyper_params
         param_norm, grad_norm = jnp.linalg.norm(param), jnp.linalg.norm(grad)
         trust = hp.trust_coefficient * param_norm

@@ -64,9 +64,7 @@ class WeightNorm(OptimizerDef):
         state = self.wrapped_optimizer.init_state({"direction": directions, "scale": scales})
         return _joined(structure, state, [s for _, s in pairs])
 
-    def apply_gradient(
-        self, hyper_params: Any, params: Any, state: OptimizerState, grads: Any
-    ) -> tuple[Any, OptimizerState]:
+    def apply_gradient(self, hyper_params, params, state, grads) -> tuple[Any, OptimizerState]:
         leaves, structure = tree.flatten(params)
         states = structure.flatten_up_to(state.param_states)
         slopes = structure.flatten_up_to(grads)

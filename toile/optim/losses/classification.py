@@ -13,12 +13,8 @@ from toile.api import custom_jvp
 from toile.optim.losses.checks import Axes, check_dtype, check_floating
 
 __all__ = [
-    "poly_loss_cross_entropy",
-    "safe_softmax_cross_entropy",
-    "sigmoid_binary_cross_entropy",
-    "sigmoid_focal_loss",
-    "softmax_cross_entropy",
-    "softmax_cross_entropy_with_integer_labels",
+    "poly_loss_cross_entropy", "safe_softmax_cross_entropy", "sigmoid_binary_cross_entropy",
+    "sigmoid_focal_loss", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels",
 ]
 
 
@@ -125,7 +121,7 @@ def _weighted_log_softmax(x: Any, weights: Any) -> Any:
 
 @custom_jvp
 def weighted_logsoftmax(x: Any, weights: Any) -> Any:
-    """`weights * log_softmax(x)` that is 0 where a weight is, be the logarithm infinite.
+    """`weights * log_softmax(x)` that is 0 where a weight is 0, even if the logarithm is infinite.
 
     >>> weighted_logsoftmax(jnp.array([-jnp.inf, 0.0]), jnp.array([0.0, 1.0])).tolist()
     [0.0, 0.0]

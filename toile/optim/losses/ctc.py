@@ -18,12 +18,7 @@ __all__ = ["ctc_loss", "ctc_loss_with_forward_probs"]
 
 
 def ctc_loss(
-    logits: Any,
-    logit_paddings: Any,
-    labels: Any,
-    label_paddings: Any,
-    *,
-    blank_id: int = 0,
+    logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any, *, blank_id: int = 0,
     log_epsilon: Any = -1e5,
 ) -> Any:
     """The negative log likelihood [B] of label sequences given frames of logits.
@@ -42,12 +37,7 @@ def ctc_loss(
 
 
 def ctc_loss_with_forward_probs(
-    logits: Any,
-    logit_paddings: Any,
-    labels: Any,
-    label_paddings: Any,
-    *,
-    blank_id: int = 0,
+    logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any, *, blank_id: int = 0,
     log_epsilon: Any = -1e5,
 ) -> tuple[Any, Any, Any]:
     """`ctc_loss` with the log probabilities of the recursion: [T, B, N + 1] and [T, B, N].
@@ -86,7 +76,7 @@ def ctc_loss_with_forward_probs(
     label = jnp.ones((batch, longest)) * log_epsilon
     frames = (logp_label, logp_blank, logit_paddings.transpose((1, 0)))
     _, (blanks, emitted) = lax.scan(step, (blank, label), frames)
-    last = _merge(blanks[-1], emitted[-1])  # the end may come after a label as after a blank
+    last = _merge(blanks[-1], emitted[-1])  # the end may follow a label as well as a blank
     blanks = blanks.at[-1].set(last)
     lengths = longest - jnp.sum(label_paddings, axis=1).astype(jnp.int32)
     at_length = nn.one_hot(lengths, num_classes=longest + 1)

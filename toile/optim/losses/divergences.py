@@ -12,9 +12,7 @@ import toile.numpy as jnp
 from toile.optim.losses.checks import Axes, check_floating
 
 __all__ = [
-    "convex_kl_divergence",
-    "generalized_kl_divergence",
-    "kl_divergence",
+    "convex_kl_divergence", "generalized_kl_divergence", "kl_divergence",
     "kl_divergence_with_log_targets",
 ]
 
@@ -64,8 +62,7 @@ def convex_kl_divergence(
 ) -> Any:
     """The former name of `generalized_kl_divergence`."""
     warnings.warn(
-        "convex_kl_divergence is deprecated: use generalized_kl_divergence",
-        DeprecationWarning,
+        "convex_kl_divergence is deprecated: use generalized_kl_divergence", DeprecationWarning,
         stacklevel=2,
     )
     return generalized_kl_divergence(log_predictions, targets, axis=axis, where=where)

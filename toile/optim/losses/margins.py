@@ -14,12 +14,8 @@ from toile.optim.losses.checks import check_same_shape
 from toile.optim.projections import projection_simplex
 
 __all__ = [
-    "hinge_loss",
-    "multiclass_hinge_loss",
-    "multiclass_perceptron_loss",
-    "multiclass_sparsemax_loss",
-    "perceptron_loss",
-    "sparsemax_loss",
+    "hinge_loss", "multiclass_hinge_loss", "multiclass_perceptron_loss",
+    "multiclass_sparsemax_loss", "perceptron_loss", "sparsemax_loss",
 ]
 
 

@@ -13,11 +13,7 @@ __all__ = ["ranking_softmax_loss"]
 
 
 def ranking_softmax_loss(
-    logits: Any,
-    labels: Any,
-    *,
-    where: Any = None,
-    weights: Any = None,
+    logits: Any, labels: Any, *, where: Any = None, weights: Any = None,
     reduce_fn: Callable[..., Any] | None = jnp.mean,
 ) -> Any:
     """The cross entropy between softmax(logits) and the relevance labels of the items.

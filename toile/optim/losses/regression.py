@@ -11,12 +11,7 @@ import toile.numpy as jnp
 from toile.optim.losses.checks import Axes, check_floating, check_same_shape
 
 __all__ = [
-    "cosine_distance",
-    "cosine_similarity",
-    "huber_loss",
-    "l2_loss",
-    "log_cosh",
-    "squared_error",
+    "cosine_distance", "cosine_similarity", "huber_loss", "l2_loss", "log_cosh", "squared_error",
 ]
 
 

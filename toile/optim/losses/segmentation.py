@@ -15,17 +15,9 @@ __all__ = ["binary_dice_loss", "dice_loss", "multiclass_generalized_dice_loss"]
 
 
 def dice_loss(
-    predictions: Any,
-    targets: Any,
-    *,
-    class_weights: Any = None,
-    smooth: Any = 1.0,
-    alpha: Any = 0.5,
-    beta: Any = 0.5,
-    apply_softmax: bool = True,
-    reduction: str = "mean",
-    ignore_background: bool = False,
-    axis: Any = None,
+    predictions: Any, targets: Any, *, class_weights: Any = None, smooth: Any = 1.0,
+    alpha: Any = 0.5, beta: Any = 0.5, apply_softmax: bool = True, reduction: str = "mean",
+    ignore_background: bool = False, axis: Any = None,
 ) -> Any:
     """One minus the Dice coefficient of each class (Tversky's, with alpha and beta of false
     positives and false negatives), reduced over classes by "mean", "sum" or "none".
@@ -81,11 +73,7 @@ def _reduced(loss: Any, reduction: str) -> Any:
 
 
 def multiclass_generalized_dice_loss(
-    predictions: Any,
-    targets: Any,
-    *,
-    smooth: Any = 1.0,
-    apply_softmax: bool = True,
+    predictions: Any, targets: Any, *, smooth: Any = 1.0, apply_softmax: bool = True,
     ignore_background: bool = False,
 ) -> Any:
     """The mean `dice_loss` with classes weighted by the inverse square of their frequencies.

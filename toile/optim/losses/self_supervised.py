@@ -31,24 +31,19 @@ def ntxent(embeddings: Any, labels: Any, temperature: Any = 0.07) -> Any:
     angles = cosine_similarity(embeddings[None, :, :], embeddings[:, None, :], epsilon=eps)
     angles = angles / temperature
     same = jnp.expand_dims(labels, axis=1) == jnp.expand_dims(labels, axis=0)
-    alike = same & ~jnp.eye(same.shape[0], dtype=bool)  # an example is no pair with itself
+    alike = same & ~jnp.eye(same.shape[0], dtype=bool)  # an example does not pair with itself
     unlike = jnp.where(same, -jnp.inf, angles)
     matched = jnp.where(alike, angles, -jnp.inf)
     top = jnp.max(jnp.concatenate((unlike, matched), axis=-1), axis=1, keepdims=True)
-    top = lax.stop_gradient(top)  # a shift, for numbers that exp can bear
+    top = lax.stop_gradient(top)  # a shift that keeps exp from overflowing
     others = jnp.sum(jnp.exp(unlike - top), axis=1, keepdims=True)
     logp = (matched - top) - jnp.log(others + jnp.exp(matched - top))
     return -jnp.where(alike, logp, 0.0).sum() / alike.sum()
 
 
 def triplet_margin_loss(
-    anchors: Any,
-    positives: Any,
-    negatives: Any,
-    axis: int = -1,
-    norm_degree: Any = 2,
-    margin: Any = 1.0,
-    eps: Any = 1e-6,
+    anchors: Any, positives: Any, negatives: Any, axis: int = -1, norm_degree: Any = 2,
+    margin: Any = 1.0, eps: Any = 1e-6,
 ) -> Any:
     """By how much the positive is not nearer to the anchor than the negative by the margin.
 

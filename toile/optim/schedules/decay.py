@@ -11,10 +11,7 @@ import toile.numpy as jnp
 from toile.optim.base import Schedule
 
 __all__ = [
-    "constant_schedule",
-    "cosine_decay_schedule",
-    "exponential_decay",
-    "linear_schedule",
+    "constant_schedule", "cosine_decay_schedule", "exponential_decay", "linear_schedule",
     "polynomial_schedule",
 ]
 
@@ -63,12 +60,8 @@ def linear_schedule(
 
 
 def exponential_decay(
-    init_value: Any,
-    transition_steps: int,
-    decay_rate: Any,
-    transition_begin: int = 0,
-    staircase: bool = False,
-    end_value: Any = None,
+    init_value: Any, transition_steps: int, decay_rate: Any, transition_begin: int = 0,
+    staircase: bool = False, end_value: Any = None,
 ) -> Schedule:
     """`init_value * decay_rate**(steps / transition_steps)`; with staircase the power is whole.
 

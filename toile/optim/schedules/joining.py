@@ -14,10 +14,7 @@ from toile.optim.schedules.decay import (
 )
 
 __all__ = [
-    "join_schedules",
-    "sgdr_schedule",
-    "warmup_constant_schedule",
-    "warmup_cosine_decay_schedule",
+    "join_schedules", "sgdr_schedule", "warmup_constant_schedule", "warmup_cosine_decay_schedule",
     "warmup_exponential_decay_schedule",
 ]
 
@@ -50,11 +47,7 @@ def warmup_constant_schedule(init_value: Any, peak_value: Any, warmup_steps: int
 
 
 def warmup_cosine_decay_schedule(
-    init_value: Any,
-    peak_value: Any,
-    warmup_steps: int,
-    decay_steps: int,
-    end_value: Any = 0.0,
+    init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0,
     exponent: Any = 1.0,
 ) -> Schedule:
     """A straight line up to peak_value, then a cosine down to end_value at step decay_steps.
@@ -72,14 +65,8 @@ def warmup_cosine_decay_schedule(
 
 
 def warmup_exponential_decay_schedule(
-    init_value: Any,
-    peak_value: Any,
-    warmup_steps: int,
-    transition_steps: int,
-    decay_rate: Any,
-    transition_begin: int = 0,
-    staircase: bool = False,
-    end_value: Any = None,
+    init_value: Any, peak_value: Any, warmup_steps: int, transition_steps: int, decay_rate: Any,
+    transition_begin: int = 0, staircase: bool = False, end_value: Any = None,
 ) -> Schedule:
     """A straight line up to peak_value, then `exponential_decay` of the remaining arguments.
 

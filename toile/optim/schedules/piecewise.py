@@ -12,9 +12,7 @@ import toile.numpy as jnp
 from toile.optim.base import Schedule
 
 __all__ = [
-    "cosine_onecycle_schedule",
-    "linear_onecycle_schedule",
-    "piecewise_constant_schedule",
+    "cosine_onecycle_schedule", "linear_onecycle_schedule", "piecewise_constant_schedule",
     "piecewise_interpolate_schedule",
 ]
 
@@ -94,12 +92,8 @@ def _check_steps(name: str, transition_steps: int) -> None:
 
 
 def linear_onecycle_schedule(
-    transition_steps: int,
-    peak_value: Any,
-    pct_start: float = 0.3,
-    pct_final: float = 0.85,
-    div_factor: float = 25.0,
-    final_div_factor: float = 1e4,
+    transition_steps: int, peak_value: Any, pct_start: float = 0.3, pct_final: float = 0.85,
+    div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
     """Three lines: from peak/div_factor up to the peak, back, and on down by final_div_factor.
 
@@ -119,10 +113,7 @@ def linear_onecycle_schedule(
 
 
 def cosine_onecycle_schedule(
-    transition_steps: int,
-    peak_value: Any,
-    pct_start: float = 0.3,
-    div_factor: float = 25.0,
+    transition_steps: int, peak_value: Any, pct_start: float = 0.3, div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
     """Two half waves: from peak/div_factor up to the peak, and down by both factors.

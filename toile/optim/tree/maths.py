@@ -14,9 +14,16 @@ from typing import Any
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.optim.numerics import abs_sq
 from toile.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "add", "add_scale", "allclose", "batch_shape", "bias_correction", "clip", "conj", "div",
+    "full_like", "max", "min", "mul", "norm", "ones_like", "real", "scale", "size", "sub", "sum",
+    "update_infinity_moment", "update_moment", "update_moment_per_elem_norm", "vdot", "where",
+    "zeros_like",
+]
 
 
 def map_present(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:

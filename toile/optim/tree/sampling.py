@@ -7,7 +7,7 @@ from typing import Any
 
 from toile import dtypes, random
 from toile import tree as trees
-from toile.engine.tracing import Array
+from toile.engine.trace import Array
 from toile.typing import DTypeLike
 
 
@@ -19,9 +19,7 @@ def split_key_like(rng_key: Array, target_tree: Any) -> Any:
 
 
 def random_like(
-    rng_key: Array,
-    target_tree: Any,
-    sampler: Callable[..., Any] = random.normal,
+    rng_key: Array, target_tree: Any, sampler: Callable[..., Any] = random.normal,
     dtype: DTypeLike | None = None,
 ) -> Any:
     """Samples in the shapes (and dtypes) of the leaves, by sampler(key, shape, dtype)."""

@@ -43,7 +43,6 @@ class ParamsPlaceholder:
 
     @classmethod
     def tree_unflatten(cls, aux, children):
-        del aux, children
         return cls()
 
 
@@ -56,11 +55,7 @@ class Initable(Protocol):
 
 
 def map_params(
-    initable: Callable[[Any], Any] | Initable,
-    f: Callable[..., Any],
-    state: Any,
-    /,
-    *rest: Any,
+    initable: Callable[[Any], Any] | Initable, f: Callable[..., Any], state: Any, /, *rest: Any,
     transform_non_params: Callable[..., Any] | None = None,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:

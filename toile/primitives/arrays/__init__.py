@@ -8,14 +8,14 @@ returned them.
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.arrays.conv import conv_general, conv_output_shape
 from toile.primitives.arrays.cumulative import cumulative
-from toile.primitives.arrays.indexing import (
+from toile.primitives.arrays.gather_arrays import (
     dynamic_slice,
     dynamic_update_slice,
     gather,
     scatter,
 )
-from toile.primitives.arrays.padding import pad
-from toile.primitives.arrays.sorting import argmax, argmin, sort, top_k
+from toile.primitives.arrays.pad_arrays import pad
+from toile.primitives.arrays.sort_arrays import argmax, argmin, sort, top_k
 from toile.primitives.arrays.windows import (
     reduce_window,
     reduce_window_with,

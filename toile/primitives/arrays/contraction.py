@@ -101,20 +101,24 @@ def from_workspace(result: Array, dtype: np.dtype) -> Array:
     return result.astype(dtype)
 
 
+def _labels(labels: str, *among: str, without: str = "") -> str:
+    """The labels that are in all of `among` and not in `without`, in order."""
+    return "".join(c for c in labels if c not in without and all(c in x for x in among))
+
+
 @lru_cache(maxsize=8192)
 def contraction_plan(lhs: str, rhs: str, out: str) -> Plan:
     """The function (xp, x, y) -> result for one triple of label strings."""
-    batch = "".join(c for c in out if c in lhs and c in rhs)
-    rows = "".join(c for c in out if c in lhs and c not in rhs)
-    columns = "".join(c for c in out if c in rhs and c not in lhs)
-    summed = "".join(c for c in lhs if c in rhs and c not in out)
+    batch = _labels(out, lhs, rhs)
+    rows, columns = _labels(out, lhs, without=rhs), _labels(out, rhs, without=lhs)
+    summed = _labels(lhs, rhs, without=out)
     if len(batch + rows + summed) != len(lhs) or len(batch + columns + summed) != len(rhs):
         raise ValueError(
             "contract: needed each label in two of the three strings, or in all of them, "
             f"got {lhs!r}, {rhs!r}, {out!r}{here()}"
         )
-    free = [c for c in out if c not in batch]
-    if columns and free and free[0] in columns and rows:  # (y^T x^T)^T: rows come first in `out`
+    free = _labels(out, without=batch)
+    if rows and columns and free[0] in columns:  # (y^T x^T)^T: rows come first in `out`
         mirrored = contraction_plan(rhs, lhs, out)
         return lambda xp, x, y: mirrored(xp, y, x)
     if not summed:
@@ -167,39 +171,47 @@ def _arrange(labels: str, batch: str, first: str, second: str) -> tuple[Any, boo
     return (None if order == labels else tuple(labels.index(c) for c in order)), swap
 
 
+class _Operand:
+    """How the axes of an operand become batch, rows and columns of matrices."""
+
+    __slots__ = ("batch", "order", "is_swapped", "split")
+
+    def __init__(self, labels: str, batch: str, rows: str, columns: str):
+        self.batch = len(batch)
+        self.order, self.is_swapped = _arrange(labels, batch, rows, columns)
+        lengths = len(rows), len(columns)
+        self.split = lengths[::-1] if self.is_swapped else lengths
+
+    def ordered(self, x: Array) -> Array:
+        return x if self.order is None else x.transpose(self.order)
+
+    def sizes(self, x: Array) -> tuple[Any, Any]:
+        """The sizes of the axes that are rows, and of those that are columns, in order."""
+        middle = self.batch + self.split[0]
+        parts = x.shape[self.batch : middle], x.shape[middle:]
+        return parts[::-1] if self.is_swapped else parts
+
+    def matrices(self, x: Array) -> Array:
+        """An ordered operand as matrices."""
+        if self.split != (1, 1):
+            x = _group(x, self.batch, self.split)
+        return x.swapaxes(-1, -2) if self.is_swapped else x
+
+
 def _general_plan(
     lhs: str, rhs: str, out: str, batch: str, rows: str, columns: str, summed: str
 ) -> Plan:
     """Group the axes into (batch, rows, summed) x (batch, summed, columns)."""
-    x_order, x_swap = _arrange(lhs, batch, rows, summed)
-    y_order, y_swap = _arrange(rhs, batch, summed, columns)
-    b, r, c, s = len(batch), len(rows), len(columns), len(summed)
-    x_group, y_group = not (r == s == 1), not (c == s == 1)
-    x_split, y_split = (s, r) if x_swap else (r, s), (c, s) if y_swap else (s, c)
+    left, right = _Operand(lhs, batch, rows, summed), _Operand(rhs, batch, summed, columns)
+    grouped_result = not (len(rows) == len(columns) == 1)
     natural = batch + rows + columns
     back = None if natural == out else tuple(natural.index(label) for label in out)
-    grouped_result = not (r == c == 1)
 
     def run(xp: Module, x: Array, y: Array) -> Array:
-        if x_order is not None:
-            x = x.transpose(x_order)
-        if y_order is not None:
-            y = y.transpose(y_order)
-        if grouped_result or back is not None:
-            x_rows = x.shape[b + s :] if x_swap else x.shape[b : b + r]
-            y_columns = y.shape[b : b + c] if y_swap else y.shape[b + s :]
-            full = x.shape[:b] + x_rows + y_columns
-        if x_group:
-            x = _group(x, b, x_split)
-        if y_group:
-            y = _group(y, b, y_split)
-        if x_swap:
-            x = x.swapaxes(-1, -2)
-        if y_swap:
-            y = y.swapaxes(-1, -2)
-        result = xp.matmul(x, y)
+        x, y = left.ordered(x), right.ordered(y)
+        result = xp.matmul(left.matrices(x), right.matrices(y))
         if grouped_result:
-            result = result.reshape(full)
+            result = result.reshape(x.shape[: len(batch)] + left.sizes(x)[0] + right.sizes(y)[1])
         return result if back is None else result.transpose(back)
 
     return run

@@ -23,7 +23,7 @@ from toile.primitives.arrays.contraction import (
     from_workspace,
     integer_workspace,
 )
-from toile.primitives.arrays.padding import pad, padded_size
+from toile.primitives.arrays.pad_arrays import pad, padded_size
 
 Array = Any
 Module = Any

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from toile.primitives.arrays.contraction import accumulator, dtype_kind
-from toile.primitives.arrays.padding import pad, padded_size
+from toile.primitives.arrays.pad_arrays import pad, padded_size
 
 Array = Any
 Module = Any

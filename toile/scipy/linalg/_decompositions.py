@@ -12,7 +12,14 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine.source import here
+from toile.lax._polar import weights
 from toile.nn._promote import inexact, to_complex
+
+__all__ = [
+    "cho_factor", "cho_solve", "cholesky", "det", "eigh", "hessenberg", "inv", "lu", "lu_factor",
+    "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_triangular",
+    "svd",
+]
 
 
 def _H(x):
@@ -73,39 +80,20 @@ _TRANS = {0: (False, False), 1: (True, False), 2: (True, True)}
 _TRANS |= {"N": _TRANS[0], "T": _TRANS[1], "C": _TRANS[2]}
 
 
-def solve_triangular(
-    a,
-    b,
-    trans=0,
-    lower=False,
-    unit_diagonal=False,
-    overwrite_b=False,
-    debug=None,
-    check_finite=True,
-):
+def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_b=False, debug=None,
+                     check_finite=True):
     """Solution of op(a)·x = b for triangular a; op is nothing, transpose (1, "T") or adjoint."""
     if trans not in _TRANS:
         raise ValueError(f"Invalid 'trans' value {trans}{here()}")
     transpose, conjugate = _TRANS[trans]
     a, b = inexact("solve_triangular", jnp.asarray(a), jnp.asarray(b))
-    solve = functools.partial(
-        _triangular,
-        lower=lower,
-        transpose_a=transpose,
-        conjugate_a=conjugate,
-        unit_diagonal=unit_diagonal,
-    )
+    solve = functools.partial(_triangular, lower=lower, transpose_a=transpose,
+                              conjugate_a=conjugate, unit_diagonal=unit_diagonal)
     return _per_matrix("solve_triangular", solve, (a,), b)
 
 
-def svd(
-    a,
-    full_matrices=True,
-    compute_uv=True,
-    overwrite_a=False,
-    check_finite=True,
-    lapack_driver="gesdd",
-):
+def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True,
+        lapack_driver="gesdd"):
     """Singular value decomposition (u, s, vh), or s alone."""
     (a,) = inexact("svd", jnp.asarray(a))
     out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -122,18 +110,8 @@ def inv(a, overwrite_a=False, check_finite=True):
     return jnp.linalg.inv(a)
 
 
-def eigh(
-    a,
-    b=None,
-    lower=True,
-    eigvals_only=False,
-    overwrite_a=False,
-    overwrite_b=False,
-    turbo=True,
-    eigvals=None,
-    type=1,
-    check_finite=True,
-):
+def eigh(a, b=None, lower=True, eigvals_only=False, overwrite_a=False, overwrite_b=False,
+         turbo=True, eigvals=None, type=1, check_finite=True):
     """Eigenvalues in ascending order, and eigenvectors, of a Hermitian matrix."""
     if b is not None:
         raise NotImplementedError("Only the b=None case of eigh is implemented" + here())
@@ -149,9 +127,8 @@ def eigh(
 def schur(a, output="real"):
     """Schur decomposition (T, Z) with a = Z·T·Zᴴ; "complex" makes T triangular for real a too."""
     if output not in ("real", "complex"):
-        raise ValueError(
-            f"Expected 'output' to be either 'real' or 'complex', got output={output!r}.{here()}"
-        )
+        raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
+                         f"output={output!r}.{here()}")
     a = jnp.asarray(a)
     if output == "complex":
         a = a.astype(to_complex(a.dtype))
@@ -225,15 +202,8 @@ def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_fini
     return (r, *p) if mode == "r" else (q, r, *p)
 
 
-def qr_multiply(
-    a,
-    c,
-    mode="right",
-    pivoting=False,
-    conjugate=False,
-    overwrite_a=False,
-    overwrite_c=False,
-):
+def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a=False,
+                overwrite_c=False):
     """Q·c ("left") or c·Q ("right"), and R, for the economic QR decomposition of a."""
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
@@ -247,10 +217,9 @@ def qr_multiply(
     size, want = (c.shape[-2], k) if left else (c.shape[-1], m)
     if size != want:
         product, kind = ("Q @ c", "columns") if left else ("c @ Q", "rows")
-        raise ValueError(
-            f"Array shapes are not compatible for {product} operation: a has shape "
-            f"{tuple(a.shape)} so Q has {want} {kind}, but c has {size} (expected {want}).{here()}"
-        )
+        raise ValueError(f"Array shapes are not compatible for {product} operation: a has shape "
+                         f"{tuple(a.shape)} so Q has {want} {kind}, but c has {size} (expected "
+                         f"{want}).{here()}")
     q, r, *p = lax.linalg.qr(a, pivoting=pivoting, full_matrices=False)
     q = jnp.conj(q) if conjugate else q
     out = (
@@ -261,16 +230,8 @@ def qr_multiply(
     return (out.ravel() if vector else out, r, *p)
 
 
-def solve(
-    a,
-    b,
-    lower=False,
-    overwrite_a=False,
-    overwrite_b=False,
-    debug=False,
-    check_finite=True,
-    assume_a="gen",
-):
+def solve(a, b, lower=False, overwrite_a=False, overwrite_b=False, debug=False, check_finite=True,
+          assume_a="gen"):
     """Solution of a·x = b; "pos" uses Cholesky, reading one triangle of a."""
     valid = ["gen", "sym", "her", "pos"]
     if assume_a not in valid:
@@ -284,31 +245,12 @@ def solve(
     shape = jnp.broadcast_shapes(a.shape[:-2], rhs.shape[:-2]) + rhs.shape[-2:]
     rhs = jnp.broadcast_to(rhs, shape)
     # The derivative comes from the implicit equation a·x = b, not from the factorisation.
-    x = lax.custom_linear_solve(
-        lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST),
-        rhs,
-        solve=lambda _, y: cho_solve(factors, y),
-        symmetric=True,
-    )
+    x = lax.custom_linear_solve(lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST), rhs,
+                                solve=lambda _, y: cho_solve(factors, y), symmetric=True)
     return x[..., 0] if column else x
 
 
 # -- polar ---------------------------------------------------------------------------------------
-
-
-def _qdwh_weights(eps, limit):
-    """The (a, b, c) of each weighted Halley step, from a lower bound on singular values."""
-    low, out = eps, []
-    while low + 5.0 * eps < 1 and len(out) < limit:
-        square = low * low
-        d = (4 * (1 / square - 1) / square) ** (1 / 3)
-        root = (1.0 + d) ** 0.5
-        a = root + (2 - d + 2 * (2 - square) / (square * root)) ** 0.5
-        b = (a - 1) ** 2 / 4
-        c = a + b - 1
-        low = low * (a + b * square) / (1 + c * square)
-        out.append((a, b, c))
-    return out
 
 
 def _halley_step(u, a, b, c):
@@ -328,8 +270,9 @@ def _qdwh(x, eps, max_iterations):
     eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
     norms = jnp.linalg.norm(x, ord=1) * jnp.linalg.norm(x, ord=np.inf)
     u = x * jnp.where(norms == 0, 1.0, lax.rsqrt(norms)).astype(x.dtype)
-    for weights in _qdwh_weights(eps, max_iterations or 10):
-        u = _halley_step(u, *weights)
+    _, by_qr, by_cholesky = weights(eps, max_iterations or 10)
+    for a, b, c in by_qr + by_cholesky:
+        u = _halley_step(u, a, b, c)
     u = 1.5 * u - 0.5 * u @ (_H(u) @ u)  # one Newton-Schulz step restores orthogonality
     h = _H(u) @ x
     return u, (h + _H(h)) / 2
@@ -349,10 +292,9 @@ def _polar_matrix(a, side, method, eps, max_iterations):
     if m < n and side == "left":
         u, h = _qdwh(_H(a), eps, max_iterations)
         return _H(u), _H(h)
-    raise NotImplementedError(
-        "method='qdwh' only supports mxn matrices where m < n where side='right' and m >= n "
-        f"side='left', got {a.shape} with side={side!r}{here()}"
-    )
+    raise NotImplementedError("method='qdwh' only supports mxn matrices where m < n where "
+                              f"side='right' and m >= n side='left', got {a.shape} with "
+                              f"side={side!r}{here()}")
 
 
 def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
@@ -363,9 +305,8 @@ def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'." + here())
     signature = "(m,n)->(m,n),(n,n)" if side == "right" else "(m,n)->(m,n),(m,m)"
-    split = functools.partial(
-        _polar_matrix, side=side, method=method, eps=eps, max_iterations=max_iterations
-    )
+    split = functools.partial(_polar_matrix, side=side, method=method, eps=eps,
+                              max_iterations=max_iterations)
     return jnp.vectorize(split, signature=signature)(a)
 
 

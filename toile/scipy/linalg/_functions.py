@@ -15,38 +15,21 @@ from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg._decompositions import inv, rsf2csf, schur, solve, solve_triangular
 
+__all__ = ["expm", "expm_frechet", "funm", "solve_sylvester", "sqrtm"]
+
 # Coefficients of the [m/m] Padé approximant of exp, constant term first.
 _PADE = {
     3: (120.0, 60.0, 12.0, 1.0),
     5: (30240.0, 15120.0, 3360.0, 420.0, 30.0, 1.0),
     7: (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0),
     9: (
-        17643225600.0,
-        8821612800.0,
-        2075673600.0,
-        302702400.0,
-        30270240.0,
-        2162160.0,
-        110880.0,
-        3960.0,
-        90.0,
-        1.0,
+        17643225600.0, 8821612800.0, 2075673600.0, 302702400.0, 30270240.0, 2162160.0, 110880.0,
+        3960.0, 90.0, 1.0,
     ),
     13: (
-        64764752532480000.0,
-        32382376266240000.0,
-        7771770303897600.0,
-        1187353796428800.0,
-        129060195264000.0,
-        10559470521600.0,
-        670442572800.0,
-        33522128640.0,
-        1323241920.0,
-        40840800.0,
-        960960.0,
-        16380.0,
-        182.0,
-        1.0,
+        64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
+        129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0,
+        40840800.0, 960960.0, 16380.0, 182.0, 1.0,
     ),
 }
 
@@ -56,9 +39,7 @@ _DEGREES = {
     8: (
         (3, 5, 7, 9, 13),
         (
-            1.495585217958292e-002,
-            2.539398330063230e-001,
-            9.504178996162932e-001,
+            1.495585217958292e-002, 2.539398330063230e-001, 9.504178996162932e-001,
             2.097847961257068e000,
         ),
         5.371920351148152,
@@ -94,9 +75,8 @@ def expm(A, *, upper_triangular=False, max_squarings=16):
     """The matrix exponential; NaN where more than `max_squarings` squarings would be needed."""
     (A,) = inexact("expm", jnp.asarray(A))
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
-        raise ValueError(
-            f"Expected A to be a (batched) square matrix, got A.shape={A.shape!r}.{here()}"
-        )
+        raise ValueError("Expected A to be a (batched) square matrix, got "
+                         f"A.shape={A.shape!r}.{here()}")
     if A.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
         raise TypeError(f"A.dtype={A.dtype} is not supported.{here()}")
     single = functools.partial(_expm, upper_triangular=upper_triangular, limit=max_squarings)
@@ -129,15 +109,11 @@ def expm_frechet(A, E, *, method=None, compute_expm=True):
     A, E = jnp.asarray(A), jnp.asarray(E)
     for name, x in (("A", A), ("E", E)):
         if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
-            raise ValueError(
-                f"expected {name} to be a (batched) square matrix, got "
-                f"{name}.shape={x.shape}{here()}"
-            )
+            raise ValueError(f"expected {name} to be a (batched) square matrix, got "
+                             f"{name}.shape={x.shape}{here()}")
     if A.shape != E.shape:
-        raise ValueError(
-            f"expected A and E to be the same shape, got A.shape={A.shape} "
-            f"E.shape={E.shape}{here()}"
-        )
+        raise ValueError(f"expected A and E to be the same shape, got A.shape={A.shape} "
+                         f"E.shape={E.shape}{here()}")
     y, dy = jvp(expm, (A,), (E,))
     return (y, dy) if compute_expm else dy
 
@@ -252,9 +228,7 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
     A, B, C = inexact("solve_sylvester", jnp.asarray(A), jnp.asarray(B), jnp.asarray(C))
     m, n = C.shape[-2:]
     if A.shape[-2:] != (m, m) or B.shape[-2:] != (n, n):
-        raise ValueError(
-            f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: {B.shape}\nC: "
-            f"{C.shape}{here()}"
-        )
+        raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {A.shape}\nB: "
+                         f"{B.shape}\nC: {C.shape}{here()}")
     one = functools.partial(_sylvester, method=method, tol=tol)
     return jnp.vectorize(one, signature="(m,m),(n,n),(m,n)->(m,n)")(A, B, C)

@@ -15,16 +15,21 @@ from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, promoted
 from toile.scipy.special import comb
 
+__all__ = [
+    "block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler",
+    "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "invhilbert", "invpascal",
+    "leslie", "pascal", "toeplitz",
+]
+
 
 def block_diag(*arrs):
     """The blocks placed along the diagonal, zeros elsewhere."""
+
     arrs = promoted("block_diag", *(arrs or (jnp.zeros((1, 0)),)))
     for i, a in enumerate(arrs):
         if a.ndim > 2:
-            raise ValueError(
-                "Arguments to jax.scipy.linalg.block_diag must have at most 2 dimensions, got "
-                f"{a} at argument {i}.{here()}"
-            )
+            raise ValueError("Arguments to jax.scipy.linalg.block_diag must have at most 2 "
+                             f"dimensions, got {a} at argument {i}.{here()}")
     arrs = [jnp.atleast_2d(a) for a in arrs]
     total, before, rows = sum(a.shape[1] for a in arrs), 0, []
     for a in arrs:
@@ -58,9 +63,8 @@ def hankel(c, r=None):
     r = jnp.zeros_like(c) if r is None else array("hankel", r)
     for name, x in (("c", c), ("r", r)):
         if x.ndim == 0:
-            raise ValueError(
-                f"hankel: {name} must be at least 1-dimensional, got a scalar.{here()}"
-            )
+            raise ValueError(f"hankel: {name} must be at least 1-dimensional, got a "
+                             f"scalar.{here()}")
     c, r = _common_batch(*promoted("hankel", c, r))
     m, n = c.shape[-1], r.shape[-1]
     if m == 0 or n == 0:
@@ -80,14 +84,12 @@ def leslie(f, s):
     """Leslie matrix: fecundities f in the first row, survival rates s below the diagonal."""
     f, s = jnp.atleast_1d(array("leslie", f)), jnp.atleast_1d(array("leslie", s))
     if f.shape[-1] < 2:
-        raise ValueError(
-            f"The length of f along the last axis must be at least 2; got shape {f.shape}.{here()}"
-        )
+        raise ValueError("The length of f along the last axis must be at least 2; got shape "
+                         f"{f.shape}.{here()}")
     if s.shape[-1] != f.shape[-1] - 1:
-        raise ValueError(
-            "Incorrect lengths for f and s. The length of s along the last axis must be one less "
-            f"than the length of f; got f shape {f.shape} and s shape {s.shape}.{here()}"
-        )
+        raise ValueError("Incorrect lengths for f and s. The length of s along the last axis must "
+                         f"be one less than the length of f; got f shape {f.shape} and s shape "
+                         f"{s.shape}.{here()}")
     f, s = _common_batch(*promoted("leslie", f, s))
     n = f.shape[-1]
     out = jnp.zeros((*f.shape[:-1], n, n), dtype=f.dtype)
@@ -99,10 +101,8 @@ def companion(a):
     """Companion matrix of the polynomial a, highest power first."""
     a = jnp.atleast_1d(*inexact("companion", a))
     if a.shape[-1] < 2:
-        raise ValueError(
-            "The length of `a` along the last axis must be at least 2; got shape "
-            f"{a.shape}.{here()}"
-        )
+        raise ValueError("The length of `a` along the last axis must be at least 2; got shape "
+                         f"{a.shape}.{here()}")
     first = -a[..., 1:] / a[..., :1]
     n = first.shape[-1]
     out = jnp.broadcast_to(jnp.eye(n, k=-1, dtype=first.dtype), (*first.shape[:-1], n, n))
@@ -119,10 +119,8 @@ def fiedler_companion(a):
     """Fiedler's pentadiagonal companion matrix of the polynomial a."""
     a = jnp.atleast_1d(*inexact("fiedler_companion", a))
     if a.shape[-1] == 0:
-        raise ValueError(
-            "fiedler_companion requires the last axis of 'a' to have nonzero length, but got an "
-            f"array of shape {a.shape}.{here()}"
-        )
+        raise ValueError("fiedler_companion requires the last axis of 'a' to have nonzero length, "
+                         f"but got an array of shape {a.shape}.{here()}")
     n = a.shape[-1] - 1
     if n == 0:
         return jnp.empty((*a.shape[:-1], 0, 0), dtype=a.dtype)
@@ -149,9 +147,8 @@ def convolution_matrix(a, n, mode="full"):
         raise ValueError(f"n must be a positive integer; got {n}.{here()}")
     a = array("convolution_matrix", a)
     if a.ndim == 0:
-        raise ValueError(
-            "convolution_matrix: a must be at least 1-dimensional, got a scalar." + here()
-        )
+        raise ValueError("convolution_matrix: a must be at least 1-dimensional, got a "
+                         "scalar." + here())
     m = a.shape[-1]
     if m < 1:
         raise ValueError(f"len(a) must be at least 1; got shape {a.shape}.{here()}")

@@ -12,6 +12,8 @@ from toile import numpy as jnp
 from toile.engine.source import here
 from toile.nn._promote import is_complex
 
+__all__ = ["eigh_tridiagonal"]
+
 
 def _targets(n, select, select_range):
     """The indices of the eigenvalues asked for."""
@@ -122,28 +124,17 @@ def _eigenvectors(alpha, beta, values, key):
     return lax.while_loop(running, step, init)[1]
 
 
-def eigh_tridiagonal(
-    d,
-    e,
-    *,
-    eigvals_only=False,
-    select="a",
-    select_range=None,
-    tol=None,
-    key=None,
-):
+def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
+                     key=None):
     """Eigenvalues (and eigenvectors) of the matrix with diagonal d and off-diagonal e."""
     alpha, beta = jnp.asarray(d), jnp.asarray(e)
     if alpha.dtype != beta.dtype:
-        raise TypeError(
-            "diagonal and off-diagonal values must have same dtype, got "
-            f"{alpha.dtype} and {beta.dtype}{here()}"
-        )
+        raise TypeError(f"diagonal and off-diagonal values must have same dtype, got {alpha.dtype} "
+                        f"and {beta.dtype}{here()}")
     if alpha.dtype not in (np.float32, np.float64, np.complex64, np.complex128):
-        raise TypeError(
-            "Only float32 and float64 inputs are supported as inputs to "
-            f"jax.scipy.linalg.eigh_tridiagonal, got {alpha.dtype} and {beta.dtype}{here()}"
-        )
+        raise TypeError("Only float32 and float64 inputs are supported as inputs to "
+                        f"jax.scipy.linalg.eigh_tridiagonal, got {alpha.dtype} and "
+                        f"{beta.dtype}{here()}")
     n = alpha.shape[0]
     if n <= 1:
         values = jnp.real(alpha)

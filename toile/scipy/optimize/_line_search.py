@@ -114,17 +114,9 @@ def _zoom(problem, low, high, gradient, needed):
     """Shrink the bracket between `low` (the better end) and `high` until a point is acceptable."""
     threshold = 1e-5 if jnp.finfo(low.a.dtype).bits < 64 else 1e-10
     no = jnp.zeros((), bool)
-    init = _Zoom(
-        no,
-        no,
-        jnp.zeros((), np.int32),
-        low,
-        high,
-        (low.a + high.a) / 2.0,
-        (low.phi + high.phi) / 2.0,
-        Point(jnp.ones_like(low.a), low.phi, low.slope),
-        gradient,
-    )
+    init = _Zoom(no, no, jnp.zeros((), np.int32), low, high, (low.a + high.a) / 2.0,
+                 (low.phi + high.phi) / 2.0, Point(jnp.ones_like(low.a), low.phi, low.slope),
+                 gradient)
 
     def body(s):
         width = jnp.abs(s.high.a - s.low.a)  # the better end may lie on either side
@@ -148,17 +140,10 @@ def _zoom(problem, low, high, gradient, needed):
         a_recent = jnp.where(leaves_high, s.high.a, jnp.where(to_low, s.low.a, s.a_recent))
         phi_recent = jnp.where(leaves_high, s.high.phi, jnp.where(to_low, s.low.phi, s.phi_recent))
         high = _choose(to_high, point, _choose(turn, s.low, s.high))
-        return _Zoom(
-            s.done | accept,
-            failed | (s.j + 1 >= 30),
-            s.j + 1,
-            _choose(to_low, point, s.low),
-            high,
-            a_recent,
-            phi_recent,
-            _choose(accept, point, s.star),
-            jnp.where(accept, g.astype(s.gradient.dtype), s.gradient),
-        )
+        return _Zoom(s.done | accept, failed | (s.j + 1 >= 30), s.j + 1,
+                     _choose(to_low, point, s.low), high, a_recent, phi_recent,
+                     _choose(accept, point, s.star),
+                     jnp.where(accept, g.astype(s.gradient.dtype), s.gradient))
 
     return lax.while_loop(lambda s: ~s.done & needed & ~s.failed, body, init)
 
@@ -193,15 +178,9 @@ def line_search(f, x, p, phi_0, gradient, old_old_fval=None, c1=1e-4, c2=0.9, ma
             (second, zoom2.star, zoom2.gradient),
         ):
             star, best = _choose(flag, new, star), jnp.where(flag, slope, best)
-        return _Search(
-            s.done | first | accept | second,
-            s.failed | (first & zoom1.failed) | (second & zoom2.failed),
-            s.i + 1,
-            point,
-            s.nfev + 1 + zoom1.j + zoom2.j,
-            star,
-            best,
-        )
+        return _Search(s.done | first | accept | second,
+                       s.failed | (first & zoom1.failed) | (second & zoom2.failed), s.i + 1, point,
+                       s.nfev + 1 + zoom1.j + zoom2.j, star, best)
 
     s = lax.while_loop(lambda s: ~s.done & (s.i <= maxiter) & ~s.failed, body, init)
     status = jnp.where(s.failed, 1, jnp.where(s.i > maxiter, 3, 0))

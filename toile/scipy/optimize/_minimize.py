@@ -13,7 +13,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.api import value_and_grad
 from toile.engine.source import here
-from toile.scipy.optimize._line_search import line_search
+from toile.scipy.optimize._line_search import _dot, line_search
 
 
 class OptimizeResults(NamedTuple):
@@ -28,10 +28,6 @@ class OptimizeResults(NamedTuple):
     nfev: Any
     njev: Any
     nit: Any
-
-
-def _dot(a, b):
-    return jnp.dot(a, b, precision=lax.Precision.HIGHEST)
 
 
 class _BFGS(NamedTuple):
@@ -55,44 +51,25 @@ def _minimize_bfgs(fun, x0, maxiter=None, norm=np.inf, gtol=1e-5, line_search_ma
     d = x0.shape[0]
     maxiter = d * 200 if maxiter is None else maxiter
     f, g = value_and_grad(fun)(x0)
-    init = _BFGS(
-        jnp.linalg.norm(g, ord=norm) < gtol,
-        jnp.zeros((), bool),
-        _counter(),
-        _counter(1),
-        x0,
-        f,
-        g,
-        jnp.eye(d, dtype=x0.dtype),
-        f + jnp.linalg.norm(g) / 2,
-        _counter(),
-    )
+    init = _BFGS(jnp.linalg.norm(g, ord=norm) < gtol, jnp.zeros((), bool), _counter(), _counter(1),
+                 x0, f, g, jnp.eye(d, dtype=x0.dtype), f + jnp.linalg.norm(g) / 2, _counter())
 
     def running(s):
         return ~s.converged & ~s.failed & (s.k < maxiter)
 
     def body(s):
         p = -_dot(s.H, s.g)
-        found = line_search(
-            fun, s.x, p, s.f, s.g, old_old_fval=s.f_before, maxiter=line_search_maxiter
-        )
+        found = line_search(fun, s.x, p, s.f, s.g, old_old_fval=s.f_before,
+                            maxiter=line_search_maxiter)
         step = found.a_k.astype(p.dtype) * p
         change = found.g_k - s.g
         rho = 1 / _dot(change, step)
         w = jnp.eye(d, dtype=rho.dtype) - rho * step[:, None] * change[None, :]
         H = _dot(_dot(w, s.H), w.T) + rho * step[:, None] * step[None, :]
-        return _BFGS(
-            jnp.linalg.norm(found.g_k, ord=norm) < gtol,
-            found.failed,
-            s.k + 1,
-            s.nfev + found.nfev,
-            s.x + step,
-            found.f_k,
-            found.g_k,
-            jnp.where(jnp.isfinite(rho), H, s.H),
-            s.f,
-            found.status.astype(s.search_status.dtype),
-        )
+        return _BFGS(jnp.linalg.norm(found.g_k, ord=norm) < gtol, found.failed, s.k + 1,
+                     s.nfev + found.nfev, s.x + step, found.f_k, found.g_k,
+                     jnp.where(jnp.isfinite(rho), H, s.H), s.f,
+                     found.status.astype(s.search_status.dtype))
 
     s = lax.while_loop(running, body, init)
     failure = jnp.where(s.failed, 2 + s.search_status, -1)
@@ -144,38 +121,17 @@ def _push(history, new):
     return jnp.concatenate([history[1:], new[None].astype(history.dtype)])
 
 
-def _minimize_lbfgs(
-    fun,
-    x0,
-    maxiter=None,
-    norm=np.inf,
-    maxcor=10,
-    ftol=2.220446049250313e-09,
-    gtol=1e-5,
-    maxfun=None,
-    maxgrad=None,
-    maxls=20,
-):
+def _minimize_lbfgs(fun, x0, maxiter=None, norm=np.inf, maxcor=10, ftol=2.220446049250313e-09,
+                    gtol=1e-5, maxfun=None, maxgrad=None, maxls=20):
     d = len(x0)
     if maxiter is None and maxfun is None and maxgrad is None:
         maxiter = d * 200
     maxiter, maxfun, maxgrad = (np.inf if m is None else m for m in (maxiter, maxfun, maxgrad))
     f, g = value_and_grad(fun)(x0)
     history = jnp.zeros((maxcor, d), dtype=x0.dtype)
-    init = _LBFGS(
-        jnp.zeros((), bool),
-        jnp.zeros((), bool),
-        _counter(),
-        _counter(1),
-        x0,
-        f,
-        g,
-        history,
-        history,
-        jnp.zeros((maxcor,), dtype=x0.dtype),
-        jnp.ones((), g.dtype),
-        _counter(),
-    )
+    init = _LBFGS(jnp.zeros((), bool), jnp.zeros((), bool), _counter(), _counter(1), x0, f, g,
+                  history, history, jnp.zeros((maxcor,), dtype=x0.dtype), jnp.ones((), g.dtype),
+                  _counter())
 
     def body(s):
         p = _direction(s)
@@ -192,17 +148,10 @@ def _minimize_lbfgs(
         status = jnp.where(found.failed, 5, status)
         converged = jnp.linalg.norm(found.g_k, ord=norm) < gtol
         return _LBFGS(
-            converged,
-            (status > 0) & ~converged,
-            s.k + 1,
-            s.nfev + found.nfev,
-            (s.x + step).astype(s.x.dtype),
-            found.f_k.astype(s.f.dtype),
-            found.g_k.astype(s.g.dtype),
-            _push(s.steps, step),
-            _push(s.changes, change),
-            _push(s.rhos, 1 / curvature),
-            gamma.astype(s.gamma.dtype),
+            converged, (status > 0) & ~converged, s.k + 1, s.nfev + found.nfev,
+            (s.x + step).astype(s.x.dtype), found.f_k.astype(s.f.dtype),
+            found.g_k.astype(s.g.dtype), _push(s.steps, step), _push(s.changes, change),
+            _push(s.rhos, 1 / curvature), gamma.astype(s.gamma.dtype),
             jnp.where(converged, 0, status).astype(s.status.dtype),
         )
 
@@ -214,9 +163,8 @@ def _minimize_lbfgs(
 def minimize(fun, x0, args=(), *, method, tol=None, options=None):
     """Minimise `fun(x, *args)` from `x0` by method "BFGS"; `options` go to the algorithm."""
     if not isinstance(args, tuple):
-        raise TypeError(
-            f"args argument to jax.scipy.optimize.minimize must be a tuple, got {args}{here()}"
-        )
+        raise TypeError("args argument to jax.scipy.optimize.minimize must be a tuple, got "
+                        f"{args}{here()}")
     x0 = jnp.asarray(x0)
     methods = {
         "bfgs": _minimize_bfgs,

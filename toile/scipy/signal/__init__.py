@@ -13,14 +13,6 @@ from toile.scipy.signal._convolution import (
 from toile.scipy.signal._spectral import csd, detrend, istft, stft, welch
 
 __all__ = [
-    "convolve",
-    "convolve2d",
-    "correlate",
-    "correlate2d",
-    "csd",
-    "detrend",
-    "fftconvolve",
-    "istft",
-    "stft",
-    "welch",
+    "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft",
+    "stft", "welch",
 ]

@@ -34,10 +34,8 @@ def fftconvolve(in1, in2, mode="full", axes=None):
     axes = {canonical_axis(a, in1.ndim) for a in axes}
     mapped = [a for a in range(in1.ndim) if a not in axes]
     if any(in1.shape[a] != in2.shape[a] for a in mapped):
-        raise ValueError(
-            f"mapped axes must have same shape; got in1.shape={in1.shape!r} "
-            f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}{here()}"
-        )
+        raise ValueError(f"mapped axes must have same shape; got in1.shape={in1.shape!r} "
+                         f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}{here()}")
     for axis in mapped:
         convolve = vmap(convolve, in_axes=axis, out_axes=axis)
     return convolve(in1, in2)
@@ -48,10 +46,8 @@ def _fft_convolve(in1, in2, mode):
     if mode == "valid":
         covers, covered = _ordered(in1, in2)
         if not (covers or covered):
-            raise ValueError(
-                "For 'valid' mode, One input must be at least as large as the other in every "
-                "dimension." + here()
-            )
+            raise ValueError("For 'valid' mode, One input must be at least as large as the other "
+                             "in every dimension." + here())
         if covered:
             in1, in2 = in2, in1
     if all(a == 1 or b == 1 for a, b in zip(in1.shape, in2.shape)):
@@ -76,10 +72,8 @@ def _convolve_direct(in1, in2, mode, precision):
     if in1.ndim != in2.ndim:
         raise ValueError("in1 and in2 must have the same number of dimensions" + here())
     if in1.size == 0 or in2.size == 0:
-        raise ValueError(
-            "zero-size arrays not supported in convolutions, got shapes "
-            f"{in1.shape} and {in2.shape}.{here()}"
-        )
+        raise ValueError(f"zero-size arrays not supported in convolutions, got shapes {in1.shape} "
+                         f"and {in2.shape}.{here()}")
     covers, covered = _ordered(in1, in2)
     if not (covers or covered):
         raise ValueError("One input must be smaller than the other in every dimension." + here())
@@ -94,9 +88,8 @@ def _convolve_direct(in1, in2, mode, precision):
             "valid": (0, 0),
         }[mode]
         padding.append((before, after))
-    out = lax.conv_general_dilated(
-        in1[None, None], jnp.flip(in2)[None, None], (1,) * in1.ndim, padding, precision=precision
-    )
+    out = lax.conv_general_dilated(in1[None, None], jnp.flip(in2)[None, None], (1,) * in1.ndim,
+                                   padding, precision=precision)
     return out[0, 0]
 
 

@@ -28,10 +28,8 @@ def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
     n = x.shape[axis]
     ends = np.unique(np.r_[0, bp, n])
     if ends[0] < 0 or ends[-1] > n:
-        raise ValueError(
-            "Breakpoints must be non-negative and less than length of data along given axis."
-            + here()
-        )
+        raise ValueError("Breakpoints must be non-negative and less than length of data along "
+                         "given axis." + here())
     x = jnp.moveaxis(x, axis, 0)
     shape = x.shape
     x = x.reshape((n, -1))
@@ -60,6 +58,9 @@ def _named_window(window, size):
 
 def _window(window, nperseg, length, dtype):
     """(window array, segment length) for a signal of `length` samples."""
+    nperseg = None if nperseg is None else int(nperseg)
+    if nperseg is not None and nperseg < 1:
+        raise ValueError("nperseg must be a positive integer" + here())
     if isinstance(window, (str, tuple)):
         size = length if nperseg is None else nperseg
         if size > length:
@@ -91,10 +92,8 @@ def _odd_extension(x, n):
     if n < 1:
         return x
     if n > x.shape[-1] - 1:
-        raise ValueError(
-            f"The extension length n ({n}) is too big. It must not exceed x.shape[axis]-1, "
-            f"which is {x.shape[-1] - 1}.{here()}"
-        )
+        raise ValueError(f"The extension length n ({n}) is too big. It must not exceed "
+                         f"x.shape[axis]-1, which is {x.shape[-1] - 1}.{here()}")
     left = 2 * x[..., :1] - jnp.flip(x[..., 1 : n + 1], -1)
     right = 2 * x[..., -1:] - jnp.flip(x[..., -n - 1 : -1], -1)
     return jnp.concatenate([left, x, right], axis=-1)
@@ -144,8 +143,23 @@ def _lengths(nperseg, noverlap, nfft):
     return noverlap, nfft
 
 
+def _is_onesided(signals, wanted):
+    """Whether negative frequencies are left out, which those of complex signals cannot be."""
+    if wanted and any(jnp.iscomplexobj(v) for v in signals):
+        warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=4)
+        return False
+    return wanted
+
+
+def _signals(x, y, axis):
+    """One signal, or two in one dtype with equal length after zero-padding; the axis is last."""
+    if y is None:
+        (x,) = inexact("spectral_helper", x)
+        return (jnp.moveaxis(x, axis, -1),)
+    return _two_signals(x, jnp.asarray(y), axis)
+
+
 def _two_signals(x, y, axis):
-    """Both signals in one dtype, with equal length along the (last) axis after zero-padding."""
     x, y = inexact("spectral_helper", x, y)
     if x.ndim != y.ndim:
         raise ValueError(f"two-arguments must have the same rank ({x.ndim} vs {y.ndim}).{here()}")
@@ -159,39 +173,17 @@ def _two_signals(x, y, axis):
     return tuple(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]) for v in (x, y))
 
 
-def _spectral(
-    x,
-    y,
-    fs,
-    window,
-    nperseg,
-    noverlap,
-    nfft,
-    detrend_type,
-    return_onesided,
-    scaling,
-    axis,
-    mode="psd",
-    boundary=None,
-    padded=False,
-):
+def _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend_type, return_onesided, scaling,
+              axis, mode="psd", boundary=None, padded=False):
     if boundary not in _BOUNDARIES:
-        raise ValueError(
-            f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}{here()}"
-        )
+        raise ValueError(f"Unknown boundary option '{boundary}', must be one of: "
+                         f"{list(_BOUNDARIES)}{here()}")
     x = array("spectral_helper", x)
     axis = canonical_axis(axis, x.ndim)
     length = x.shape[axis]
-    if y is None:
-        (x,) = inexact("spectral_helper", x)
-        signals = (jnp.moveaxis(x, axis, -1),)
-    else:
-        signals = _two_signals(x, jnp.asarray(y), axis)
+    signals = _signals(x, y, axis)
     dtype = to_complex(signals[0].dtype)
     real = np.dtype(np.zeros((), dtype).real.dtype)
-    if nperseg is not None and int(nperseg) < 1:
-        raise ValueError("nperseg must be a positive integer" + here())
-    nperseg = None if nperseg is None else int(nperseg)
     win, nperseg = _window(window, nperseg, length, signals[0].dtype)
     if any(v.size == 0 for v in signals):
         shape = jnp.moveaxis(signals[0], -1, axis).shape
@@ -202,10 +194,7 @@ def _spectral(
     if padded:
         extra = -(signals[0].shape[-1] - nperseg) % step % nperseg
         signals = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, extra)]) for v in signals]
-    onesided = return_onesided
-    if return_onesided and any(jnp.iscomplexobj(v) for v in signals):
-        onesided = False
-        warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=3)
+    onesided = _is_onesided(signals, return_onesided)
     frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(nfft, 1 / fs, dtype=real)
     trend = _detrender(detrend_type, axis, x.ndim)
     parts = [_segments(v, win, trend, nperseg, noverlap, nfft, onesided) for v in signals]
@@ -213,14 +202,17 @@ def _spectral(
     out = out * _scale(win, fs, scaling, mode).astype(dtype)
     if onesided and mode == "psd":  # negative frequencies are counted with the positive ones
         out = out.at[..., 1 : (None if nfft % 2 else -1)].mul(2)
-    n = signals[0].shape[-1]
-    time = jnp.arange(nperseg / 2, n - nperseg / 2 + 1, step, dtype=real) / fs
-    if boundary is not None:
-        time = time - (nperseg / 2) / fs
+    time = _middles(signals[0].shape[-1], nperseg, step, fs, boundary, real)
     out = out.astype(dtype)
     if y is None and mode != "stft":
         out = out.real
     return frequencies, time, jnp.moveaxis(out, -1, axis)
+
+
+def _middles(length, nperseg, step, fs, boundary, dtype):
+    """The times in the middle of the segments; an extension is before time 0."""
+    time = jnp.arange(nperseg / 2, length - nperseg / 2 + 1, step, dtype=dtype) / fs
+    return time if boundary is None else time - (nperseg / 2) / fs
 
 
 def _scale(win, fs, scaling, mode):
@@ -233,36 +225,11 @@ def _scale(win, fs, scaling, mode):
     return jnp.sqrt(scale) if mode == "stft" else scale
 
 
-def stft(
-    x,
-    fs=1.0,
-    window="hann",
-    nperseg=256,
-    noverlap=None,
-    nfft=None,
-    detrend=False,
-    return_onesided=True,
-    boundary="zeros",
-    padded=True,
-    axis=-1,
-):
+def stft(x, fs=1.0, window="hann", nperseg=256, noverlap=None, nfft=None, detrend=False,
+         return_onesided=True, boundary="zeros", padded=True, axis=-1):
     """Short-time Fourier transform: (frequencies, segment times, transform)."""
-    return _spectral(
-        x,
-        None,
-        fs,
-        window,
-        nperseg,
-        noverlap,
-        nfft,
-        detrend,
-        return_onesided,
-        "spectrum",
-        axis,
-        mode="stft",
-        boundary=boundary,
-        padded=padded,
-    )
+    return _spectral(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
+                     "spectrum", axis, mode="stft", boundary=boundary, padded=padded)
 
 
 def _median_bias(n):
@@ -271,24 +238,11 @@ def _median_bias(n):
     return 1 + np.sum(1.0 / (even + 1) - 1.0 / even)
 
 
-def csd(
-    x,
-    y,
-    fs=1.0,
-    window="hann",
-    nperseg=None,
-    noverlap=None,
-    nfft=None,
-    detrend="constant",
-    return_onesided=True,
-    scaling="density",
-    axis=-1,
-    average="mean",
-):
+def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
+        return_onesided=True, scaling="density", axis=-1, average="mean"):
     """Cross power spectral density by Welch's method: (frequencies, density)."""
-    frequencies, _, p = _spectral(
-        x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis
-    )
+    frequencies, _, p = _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend,
+                                  return_onesided, scaling, axis)
     if y is not None:
         p = p + 0j
     if p.ndim < 2 or p.size == 0:
@@ -307,34 +261,12 @@ def csd(
     return frequencies, p / bias
 
 
-def welch(
-    x,
-    fs=1.0,
-    window="hann",
-    nperseg=None,
-    noverlap=None,
-    nfft=None,
-    detrend="constant",
-    return_onesided=True,
-    scaling="density",
-    axis=-1,
-    average="mean",
-):
+def welch(x, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
+          return_onesided=True, scaling="density", axis=-1, average="mean"):
     """Power spectral density by Welch's method: (frequencies, density)."""
-    frequencies, p = csd(
-        x,
-        None,
-        fs=fs,
-        window=window,
-        nperseg=nperseg,
-        noverlap=noverlap,
-        nfft=nfft,
-        detrend=detrend,
-        return_onesided=return_onesided,
-        scaling=scaling,
-        axis=axis,
-        average=average,
-    )
+    frequencies, p = csd(x, None, fs=fs, window=window, nperseg=nperseg, noverlap=noverlap,
+                         nfft=nfft, detrend=detrend, return_onesided=return_onesided,
+                         scaling=scaling, axis=axis, average=average)
     return frequencies, p.real
 
 
@@ -367,18 +299,8 @@ def _istft_lengths(freqs, nperseg, noverlap, nfft, onesided):
     return nperseg, noverlap
 
 
-def istft(
-    Zxx,
-    fs=1.0,
-    window="hann",
-    nperseg=None,
-    noverlap=None,
-    nfft=None,
-    input_onesided=True,
-    boundary=True,
-    time_axis=-1,
-    freq_axis=-2,
-):
+def istft(Zxx, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, input_onesided=True,
+          boundary=True, time_axis=-1, freq_axis=-2):
     """Inverse of `stft`: (times, signal), by windowed overlap-add."""
     z = array("istft", Zxx)
     if z.ndim < 2:

@@ -65,9 +65,8 @@ def _matvec(f):
     if not (isinstance(f, np.ndarray) or hasattr(f, "__matmul__")):
         raise TypeError(f"linear operator must be either a function or ndarray: {f}{here()}")
     if len(f.shape) != 2 or f.shape[0] != f.shape[1]:
-        raise ValueError(
-            f"linear operator must be a square matrix, but has shape: {f.shape}{here()}"
-        )
+        raise ValueError("linear operator must be a square matrix, but has shape: "
+                         f"{f.shape}{here()}")
     if isinstance(f, (np.ndarray, jnp.ndarray)):
         return functools.partial(_dot, f)
     return functools.partial(operator.matmul, f)
@@ -78,15 +77,12 @@ def _prepare(A, b, x0, M):
     x0 = tree_map(jnp.zeros_like, b) if x0 is None else x0
     b, x0 = tree_map(jnp.asarray, b), tree_map(jnp.asarray, x0)
     if tree_structure(x0) != tree_structure(b):
-        raise ValueError(
-            "x0 and b must have matching tree structure: "
-            f"{tree_structure(x0)} vs {tree_structure(b)}{here()}"
-        )
+        raise ValueError(f"x0 and b must have matching tree structure: {tree_structure(x0)} vs "
+                         f"{tree_structure(b)}{here()}")
     shapes = [[v.shape for v in tree_leaves(t)] for t in (x0, b)]
     if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"arrays in x0 and b must have matching shapes: {shapes[0]} vs {shapes[1]}{here()}"
-        )
+        raise ValueError(f"arrays in x0 and b must have matching shapes: {shapes[0]} vs "
+                         f"{shapes[1]}{here()}")
     return _matvec(A), b, x0, _matvec(M)
 
 
@@ -165,9 +161,8 @@ def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
         return method(A, b, x0, maxiter, tol, atol, M)
 
     real = all(not jnp.iscomplexobj(v) for v in tree_leaves(b))
-    x = lax.custom_linear_solve(
-        A, b, solve=iterate, transpose_solve=iterate, symmetric=symmetric and real
-    )
+    x = lax.custom_linear_solve(A, b, solve=iterate, transpose_solve=iterate,
+                                symmetric=symmetric and real)
     return x, None
 
 
@@ -281,11 +276,7 @@ def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
         return k + 1, jnp.abs(target[k + 1]), V, R, target, givens
 
     init = (
-        0,
-        norm,
-        V,
-        jnp.eye(restart, restart + 1, dtype=dtype),
-        target,
+        0, norm, V, jnp.eye(restart, restart + 1, dtype=dtype), target,
         jnp.zeros((restart, 2), dtype),
     )
     state = lax.while_loop(lambda s: (s[0] < restart) & (s[1] > ptol), body, init)
@@ -294,18 +285,8 @@ def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
     return _finish(A, b, x, V, y, M)
 
 
-def gmres(
-    A,
-    b,
-    x0=None,
-    *,
-    tol=1e-5,
-    atol=0.0,
-    restart=20,
-    maxiter=None,
-    M=None,
-    solve_method="batched",
-):
+def gmres(A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None,
+          solve_method="batched"):
     """Solution of A·x = b for general A, restarting every `restart` steps: (x, 0 or -1)."""
     A, b, x0, M = _prepare(A, b, x0, M)
     size = _size(b)
@@ -313,10 +294,8 @@ def gmres(
     restart = min(restart, size)
     cycles = {"incremental": _incremental_cycle, "batched": _batched_cycle}
     if solve_method not in cycles:
-        raise ValueError(
-            f"invalid solve_method {solve_method}, must be either 'incremental' or "
-            f"'batched'{here()}"
-        )
+        raise ValueError(f"invalid solve_method {solve_method}, must be either 'incremental' or "
+                         f"'batched'{here()}")
     b_norm = _norm(b)
     limit = jnp.maximum(tol * b_norm, atol)
     ptol = _norm(M(b)) * jnp.minimum(1.0, limit / b_norm)

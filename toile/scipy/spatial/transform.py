@@ -19,10 +19,8 @@ def _axis_indices(seq, count):
     """(axis numbers, whether intrinsic) of an Euler sequence such as "xyz" or "ZYX"."""
     intrinsic = re.match(r"^[XYZ]{1,3}$", seq) is not None
     if not intrinsic and re.match(r"^[xyz]{1,3}$", seq) is None:
-        raise ValueError(
-            "Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got "
-            f"{seq}{here()}"
-        )
+        raise ValueError("Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], "
+                         f"got {seq}{here()}")
     if any(seq[i] == seq[i + 1] for i in range(count - 1)):
         raise ValueError(f"Expected consecutive axes to be different, got {seq}{here()}")
     return ["xyz".index(c) for c in seq.lower()], intrinsic
@@ -72,10 +70,8 @@ class Rotation(NamedTuple):
     def from_euler(cls, seq, angles, degrees=False):
         """From angles about the axes named in `seq`: lower case fixed axes, upper case moving."""
         if not 1 <= len(seq) <= 3:
-            raise ValueError(
-                "Expected axis specification to be a non-empty string of upto 3 characters, "
-                f"got {seq}{here()}"
-            )
+            raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
+                             f"characters, got {seq}{here()}")
         axes, intrinsic = _axis_indices(seq, len(seq))
         angles = jnp.atleast_1d(angles)
         angles = jnp.deg2rad(angles) if degrees else angles
@@ -219,14 +215,12 @@ class Rotation(NamedTuple):
             weights = jnp.ones(self.quat.shape[0], dtype=dtype)
         weights = jnp.asarray(weights, dtype=dtype)
         if weights.ndim != 1:
-            raise ValueError(
-                f"Expected `weights` to be 1 dimensional, got shape {weights.shape}.{here()}"
-            )
+            raise ValueError("Expected `weights` to be 1 dimensional, got shape "
+                             f"{weights.shape}.{here()}")
         if weights.shape[0] != len(self):
-            raise ValueError(
-                "Expected `weights` to have number of values equal to number of rotations, got "
-                f"{weights.shape[0]} values and {len(self)} rotations.{here()}"
-            )
+            raise ValueError("Expected `weights` to have number of values equal to number of "
+                             f"rotations, got {weights.shape[0]} values and {len(self)} "
+                             f"rotations.{here()}")
         moment = jnp.dot(weights[None, :] * self.quat.T, self.quat)
         return Rotation(jnp.linalg.eigh(moment)[1][:, -1])
 
@@ -288,15 +282,12 @@ class Slerp(NamedTuple):
             raise ValueError("`rotations` must be a sequence of at least 2 rotations." + here())
         times = jnp.asarray(times, dtype=rotations.quat.dtype)
         if times.ndim != 1:
-            raise ValueError(
-                "Expected times to be specified in a 1 dimensional array, got "
-                f"{times.ndim} dimensions.{here()}"
-            )
+            raise ValueError("Expected times to be specified in a 1 dimensional array, got "
+                             f"{times.ndim} dimensions.{here()}")
         if times.shape[0] != len(rotations):
-            raise ValueError(
-                "Expected number of rotations to be equal to number of timestamps given, got "
-                f"{len(rotations)} rotations and {times.shape[0]} timestamps.{here()}"
-            )
+            raise ValueError("Expected number of rotations to be equal to number of timestamps "
+                             f"given, got {len(rotations)} rotations and {times.shape[0]} "
+                             f"timestamps.{here()}")
         starts, ends = Rotation(rotations.quat[:-1]), Rotation(rotations.quat[1:])
         return cls(times, jnp.diff(times), starts, (starts.inv() * ends).as_rotvec())
 

@@ -13,6 +13,8 @@ from toile import numpy as jnp
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 
+__all__ = ["bessel_jn", "i0", "i0e", "i1", "i1e", "sph_harm_y"]
+
 
 def i0e(x):
     """exp(-|x|)·I₀(x)."""
@@ -52,9 +54,8 @@ def bessel_jn(z, *, v, n_iter=50):
 
     zero = jnp.zeros(z.shape, z.dtype)
     init = (zero, jnp.full(z.shape, 1e-16, z.dtype), zero)
-    (_, _, total), values = lax.scan(
-        step, init, jnp.arange(n_iter + 1, dtype=z.dtype), reverse=True
-    )
+    (_, _, total), values = lax.scan(step, init, jnp.arange(n_iter + 1, dtype=z.dtype),
+                                     reverse=True)
     return values[: v + 1] / (total - values[0])  # J_0 + 2 Σ J_2k = 1 fixes the factor
 
 
@@ -85,9 +86,8 @@ def _legendre_rows(l_max, x):
 def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
     """Spherical harmonic of degree n and order m at polar angle theta and azimuth phi."""
     if diff_n is not None:
-        raise NotImplementedError(
-            "The 'diff_n' argument to jax.scipy.special.sph_harm_y is not supported." + here()
-        )
+        raise NotImplementedError("The 'diff_n' argument to jax.scipy.special.sph_harm_y is not "
+                                  "supported." + here())
     if jnp.isscalar(theta):
         theta = jnp.array([theta])
     n_max = int(jnp.max(n)) if n_max is None else operator.index(n_max)

@@ -12,6 +12,11 @@ from toile.api import custom_jvp
 from toile.nn._promote import inexact, real_inexact
 from toile.nn._softmax import logsumexp as logsumexp
 
+__all__ = [
+    "boxcox", "boxcox1p", "entr", "expit", "kl_div", "log_softmax", "logit", "logsumexp",
+    "rel_entr", "softmax", "xlog1py", "xlogy",
+]
+
 
 def expit(x):
     """The logistic sigmoid."""
@@ -28,37 +33,29 @@ def logit(x):
 logit.defjvps(lambda dx, y, x: dx / (x * (1 - x)))
 
 
-def _times_log(x, log_y, y):
-    return jnp.where((x != 0.0) | jnp.isnan(y), x * log_y, jnp.zeros_like(x))
+def _x_log(log, inner):
+    """x·log(y) for a logarithm of `inner(y)`, with a derivative free of NaN."""
+
+    @custom_jvp
+    def times_log(x, y):
+        return jnp.where((x != 0.0) | jnp.isnan(y), x * log(y), jnp.zeros_like(x))
+
+    @times_log.defjvp
+    def rule(primals, tangents):
+        (x, y), (dx, dy) = primals, tangents
+        out = times_log(x, y)
+        return out, (dx * log(y) + dy * x / inner(y)).astype(out.dtype)
+
+    return times_log
 
 
-@custom_jvp
-def _xlogy(x, y):
-    return _times_log(x, jnp.log(y), y)
-
-
-@_xlogy.defjvp
-def _xlogy_jvp(primals, tangents):
-    (x, y), (dx, dy) = primals, tangents
-    out = _xlogy(x, y)
-    return out, (dx * jnp.log(y) + dy * x / y).astype(out.dtype)
+_xlogy = _x_log(jnp.log, lambda y: y)
+_xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
 def xlogy(x, y):
     """x·log(y), 0 where x is 0."""
     return _xlogy(*inexact("xlogy", x, y))
-
-
-@custom_jvp
-def _xlog1py(x, y):
-    return _times_log(x, lax.log1p(y), y)
-
-
-@_xlog1py.defjvp
-def _xlog1py_jvp(primals, tangents):
-    (x, y), (dx, dy) = primals, tangents
-    out = _xlog1py(x, y)
-    return out, (dx * jnp.log1p(y) + dy * x / (1 + y)).astype(out.dtype)
 
 
 def xlog1py(x, y):

@@ -16,6 +16,11 @@ from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, poly, quotient
 
+__all__ = [
+    "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri",
+    "owens_t", "wofz",
+]
+
 _SQRT_PI = np.sqrt(np.pi)
 
 
@@ -140,11 +145,8 @@ def _half_square_angle(x):
     x = jnp.abs(x)
     s = jnp.fmod(x, 2.0)
     r = jnp.fmod(s * (x - s / 2), 2.0)  # x²/2 modulo 2
-    sin = jnp.where(
-        r < 0.5,
-        jnp.sin(np.pi * r),
-        jnp.where(r > 1.5, jnp.sin(np.pi * (r - 2.0)), -jnp.sin(np.pi * (r - 1.0))),
-    )
+    sin = jnp.where(r < 0.5, jnp.sin(np.pi * r),
+                    jnp.where(r > 1.5, jnp.sin(np.pi * (r - 2.0)), -jnp.sin(np.pi * (r - 1.0))))
     cos = jnp.where(r < 1.0, -jnp.sin(np.pi * (r - 0.5)), jnp.sin(np.pi * (r - 1.5)))
     return sin, jnp.where(r == 0.5, 0.0, cos)
 
@@ -170,9 +172,8 @@ def fresnel(x):
     """The Fresnel integrals (S, C) of sin(πt²/2) and cos(πt²/2)."""
     (x,) = inexact("fresnel", x)
     if is_complex(x):
-        raise NotImplementedError(
-            "Support for complex-valued inputs is not implemented yet." + here()
-        )
+        raise NotImplementedError("Support for complex-valued inputs is not implemented "
+                                  "yet." + here())
     if x.dtype not in (np.float32, np.float64):
         s, c = fresnel(x.astype(np.float32))
         return s.astype(x.dtype), c.astype(x.dtype)
@@ -209,9 +210,8 @@ def _fresnel_jvp(primals, tangents):
 def _float_array(x):
     x = jnp.asarray(x)
     if x.dtype not in (np.float32, np.float64):
-        raise TypeError(
-            f"x.dtype={x.dtype} is not supported, see docstring for supported types.{here()}"
-        )
+        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
+                        f"types.{here()}")
     return x
 
 
@@ -241,11 +241,8 @@ def ndtri(p):
     z = jnp.sqrt(-2.0 * jnp.log(q))
     inv = 1 / z
     lead = z - jnp.log(z) / z
-    tail = jnp.where(
-        z >= 8.0,
-        lead - quotient(_tables.NDTRI_FAR, inv) / z,
-        lead - quotient(_tables.NDTRI_TAIL, inv) / z,
-    )
+    tail = jnp.where(z >= 8.0, lead - quotient(_tables.NDTRI_FAR, inv) / z,
+                     lead - quotient(_tables.NDTRI_TAIL, inv) / z)
     x = jnp.where(q > const(p, np.exp(-2.0)), centre, tail)
     x = jnp.where(p > const(p, 1.0 - np.exp(-2.0)), x, -x)
     infinity = const(p, np.inf)

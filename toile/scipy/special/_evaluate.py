@@ -51,11 +51,7 @@ def series(start, term, ratio, weight=None, limit=250, needed=True):
         total, k, term = state
         go = active(state)
         added = term if weight is None else term * weight(k)
-        return (
-            jnp.where(go, total + added, total),
-            k + 1,
-            jnp.where(go, term * ratio(k), term),
-        )
+        return (jnp.where(go, total + added, total), k + 1, jnp.where(go, term * ratio(k), term))
 
     init = (start, jnp.ones((), term.dtype), term)
     return lax.while_loop(lambda state: jnp.any(active(state)), body, init)[0]

@@ -14,6 +14,8 @@ from toile.nn._promote import real_inexact
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, eps, quotient
 
+__all__ = ["exp1", "expi", "expn", "sici", "spence"]
+
 _BIG = 1.44115188075855872e17  # 2^57: the continued fraction is rescaled when it grows past this
 
 
@@ -192,9 +194,8 @@ def spence(x):
     """Spence's function ∫₁ˣ log t/(1 - t) dt."""
     x = jnp.asarray(x)
     if x.dtype not in (np.float32, np.float64):
-        raise TypeError(
-            f"x.dtype={x.dtype} is not supported, see docstring for supported types.{here()}"
-        )
+        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
+                        f"types.{here()}")
     regular = (x >= 0.0) & (x != 1.0) & (x != 0.0)
     value = _spence(jnp.where(regular, x, const(x, 0.75)))
     at = jnp.select([x < 0.0, x == 1.0, x == 0.0], [np.nan, 0.0, np.pi**2 / 6], np.nan)

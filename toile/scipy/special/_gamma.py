@@ -16,6 +16,11 @@ from toile.engine.source import here
 from toile.nn._promote import inexact, inexact_broadcast, is_complex, is_integer, real_inexact
 from toile.scipy.special._tables import LANCZOS, ZETA
 
+__all__ = [
+    "bernoulli", "beta", "betainc", "betaln", "comb", "digamma", "factorial", "gamma", "gammainc",
+    "gammaincc", "gammaln", "gammasgn", "loggamma", "multigammaln", "poch", "polygamma", "zeta",
+]
+
 
 def gammaln(x):
     """log|Γ(x)|."""
@@ -92,12 +97,8 @@ def _complex_loggamma(z):
 
 # Coefficients of the difference of Stirling corrections, log Γ(b) - log Γ(a + b) for large b.
 _STIRLING = (
-    0.833333333333333e-01,
-    -0.277777777760991e-02,
-    0.793650666825390e-03,
-    -0.595202931351870e-03,
-    0.837308034031215e-03,
-    -0.165322962780713e-02,
+    0.833333333333333e-01, -0.277777777760991e-02, 0.793650666825390e-03, -0.595202931351870e-03,
+    0.837308034031215e-03, -0.165322962780713e-02,
 )
 
 
@@ -176,9 +177,8 @@ def polygamma(n, x):
     """The n-th derivative of `digamma`; n must be of integer type."""
     n = jnp.asarray(n)
     if not is_integer(n):
-        raise ValueError(
-            f"Argument `n` to polygamma must be of integer type. Got dtype {n.dtype}.{here()}"
-        )
+        raise ValueError("Argument `n` to polygamma must be of integer type. Got dtype "
+                         f"{n.dtype}.{here()}")
     n, x = inexact_broadcast("polygamma", n, x)
     if is_complex(x):
         raise ValueError("polygamma does not support complex-valued inputs." + here())
@@ -203,10 +203,8 @@ def _zeta(x, q):
 def zeta(x, q=None):
     """The Hurwitz zeta function Σ (k + q)^-x."""
     if q is None:
-        raise NotImplementedError(
-            "Riemann zeta function not implemented; pass q != None to compute the "
-            "Hurwitz Zeta function." + here()
-        )
+        raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "
+                                  "compute the Hurwitz Zeta function." + here())
     return _zeta(*inexact_broadcast("zeta", x, q))
 
 
@@ -232,10 +230,8 @@ def _poch(z, m):
     return jnp.where(m == 0.0, jnp.array(1, dtype=z.dtype), gamma(z + m) / gamma(z))
 
 
-_poch.defjvps(
-    lambda dz, y, z, m: (digamma(z + m) - digamma(z)) * _poch(z, m) * dz,
-    lambda dm, y, z, m: digamma(z + m) * _poch(z, m) * dm,
-)
+_poch.defjvps(lambda dz, y, z, m: (digamma(z + m) - digamma(z)) * _poch(z, m) * dz, lambda dm, y, z,
+              m: digamma(z + m) * _poch(z, m) * dm)
 
 
 def poch(z, m):

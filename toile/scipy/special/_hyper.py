@@ -15,6 +15,8 @@ from toile.nn._promote import inexact_broadcast, is_complex
 from toile.scipy.special._evaluate import eps, series
 from toile.scipy.special._gamma import gamma
 
+__all__ = ["hyp1f1", "hyp2f1"]
+
 
 def _psi_step(a):
     """k -> ψ(a + k) - ψ(a)."""
@@ -32,12 +34,8 @@ def _hyp1f1_ratio(a, b, x):
 def _hyp1f1(a, b, x):
     near = jnp.abs(x) < 100
     inner = series(1.0, a / b * x, _hyp1f1_ratio(a, b, x), needed=near)
-    far = series(
-        1.0,
-        (b - a) * (1 - a) / x,
-        lambda k: (b - a + k) * (1 - a + k) / (k + 1) / x,
-        needed=~near,
-    )
+    far = series(1.0, (b - a) * (1 - a) / x, lambda k: (b - a + k) * (1 - a + k) / (k + 1) / x,
+                 needed=~near)
     outer = gamma(b) / gamma(a) * jnp.exp(x) * x ** (a - b) * far
     out = jnp.where(near, inner, outer)
     out = jnp.where((b == 0) & (a != 0), np.inf, out)
@@ -53,11 +51,7 @@ def _along_b1(db, y, a, b, x):
     return -db * series(0.0, a / b * x, _hyp1f1_ratio(a, b, x), _psi_step(b))
 
 
-_hyp1f1.defjvps(
-    _along_a1,
-    _along_b1,
-    lambda dx, y, a, b, x: a / b * _hyp1f1(a + 1, b + 1, x) * dx,
-)
+_hyp1f1.defjvps(_along_a1, _along_b1, lambda dx, y, a, b, x: a / b * _hyp1f1(a + 1, b + 1, x) * dx)
 
 
 def hyp1f1(a, b, x):
@@ -204,12 +198,10 @@ def _parameter_slope(a, b, c, x, weight):
     return series(0.0, a * b / c * x, _hyp2f1_ratio(a, b, c, x), weight)
 
 
-_hyp2f1.defjvps(
-    lambda da, y, a, b, c, x: da * _parameter_slope(a, b, c, x, _psi_step(a)),
-    lambda db, y, a, b, c, x: db * _parameter_slope(a, b, c, x, _psi_step(b)),
-    lambda dc, y, a, b, c, x: -dc * _parameter_slope(a, b, c, x, _psi_step(c)),
-    lambda dx, y, a, b, c, x: a * b / c * _hyp2f1(a + 1, b + 1, c + 1, x) * dx,
-)
+_hyp2f1.defjvps(lambda da, y, a, b, c, x: da * _parameter_slope(a, b, c, x, _psi_step(a)),
+                lambda db, y, a, b, c, x: db * _parameter_slope(a, b, c, x, _psi_step(b)),
+                lambda dc, y, a, b, c, x: -dc * _parameter_slope(a, b, c, x, _psi_step(c)),
+                lambda dx, y, a, b, c, x: a * b / c * _hyp2f1(a + 1, b + 1, c + 1, x) * dx)
 
 
 def hyp2f1(a, b, c, x):

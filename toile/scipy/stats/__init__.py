@@ -1,69 +1,16 @@
 """Probability distributions, one module each, and a few statistics, as in `jax.scipy.stats`.
 
 A distribution offers some of logpdf/pdf (logpmf/pmf), cdf, logcdf, sf, logsf, ppf and isf.
-Arguments outside the support give -inf, invalid parameters NaN.
+Arguments outside the support give -inf, invalid parameters NaN. Each loads when it is first used.
 """
 
-from toile.scipy.stats import (
-    bernoulli,
-    beta,
-    betabinom,
-    binom,
-    cauchy,
-    chi2,
-    dirichlet,
-    expon,
-    gamma,
-    gennorm,
-    geom,
-    gumbel_l,
-    gumbel_r,
-    laplace,
-    logistic,
-    multinomial,
-    multivariate_normal,
-    nbinom,
-    norm,
-    pareto,
-    poisson,
-    t,
-    truncnorm,
-    uniform,
-    vonmises,
-    wrapcauchy,
-)
-from toile.scipy.stats._core import mode, rankdata, sem
-from toile.scipy.stats._kde import gaussian_kde
+from toile.engine.lazy import attach as _attach
 
-__all__ = [
-    "bernoulli",
-    "beta",
-    "betabinom",
-    "binom",
-    "cauchy",
-    "chi2",
-    "dirichlet",
-    "expon",
-    "gamma",
-    "gaussian_kde",
-    "gennorm",
-    "geom",
-    "gumbel_l",
-    "gumbel_r",
-    "laplace",
-    "logistic",
-    "mode",
-    "multinomial",
-    "multivariate_normal",
-    "nbinom",
-    "norm",
-    "pareto",
-    "poisson",
-    "rankdata",
-    "sem",
-    "t",
-    "truncnorm",
-    "uniform",
-    "vonmises",
-    "wrapcauchy",
-]
+_FROM = {"_core": "mode rankdata sem", "_kde": "gaussian_kde"}
+_MODULES = (
+    "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l "
+    "gumbel_r laplace logistic multinomial multivariate_normal nbinom norm pareto poisson t "
+    "truncnorm uniform vonmises wrapcauchy"
+)
+__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
+__all__ = [name for name in __dir__() if name[0] != "_"]

@@ -26,14 +26,12 @@ def _check_policy(name, nan_policy):
             "{'propagate', 'omit', 'raise'}" + here()
         )
     if nan_policy == "omit":
-        raise NotImplementedError(
-            f"Logic for `nan_policy` of {nan_policy} is not implemented{here()}"
-        )
+        raise NotImplementedError(f"Logic for `nan_policy` of {nan_policy} is not "
+                                  f"implemented{here()}")
     if nan_policy == "raise":
-        raise NotImplementedError(
-            f"In order to best JIT compile `{name}`, we cannot know whether `x` contains nans. "
-            f"Please check if nans exist in `x` outside of the `{name}` function.{here()}"
-        )
+        raise NotImplementedError(f"In order to best JIT compile `{name}`, we cannot know whether "
+                                  "`x` contains nans. Please check if nans exist in `x` outside of "
+                                  f"the `{name}` function.{here()}")
 
 
 def _mode(x):

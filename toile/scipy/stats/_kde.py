@@ -63,9 +63,8 @@ class gaussian_kde:
             return method
         if callable(method):
             return method(self)
-        raise ValueError(
-            "`bw_method` should be 'scott', 'silverman', a scalar, or a callable." + here()
-        )
+        raise ValueError("`bw_method` should be 'scott', 'silverman', a scalar, or a "
+                         "callable." + here())
 
     def _set(self, **values):
         for name, value in values.items():
@@ -151,9 +150,8 @@ class gaussian_kde:
         if self.d != 1:
             raise ValueError("integrate_box_1d() only handles 1D pdfs" + here())
         if jnp.ndim(low) != 0 or jnp.ndim(high) != 0:
-            raise ValueError(
-                "the limits of integration in integrate_box_1d must be scalars" + here()
-            )
+            raise ValueError("the limits of integration in integrate_box_1d must be "
+                             "scalars" + here())
         sigma = jnp.squeeze(jnp.sqrt(self.covariance))
         low = jnp.squeeze((low - self.dataset) / sigma)
         high = jnp.squeeze((high - self.dataset) / sigma)
@@ -176,22 +174,19 @@ class gaussian_kde:
         index_key, noise_key = random.split(key)
         index = random.choice(index_key, self.n, shape=shape, p=self.weights)
         mean = jnp.zeros(self.d, self.covariance.dtype)
-        noise = random.multivariate_normal(
-            noise_key, mean, self.covariance, shape=shape, dtype=self.dataset.dtype
-        )
+        noise = random.multivariate_normal(noise_key, mean, self.covariance, shape=shape,
+                                           dtype=self.dataset.dtype)
         return self.dataset[:, index] + noise.T
 
     def integrate_box(self, low_bounds, high_bounds, maxpts=None):
         """Not available beyond one dimension."""
-        raise NotImplementedError(
-            "only 1D box integrations are supported; use `integrate_box_1d`" + here()
-        )
+        raise NotImplementedError("only 1D box integrations are supported; use "
+                                  "`integrate_box_1d`" + here())
 
     def set_bandwidth(self, bw_method=None):
         """Not available: the estimate is immutable."""
-        raise NotImplementedError(
-            "dynamically changing the bandwidth method is not supported" + here()
-        )
+        raise NotImplementedError("dynamically changing the bandwidth method is not "
+                                  "supported" + here())
 
 
 def _convolve(factor, norm, target, weights, mean):

@@ -16,10 +16,8 @@ def logpdf(x, alpha):
         raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}{here()}")
     size = alpha.shape[0]
     if x.shape[0] not in (size, size - 1):
-        raise ValueError(
-            "`x` must have either the same number of entries as `alpha` or one entry fewer; "
-            f"got x.shape={x.shape}, alpha.shape={alpha.shape}{here()}"
-        )
+        raise ValueError("`x` must have either the same number of entries as `alpha` or one entry "
+                         f"fewer; got x.shape={x.shape}, alpha.shape={alpha.shape}{here()}")
     if x.shape[0] != size:
         x = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)], axis=0)
     constant = jnp.sum(gammaln(alpha)) - gammaln(jnp.sum(alpha))

@@ -7,15 +7,7 @@ from toile import numpy as jnp
 from toile.nn import log1mexp
 from toile.nn._promote import inexact
 from toile.scipy.special import xlogy
-
-
-def _standard(name, x, loc, scale):
-    x, loc, scale = inexact(name, x, loc, scale)
-    return (x - loc) / scale, scale
-
-
-def _checked(value, scale):
-    return jnp.where(scale > 0, value, np.nan)
+from toile.scipy.stats.gumbel_l import _checked, _standard
 
 
 def logpdf(x, loc=0, scale=1):

@@ -4,11 +4,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
 from toile.scipy.special import expit, logit
-
-
-def _standard(name, x, loc, scale):
-    x, loc, scale = inexact(name, x, loc, scale)
-    return (x - loc) / scale, scale
+from toile.scipy.stats.gumbel_l import _standard
 
 
 def logpdf(x, loc=0, scale=1):

@@ -14,9 +14,8 @@ def logpmf(x, n, p):
     (p,) = inexact("multinomial.logpmf", p)
     x, n = promoted("multinomial.logpmf", x, n)
     if not is_integer(x):
-        raise ValueError(
-            f"x and n must be of integer type; got x.dtype={x.dtype}, n.dtype={n.dtype}{here()}"
-        )
+        raise ValueError(f"x and n must be of integer type; got x.dtype={x.dtype}, "
+                         f"n.dtype={n.dtype}{here()}")
     x, n = x.astype(p.dtype), n.astype(p.dtype)
     value = gammaln(n + 1) + jnp.sum(xlogy(x, p) - gammaln(x + 1), axis=-1)
     return jnp.where(jnp.equal(jnp.sum(x), n), value, -np.inf)

@@ -25,9 +25,8 @@ def logpdf(x, mean, cov, allow_singular=None):
     if cov.ndim < 2 or cov.shape[-2:] != (n, n):
         raise ValueError("multivariate_normal.logpdf got incompatible shapes" + here())
     factor = lax.linalg.cholesky(cov)
-    whiten = jnp.vectorize(
-        lambda l, y: solve_triangular(l, y, lower=True), signature="(n,n),(n)->(n)"
-    )
+    whiten = jnp.vectorize(lambda l, y: solve_triangular(l, y, lower=True),
+                           signature="(n,n),(n)->(n)")
     y = whiten(factor, y)
     log_det = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-1, axis2=-2)), -1)
     return -0.5 * jnp.sum(y * y, -1) - n / 2 * _LOG_2PI - log_det

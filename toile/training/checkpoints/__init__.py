@@ -5,7 +5,7 @@ that was there before it. Files are read and written by `toile.serialization`.
 """
 
 from toile.training.checkpoints.asynchronous import AsyncManager
-from toile.training.checkpoints.naming import (
+from toile.training.checkpoints.names import (
     MODULE_NUM_RE,
     MP_ARRAY_POSTFIX,
     SCHEME_RE,
@@ -16,22 +16,11 @@ from toile.training.checkpoints.naming import (
     natural_sort,
     safe_normpath,
 )
-from toile.training.checkpoints.restoring import convert_pre_linen, restore_checkpoint
-from toile.training.checkpoints.saving import save_checkpoint, save_checkpoint_multiprocess
+from toile.training.checkpoints.restore import convert_pre_linen, restore_checkpoint
+from toile.training.checkpoints.save import save_checkpoint, save_checkpoint_multiprocess
 
 __all__ = [
-    "MODULE_NUM_RE",
-    "MP_ARRAY_POSTFIX",
-    "SCHEME_RE",
-    "SIGNED_FLOAT_RE",
-    "UNSIGNED_FLOAT_RE",
-    "AsyncManager",
-    "available_steps",
-    "convert_pre_linen",
-    "latest_checkpoint",
-    "natural_sort",
-    "restore_checkpoint",
-    "safe_normpath",
-    "save_checkpoint",
-    "save_checkpoint_multiprocess",
+    "MODULE_NUM_RE", "MP_ARRAY_POSTFIX", "SCHEME_RE", "SIGNED_FLOAT_RE", "UNSIGNED_FLOAT_RE",
+    "AsyncManager", "available_steps", "convert_pre_linen", "latest_checkpoint", "natural_sort",
+    "restore_checkpoint", "safe_normpath", "save_checkpoint", "save_checkpoint_multiprocess",
 ]

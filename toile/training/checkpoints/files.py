@@ -1,7 +1,7 @@
 """The files of a save, so that a kill at any moment leaves the old checkpoints whole.
 
-A file is written under a new name that nobody can guess, forced to disk and renamed; then the
-directory is forced to disk. Links are never followed. Savers of one directory take turns by a lock
+A file is written under a new, unpredictable name, forced to disk and renamed; then the directory
+is forced to disk. Links are never followed. Savers of one directory take turns by a lock
 on it, and each holds a lock on the file it writes: the system gives both back when a saver dies, so
 that a later one can tell what was left behind.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toile import io
-from toile.training.checkpoints import naming
+from toile.training.checkpoints import names as naming
 
 try:
     import fcntl
@@ -30,7 +30,7 @@ _PATIENCE = 60.0  # seconds to wait for another saver of the same directory
 _STALE = 3600.0  # seconds after which a file of an unknown saver counts as left behind
 _SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY | getattr(os, "O_BINARY", 0)
-# What file systems answer that cannot force a directory to disk.
+# Errors of file systems that cannot force a directory to disk.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM)
 _logger = logging.getLogger("toile")
 
@@ -46,8 +46,8 @@ def is_there(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def turn(folder: str) -> Iterator[bool]:
-    """Hold the directory's lock; gives False where the file system has none or nobody yields it.
+def directory_lock(folder: str) -> Iterator[bool]:
+    """Hold the directory's lock; False where the file system has none or it is not released.
 
     A saver without the lock is still safe: it writes under a name of its own.
     """
@@ -82,7 +82,7 @@ def _wait_for_lock(handle: int, folder: str) -> bool:
         pause = min(2 * pause, 0.1)
 
 
-class Aside:
+class PendingFile:
     """A file that is being written under a temporary name; removed unless it is put in place."""
 
     def __init__(self, folder: str, start: str) -> None:
@@ -136,7 +136,7 @@ class Aside:
         with contextlib.suppress(Exception):
             io.remove(self.path)
 
-    def __enter__(self) -> Aside:
+    def __enter__(self) -> PendingFile:
         return self
 
     def __exit__(self, kind: Any, *exc_info: Any) -> None:
@@ -144,16 +144,16 @@ class Aside:
             self.discard()
 
 
-def put_whole(folder: str, start: str, path: str, make: Any) -> None:
+def write_file(folder: str, start: str, path: str, make: Any) -> None:
     """Write a small file, whose content `make` computes from its inode, and put it in place."""
-    with Aside(folder, start) as aside:
-        aside.write(make(aside.inode))
-        aside.put(path)
+    with PendingFile(folder, start) as pending:
+        pending.write(make(pending.inode))
+        pending.put(path)
 
 
 @contextlib.contextmanager
 def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
-    """Make room where a directory has the name of a file to be put there; remove it afterwards."""
+    """Move a directory out of the way of a file with its name; remove it afterwards."""
     if not io.isdir(path) or os.path.islink(path):
         yield
         return
@@ -215,7 +215,7 @@ def clean_up(folder: str, start: str) -> None:
 
 
 def _remove_left_behind(path: str, is_own: bool) -> None:
-    """Remove a temporary file if its saver is dead: nobody locks it, or it is old."""
+    """Remove a temporary file if its saver is dead: it is not locked, or it is old."""
     status = os.lstat(path)
     is_old = time.time() - status.st_mtime > _STALE
     if stat.S_ISDIR(status.st_mode):

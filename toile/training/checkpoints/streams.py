@@ -50,13 +50,13 @@ def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
 
 
 def write(
-    aside: files.Aside, parts: list[bytes | Piece], with_sums: bool, advance: Advance
+    pending: files.PendingFile, parts: list[bytes | Piece], with_sums: bool, advance: Advance
 ) -> checksums.Sums | None:
     """Write all parts; gives their checksums if they are wanted."""
     if not with_sums:
         for part in parts:
             for block in [part] if isinstance(part, bytes) else part.blocks(checksums.BLOCK):
-                aside.write(block)
+                pending.write(block)
                 advance(len(block))
         return None
     rest = 0
@@ -66,29 +66,29 @@ def write(
         for part in parts:
             if isinstance(part, bytes):
                 rest = zlib.crc32(part, rest)
-                aside.write(part)
+                pending.write(part)
                 advance(len(part))
             else:
-                found = _write_array(aside, part, pool, advance)
+                found = _write_array(pending, part, pool, advance)
                 dtype = names.get(part.dtype) or names.setdefault(part.dtype, part.dtype.name)
                 arrays.append(checksums.ArraySums(part.path, dtype, part.shape, found))
     return checksums.Sums(total_bytes(parts), checksums.BLOCK, rest, arrays)
 
 
 def _write_array(
-    aside: files.Aside, piece: Piece, pool: ThreadPoolExecutor, advance: Advance
+    pending: files.PendingFile, piece: Piece, pool: ThreadPoolExecutor, advance: Advance
 ) -> list[int]:
     """Write an array, and give the checksums of its blocks."""
     if piece.nbytes <= _SMALL:
         (block,) = piece.blocks(checksums.BLOCK)
-        aside.write(block)
+        pending.write(block)
         advance(piece.nbytes)
         return [zlib.crc32(block)]
     found: list[int] = []
     waiting: deque[Future[int]] = deque()
     for block in piece.blocks(checksums.BLOCK):
         waiting.append(pool.submit(zlib.crc32, block))
-        aside.write(block)
+        pending.write(block)
         advance(block.size)
         while len(waiting) >= _THREADS:  # blocks may be copies: not too many at a time
             found.append(waiting.popleft().result())
@@ -107,8 +107,8 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
 
 def load(path: str, parallel: bool = True, check: bool = True) -> Any:
     """The state dict in a checkpoint file, checked against its checksums where it has any."""
-    with _naming_damage(path) as told, sources.open_source(path) as source:
-        told.append(source.size)
+    with _naming_damage(path) as sizes, sources.open_source(path) as source:
+        sizes.append(source.size)
         decoded, sums = _decode(path, source, check)
         with bar(f"restore {os.path.basename(path)}", source.size) as advance:
             _fill(source, decoded, sums, parallel, advance, keep=True)
@@ -117,8 +117,8 @@ def load(path: str, parallel: bool = True, check: bool = True) -> Any:
 
 def verify(path: str) -> None:
     """Raise an error if a checkpoint file cannot be restored; keeps nothing of it in memory."""
-    with _naming_damage(path) as told, sources.open_source(path) as source:
-        told.append(source.size)
+    with _naming_damage(path) as sizes, sources.open_source(path) as source:
+        sizes.append(source.size)
         decoded, sums = _decode(path, source, True)
         if sums is not None:
             _fill(source, decoded, sums, True, lambda count: None, keep=False)
@@ -160,47 +160,70 @@ def _fill(
     parallel: bool, advance: Advance, keep: bool,
 ) -> None:  # fmt: skip
     """Read the data of the arrays; a ValueError names those that are not what was saved."""
-    damaged: list[checksums.ArraySums] = []
     size = sums.block if sums is not None else checksums.BLOCK
-    large: list[tuple[Any, Future[bool]]] = []
+    with _pool() as pool:
+        reader = _Reader(source, size, pool if parallel else None, advance, keep)
+        for i, placement in enumerate(decoded.placements):
+            reader.take(placement, sums.arrays[i] if sums is not None else None)
+        reader.wait()
+    if reader.damaged:
+        raise ValueError(checksums.damaged_arrays(reader.damaged))
+    stream_decoder.finish(decoded)
 
-    def note(array: checksums.ArraySums | None, right: bool, count: int) -> None:
-        advance(count)
-        if not right and array is not None:
-            damaged.append(array)
 
-    def read(offset: int, memory: np.ndarray, want: int | None) -> bool:
-        memory = memory if keep else np.empty_like(memory)
-        source.read_into(offset, memory)
+class _Reader:
+    """Reads arrays block by block and compares checksums; large ones in the pool's threads."""
+
+    def __init__(
+        self, source: sources.FileSource, size: int, pool: ThreadPoolExecutor | None,
+        advance: Advance, keep: bool,
+    ) -> None:
+        self.source, self.size, self.pool = source, size, pool
+        self.advance, self.keep = advance, keep
+        self.damaged: list[checksums.ArraySums] = []
+        self.waiting: list[tuple[Any, int, Future[bool]]] = []
+
+    def take(self, placement: stream_decoder.Placement, sums: checksums.ArraySums | None) -> None:
+        """Read the data of one array, or begin to."""
+        if placement.is_filled and placement.array.nbytes <= self.size:
+            right = sums is None or sums.crc32 == [placement.crc32]
+            self._note(sums, placement.array.nbytes, right)
+            return
+        memory = placement.memory
+        if memory.size <= min(_SMALL, self.size):
+            self._take_block(sums, 0, placement.offset, memory, None)
+            return
+        width = placement.array.dtype.itemsize
+        length = max(1, self.size // width) * width  # blocks hold whole elements
+        starts = range(0, memory.size, length)
+        if sums is not None and len(sums.crc32) != len(starts):
+            raise ValueError(f"its array {sums} has {memory.size} bytes")
+        for i, start in enumerate(starts):
+            block = memory[start : start + length]
+            self._take_block(sums, i, placement.offset + start, block, self.pool)
+
+    def _take_block(
+        self, sums: checksums.ArraySums | None, i: int, offset: int, block: np.ndarray,
+        pool: ThreadPoolExecutor | None,
+    ) -> None:
+        want = None if sums is None else sums.crc32[i]
+        if pool is None:
+            self._note(sums, block.size, self._read(offset, block, want))
+        else:
+            task = pool.submit(self._read, offset, block, want)
+            self.waiting.append((sums, block.size, task))
+
+    def wait(self) -> None:
+        """Wait for the threads."""
+        for sums, count, task in self.waiting:
+            self._note(sums, count, task.result())
+
+    def _read(self, offset: int, memory: np.ndarray, want: int | None) -> bool:
+        memory = memory if self.keep else np.empty_like(memory)
+        self.source.read_into(offset, memory)
         return want is None or zlib.crc32(memory) == want
 
-    with _pool() as pool:
-        for i, placement in enumerate(decoded.placements):
-            array = sums.arrays[i] if sums is not None else None
-            if placement.is_filled and placement.array.nbytes <= size:
-                right = array is None or array.crc32 == [placement.crc32]
-                note(array, right, placement.array.nbytes)
-                continue
-            memory = placement.memory
-            if memory.size <= min(_SMALL, size):
-                want = None if array is None else array.crc32[0]
-                note(array, read(placement.offset, memory, want), memory.size)
-                continue
-            width = placement.array.dtype.itemsize
-            length = max(1, size // width) * width  # blocks hold whole elements
-            starts = range(0, memory.size, length)
-            if array is not None and len(array.crc32) != len(starts):
-                raise ValueError(f"its array {array} has {memory.size} bytes")
-            for j, start in enumerate(starts):
-                block = memory[start : start + length]
-                want = None if array is None else array.crc32[j]
-                if parallel:
-                    task = pool.submit(read, placement.offset + start, block, want)
-                    large.append(((array, block.size), task))
-                else:
-                    note(array, read(placement.offset + start, block, want), block.size)
-        for (array, count), task in large:
-            note(array, task.result(), count)
-    if damaged:
-        raise ValueError(checksums.damaged_arrays(damaged))
-    stream_decoder.finish(decoded)
+    def _note(self, sums: checksums.ArraySums | None, count: int, right: bool) -> None:
+        self.advance(count)
+        if not right and sums is not None:
+            self.damaged.append(sums)

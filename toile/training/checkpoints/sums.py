@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from toile import io
 from toile.engine.records import dataclass
-from toile.training.checkpoints import files, naming, sources
+from toile.training.checkpoints import files, sources
+from toile.training.checkpoints import names as naming
 
 BLOCK = 8 << 20  # bytes that share a checksum
 _VERSION = 1
@@ -54,7 +55,7 @@ def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
         data = json.dumps(body).encode()
         return _BEFORE % zlib.crc32(data) + data + _AFTER
 
-    files.put_whole(folder, start, naming.sums_path(path), text)
+    files.write_file(folder, start, naming.sums_path(path), text)
 
 
 def read(path: str, source: sources.FileSource) -> Sums | None:

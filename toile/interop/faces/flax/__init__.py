@@ -1,7 +1,7 @@
 """toile as `flax`: what redirected code imports under that name."""
 
 from toile.configurations import config
-from toile.interop.faces import falls_back
+from toile.interop.faces import fallback_to
 
 __all__ = ["config"]
 
@@ -10,4 +10,4 @@ __version__ = "0.12.8"
 
 STANDS_FOR = "toile"
 
-__getattr__ = falls_back(__name__, STANDS_FOR)
+__getattr__ = fallback_to(__name__, STANDS_FOR)

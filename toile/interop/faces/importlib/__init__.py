@@ -4,7 +4,7 @@ import importlib as _importlib
 from types import ModuleType
 
 from toile.interop import redirect
-from toile.interop.faces import falls_back
+from toile.interop.faces import fallback_to
 from toile.interop.faces.importlib import util
 
 __all__ = ["import_module", "util"]
@@ -19,4 +19,4 @@ def import_module(name: str, package: str | None = None) -> ModuleType:
     return redirect.import_(name, fromlist=("*",))
 
 
-__getattr__ = falls_back(__name__, STANDS_FOR)
+__getattr__ = fallback_to(__name__, STANDS_FOR)

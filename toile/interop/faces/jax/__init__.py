@@ -7,8 +7,8 @@ from typing import Any
 
 from toile.api.callbacks import pure_callback as _pure_callback
 from toile.engine.errors import JaxRuntimeError
-from toile.engine.tracing import state
-from toile.interop.faces import falls_back
+from toile.engine.trace import state
+from toile.interop.faces import fallback_to
 from toile.tree_util import (
     tree_all,
     tree_flatten,
@@ -24,16 +24,8 @@ from toile.tree_util import (
 
 # JAX had these at its top level until 0.4.26; packages that were last released before use them.
 __all__ = [
-    "tree_all",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "tree_reduce",
-    "tree_structure",
-    "tree_transpose",
-    "tree_unflatten",
-    "treedef_is_leaf",
-    "treedef_tuple",
+    "tree_all", "tree_flatten", "tree_leaves", "tree_map", "tree_reduce", "tree_structure",
+    "tree_transpose", "tree_unflatten", "treedef_is_leaf", "treedef_tuple",
 ]
 
 # The release of JAX whose names and results toile has.
@@ -59,4 +51,4 @@ def pure_callback(callback: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     return _pure_callback(reporting, *args, **kwargs)
 
 
-__getattr__ = falls_back(__name__, STANDS_FOR)
+__getattr__ = fallback_to(__name__, STANDS_FOR)

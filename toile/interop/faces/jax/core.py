@@ -1,21 +1,6 @@
 """`jax.core`: tracers, avals and Programs, under JAX's names and nothing of Flax's `core`."""
 
-from toile.core import (
-    AbstractValue,
-    Atom,
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    ShapedArray,
-    Trace,
-    Tracer,
-    Var,
-    eval_jaxpr,
-    get_aval,
-    is_concrete,
-    trace_state_clean,
-)
+from toile import core as _core
 from toile.interop.faces.jax.extend.core import (
     Primitive,
     get_opaque_trace_state,
@@ -23,23 +8,12 @@ from toile.interop.faces.jax.extend.core import (
     unmapped_aval,
 )
 
-__all__ = [
-    "AbstractValue",
-    "Atom",
-    "ClosedJaxpr",
-    "Jaxpr",
-    "JaxprEqn",
-    "Literal",
-    "Primitive",
-    "ShapedArray",
-    "Trace",
-    "Tracer",
-    "Var",
-    "eval_jaxpr",
-    "get_aval",
-    "get_opaque_trace_state",
-    "is_concrete",
-    "mapped_aval",
-    "trace_state_clean",
-    "unmapped_aval",
+_OF_CORE = (
+    "AbstractValue", "Atom", "ClosedJaxpr", "Jaxpr", "JaxprEqn", "Literal", "ShapedArray", "Trace",
+    "Tracer", "Var", "eval_jaxpr", "get_aval", "is_concrete", "trace_state_clean",
+)
+globals().update({name: getattr(_core, name) for name in _OF_CORE})
+
+__all__ = [  # noqa: PLE0604
+    *_OF_CORE, "Primitive", "get_opaque_trace_state", "mapped_aval", "unmapped_aval",
 ]

@@ -1,10 +1,10 @@
 """`unittest` for redirected code: the standard one, with `mock` of our own."""
 
-from toile.interop.faces import falls_back
+from toile.interop.faces import fallback_to
 from toile.interop.faces.unittest import mock
 
 __all__ = ["mock"]
 
 STANDS_FOR = "unittest"
 
-__getattr__ = falls_back(__name__, STANDS_FOR)
+__getattr__ = fallback_to(__name__, STANDS_FOR)

@@ -16,24 +16,13 @@ from toile.engine.avals import Aval, Zero
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
-from toile.engine.tracing import Array, Trace, state
+from toile.engine.trace import Array, Trace, state
 from toile.interop.faces.jax.interpreters import ad, batching
 
 __all__ = [
-    "ClosedJaxpr",
-    "DropVar",
-    "Jaxpr",
-    "JaxprEqn",
-    "Literal",
-    "Primitive",
-    "Var",
-    "find_top_trace",
-    "get_opaque_trace_state",
-    "jaxpr_as_fun",
-    "mapped_aval",
-    "set_current_trace",
-    "take_current_trace",
-    "unmapped_aval",
+    "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "find_top_trace",
+    "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace",
+    "take_current_trace", "unmapped_aval",
 ]
 
 

@@ -11,19 +11,9 @@ from toile.primitives.families import add
 from toile.transforms.jvp import JVPTracer
 
 __all__ = [
-    "JVPTracer",
-    "UndefinedPrimal",
-    "Zero",
-    "add_tangents",
-    "deflinear",
-    "deflinear2",
-    "defjvp",
-    "get_aval",
-    "instantiate_zeros",
-    "is_undefined_primal",
-    "primitive_jvps",
-    "primitive_transposes",
-    "zeros_like_aval",
+    "JVPTracer", "UndefinedPrimal", "Zero", "add_tangents", "deflinear", "deflinear2", "defjvp",
+    "get_aval", "instantiate_zeros", "is_undefined_primal", "primitive_jvps",
+    "primitive_transposes", "zeros_like_aval",
 ]
 
 primitive_jvps: dict[Any, Callable[..., Any]] = {}

@@ -8,11 +8,7 @@ from typing import Any
 from toile.primitives.families import bdim_at, move_axis
 
 __all__ = [
-    "axis_primitive_batchers",
-    "bdim_at_front",
-    "defvectorized",
-    "moveaxis",
-    "not_mapped",
+    "axis_primitive_batchers", "bdim_at_front", "defvectorized", "moveaxis", "not_mapped",
     "primitive_batchers",
 ]
 

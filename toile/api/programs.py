@@ -1,0 +1,225 @@
+"""Functions as Programs: jit, eval_shape, make_jaxpr, closure_convert.
+
+Nothing here computes; functions are staged on avals. May import everything below the faces.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from toile.engine import dtypes
+from toile.engine.avals import Aval, aval_of
+from toile.engine.program import ClosedProgram, evaluate, trace_program
+from toile.engine.source import describe, here
+from toile.engine.structs import ShapeDtypeStruct
+from toile.engine.trace import Trace, Tracer, current, state
+from toile.engine.trees import Partial, flatten, structure, unflatten
+from toile.staging.flat_functions import FlatFunction, name_of
+from toile.staging.jit import PjitFunction
+
+
+def jit(
+    fun: Any = None,
+    /,
+    *,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    max_traces: int | None = None,
+) -> Any:
+    """Trace `fun` once per kind of arguments and run its Program from then on.
+
+    The options are JAX's, and `max_traces`, which makes one trace more than that an error.
+    `f.why()` tells why each trace happened.
+
+    >>> import toile
+    >>> toile.jit(lambda x: 2 * x)(3.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
+    options: dict[str, Any] = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "keep_unused": keep_unused,
+        "max_traces": max_traces,
+        "compiler_options": compiler_options,
+    }
+    if device is not None and backend is not None:
+        raise ValueError(
+            f"can't specify both a device and a backend for jit, got {device=} and {backend=}"
+            f"{here()}"
+        )
+    if fun is None:
+        return functools.partial(jit, in_shardings=in_shardings, out_shardings=out_shardings,
+                                 **options)
+    if in_shardings is not None or out_shardings is not None:
+        sharded = importlib.import_module("toile.parallel.sharded_jit")  # when it is needed
+        return sharded.ShardedJit(fun, options, in_shardings, out_shardings)
+    return PjitFunction(fun, options)
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of a function's results; nothing is computed."""
+    if not callable(fun):
+        raise TypeError(f"eval_shape: needed a callable, got {describe(fun)}{here()}")
+    if isinstance(fun, PjitFunction):  # which knows its static arguments
+        return fun.eval_shape(*args, **kwargs)
+    leaves, in_tree = flatten((args, kwargs))
+    flat = FlatFunction(fun, in_tree)
+    avals = _out_avals(flat, [aval_of(x) for x in leaves])
+    structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    return unflatten(flat.out_tree, structs)
+
+
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: Any = (),
+    axis_env: Any = None,
+    return_shape: bool = False,
+    abstracted_axes: Any = None,
+) -> Callable[..., Any]:
+    """A function that gives the Program of `fun` for its arguments, to print and inspect."""
+    if not callable(fun):
+        raise TypeError(f"make_jaxpr: needed a callable, got {describe(fun)}{here()}")
+
+    @functools.wraps(fun, updated=())
+    def jaxpr_of(*args: Any, **kwargs: Any) -> Any:
+        nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        fixed = {n % len(args): args[n] for n in nums}
+        given = tuple(None if i in fixed else a for i, a in enumerate(args))
+        leaves, in_tree = flatten((given, kwargs))
+
+        def called(*xs: Any, **kw: Any) -> Any:
+            return fun(*[fixed.get(i, x) for i, x in enumerate(xs)], **kw)
+
+        flat = FlatFunction(called, in_tree)
+        with _axes(axis_env):
+            program, consts = trace_program(
+                flat, [aval_of(x) for x in leaves], name_of(fun), kind="make_jaxpr"
+            )
+        made = ClosedProgram(program, consts)
+        if not return_shape:
+            return made
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                   for a in program.out_avals]
+        return made, unflatten(flat.out_tree, structs)
+
+    name = name_of(fun)
+    jaxpr_of.__name__ = f"make_jaxpr({name})"
+    jaxpr_of.__qualname__ = f"make_jaxpr({getattr(fun, '__qualname__', name)})"
+    jaxpr_of.__module__ = "toile"
+    return jaxpr_of
+
+
+class _axes:
+    """Named axes in scope for a block, given as (name, size) pairs."""
+
+    def __init__(self, pairs: Any):
+        self.pairs = tuple((n, s) for n, s in (pairs or ()))
+
+    def __enter__(self) -> None:
+        self.previous = state.axes
+        state.axes = (*self.previous, *self.pairs)
+
+    def __exit__(self, *_: Any) -> None:
+        state.axes = self.previous
+
+
+def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, list[Any]]:
+    """`fun` with the traced values it closes over as explicit arguments, and those values."""
+    leaves, in_tree = flatten(example_args)
+    flat = FlatFunction(fun, structure((example_args, {})))
+    program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(fun))
+    moving = [isinstance(c, Tracer) and dtypes.is_inexact(c.dtype) for c in consts]
+    hoisted = [c for c, m in zip(consts, moving, strict=True) if m]
+
+    def converted(*args: Any) -> Any:
+        n = len(hoisted)
+        given, extra = args[: len(args) - n], iter(args[len(args) - n :])
+        xs, tree = flatten(given)
+        if tree != in_tree:
+            raise TypeError(
+                f"closure_convert: needed arguments of structure {in_tree}, got {tree}{here()}"
+            )
+        full = [next(extra) if m else c for c, m in zip(consts, moving, strict=True)]
+        return unflatten(flat.out_tree, evaluate(program, [*full, *xs]))
+
+    return converted, hoisted
+
+
+def closed_partial(fun: Callable[..., Any], *example_args: Any) -> Any:
+    """`fun` as a pytree: a Partial over the values that it closes over."""
+    leaves, in_tree = flatten(example_args)
+    flat = FlatFunction(fun, structure((example_args, {})))
+    program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(fun))
+    return Partial(_Replay(program, in_tree, flat.out_tree), consts)
+
+
+class _Replay:
+    """A Program as a function of its hidden inputs and of arguments; compared by identity."""
+
+    __slots__ = ("program", "in_tree", "out_tree")
+
+    def __init__(self, program: Any, in_tree: Any, out_tree: Any):
+        self.program, self.in_tree, self.out_tree = program, in_tree, out_tree
+
+    def __call__(self, consts: Sequence[Any], *args: Any) -> Any:
+        xs, tree = flatten(args)
+        if tree != self.in_tree:
+            raise TypeError(f"needed arguments of structure {self.in_tree}, got {tree}{here()}")
+        return unflatten(self.out_tree, evaluate(self.program, [*consts, *xs]))
+
+
+def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
+    return trace_program(flat, avals, name_of(flat.fun), kind="eval_shape")[0].out_avals
+
+
+class _EvaluatingTrace(Trace):
+    """Runs what is known at once, and leaves what depends on tracers to the trace around."""
+
+    __slots__ = ()
+
+    def process(self, op: Any, args: Sequence[Any]) -> Any:
+        state.trace = self.parent if any(isinstance(a, Tracer) for a in args) else None
+        try:
+            return op(*args)
+        finally:
+            state.trace = self
+
+    process_custom_jvp = process_custom_vjp = process
+
+
+class ensure_compile_time_eval:
+    """Inside this context operations on known values run at once, also while a function is traced.
+
+    Operations on values that are traced are staged as they would be without it."""
+
+    def __enter__(self) -> None:
+        trace = state.trace
+        self._context = current(None if trace is None else _EvaluatingTrace(trace))
+        self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.__exit__(*error)
+
+    def __call__(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fun)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with ensure_compile_time_eval():
+                return fun(*args, **kwargs)
+
+        return inner
+
+

@@ -1,0 +1,362 @@
+"""vmap, and what is made of it and derivatives: jacfwd, jacrev, hessian.
+
+`in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
+below the faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.api.autodiff import _check_callable, _check_inputs, documented, jvp, vjp
+from toile.engine import dtypes
+from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
+from toile.engine.errors import axis_error
+from toile.engine.source import describe, here
+from toile.engine.trees import (
+    broadcast_prefix,
+    flatten,
+    structure,
+    tree_map,
+    unflatten,
+)
+from toile.primitives.bits import eq
+from toile.primitives.elementwise import convert
+from toile.primitives.families import bdim_at, broadcast_in_dim, reshape, scalar, sub
+from toile.primitives.shapes import iota, slice_axis
+from toile.staging.flat_functions import (
+    FlatFunction,
+    argnums_of,
+    argument_labels,
+    check_axes,
+    given_argnums,
+    is_index,
+    name_of,
+    prefix_error,
+)
+from toile.transforms.vmap import vmap_flat
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    sum_match: bool = False,
+) -> Callable[..., Any]:
+    """`fun` over an added axis of its arguments.
+
+    >>> import toile, toile.numpy as jnp
+    >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
+    Array([3., 3.], dtype=float32)
+    """
+    _check_callable("vmap", fun)
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not isinstance(in_axes, (tuple, int, type(None))):
+        raise TypeError(
+            "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+            f"positional arguments passed to the function, but got {in_axes!r}.{here()}"
+        )
+    check_axes("vmap", "in_axes", in_axes)
+    check_axes("vmap", "out_axes", out_axes)
+    text = f"Vectorized version of {name_of(fun)}: its arguments have an additional array axis."
+    if getattr(fun, "__doc__", None):
+        text += f"\n\nOriginal documentation:\n\n{fun.__doc__}"
+
+    @documented(fun, text)
+    def vmap_f(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ValueError(
+                "vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                "positional arguments passed to the function, but got "
+                f"len(in_axes)={len(in_axes)}, "
+                f"len(args)={len(args)}{here()}"
+            )
+        leaves, in_tree = flatten((args, kwargs))
+        if not leaves and axis_size is None:
+            raise ValueError(
+                "vmap wrapped function must be passed at least one argument containing an array "
+                f"or axis_size must be specified, got empty *args={args} and **kwargs={kwargs}"
+                f"{here()}"
+            )
+        dims = _input_axes(in_axes, args, kwargs)
+        # What is not mapped arrives as it was given: a number may be a shape, or it is a function.
+        leaves = [x if d is None else as_array(x) for x, d in zip(leaves, dims, strict=True)]
+        dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
+        size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
+        flat = FlatFunction(fun, in_tree)
+        outs, found = vmap_flat(
+            lambda *xs: list(map(as_array, flat(*xs))), (axis_name, size), leaves, dims)
+        wanted = _output_axes(out_axes, flat.out_tree, outs)
+        placed = [
+            _place(o, d, w, (axis_name, size), fun)
+            for o, d, w in zip(outs, found, wanted, strict=True)
+        ]
+        return unflatten(flat.out_tree, placed)
+
+    return vmap_f
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _input_axes(in_axes: Any, args: Any, kwargs: Any) -> list[Any]:
+    """One axis per leaf of (args, kwargs); keyword arguments are mapped over axis 0."""
+    try:
+        found = broadcast_prefix(in_axes, args, is_leaf=_is_none)
+    except ValueError as e:
+        raise prefix_error("vmap in_axes", in_axes, args, _is_none) from e
+    return found + [0] * len(flatten(kwargs)[0])
+
+
+def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
+    if dim is None:
+        return None
+    ndim = len(x.shape)
+    if not -ndim <= dim < ndim:
+        raise ValueError(
+            f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
+            f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
+            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for what "
+            f"is not mapped){here()}"
+        )
+    return dim % ndim
+
+
+def _mapped_size(
+    fun: Any, args: Any, kwargs: Any, leaves: Sequence[Any], dims: Sequence[int | None],
+    axis_size: int | None,
+) -> int:
+    """The common size of the mapped axes; an error lists all of them."""
+    sizes = {x.shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if len(sizes) == 1:
+        return sizes.pop()
+    if not sizes:
+        raise ValueError(
+            "vmap must have at least one non-None value in in_axes: needed an argument to map, or "
+            f"axis_size, for {name_of(fun)}{here()}"
+        )
+    labels = argument_labels(fun, args, kwargs, "kwargs")
+    positional = len(flatten(args)[0])
+    groups: dict[int, list[str]] = {}
+    for i, (label, x, d) in enumerate(zip(labels, leaves, dims, strict=True)):
+        if d is not None:
+            of = "argument " if i < positional else ""
+            text = f"axis {d} of {of}{label} of type {describe(x)}"
+            groups.setdefault(x.shape[d], []).append(text)
+    lines = [f"  * the `axis_size` argument was {axis_size}"] if axis_size is not None else []
+    for most, (n, found) in enumerate(sorted(groups.items(), key=lambda g: -len(g[1]))[:7]):
+        if len(found) == 1:
+            lines.append(f"  * one axis had size {n}: {found[0]}")
+        else:
+            count = f"{'some' if most else 'most'} axes ({len(found)} of them)"
+            lines.append(f"  * {count} had size {n}, e.g. {found[0]}")
+    raise ValueError(
+        "vmap got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(lines)
+        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for what is shared)"
+        + here()
+    )
+
+
+def _output_axes(out_axes: Any, out_tree: Any, outs: Sequence[Any]) -> list[Any]:
+    if isinstance(out_axes, int) or out_axes is None:
+        return [out_axes] * len(outs)
+    dummy = unflatten(out_tree, [object()] * len(outs))
+    try:
+        return broadcast_prefix(out_axes, dummy, is_leaf=_is_none)
+    except ValueError as e:
+        raise prefix_error("vmap out_axes", out_axes, dummy, _is_none) from e
+
+
+def _place(out: Any, dim: int | None, wanted: Any, axis: tuple[Any, int], fun: Any) -> Any:
+    name, size = axis
+    if wanted is None:
+        if dim is not None:
+            said = f"at vmap out_axes, got axis spec None but output was batched on axis {dim}"
+            if name is not None:
+                said = f"vmap has mapped output (axis_name={name}) but out_axes is None"
+            raise ValueError(
+                f"{said}: needed an integer in out_axes for a result of {name_of(fun)} that "
+                f"depends on mapped arguments{here()}"
+            )
+        return out
+    rank = out.ndim + (dim is None)
+    if not -rank <= wanted < rank:
+        raise axis_error(wanted, rank, "vmap out_axes: axis")
+    return bdim_at(out, dim, size, wanted % rank)
+
+
+# ------------------------------------------------------------------------------------ jacobians
+
+
+def jacfwd(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of `fun`, column by column: good for more results than arguments."""
+    _check_callable("jacfwd", fun)
+    given_argnums(argnums, "jacfwd")
+
+    @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
+                     f"{argnums}. It takes the same arguments and returns the derivatives.")
+    def jacobian_f(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = _fixed(fun, argnums, args, kwargs, "jacfwd")
+        _check_real("jacfwd", chosen, holomorphic, "inputs")
+        pushed = lambda t: jvp(partial, chosen, t, has_aux=has_aux)
+        basis = _standard_basis(chosen)
+        if has_aux:
+            y, jac, aux = vmap(pushed, out_axes=(None, -1, None))(basis)
+        else:
+            y, jac = vmap(pushed, out_axes=(None, -1))(basis)
+        if holomorphic:
+            _check_real("jacfwd", y, holomorphic, "outputs")
+        tree = chosen if not is_index(argnums) else chosen[0]
+        result = tree_map(lambda j, like: _unravel(tree, _typed(j, like), -1), jac, y)
+        return (result, aux) if has_aux else result
+
+    return jacobian_f
+
+
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian of `fun`, row by row: good for more arguments than results."""
+    _check_callable("jacrev", fun)
+
+    @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
+                     f"{argnums}. It takes the same arguments and returns the derivatives.")
+    def jacobian_f(*args: Any, **kwargs: Any) -> Any:
+        chosen, partial = _fixed(fun, argnums, args, kwargs, "jacrev")
+        leaves = flatten(chosen)[0]
+        _check_inputs("jacrev", fun, leaves, chosen, holomorphic, allow_int)
+        if has_aux:
+            y, pullback, aux = vjp(partial, *chosen, has_aux=True)
+        else:
+            y, pullback = vjp(partial, *chosen)
+        _check_real("jacrev", y, holomorphic, "outputs")
+        jac = vmap(pullback)(_standard_basis(y))
+        found = jac[0] if is_index(argnums) else jac
+        inputs = chosen[0] if is_index(argnums) else chosen
+        by_input = tree_map(lambda j, like: _unravel(y, _typed(j, like), 0), found, inputs)
+        result = _transposed(structure(inputs), structure(y), by_input)
+        return (result, aux) if has_aux else result
+
+    return jacobian_f
+
+
+jacobian = jacrev
+
+
+def hessian(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+) -> Callable[..., Any]:
+    """The matrix of second derivatives of `fun`."""
+    return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums,
+                  has_aux=has_aux, holomorphic=holomorphic)
+
+
+def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[Any, Any]:
+    """The chosen arguments, and the function of them alone."""
+    nums = argnums_of(argnums, len(args), what)
+
+    def partial(*chosen: Any) -> Any:
+        full = list(args)
+        for n, value in zip(nums, chosen, strict=True):
+            full[n] = value
+        return fun(*full, **kwargs)
+
+    return tuple(args[n] for n in nums), partial
+
+
+def _check_real(what: str, tree: Any, holomorphic: bool, side: str) -> None:
+    """Refuse what is not real; of holomorphic functions, what is not complex."""
+    for x in flatten(tree)[0]:
+        dtype = aval_of(x).dtype
+        kind, name = dtypes.kind(dtype), dtypes.name_of(dtype)
+        if holomorphic and kind != "c":
+            raise TypeError(f"{what} with holomorphic=True requires {side} with complex dtype, but "
+                            f"got {name}{here()}")
+        if not holomorphic and kind != "f":
+            raise TypeError(
+                f"{what} requires real-valued {side} ({side[:-1]} dtype that is a sub-dtype of "
+                f"np.floating), but got {name}. For holomorphic differentiation, pass "
+                f"holomorphic=True; for other functions of complex numbers or integers, use "
+                f"toile.jvp or toile.vjp{here()}"
+            )
+
+
+def _standard_basis(tree: Any) -> Any:
+    """The rows of the identity, shaped as trees like `tree`, stacked along axis 0."""
+    leaves, treedef = flatten(tree)
+    avals = [aval_of(x) for x in leaves]
+    total = sum(a.size for a in avals)
+    parts = []
+    offset = 0
+    for a in avals:
+        dtype = a.dtype if dtypes.is_inexact(a.dtype) else np.dtype(np.float32)
+        block = _identity_block(total, offset, a.size, dtype)
+        offset += a.size
+        block = reshape(block, (total, *a.shape))
+        if not dtypes.is_inexact(a.dtype):
+            block = np.zeros((total, *a.shape), dtypes.float0)
+        parts.append(block)
+    return unflatten(treedef, parts)
+
+
+def _identity_block(rows: int, offset: int, columns: int, dtype: Any) -> Any:
+    """Columns [offset, offset + columns) of the identity matrix."""
+    i = broadcast_in_dim(iota(np.int32, (rows,)), (rows, columns), (0,))
+    j = broadcast_in_dim(iota(np.int32, (columns,)), (rows, columns), (1,))
+    return convert(eq(sub(i, scalar(offset, np.int32)), j), dtype)
+
+
+def _typed(jac: Any, like: Any) -> Any:
+    """Derivatives in the dtype of a result (forward) or an argument (reverse), weak as it is."""
+    aval = aval_of(like)
+    if not dtypes.is_inexact(aval.dtype) or aval_of(jac).dtype == dtypes.float0:
+        return jac
+    return convert(jac, aval.dtype, aval.weak_type)
+
+
+def _unravel(tree: Any, x: Any, axis: int) -> Any:
+    """Split an axis of `x` into the leaves of `tree`, their shapes in its place."""
+    leaves, treedef = flatten(tree)
+    axis = axis % x.ndim
+    parts, start = [], 0
+    for leaf in leaves:
+        a = aval_of(leaf)
+        piece = slice_axis(x, start, start + a.size, axis)
+        start += a.size
+        parts.append(reshape(piece, (*x.shape[:axis], *a.shape, *x.shape[axis + 1 :])))
+    return unflatten(treedef, parts)
+
+
+def _transposed(outer: Any, inner: Any, tree: Any) -> Any:
+    """A tree of trees turned inside out."""
+    columns = [flatten(t)[0] for t in _up_to(outer, tree)]
+    rows = [unflatten(outer, row) for row in zip(*columns, strict=True)]
+    return unflatten(inner, rows)
+
+
+def _up_to(treedef: Any, tree: Any) -> list[Any]:
+    return treedef.flatten_up_to(tree)
+

@@ -1,0 +1,27 @@
+"""The compiler: a Program becomes what a device runs.
+
+    passes -> fuse -> lower -> place -> verify
+
+Each is a function of what the one before gives; a `Target` has what differs between devices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.debug_flags import asked_for
+from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import Target, fuse_groups, lower
+from toile.compiler.plan.place import arena_layout
+from toile.engine.program import Program
+
+
+def compile_program(program: Program, target: Target) -> Any:
+    """What a device runs for a Program."""
+    optimized = optimize(program, choose=target.choose)
+    fused = fuse_groups(optimized, target)
+    plan = lower(fused, target, optimized)
+    made = target.assemble(optimized, plan, *arena_layout(plan))
+    if asked_for("verify"):
+        target.verify(made)
+    return made

@@ -1,0 +1,3 @@
+"""The data that the compiler works on, without decisions: views, groups, loop nests, operands,
+steps.
+"""

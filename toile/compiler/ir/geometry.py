@@ -1,0 +1,179 @@
+"""Axes of operands: merged, ordered and cut, before any kernel is chosen.
+
+Strides of operands count elements; those that kernels are given count bytes. Both backends plan
+their copies, gathers and scatters with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.views import row_major
+from toile.engine import dtypes
+from toile.primitives.addresses import fill_number
+from toile.primitives.arrays.gather_arrays import default_fill
+
+
+def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """Axes without those of size 1, neighbors merged where all strides allow it."""
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for i, n in enumerate(shape):
+        if n == 1:
+            continue
+        if sizes and all(m[-1] == s[i] * n for m, s in zip(merged, strides, strict=True)):
+            sizes[-1] *= n
+            for m, s in zip(merged, strides, strict=True):
+                m[-1] = s[i]
+            continue
+        sizes.append(n)
+        for m, s in zip(merged, strides, strict=True):
+            m.append(s[i])
+    return sizes, merged
+
+
+def byte_strides(x: Operand) -> tuple[int, ...]:
+    return tuple(s * x.dtype.itemsize for s in x.strides)
+
+
+def part(x: Operand, starts: Sequence[int], shape: Sequence[int]) -> Operand:
+    """The block of `shape` at `starts`."""
+    offset = sum(i * s for i, s in zip(starts, x.strides, strict=True)) * x.dtype.itemsize
+    return Operand(x.ref.at(offset), tuple(shape), x.strides, x.dtype)
+
+
+def dense(ref: Ref, shape: Sequence[int], dtype: Any) -> Operand:
+    """A row-major array at a place."""
+    return Operand(ref, tuple(shape), row_major(shape), dtype)
+
+
+def in_place(x: Operand, out: Operand) -> bool:
+    """Whether an operand is where the result is to be."""
+    same = x.ref.buffer is out.ref.buffer and x.ref.offset == out.ref.offset
+    return same and x.contiguous and out.contiguous
+
+
+def is_plain(dtype: Any) -> bool:
+    """Whether elements are numbers of 1, 2, 4, 8 or 16 bytes."""
+    return not dtypes.is_extended(dtype) and dtype.itemsize in (1, 2, 4, 8, 16)
+
+
+def integral(dtype: Any) -> bool:
+    """Whether a dtype is an integer that kernels can load as an index."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "iu"
+
+
+def bits_of(value: bytes) -> tuple[int, int]:
+    """Up to 16 bytes as two signed 64-bit integers."""
+    low, high = np.frombuffer(value.ljust(16, b"\0"), "<i8").tolist()
+    return low, high
+
+
+def sort_keys(xs: Sequence[Operand]) -> list[Operand]:
+    """Operands to compare by, complex numbers as their two parts."""
+    out = []
+    for x in xs:
+        if x.dtype.kind == "c":
+            half = np.dtype(f"f{x.dtype.itemsize // 2}")
+            strides = tuple(2 * s for s in x.strides)
+            out.append(Operand(x.ref, x.shape, strides, half))
+            out.append(Operand(x.ref.at(half.itemsize), x.shape, strides, half))
+        else:
+            out.append(x)
+    return out
+
+
+def fill_bits(op: Any, dtype: Any) -> bytes | None:
+    """The element that a gather gives out of bounds; None if the dtype cannot hold it."""
+    try:
+        value = fill_number(op.fill_value, dtype)
+        value = default_fill(dtype) if value is None else value
+        return np.asarray(value).astype(dtype).tobytes()
+    except (OverflowError, ValueError, TypeError):
+        return None
+
+
+class Dynamic(NamedTuple):
+    """Starts of a window, known at run time: where each is, its largest value, its stride."""
+
+    starts: tuple[Ref, ...]
+    limits: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    dtype: Any
+
+    def words(self, size: int) -> list[int | Ref]:
+        """The arguments of a kernel that moves to the window; elements have `size` bytes."""
+        each = zip(self.starts, self.limits, self.strides, strict=True)
+        return [w for ref, limit, stride in each for w in (ref, limit, stride * size)]
+
+
+class Arranged(NamedTuple):
+    """A copy: axes from the outermost in; strides and offsets in bytes, as is an element's size."""
+
+    shape: list[int]
+    to: list[int]
+    source: list[int]
+    to_offset: int
+    source_offset: int
+    size: int
+
+
+def arranged(dst: Operand, src: Operand) -> Arranged:
+    """The axes of a copy in the order of the destination's memory, merged."""
+    size = src.dtype.itemsize
+    offsets = [0, 0]
+    axes = []
+    for n, d, s in zip(dst.shape, dst.strides, src.strides, strict=True):
+        if n == 1:
+            continue
+        if d < 0:  # run along it from its other end
+            offsets[0] += (n - 1) * d * size
+            offsets[1] += (n - 1) * s * size
+            d, s = -d, -s
+        axes.append((n, d * size, s * size))
+    axes.sort(key=lambda a: -a[1])
+    shape, (to, source) = collapse(*zip(*axes, strict=True)) if axes else ([], ([], []))
+    return Arranged(shape, to, source, offsets[0], offsets[1], size)
+
+
+class Axes(NamedTuple):
+    """Axes of a gather's result or a scatter's updates, with their steps in bytes."""
+
+    shape: list[int]
+    result: list[int]  # steps in the result of a gather, the updates of a scatter
+    operand: list[int]
+    indices: list[int]
+    windows: list[int]  # the operand's axis that it is a window of, -1: an axis of the batch
+    paired: list[int]  # the operand's axis that an axis of the batch goes along, or -1
+
+    def append(self, *values: int) -> None:
+        """One more axis, innermost."""
+        for column, value in zip(self, values, strict=True):
+            column.append(value)
+
+
+def axes_of(windows: Sequence[int], collapsed: Sequence[int], batching: Sequence[int],
+            index_batching: Sequence[int], result: Operand, operand: Operand,
+            indices: Operand) -> Axes:
+    """The geometry that gather and scatter share; `windows`: axes of the result within a window."""
+    to, source, index = byte_strides(result), byte_strides(operand), byte_strides(indices)
+    dropped = {*collapsed, *batching}
+    stay = iter(d for d in range(len(operand.shape)) if d not in dropped)
+    pairs = dict(zip(index_batching, batching, strict=True))
+    axes = Axes([], [], [], [], [], [])
+    batch = 0
+    for d, n in enumerate(result.shape):
+        window, pair, step, vector = -1, -1, 0, 0
+        if d in windows:
+            window = next(stay)
+            step = source[window]
+        else:
+            pair, vector = pairs.get(batch, -1), index[batch]
+            step = source[pair] if pair >= 0 else 0
+            batch += 1
+        axes.append(n, to[d], step, vector, window, pair)
+    return axes

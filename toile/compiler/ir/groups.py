@@ -1,0 +1,226 @@
+"""Groups: equations that one loop nest computes together.
+
+A group has a domain, a list of axes with extents. Every value in it is spread over the domain: its
+map names, for each of its axes, the domain axes that run along it. Values are full (they have all
+axes) or reduced (they lack the axes that the group's reductions sum over). A group that works row
+by row may also have totals: sums over its rows, which are known when it ends. Only maps and extents
+are decided here; memory comes later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
+
+from toile.compiler.ir import views
+from toile.compiler.ir.views import View
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Equation, Program
+from toile.engine.records import dataclass
+from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
+from toile.primitives.reductions import Reduction
+
+Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
+REDUCTIONS = (ReduceSum, Reduction)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a backend lets groups become."""
+
+    members: int = 256  # equations in one kernel: compile time grows faster than they do
+    long_row: int = 1 << 16  # elements: rows this long are worth more than one thread
+    few_rows: int = 8
+    total_row: int = 0  # the longest row whose totals are kept while rows are worked on; 0: none
+    more_moved: float = 0.0  # what may be read in addition, as a part of a value that is not kept
+
+
+class Member:
+    """An equation of a group, with the maps of its operands and of its result."""
+
+    __slots__ = ("equation", "ins", "out")
+
+    def __init__(self, equation: Equation, ins: list[Map], out: Map):
+        self.equation, self.ins, self.out = equation, ins, out
+
+
+class Group:
+    """One group while it grows."""
+
+    __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
+                 "direct", "readers", "staged", "totals")
+
+    def __init__(self, id: int, fusible: bool):
+        self.id, self.fusible = id, fusible
+        self.members: list[Member] = []
+        self.maps: dict[Any, Map] = {}  # by variable
+        self.extents: dict[int, int] = {}
+        self.order: list[int] = []  # domain axes, the innermost last
+        self.reduced: frozenset[int] | None = None
+        self.staged = False  # some member uses a reduced value
+        self.totals: set[Atom] = set()  # sums over the axes that `reduced` leaves
+        self.direct = 0  # bits of the groups that it reads from
+        self.readers: set[int] = set()  # the groups that read from it
+        self.before = 0  # bits of the groups that must run before this one
+
+    def take_over(self, other: Group) -> None:
+        """Become a group with the same members as another."""
+        self.members, self.maps = other.members, other.maps
+        self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
+        self.staged, self.totals = other.staged, other.totals
+
+    # ---- the domain
+    def axis(self, extent: int) -> int:
+        """A new innermost axis."""
+        a = max(self.extents, default=-1) + 1
+        self.extents[a] = extent
+        self.order.append(a)
+        return a
+
+    def spread(self, shape: Sequence[int]) -> Map:
+        """New axes for a value of this shape; axes of size 1 need none."""
+        return tuple((self.axis(n),) if n != 1 else () for n in shape)
+
+    def is_reduced(self, m: Map) -> bool:
+        """Whether a value lacks the axes that are summed over."""
+        return self.reduced is not None and not any(a in self.reduced for t in m for a in t)
+
+    @property
+    def rows(self) -> bool:
+        """Whether the innermost axes, and only those, are summed over."""
+        r = self.reduced or ()
+        return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
+
+    def row_by_row(self, limits: Limits) -> bool:
+        """Whether each row that is summed over is one thread's work."""
+        if self.reduced is None:
+            return False
+        row = self.size(tuple(self.reduced))
+        rows = self.size(tuple(a for a in self.order if a not in self.reduced))
+        return row < limits.long_row or rows >= limits.few_rows
+
+    def can_reduce_rows(self, row: frozenset[int], rows: frozenset[int], limits: Limits) -> bool:
+        """Whether sums over the axes `rows` can be taken while the axes `row` are worked on."""
+        inner = self.order[len(self.order) - len(row):]
+        return (
+            bool(row) and set(inner) == row and rows == set(self.order) - row
+            and self.size(tuple(row)) <= limits.total_row
+            and self.size(tuple(rows)) >= limits.few_rows
+        )
+
+    def sums(self) -> set[Atom]:
+        """The results of reductions."""
+        return {m.equation.outs[0] for m in self.members if isinstance(m.equation.op, REDUCTIONS)}
+
+    def size(self, axes: Sequence[int]) -> int:
+        return math.prod(self.extents[a] for a in axes)
+
+    def split(self, axis: int, inner: int) -> tuple[int, int]:
+        """Make two axes of one; `inner` is the extent of the inner of them."""
+        outer_axis = max(self.extents) + 1
+        self.extents[outer_axis] = self.extents[axis] // inner
+        self.extents[axis] = inner
+        self.order.insert(self.order.index(axis), outer_axis)
+        if self.reduced is not None and axis in self.reduced:
+            self.reduced |= {outer_axis}
+        self.rename(lambda t: tuple(b for a in t for b in (
+            (outer_axis, axis) if a == axis else (a,))))
+        return outer_axis, axis
+
+    def rename(self, each: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
+        """Change all maps, axis by axis of the values."""
+        def new(m: Map) -> Map:
+            return tuple([each(t) for t in m])
+
+        for member in self.members:
+            member.ins = [new(m) for m in member.ins]
+            member.out = new(member.out)
+        self.maps = {v: new(m) for v, m in self.maps.items()}
+
+    # ---- maps of views
+    def view(self, op: Operation, m: Map) -> Map | None:
+        """The map of `op(x)` where `m` is that of x; None where the domain does not have it.
+
+        A reshape may split axes, which changes the maps of all values: look `m` up again after."""
+        match op:
+            case Transpose(perm):
+                return tuple(m[p] for p in perm)
+            case BroadcastInDim(shape, dims):
+                return self._broadcast(shape, dims, m)
+            case Reshape(shape):
+                return self._reshape(shape, m)
+        return None
+
+    def _broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
+        given = dict(zip(dims, m, strict=True))
+        missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
+        if not missing:
+            return tuple(given.get(i, ()) for i in range(len(shape)))
+        if not self.is_reduced(m):
+            return None
+        assert self.reduced is not None
+        left = [a for a in self.order if a in self.reduced]
+        for i in missing:  # the new axes must be those that were summed over, in their order
+            taken: list[int] = []
+            while left and self.size(taken) < shape[i]:
+                taken.append(left.pop(0))
+            if self.size(taken) != shape[i]:
+                return None
+            given[i] = tuple(taken)
+        return None if left else tuple(given.get(i, ()) for i in range(len(shape)))
+
+    def _reshape(self, shape: Sequence[int], m: Map) -> Map | None:
+        left = [a for t in m for a in t]
+        if not self._fits(shape, left):
+            return None
+        out: list[tuple[int, ...]] = []
+        for n in shape:
+            taken: list[int] = []
+            while self.size(taken) < n:
+                a = left.pop(0)
+                over = self.size(taken) * self.extents[a] // n
+                if over > 1:  # only a part of this axis
+                    a, rest = self.split(a, over)
+                    left.insert(0, rest)
+                taken.append(a)
+            out.append(tuple(taken))
+        return tuple(out)
+
+    def _fits(self, shape: Sequence[int], axes: Sequence[int]) -> bool:
+        """Whether splitting these axes gives the shape."""
+        left = [self.extents[a] for a in axes]
+        for n in shape:
+            have = 1
+            while have < n:
+                if not left:
+                    return False
+                e = left.pop(0)
+                have *= e
+                if have > n:
+                    if have % n or e % (have // n):
+                        return False
+                    left.insert(0, have // n)
+                    have = n
+            if have != n:
+                return False
+        return True
+
+
+@dataclass
+class Fused:
+    """A Program's groups in the order to run them, and what its variables are in memory."""
+
+    program: Program
+    groups: list[Group]
+    views: dict[Atom, View]
+    group_of: dict[Atom, Group]
+    stored: set[Atom] = field(default_factory=set)  # results of groups that others read
+    bases: dict[Atom, Atom] = field(default_factory=dict)  # what views are views of
+    limits: Limits = Limits()
+
+    def view(self, a: Atom) -> View:
+        """Where the elements of an atom lie."""
+        found = self.views.get(a)  # literals have none
+        return views.whole(a) if found is None else found

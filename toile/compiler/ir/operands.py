@@ -1,0 +1,88 @@
+"""Operands of launches: where arrays are, before any memory is allocated.
+
+A `Ref` names a buffer and an offset in it; an `Operand` is a strided array that begins there. The
+plans and lowerings of both backends describe memory in these terms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+# Numbers of buffers in the order in which they are made, which is the same in every process.
+next_serial = itertools.count().__next__
+
+
+class Temporary:
+    """A buffer in the arena of a plan.
+
+    Temporaries are numbered in the order in which they are made, which is the same in every
+    process: code that goes through a set of them goes by these numbers."""
+
+    __slots__ = ("nbytes", "serial")
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+        self.serial = next_serial()
+
+    def __lt__(self, other: Temporary) -> bool:
+        return self.serial < other.serial
+
+
+class Scratch(Temporary):
+    """A temporary buffer that only the stages of one equation use."""
+
+    __slots__ = ()
+
+
+class VariableBuffer(Temporary):
+    """Where one body keeps the value of a variable.
+
+    Programs may share variables (a checkpointed scan and its recomputation do), and one Program may
+    be the body of several loops: each of their plans has buffers of its own."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, var: Any):
+        super().__init__(var.aval.nbytes)
+        self.var = var
+
+    @property
+    def aval(self) -> Any:
+        """What the variable's value is."""
+        return self.var.aval
+
+
+class Ref(NamedTuple):
+    """Where bytes begin: in the buffer of a variable, a constant or a Scratch."""
+
+    buffer: Any
+    offset: int = 0
+
+    def at(self, nbytes: int) -> Ref:
+        """The place some bytes further."""
+        return Ref(self.buffer, self.offset + nbytes)
+
+
+class Operand(NamedTuple):
+    """An array in memory; strides count elements and may be 0 or negative."""
+
+    ref: Ref
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether elements lie in row-major order without gaps."""
+        expected = 1
+        for n, s in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n != 1 and s != expected:
+                return self.size == 0
+            expected *= n
+        return True

@@ -1,0 +1,161 @@
+"""A plan that is made: its steps in order, and the buffers that they use.
+
+Here is what a device has to know to run a plan, and no more: a plan that was read from disk runs
+without the modules that make plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.operands import Operand, Ref, Temporary, next_serial
+from toile.engine.program import Equation, Program, Var
+
+
+class Region:
+    """Launches that may run at the same time."""
+
+    __slots__ = ("launches", "reads", "writes")
+
+    def __init__(self, launches: list[Any], reads: set[Any], writes: set[Any]):
+        self.launches, self.reads, self.writes = launches, reads, writes
+
+    @property
+    def kernels(self) -> list[Any]:
+        """The launches one by one, also those that a backend runs as one."""
+        return self.launches
+
+
+class Part(NamedTuple):
+    """The part of a buffer that one variable takes; other parts are apart from it."""
+
+    buffer: Any
+    var: Var
+
+
+def whole_buffer(x: Any) -> Any:
+    """The buffer of which something may be a part."""
+    return x.buffer if isinstance(x, Part) else x
+
+
+class EagerStep:
+    """An equation that NumPy computes."""
+
+    __slots__ = ("equation", "ins", "outs", "reads", "writes")
+
+    def __init__(self, equation: Equation, ins: list[Operand], outs: list[Operand]):
+        self.equation, self.ins, self.outs = equation, ins, outs
+        self.reads = {x.ref.buffer for x in ins}
+        self.writes = {x.ref.buffer for x in outs}
+
+
+class Constant:
+    """A buffer whose contents are known when the plan is made."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+
+class Output:
+    """The buffer of a result of the Program, which each call allocates."""
+
+    __slots__ = ("index", "aval")
+
+    def __init__(self, index: int, aval: Any):
+        self.index, self.aval = index, aval
+
+
+class Moving:
+    """A pointer that a loop sets: the step's slice of an array, or one of a carry's two buffers.
+
+    It is always a multiple of `alignment` bytes, if the buffers that it moves in are."""
+
+    __slots__ = ("alignment", "serial")
+
+    def __init__(self, alignment: int = 1):
+        self.alignment = alignment
+        self.serial = next_serial()
+
+
+class LoopStep:
+    """What the steps of loops share: where moving pointers start, and which are exchanged."""
+
+    origin: Any  # the group that it computes
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[Moving, Ref]] = []
+        self.swaps: list[tuple[Moving, Moving]] = []
+        self.reads: set[Any] = set()
+        self.writes: set[Any] = set()
+
+    def touch(self, children: Sequence[MadePlan]) -> None:
+        """Note which buffers of the outside are in use while the step runs."""
+        for child in children:
+            self.reads |= child.outside
+            for step in child.steps:
+                touched = {whole_buffer(b) for b in step.reads | step.writes}
+                self.reads |= touched & child.outside
+
+
+class ScanStep(LoopStep):
+    """A loop of known length."""
+
+    def __init__(self, trips: int):
+        super().__init__()
+        self.trips = trips
+        self.slices: list[tuple[Moving, Ref, int]] = []
+        self.body: MadePlan
+
+    @property
+    def children(self) -> list[MadePlan]:
+        return [self.body]
+
+
+class WhileStep(LoopStep):
+    """A loop that runs while its condition holds."""
+
+    def __init__(self, predicate: Ref):
+        super().__init__()
+        self.predicate = predicate
+        self.condition: MadePlan
+        self.body: MadePlan
+
+    @property
+    def children(self) -> list[MadePlan]:
+        return [self.condition, self.body]
+
+
+class SwitchStep(LoopStep):
+    """One of several bodies."""
+
+    def __init__(self, index: Moving):
+        super().__init__()
+        self.index = index
+        self.children: list[MadePlan] = []
+
+
+class MadePlan:
+    """Steps, and the buffers of constants, results and whatever is not the plan's own."""
+
+    program: Program
+    steps: list[Any]
+    constants: dict[Any, Constant]
+    outputs: list[Ref]
+    outside: set[Any]
+
+    def temporaries_of(self, step: Any) -> list[Temporary]:
+        """The plan's own temporaries that a step touches, in the order in which they were made."""
+        touched = {whole_buffer(b) for b in step.reads | step.writes}
+        return sorted(b for b in touched if isinstance(b, Temporary) and b not in self.outside)
+
+    def all_steps(self) -> Iterator[Any]:
+        """The steps, with those of loops' bodies."""
+        for step in self.steps:
+            yield step
+            for child in getattr(step, "children", ()):
+                yield from child.all_steps()

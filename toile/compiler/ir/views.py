@@ -1,0 +1,27 @@
+"""Views: arrays that are another array's elements in another order, and need no code of their own.
+
+`View` says where the elements of a variable lie in the row-major buffer of another one. Transposes,
+broadcasts, slices, reversals and most reshapes are views: `Operation.view` says which.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from toile.engine.program import Literal, Var
+from toile.engine.strides import row_major
+
+
+class View(NamedTuple):
+    """Elements of `base`, a buffer in row-major order: offset and strides count elements."""
+
+    base: Var | Literal
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def whole(base: Var | Literal) -> View:
+    """All elements of a variable, in the order of its buffer."""
+    shape = base.aval.shape
+    return View(base, 0, shape, row_major(shape))

@@ -1,0 +1,67 @@
+"""Calls of Programs replaced by their equations.
+
+Calls of jitted functions and of functions with derivative rules are plain code once everything has
+been differentiated. What a backward pass computes again is behind an `optimization_barrier`, which
+later passes respect. A backend may choose other equations than those of the Program that a call
+carries: a kernel of its own for an attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from toile.control.attention import Attention, AttentionGradient, AttentionTangent
+from toile.control.call import Call
+from toile.control.custom import CustomJVPCall, CustomVJPCall
+from toile.control.random_draws import Draw
+from toile.control.remat import Remat
+from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
+
+ATTENTIONS = (Attention, AttentionTangent, AttentionGradient)
+# Exactly these, no derived classes.
+INLINED = (Call, Draw, Remat, CustomJVPCall, CustomVJPCall, *ATTENTIONS)
+
+# What an attention becomes: of its equation and those before it, a Program of its operands.
+Choice = Callable[[Equation, Sequence[Equation]], Program]
+
+
+def plain(e: Equation, before: Sequence[Equation]) -> Program:
+    """Products around a softmax."""
+    return e.op.program  # type: ignore[attr-defined]
+
+
+def inline_calls(program: Program, choose: Choice = plain) -> Program:
+    """The Program without calls."""
+    if not any(e.op.__class__ in INLINED for e in program.equations):
+        return program
+    equations: list[Equation] = []
+    env: dict[Atom, Atom] = {}
+    attends = _inline(program, env, equations, (), choose, fresh=False)
+    outputs = [env.get(o, o) for o in program.outputs]
+    inlined = Program(program.inputs, equations, outputs, program.name)
+    return without_dead_code(inlined) if attends else inlined
+
+
+def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
+            scope: tuple[str, ...], choose: Choice, fresh: bool) -> bool:
+    """Append the equations of a Program whose inputs `env` maps; `fresh`: with new variables.
+
+    Returns whether there was an attention, some of whose results may be unused."""
+    attends = False
+    for e in program.equations:
+        ins = [env.get(a, a) for a in e.ins]
+        if e.op.__class__ in INLINED:
+            called = e.op.program
+            if e.op.__class__ in ATTENTIONS:
+                attends = True
+                called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)
+            inner: dict[Atom, Atom] = dict(zip(called.inputs, ins, strict=True))
+            attends |= _inline(called, inner, equations, scope + e.scope, choose, fresh=True)
+            env.update(zip(e.outs, [inner.get(o, o) for o in called.outputs], strict=True))
+            continue
+        outs = e.outs
+        if fresh:
+            outs = [Var(o.aval) for o in e.outs]
+            env.update(zip(e.outs, outs, strict=True))
+        equations.append(Equation(e.op, ins, outs, e.source, scope + e.scope))
+    return attends

@@ -1,0 +1,216 @@
+"""Sums of messages along the edges of a graph, without an array that holds every message.
+
+    scatter_add(x, targets, gather(h, sources))   is   x[targets[e]] += h[sources[e]] for all e
+
+and each message may have a weight of its own. The edges are sorted by their targets once for each
+pair of index arrays; then each row of the result is a sum of rows of h, formed where it is written.
+Rows that were not gathered are summed in the same way: to read them in the order of their targets
+is faster than to update the result in the order of the rows. Terms keep the order of their edges.
+(Where a gather fills with zeros, their terms are left out.)
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.element_types import is_float, is_short
+from toile.compiler.ir.geometry import integral
+from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.engine.records import dataclass
+from toile.primitives import arrays
+from toile.primitives.addresses import GatherScatterMode, ScatterDimensionNumbers, fill_number
+from toile.primitives.families import BroadcastInDim, Mul
+from toile.primitives.gathers import Gather, Scatter
+
+FEW = 1 << 12  # elements of all messages: with fewer nothing is gained
+NARROW = 8  # elements of a message: with fewer the scatter is kept
+_INT32 = np.dtype(np.int32)
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class EdgesByTarget(Operation):
+    """Edges in the order of their targets: where those of each target end, and their sources.
+
+    Index arrays are [..., 1]. An edge counts if its ends are rows, or are moved to the nearest
+    row where an end `clips`; what follows the last edge is 0. Edges that are `numbered` are given
+    by their own places instead of their sources, which may then be missing."""
+
+    sources: int  # rows there are
+    targets: int
+    clips_sources: bool
+    clips_targets: bool
+    numbered: bool = False
+    multiple = True
+
+    def infer(self, *indices: Aval) -> list[Aval]:
+        return [Aval((self.targets,), _INT32), Aval((indices[-1].size,), _INT32)]
+
+    def eager(self, xp: Any, *indices: Any) -> Any:
+        t, ok = _rows(xp, indices[-1], self.targets, self.clips_targets)
+        given = xp.arange(t.size)
+        if len(indices) == 2:
+            s, known = _rows(xp, indices[0], self.sources, self.clips_sources)
+            ok = ok & known
+            given = given if self.numbered else s
+        order = xp.argsort(xp.where(ok, t, self.targets), kind="stable")
+        ends = xp.cumsum(xp.bincount(t[ok], minlength=self.targets))
+        ordered = xp.where(xp.arange(t.size) < ok.sum(), given[order], 0)
+        return ends.astype(np.int32), ordered.astype(np.int32)
+
+
+def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
+    """Rows that indices name, 0 for those that name none, and which do."""
+    top = count - 1
+    flat = xp.clip(indices.reshape(-1), None, min(count, np.iinfo(indices.dtype).max))
+    flat = flat.astype(np.int64)
+    if clips:
+        return xp.clip(flat, 0, top), xp.ones(flat.shape, bool)
+    ok = (flat >= 0) & (flat <= top)
+    return xp.where(ok, flat, 0), ok
+
+
+@dataclass(frozen=True)
+class GatherScatter(Operation):
+    """Rows that are sums of rows of h, as sorted edges tell; added to x where it is given last.
+
+    `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources."""
+
+    weighted: bool = False
+
+    def infer(self, h: Aval, ends: Aval, sources: Aval, *rest: Aval) -> Aval:
+        start = rest[2:] if self.weighted else rest
+        return start[0] if start else Aval((*ends.shape, *h.shape[1:]), h.dtype)
+
+    def eager(self, xp: Any, h: Any, ends: Any, sources: Any, *rest: Any) -> Any:
+        targets = xp.repeat(xp.arange(ends.size), xp.diff(ends, prepend=0))
+        messages = h[sources[: targets.size]]
+        if self.weighted:
+            order, weights, rest = rest[0], rest[1], rest[2:]
+            weights = weights.reshape(-1)[order[: targets.size]]
+            messages = messages * weights.reshape(-1, *[1] * (h.ndim - 1))
+        start = rest[0] if rest else xp.zeros((*ends.shape, *h.shape[1:]), h.dtype)
+        rows = ScatterDimensionNumbers(tuple(range(1, h.ndim)), (0,), (0,))
+        return arrays.scatter(xp, start, targets[:, None], messages, *rows, "drop", "add")
+
+
+class Message(NamedTuple):
+    """What is sent along the edges: rows of an array, those of `sources` if they are given."""
+
+    rows: Atom
+    sources: Atom | None
+    clips: bool = True
+    weights: Atom | None = None
+
+
+def sum_messages(program: Program) -> Program:
+    """The Program with sums of rows replaced."""
+    if not any(e.op.__class__ is Scatter for e in program.equations):
+        return program
+    sorted_edges: dict[Any, list[Var]] = {}
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if not isinstance(e.op, Scatter) or not _adds_rows(e.op, e.ins):
+            return None
+        x, targets, updates = e.ins
+        start = _start(new, x, targets)
+        if start is None:
+            return None
+        message, clips = _message(new, updates), e.op.mode is GatherScatterMode.CLIP
+        indices = [targets] if message.sources is None else [message.sources, targets]
+
+        def edges(numbered: bool) -> list[Var]:
+            rows = 0 if message.sources is None else message.rows.aval.shape[0]
+            op = EdgesByTarget(rows, x.aval.shape[0], message.clips, clips, numbered)
+            found = sorted_edges.get((op, *indices))
+            if found is None:
+                found = [Var(a) for a in op.infer(*[i.aval for i in indices])]
+                new.keep(Equation(op, indices, found, e.source, e.scope))
+                sorted_edges[op, *indices] = found
+            return found
+
+        ins: list[Atom] = [message.rows, *edges(message.sources is None)]
+        if message.weights is not None:
+            ins += [edges(True)[1], message.weights]
+        op = GatherScatter(message.weights is not None)
+        return [new.add(op, [*ins, *start], e, e.outs[0].aval)]
+
+    return rewrite(program, rule)
+
+
+def _message(new: Rewriter, updates: Atom) -> Message:
+    """Where the rows of updates come from."""
+    made = new.producer(updates)
+    plain = Message(updates, None)
+    if made is None:
+        return plain
+    if _takes_rows(made):
+        return _gathered(made)
+    if made.op.__class__ is not Mul or is_short(updates.aval.dtype):
+        return plain
+    for rows, weights in (made.ins, made.ins[::-1]):
+        gather, spread = new.producer(rows), new.producer(weights)
+        if gather is None or spread is None or not _takes_rows(gather):
+            continue
+        batch = gather.ins[1].aval.shape[:-1]
+        if isinstance(spread.op, BroadcastInDim) and spread.ins[0].aval.shape == batch and (
+            spread.op.dims == tuple(range(len(batch)))):
+            return _gathered(gather)._replace(weights=spread.ins[0])
+    return plain
+
+
+def _gathered(e: Equation) -> Message:
+    assert isinstance(e.op, Gather)
+    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP
+    return Message(e.ins[0], e.ins[1], clips)
+
+
+def _adds_rows(op: Scatter, ins: list[Atom]) -> bool:
+    """Whether a scatter adds whole rows, at least a few."""
+    x, indices, updates = (a.aval for a in ins)
+    windows, inserted, mapped, batching, _ = op.dimension_numbers
+    batch = len(indices.shape) - 1
+    return (
+        op.combine == "add" and (integral(x.dtype) or is_float(x.dtype)) and
+        inserted == mapped == (0,) and not batching
+        and windows == tuple(range(batch, len(updates.shape)))
+        and updates.shape[batch:] == x.shape[1:] and FEW <= updates.size
+        and prod(x.shape[1:]) >= NARROW
+        and indices.size <= _MOST and x.shape[0] <= _MOST and integral(indices.dtype)
+        and ins[1].__class__ is Var and ins[2].__class__ is Var
+    )  # fmt: skip
+
+
+def _takes_rows(e: Equation) -> bool:
+    """Whether an equation is a gather of whole rows, without a fill value that would count."""
+    if not isinstance(e.op, Gather):
+        return False
+    operand, indices = (a.aval for a in e.ins)
+    offset, collapsed, mapped, batching, _ = e.op.dimension_numbers
+    batch = len(indices.shape) - 1
+    fits = (
+        collapsed == mapped == (0,) and not batching and operand.shape[0] > 0
+        and offset == tuple(range(batch, batch + len(operand.shape) - 1))
+        and e.op.slice_sizes == (1, *operand.shape[1:]) and operand.shape[0] <= _MOST
+        and integral(indices.dtype) and e.ins[1].__class__ is Var
+    )  # fmt: skip
+    if not fits or e.op.mode is not GatherScatterMode.FILL_OR_DROP:
+        return fits
+    return e.op.fill_value is not None and fill_number(e.op.fill_value, operand.dtype) == 0
+
+
+def _start(new: Rewriter, x: Atom, targets: Atom) -> list[Atom] | None:
+    """What sums start from: nothing for zeros; None where x is better updated in place."""
+    made = new.producer(x)
+    if made is not None and made.op.__class__ is BroadcastInDim:
+        value = made.ins[0]
+        if value.__class__ is Literal and not any(value.val.tobytes()):
+            return []
+    few = prod(targets.aval.shape) < x.aval.shape[0]
+    return None if few or made is None else [x]

@@ -1,0 +1,134 @@
+"""Read or write one element of each row by a comparison with an iota, which fuses.
+
+Labels pick log-probabilities this way, and their gradient puts one number into each row of zeros:
+
+    take_along_axis(x, i[:, None], 1) = sum(where(count == i, x, 0))    for x that is not stored
+    zeros.at[rows, i].add(u)          = where(count == i, u, 0)
+
+so that a loss and its gradient read the logits once. Exact but for the sign of zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.passes.random_bits import spliced
+from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
+from toile.compiler.scalar.fusible import fuses
+from toile.engine import dtypes
+from toile.engine.program import Atom, Equation, Literal, Program
+from toile.primitives.addresses import GatherScatterMode, fill_number
+from toile.primitives.arrays.gather_arrays import default_fill
+from toile.primitives.bits import eq, ge, lt
+from toile.primitives.elementwise import clamp, convert, select
+from toile.primitives.families import BroadcastInDim, broadcast_in_dim, reduce_sum, reshape, scalar
+from toile.primitives.gathers import Gather, Scatter
+from toile.primitives.shapes import iota
+
+LONGEST = 1 << 16  # of a row: each element is compared
+
+
+def pick_by_counting(program: Program) -> Program:
+    """The Program with such gathers and scatters replaced."""
+    unfused = _unfused_readers(program)
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if isinstance(e.op, Gather) and _picks(e.op, e):
+            made = new.producer(e.ins[0])
+            if made is not None and fuses(made) and unfused.get(e.ins[0]) == 1:  # itself
+                return [spliced(new, e, _picked, e.ins)]
+        if isinstance(e.op, Scatter) and _puts(new, e) and not unfused[e.outs[0]]:
+            return [spliced(new, e, _put, e.ins)]
+        return None
+
+    return rewrite(program, rule) if unfused else program
+
+
+def _unfused_readers(program: Program) -> dict[Atom, int]:
+    """For operands of gathers and results of scatters: their readers that no loop nest computes."""
+    found: dict[Atom, int] = {}
+    for e in program.equations:
+        if isinstance(e.op, Gather):
+            found[e.ins[0]] = 0
+        elif isinstance(e.op, Scatter):
+            found[e.outs[0]] = 0
+    if found:
+        for e in program.equations:
+            for a in e.ins:
+                if a in found and not fuses(e):
+                    found[a] += 1
+        for o in program.outputs:
+            if o in found:
+                found[o] += 1
+    return found
+
+
+def _rows(shape: tuple[int, ...], indices: Atom) -> bool:
+    """Whether there is one index for each row of an array of this shape."""
+    fits = indices.aval.shape == (*shape[:-1], 1, 1)
+    return fits and len(shape) > 1 and shape[-1] <= LONGEST
+
+
+def _picks(op: Gather, e: Equation) -> bool:
+    d, shape = op.dimension_numbers, e.ins[0].aval.shape
+    last = len(shape) - 1
+    return (
+        not d.offset_dims and d.collapsed_slice_dims == (last,) and d.start_index_map == (last,)
+        and d.operand_batching_dims == d.start_indices_batching_dims == tuple(range(last))
+        and _rows(shape, e.ins[1]) and dtypes.kind(e.ins[0].aval.dtype) in "iuf"
+    )
+
+
+def _puts(new: Rewriter, e: Equation) -> bool:
+    op = e.op
+    assert isinstance(op, Scatter)
+    zeros, indices, _ = e.ins
+    d, shape = op.dimension_numbers, zeros.aval.shape
+    last = len(shape) - 1
+    made = new.producer(zeros)
+    empty = made is not None and isinstance(made.op, BroadcastInDim) and (
+        made.ins[0].__class__ is Literal and not made.ins[0].val.any()
+    )
+    return (
+        empty and op.combine == "add" and not d.update_window_dims
+        and d.inserted_window_dims == d.scatter_dims_to_operand_dims == (last,)
+        and d.operand_batching_dims == d.scatter_indices_batching_dims == tuple(range(last))
+        and _rows(shape, indices) and dtypes.kind(zeros.aval.dtype) in "iuf"
+    )
+
+
+def _hits(op: Any, indices: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Where a row's index is, and the index of each row."""
+    which = reshape(indices, shape[:-1])
+    if which.dtype.itemsize < 4:
+        which = convert(which, np.dtype(np.int32))
+    if op.mode == GatherScatterMode.CLIP:
+        low, high = (scalar(n, which.dtype) for n in (0, shape[-1] - 1))
+        which = clamp(low, which, high)
+    spread = broadcast_in_dim(which, shape, tuple(range(len(shape) - 1)))
+    return eq(spread, iota(which.dtype, shape, len(shape) - 1)), which
+
+
+def _picked(op: Gather, x: Any, indices: Any) -> Any:
+    hits, which = _hits(op, indices, x.shape)
+    zeros = broadcast_in_dim(scalar(0, x.dtype), x.shape, ())
+    found = reduce_sum(select(hits, x, zeros), (len(x.shape) - 1,))
+    if op.mode == GatherScatterMode.FILL_OR_DROP:
+        fill = fill_number(op.fill_value, x.dtype)
+        fill = default_fill(np.dtype(x.dtype)) if fill is None else fill
+        filled = broadcast_in_dim(scalar(fill, x.dtype), found.shape, ())
+        low, high = (
+            broadcast_in_dim(scalar(n, which.dtype), which.shape, ()) for n in (0, x.shape[-1])
+        )
+        found = select(ge(which, low), select(lt(which, high), found, filled), filled)
+    return reshape(found, (*x.shape[:-1], 1))
+
+
+def _put(op: Scatter, zeros: Any, indices: Any, updates: Any) -> Any:
+    size = zeros.shape
+    hits, _ = _hits(op, indices, size)
+    rows = reshape(updates, size[:-1])
+    spread = broadcast_in_dim(rows, size, tuple(range(len(size) - 1)))
+    return select(hits, spread, broadcast_in_dim(scalar(0, updates.dtype), size, ()))

@@ -1,0 +1,373 @@
+"""Move work out of loops: what need not be computed step by step is computed before or after.
+
+For each scan, in order:
+
+  constants    inputs that are the same in every step, and carries that never change
+  before       what depends on constants only; products of constants and per-step inputs, all steps
+               at once; results that are the same in every step are broadcast
+  after        products that only a stacked result needs, all steps at once; sums over the steps,
+               acc' = acc + L(x_t y_t) with a linear L:   acc + L(Σ_t x_t y_t)
+
+A recurrent network is left with one product per step, and its weights' gradients are one large one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from toile.compiler.passes.rewriter import splice
+from toile.control.scan import Scan
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation, infer_list
+from toile.engine.program import Atom, Equation, Literal, Program, Var, derive, without_dead_code
+from toile.primitives.contractions import DotGeneral, dot_operation, fresh_label
+from toile.primitives.conv import ConvGeneralDilated
+from toile.primitives.families import Add, BroadcastInDim, Neg, ReduceSum, Reshape, Transpose, add
+from toile.primitives.shapes import Iota, Slice
+from toile.transforms.vmap import vmap_program
+
+FREE = (BroadcastInDim, Reshape, Transpose, Slice, Iota)  # views: nothing is gained by moving them
+HEAVY = (DotGeneral, ConvGeneralDilated)
+LINEAR = (Slice, Reshape, Transpose, Neg)
+MOST_BYTES = 1 << 30  # of what is stacked for a product after the loop
+
+
+class Loop:
+    """A scan taken apart; lists with one entry for each constant, carry, input and result."""
+
+    def __init__(self, e: Equation, body: Program):
+        op = e.op
+        assert isinstance(op, Scan)
+        a, b = op.consts, op.consts + op.carry
+        self.equation, self.op = e, op
+        self.consts = list(zip(body.inputs[:a], e.ins[:a], strict=True))
+        self.xs = list(zip(body.inputs[b:], e.ins[b:], strict=True))
+        n = op.carry
+        self.carries = list(
+            zip(body.inputs[a:b], e.ins[a:b], body.outputs[:n], e.outs[:n], strict=True))
+        self.ys = list(zip(body.outputs[n:], e.outs[n:], strict=True))
+        self.equations = list(body.equations)
+        self.before: list[Equation] = []
+        self.after: list[Equation] = []
+        self.results: dict[Atom, Atom] = {}  # what stands for results of the scan
+
+    # ---- building the outside
+    def outside(self, op: Operation, ins: Sequence[Atom], late: bool = False) -> Var:
+        """An equation before or after the loop; its result."""
+        out = Var(infer_list(op, [a.aval for a in ins])[0])
+        e = Equation(op, list(ins), [out], self.equation.source, self.equation.scope)
+        (self.after if late else self.before).append(e)
+        return out
+
+    def inlined(self, program: Program, args: Sequence[Atom], late: bool = False) -> list[Atom]:
+        """The equations of a Program before or after the loop; its results."""
+        keep = (self.after if late else self.before).append
+        return splice(program, args, keep, self.equation, nested=True)
+
+    def mapped(self, part: Program, args: Sequence[Atom], differ: Sequence[bool],
+               late: bool = False) -> list[Atom]:
+        """A part of the body for all steps at once; `differ`: operands with a value per step."""
+        dims = [0 if d else None for d in differ]
+        program, _ = vmap_program(part, (None, self.op.length), dims, True)
+        return self.inlined(program, args, late)
+
+    def producers(self) -> dict[Atom, Equation]:
+        return {o: e for e in self.equations for o in e.outs}
+
+    def uses(self) -> dict[Atom, int]:
+        """How often each variable of the body is read, by equations and results."""
+        atoms = [a for e in self.equations for a in e.ins]
+        return Counter([*atoms, *(c[2] for c in self.carries), *(y for y, _ in self.ys)])
+
+    # ---- all steps at once
+    def stacked(self, a: Var) -> tuple[Atom, bool]:
+        """The values of a variable of the body in all steps, and whether they differ by step."""
+        for inside, value in self.consts:
+            if inside is a:
+                return value, False
+        for inside, value in self.xs:
+            if inside is a:
+                return value, True
+        for y, out in self.ys:
+            if y is a:
+                return out, True
+        out = Var(Aval((self.op.length, *a.aval.shape), a.aval.dtype, a.aval.weak_type))
+        self.ys.append((a, out))
+        return out, True
+
+    def stacking(self, atoms: Sequence[Var]) -> int:
+        """The bytes of variables that would have to be stacked to be had after the loop."""
+        there = {inside for inside, _ in (*self.consts, *self.xs)} | {y for y, _ in self.ys}
+        return sum(a.aval.nbytes for a in atoms if a not in there) * self.op.length
+
+    def program(self) -> Program:
+        """The body as it is now, without what nothing needs."""
+        inputs = [c[0] for c in self.consts] + [c[0] for c in self.carries]
+        inputs += [x[0] for x in self.xs]
+        outputs = [c[2] for c in self.carries] + [y[0] for y in self.ys]
+        return without_dead_code(Program(inputs, self.equations, outputs, self.op.program.name))
+
+    def rebuilt(self) -> list[Equation]:
+        """The equations that stand for the scan."""
+        body = self.program()
+        read = {a for e in body.equations for a in e.ins} | set(body.outputs)
+        self.consts = [c for c in self.consts if c[0] in read]
+        self.xs = [x for x in self.xs if x[0] in read]
+        body = self.program()
+        op = Scan(body, len(self.consts), len(self.carries), self.op.length, self.op.reverse,
+                  self.op.unroll)
+        ins = [c[1] for c in self.consts] + [c[1] for c in self.carries] + [x[1] for x in self.xs]
+        outs = [c[3] for c in self.carries] + [y[1] for y in self.ys]
+        middle = [Equation(op, ins, outs, self.equation.source, self.equation.scope)]
+        if not outs and not body.effects:
+            middle = []
+        return [*self.before, *middle, *self.after]
+
+
+def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
+    """The Program with less work in its scans; `prepare` runs the passes over their bodies."""
+    if not any(isinstance(e.op, Scan) for e in program.equations):
+        return program
+    env: dict[Atom, Atom] = {}
+    made: dict[Atom, Equation] = {}
+    equations: list[Equation] = []
+    for e in program.equations:
+        e = Equation(e.op, [env.get(a, a) for a in e.ins], e.outs, e.source, e.scope)
+        new = [e]
+        if isinstance(e.op, Scan) and e.op.length > 1:
+            loop = Loop(e, prepare(e.op.program))
+            _find_constants(loop, made)
+            _hoist_invariants(loop)
+            _hoist_products(loop)
+            _sink_sums(loop)
+            _sink_products(loop)
+            new = loop.rebuilt()
+            env.update(loop.results)
+        equations += new
+        made.update({o: x for x in new for o in x.outs})
+    outputs = [env.get(o, o) for o in program.outputs]
+    return without_dead_code(Program(program.inputs, equations, outputs, program.name))
+
+
+# ---- constants
+
+
+def _find_constants(loop: Loop, made: dict[Atom, Equation]) -> None:
+    """Make constants of inputs that are the same in every step and carries that never change."""
+    xs = []
+    for inside, value in loop.xs:
+        e = made.get(value)
+        if e is not None and isinstance(e.op, BroadcastInDim) and 0 not in e.op.dims:
+            shape, dims = e.op.shape[1:], tuple(d - 1 for d in e.op.dims)
+            one: Atom = e.ins[0]
+            if one.aval.shape != shape:
+                one = loop.outside(BroadcastInDim(shape, dims), [one])
+            loop.consts.append((inside, one))
+        else:
+            xs.append((inside, value))
+    loop.xs = xs
+    carries = []
+    for inside, value, out, result in loop.carries:
+        if out is inside:  # it never changes
+            loop.consts.append((inside, value))
+            loop.results[result] = value
+        else:
+            carries.append((inside, value, out, result))
+    loop.carries = carries
+
+
+# ---- before the loop
+
+
+def _hoist_invariants(loop: Loop) -> None:
+    """Compute what depends on constants only before the loop."""
+    known: dict[Atom, Atom] = dict(loop.consts)
+    waiting: dict[Atom, Equation] = {}  # views of constants: moved only for what is moved
+    for e in loop.equations:
+        if e.effects or len(e.outs) != 1:
+            continue
+        read = [a for a in e.ins if a.__class__ is not Literal]
+        if not read or not all(a in known or a in waiting for a in read):
+            continue
+        if isinstance(e.op, FREE):
+            waiting[e.outs[0]] = e
+            continue
+        known[e.outs[0]] = _moved_out(loop, e, known, waiting)
+        loop.consts.append((e.outs[0], known[e.outs[0]]))
+    loop.equations = [e for e in loop.equations if not e.outs or e.outs[0] not in known]
+    _hoist_results(loop, known, waiting)
+
+
+def _hoist_results(loop: Loop, known: dict[Atom, Atom], waiting: dict[Atom, Equation]) -> None:
+    """Give stacked results that are the same in every step, or an input, without the loop."""
+    ys = []
+    for y, result in loop.ys:
+        if y in waiting and y not in known:
+            known[y] = _moved_out(loop, waiting[y], known, waiting)
+        same = y if y.__class__ is Literal else known.get(y)
+        if same is not None:
+            shape = (loop.op.length, *y.aval.shape)
+            dims = tuple(range(1, len(shape)))
+            loop.results[result] = loop.outside(BroadcastInDim(shape, dims), [same])
+            continue
+        source = next((v for x, v in loop.xs if x is y), None)
+        if source is not None:  # an input that is stacked again
+            loop.results[result] = source
+            continue
+        ys.append((y, result))
+    loop.ys = ys
+
+
+def _moved_out(loop: Loop, e: Equation, known: dict[Atom, Atom],
+               waiting: dict[Atom, Equation]) -> Var:
+    """An equation of the body, and the views it needs, before the loop."""
+    ins = [known.get(a, a) if a.__class__ is Literal or a in known
+           else _moved_out(loop, waiting[a], known, waiting) for a in e.ins]
+    return loop.outside(e.op, ins)
+
+
+def _hoist_products(loop: Loop) -> None:
+    """Compute products of per-step inputs and constants before the loop, for all steps at once."""
+    by_step: set[Atom] = {x for x, _ in loop.xs}
+    fixed: set[Atom] = {c for c, _ in loop.consts}
+    made = loop.producers()
+    moved = []
+    for e in loop.equations:
+        read = {a for a in e.ins if a.__class__ is Var}
+        if e.effects or not all(a in by_step or a in fixed for a in read):
+            continue
+        if read & by_step:
+            by_step.update(e.outs)
+            if isinstance(e.op, HEAVY):
+                moved.append(e)
+        elif isinstance(e.op, FREE) and e.ins:
+            fixed.update(e.outs)
+    for e in moved:
+        if e in loop.equations:
+            _hoist_product(loop, e, made)
+
+
+def _hoist_product(loop: Loop, e: Equation, made: dict[Atom, Equation]) -> None:
+    """Move an equation with all it needs before the loop, with the steps as a mapped axis."""
+    needed = _ancestors(e, made)
+    read = {a for x in needed for a in x.ins}
+    consts = [c for c in loop.consts if c[0] in read]
+    xs = [x for x in loop.xs if x[0] in read]
+    part = Program([v for v, _ in (*consts, *xs)], needed, e.outs, "steps")
+    differ = [False] * len(consts) + [True] * len(xs)
+    outer = loop.mapped(part, [a for _, a in (*consts, *xs)], differ)
+    loop.equations = [x for x in loop.equations if x is not e]
+    loop.xs += list(zip(e.outs, outer, strict=True))
+
+
+def _ancestors(e: Equation, made: dict[Atom, Equation]) -> list[Equation]:
+    """The equations of the body that an equation needs, itself the last."""
+    found: list[Equation] = []
+
+    def visit(x: Equation) -> None:
+        for a in x.ins:
+            if a in made and made[a] not in found:
+                visit(made[a])
+        found.append(x)
+
+    visit(e)
+    return found
+
+
+# ---- after the loop
+
+
+def _sink_sums(loop: Loop) -> None:
+    """Replace carries that only accumulate something linear in a product or a sum."""
+    made, uses = loop.producers(), loop.uses()
+    kept = []
+    for inside, value, out, result in loop.carries:
+        chain = _accumulated(inside, out, made, uses)
+        total = None if chain is None else _summed(loop, *chain)
+        if total is None:
+            kept.append((inside, value, out, result))
+            continue
+        loop.results[result] = loop.outside(add, [value, total], late=True)
+    loop.carries = kept
+
+
+def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
+                 uses: dict[Atom, int]) -> tuple[Equation, list[Operation]] | None:
+    """What is added to a carry: the product or sum, and the linear operations after it."""
+    if not isinstance(out, Var) or uses.get(inside) != 1 or uses.get(out) != 1:
+        return None
+    e = made.get(out)
+    if e is None or not isinstance(e.op, Add):
+        return None
+    others = [a for a in e.ins if a is not inside]
+    if len(others) != 1:
+        return None
+    term = others[0]
+    chain: list[Operation] = []
+    while (source := made.get(term)) is not None:
+        if isinstance(source.op, LINEAR):
+            chain.insert(0, source.op)
+            term = source.ins[0]
+        elif isinstance(source.op, (DotGeneral, ReduceSum)):
+            return source, chain
+        else:
+            return None
+    return None
+
+
+def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
+    """The sum over all steps of a product or sum, after linear operations."""
+    ins = _variables(root)
+    if ins is None or loop.stacking(ins) > MOST_BYTES:
+        return None
+    if isinstance(root.op, ReduceSum):
+        x, differs = loop.stacked(ins[0])
+        if not differs:
+            return None
+        axes = (0, *(a + 1 for a in root.op.axes))
+        total: Atom = loop.outside(ReduceSum(axes), [x], late=True)
+    else:
+        found = _summed_product(loop, root, ins)
+        if found is None:
+            return None
+        total = found
+    for op in chain:
+        total = loop.outside(op, [total], late=True)
+    return total
+
+
+def _variables(e: Equation) -> list[Var] | None:
+    """The operands of an equation; None where one is a literal."""
+    found = [a for a in e.ins if isinstance(a, Var)]
+    return found if len(found) == len(e.ins) else None
+
+
+def _summed_product(loop: Loop, root: Equation, ins: list[Var]) -> Atom | None:
+    """Σ_t x_t y_t: the step becomes one of the labels that are summed over."""
+    op = root.op
+    assert isinstance(op, DotGeneral)
+    (x, x_differs), (y, y_differs) = (loop.stacked(a) for a in ins)
+    if not (x_differs and y_differs):
+        return None
+    step = fresh_label(op.lhs + op.rhs)
+    new = dot_operation(step + op.lhs, step + op.rhs, op.out, op.dtype, op.precision)
+    return loop.outside(new, [x, y], late=True)
+
+
+def _sink_products(loop: Loop) -> None:
+    """Compute products that only a stacked result needs after the loop, for all steps at once."""
+    made, uses = loop.producers(), loop.uses()
+    ys = []
+    for y, result in list(loop.ys):
+        e = made.get(y) if uses.get(y) == 1 else None
+        ins = None if e is None or not isinstance(e.op, DotGeneral) else _variables(e)
+        if e is None or ins is None or loop.stacking(ins) > MOST_BYTES:
+            ys.append((y, result))
+            continue
+        before = len(loop.ys)
+        (a, a_differs), (b, b_differs) = (loop.stacked(v) for v in ins)
+        ys += loop.ys[before:]
+        part = derive(lambda p, q, op=e.op: [op(p, q)], [v.aval for v in ins], "steps")
+        loop.results[result] = loop.mapped(part, [a, b], [a_differs, b_differs], late=True)[0]
+    loop.ys = ys

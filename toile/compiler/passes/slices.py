@@ -1,0 +1,66 @@
+"""Elementwise results of which only slices are used, computed slice by slice.
+
+    slice(f(x, y)) = f(slice(x), slice(y))
+
+A slice of an operand is a view, while one of a result needs that result in memory: the gates of a
+recurrent cell are slices of one product and a bias, and are then one kernel with what uses them.
+Nothing is computed twice: the slices have no more elements than what they are cut from.
+"""
+
+from __future__ import annotations
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
+from toile.compiler.scalar.fusible import by_element
+from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.primitives.shapes import Slice
+
+
+def cut_elementwise(program: Program) -> Program:
+    """The Program with such results replaced by those of their slices."""
+    if not any(isinstance(e.op, Slice) for e in program.equations):
+        return program
+    cut = _only_sliced(program)
+    if not cut:
+        return program
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if not isinstance(e.op, Slice) or e.ins[0] not in cut:
+            return None
+        return [_cut(new, e.op, e.ins[0], cut, e)]
+
+    return rewrite(program, rule)
+
+
+def _only_sliced(program: Program) -> dict[Atom, Equation]:
+    """The equations whose results only slices read, or equations of this kind."""
+    readers, returned = readers_of(program), set(program.outputs)
+    found: dict[Atom, Equation] = {}
+    sizes: dict[Var, int] = {}  # elements that are used of a result
+    for e in reversed(program.equations):
+        if not by_element(e):
+            continue
+        out = e.outs[0]
+        uses = readers.get(out, [])
+        if out in returned or not uses or not out.aval.shape:
+            continue
+        used = 0
+        for u in uses:
+            if isinstance(u.op, Slice):
+                used += u.outs[0].aval.size
+            elif u.outs and u.outs[0] in found:
+                used += sizes[u.outs[0]]
+            else:
+                used = out.aval.size + 1
+        if used <= out.aval.size:
+            found[out], sizes[out] = e, used
+    return found
+
+
+def _cut(new: Rewriter, op: Slice, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
+    """The slice of an atom; where its equation is to be cut, made of slices of the operands."""
+    if a.__class__ is Literal or not a.aval.shape:
+        return a
+    e = cut.get(a)
+    if e is None:
+        return new.add(op, [a], at)
+    return new.add(e.op, [_cut(new, op, new.atom(x), cut, at) for x in e.ins], e)

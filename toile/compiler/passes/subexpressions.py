@@ -1,0 +1,28 @@
+"""Common subexpressions: equations that compute the same thing are merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.passes.rewriter import Replacement, Rewriter, literal_key, rewrite
+from toile.engine.program import Captured, Equation, Literal, Program
+from toile.primitives.shapes import OptimizationBarrier
+
+KEPT = (Captured, OptimizationBarrier)  # distinct values, and what must not be merged
+
+
+def merge_common(program: Program) -> Program:
+    """Keep the first of equations with equal operations and operands."""
+    seen: dict[Any, Equation] = {}
+
+    def rule(new: Rewriter, e: Equation) -> Replacement:
+        if e.effects or e.op.__class__ in KEPT or getattr(e.op, "prevent_cse", False):
+            return None
+        try:
+            key = (e.op, *[literal_key(a) if a.__class__ is Literal else a for a in e.ins])
+            first = seen.setdefault(key, e)
+        except TypeError:  # an operation with parameters that have no hash
+            return None
+        return None if first is e else first.outs
+
+    return rewrite(program, rule)

@@ -1,0 +1,208 @@
+"""Loops and branches as steps: their bodies are plans over the same table of pointers.
+
+A carry has two buffers that take turns: the body reads one and writes the other, and the device
+exchanges the pointers after each step. Slices of inputs and outputs of a scan are pointers that
+move along. A carry that the body updates in place (a slice or a scatter into it) has one buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.steps import LoopStep, Moving, ScanStep, SwitchStep, WhileStep
+from toile.compiler.passes.calls import Choice, plain
+from toile.compiler.pipeline import optimize
+from toile.compiler.plan.lower import Plan
+from toile.compiler.plan.place import ALIGNMENT
+from toile.control.cond import Cond
+from toile.control.scan import Scan
+from toile.control.while_loop import While
+from toile.engine.program import Program, Var
+from toile.primitives.gathers import DynamicUpdateSlice, Scatter
+
+
+def prepared(program: Program, choose: Choice = plain) -> Program:
+    """The body of a loop after the passes."""
+    return program.memoized(("optimized", choose), lambda: optimize(program, choose=choose))
+
+
+class _Carries:
+    """The carries of a loop; those that its body gives back as they are do not change."""
+
+    def __init__(self, plan: Plan, body: Program, first: int, inits: Sequence[Operand],
+                 finals: Sequence[Operand]):
+        self.plan, self.body, self.inits, self.finals = plan, body, inits, finals
+        self.inputs = body.inputs[first:first + len(finals)]
+        same = [x is out for x, out in zip(self.inputs, body.outputs, strict=False)]
+        self.fixed = [i for i, s in enumerate(same) if s]
+        self.moving = [i for i, s in enumerate(same) if not s]
+        self.refs: dict[int, Ref] = {}  # where the body reads each of them
+        self.writes: list[Ref] = []  # where it writes those that change
+
+    def bind_fixed(self, i: int) -> None:
+        """Let the body read a carry that does not change where its initial value lies."""
+        self.refs[i] = self.plan.contiguous(self.inits[i]).ref
+
+    def bind_moving(self, step: LoopStep, trips: int | None) -> None:
+        """Say where the body reads and writes its other carries, and stage their initial values.
+
+        With a known number of trips the last write goes to the final place; without, the value
+        must be copied from where the body would read it next."""
+        for i in self.moving:
+            bind = self._bind_updated if self._updated_in_place(i) else self._bind_swapped
+            bind(step, i, trips)
+
+    def _updated_in_place(self, i: int) -> bool:
+        """Whether a carry is only updated: by the last equation that reads it."""
+        out, given = self.body.outputs[i], self.inputs[i]
+        if out.__class__ is not Var or any(o is given for o in self.body.outputs):
+            return False
+        readers = [e for e in self.body.equations if any(a is given for a in e.ins)]
+        if len(readers) != 1 or not isinstance(readers[0].op, (DynamicUpdateSlice, Scatter)):
+            return False
+        (e,) = readers
+        once = sum(a is given for a in e.ins) == 1  # it is not the updates, too
+        return once and e.outs[0] is out and e.ins[0] is given
+
+    def _bind_updated(self, step: LoopStep, i: int, trips: int | None) -> None:
+        """Give a carry that is updated in place one buffer."""
+        target = self.finals[i]
+        if trips is None:
+            target = _at(self.plan.scratch(target.size * target.dtype.itemsize), target)
+        self.plan.copy(target, self.inits[i])
+        here = Moving(gcd(ALIGNMENT, target.ref.offset))
+        step.starts.append((here, target.ref))
+        self._note(step, i, Ref(here), Ref(here), {target.ref.buffer})
+
+    def _bind_swapped(self, step: LoopStep, i: int, trips: int | None) -> None:
+        """Give a carry two buffers that take turns."""
+        out = self.finals[i]
+        even = odd = None
+        if trips is not None:  # the value after `trips` turns lies in the buffer of that parity
+            even, odd = (out.ref, None) if trips % 2 == 0 else (None, out.ref)
+        even = even or self.plan.scratch(out.size * out.dtype.itemsize)
+        odd = odd or self.plan.scratch(out.size * out.dtype.itemsize)
+        self.plan.copy(_at(even, out), self.inits[i])
+        shared = gcd(ALIGNMENT, even.offset, odd.offset)
+        a, b = Moving(shared), Moving(shared)
+        step.starts += [(a, even), (b, odd)]
+        step.swaps.append((a, b))
+        self._note(step, i, Ref(a), Ref(b), {even.buffer, odd.buffer})
+
+    def _note(self, step: LoopStep, i: int, read: Ref, write: Ref, buffers: set[Any]) -> None:
+        self.refs[i] = read
+        self.writes.append(write)
+        step.reads |= buffers
+        step.writes |= buffers
+
+    def in_order(self) -> list[Ref]:
+        """Where the body reads its carries."""
+        return [self.refs[i] for i in range(len(self.finals))]
+
+    def unchanged(self, consts: Sequence[Operand]) -> set[Any]:
+        """The buffers of constants and of carries that do not change."""
+        return {x.ref.buffer for x in consts} | {self.refs[i].buffer for i in self.fixed}
+
+    def kept(self) -> Program:
+        """The body without the results that are carries as they were."""
+        body = self.body
+        outputs = [body.outputs[i] for i in self.moving] + body.outputs[len(self.finals):]
+        return Program(body.inputs, body.equations, outputs, body.name)
+
+
+def _at(ref: Ref, like: Operand) -> Operand:
+    return dense(ref, like.shape, like.dtype)
+
+
+def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
+    """A scan as a loop of steps."""
+    if op.length == 0 or any(x.size == 0 for x in ins):
+        return False
+    c, n = op.consts, op.carry
+    consts = [plan.contiguous(x) for x in ins[:c]]
+    step = ScanStep(op.length)
+    carries = _Carries(plan, prepared(op.program, plan.target.choose), c, ins[c:c + n], outs[:n])
+    for i in carries.fixed:
+        carries.bind_fixed(i)
+        plan.copy(outs[i], ins[c + i])
+    carries.bind_moving(step, op.length)
+    inputs = [x.ref for x in consts] + carries.in_order()
+    inputs += [_slice(step, _slices_dense(x, plan), op) for x in ins[c + n:]]
+    stacked = [_slice(step, y, op) for y in outs[n:]]
+    step.writes |= {y.ref.buffer for y in outs[n:]}
+    step.body = plan.inner(carries.kept(), inputs, carries.writes + stacked,
+                           carries.unchanged(consts))
+    step.reads |= {r.buffer for _, r, _ in step.slices} | {r.buffer for _, r in step.starts}
+    step.touch(step.children)
+    plan.steps.append(step)
+    return True
+
+
+def _slices_dense(x: Operand, plan: Plan) -> Operand:
+    """An operand whose slices along the first axis are row-major without gaps."""
+    inner = Operand(x.ref, x.shape[1:], x.strides[1:], x.dtype)
+    return x if inner.contiguous else plan.contiguous(x)
+
+
+def _slice(step: ScanStep, x: Operand, op: Scan) -> Ref:
+    """The moving slice of an array."""
+    ref, stride = x.ref, x.strides[0] * x.dtype.itemsize
+    here = Moving(gcd(ALIGNMENT, stride, ref.offset))
+    if op.reverse:
+        step.slices.append((here, ref.at((op.length - 1) * stride), -stride))
+    else:
+        step.slices.append((here, ref, stride))
+    return Ref(here)
+
+
+def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
+    """A while loop of steps; the carries' last values are copied out."""
+    if any(x.size == 0 for x in ins):
+        return False
+    condition, body = prepared(op.cond, plan.target.choose), prepared(op.body, plan.target.choose)
+    a, b = op.cond_consts, op.cond_consts + op.body_consts
+    consts = [plan.contiguous(x) for x in ins[:b]]
+    carries = _Carries(plan, body, op.body_consts, ins[b:], outs)
+    for i in carries.fixed:
+        carries.bind_fixed(i)
+    step = WhileStep(plan.scratch(1))
+    carries.bind_moving(step, None)
+    carried = carries.in_order()
+    step.condition = plan.inner(condition, [x.ref for x in consts[:a]] + carried, [step.predicate])
+    step.body = plan.inner(carries.kept(), [x.ref for x in consts[a:]] + carried, carries.writes,
+                           carries.unchanged(consts[a:]))
+    step.reads |= {r.buffer for _, r in step.starts} | {step.predicate.buffer}
+    step.touch(step.children)
+    plan.steps.append(step)
+    held = {r.buffer for _, r in step.starts}
+    plan.begin({x.ref.buffer for x in outs})
+    before = len(plan.steps)
+    for out, r in zip(outs, carried, strict=True):
+        plan.copy(out, _at(r, out))
+    for after in plan.steps[before:]:  # the buffers behind the moving pointers are still in use
+        after.reads |= held
+    return True
+
+
+def lower_cond(op: Cond, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
+    """A choice of steps; every branch writes the results where they belong."""
+    index, *rest = ins
+    if index.dtype != np.int32 or any(x.size == 0 for x in ins):
+        return False
+    step = SwitchStep(Moving())
+    operands = [plan.contiguous(x).ref for x in rest]
+    step.starts.append((step.index, index.ref))
+    for branch in op.branches:
+        body = prepared(branch, plan.target.choose)
+        step.children.append(plan.inner(body, operands, [x.ref for x in outs]))
+    step.reads |= {index.ref.buffer} | {r.buffer for r in operands}
+    step.writes |= {x.ref.buffer for x in outs}
+    step.touch(step.children)
+    plan.steps.append(step)
+    return True

@@ -1,0 +1,463 @@
+"""Fusion: which equations are computed by one loop nest.
+
+Equations are taken in order; each joins the group of one of its producers if the group's domain has
+a place for it and no other group would have to run in between, and brings together the groups of
+its other producers. Views have no group: what reads one reads its base. Equations that are not
+loop nests over one domain (products, gathers, loops ...) are groups of their own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from toile.compiler.ir import views
+from toile.compiler.ir.groups import REDUCTIONS, Fused, Group, Limits, Map, Member
+from toile.compiler.ir.views import View
+from toile.compiler.plan.parts import write_parts_in_place
+from toile.engine.program import Atom, Equation, Program, Var
+from toile.primitives.barriers import Name, StopGradient
+from toile.primitives.families import Reshape
+from toile.primitives.shapes import OptimizationBarrier
+
+OUTSIDE: Map = ((-1,),)  # of operands that a group does not compute
+
+
+class Fusion:
+    """The state of the pass over one Program."""
+
+    def __init__(self, program: Program, can_fuse: Any, limits: Limits,
+                 homes: Mapping[Atom, Any] | None, whole: Mapping[Any, Group]):
+        self.program, self.can_fuse, self.limits = program, can_fuse, limits
+        self.homes = homes  # where each result belongs: only what belongs together is fused
+        self.whole = whole  # groups as they were, by home
+        self.again: dict[Any, Group] = {}  # those of them that are groups again
+        self.home_of: dict[int, Any] = {}  # by group
+        self.groups: dict[int, Group] = {}
+        self.group_of: dict[Atom, Group] = {}
+        self.views: dict[Atom, View] = {}
+        self.chains: dict[Atom, tuple[Atom, tuple[Any, ...]]] = {}  # base and the view operations
+        self.count = 0
+        self.last_effect: Group | None = None  # effects keep their order
+        self.position = {id(e): i for i, e in enumerate(program.equations)}
+
+    def run(self) -> Fused:
+        for e in self.program.equations:
+            if not self._take_view(e):
+                self._place(e)
+        if self.limits.total_row:
+            self._merge_siblings()
+        groups = self._ordered()
+        fused = Fused(self.program, groups, self.views, self.group_of, limits=self.limits)
+        fused.stored = self._stored(groups)
+        fused.bases = {v: base for v, (base, _) in self.chains.items()}
+        write_parts_in_place(fused)
+        return fused
+
+    # ---- views
+    def _chain(self, a: Atom) -> tuple[Atom, tuple[Any, ...]]:
+        found = self.chains.get(a)  # literals have none
+        return (a, ()) if found is None else found
+
+    def _view(self, a: Atom) -> View:
+        found = self.views.get(a)  # literals have none
+        return views.whole(a) if found is None else found
+
+    def _take_view(self, e: Equation) -> bool:
+        """Note the result as a view of its operand's base, if it is one."""
+        if isinstance(e.op, OptimizationBarrier):
+            for a, o in zip(e.ins, e.outs, strict=True):
+                self.views[o] = self._view(a)
+                base, ops = self._chain(a)
+                self.chains[o] = (base, (*ops, e.op))  # no group has a place for it
+            return True
+        if len(e.ins) != 1 or len(e.outs) != 1 or e.outs[0].aval.size == 0:
+            return False
+        op, before = e.op, self._view(e.ins[0])
+        if isinstance(op, REDUCTIONS) and e.ins[0].aval.size == e.outs[0].aval.size:
+            op = Reshape(e.outs[0].aval.shape)  # sums of one element each
+        identity = isinstance(op, (Name, StopGradient))
+        found = before if identity else op.view(before)
+        if found is None:
+            return False
+        base, ops = self._chain(e.ins[0])
+        self.views[e.outs[0]] = found
+        self.chains[e.outs[0]] = (base, ops if identity else (*ops, op))
+        return True
+
+    # ---- placing equations
+    def _new_group(self, fusible: bool) -> Group:
+        group = Group(self.count, fusible)
+        self.groups[self.count] = group
+        self.count += 1
+        return group
+
+    def _place(self, e: Equation) -> None:
+        producers = self._producers(e)
+        known = self._known(e) if self.whole else None
+        if known is not None:
+            group = known
+        elif not self.can_fuse(e):
+            group = self._new_group(False)
+            group.members.append(Member(e, [], ()))
+        else:
+            group = self._join(e, producers)
+        for o in e.outs:
+            self.group_of[o] = group
+        if e.effects:
+            if self.last_effect is not None:
+                producers = [*producers, self.last_effect]
+            self.last_effect = group
+        self._run_before(group, producers)
+
+    def _known(self, e: Equation) -> Group | None:
+        """The group that an equation is in already, if that is to stay as it was.
+
+        Its later members are in it before their turn. That makes no circles: all that a group is
+        made of was in one group before, and those could be run in an order."""
+        assert self.homes is not None
+        home = self.homes.get(e.outs[0]) if e.outs else None
+        found = self.again.get(home)
+        if found is None and home in self.whole:
+            found = self._new_group(True)
+            found.take_over(self.whole[home])
+            self.again[home], self.home_of[found.id] = found, home
+        return found
+
+    def _producers(self, e: Equation) -> list[Group]:
+        """The groups that give the operands, the latest first."""
+        found: dict[int, Group] = {}
+        chains, group_of = self.chains, self.group_of
+        for a in e.ins:
+            chain = chains.get(a)
+            group = group_of.get(a if chain is None else chain[0])
+            if group is not None:
+                found[group.id] = group
+        if len(found) < 2:
+            return list(found.values())
+        return [found[i] for i in sorted(found, reverse=True)]
+
+    def _run_before(self, group: Group, producers: list[Group]) -> None:
+        """Keep `before` of all groups up to date after `group` got these producers."""
+        added = group.before
+        for p in producers:
+            if p is not group and p.id in self.groups:  # not brought into it meanwhile
+                added |= p.before | (1 << p.id)
+                group.direct |= 1 << p.id
+                p.readers.add(group.id)
+        if added != group.before:
+            group.before = added
+            self._pass_on(group)
+
+    def _pass_on(self, group: Group) -> None:
+        """Let all groups that wait for a group wait for those that it waits for."""
+        bits, left = group.before | (1 << group.id), list(group.readers)
+        while left:
+            g = self.groups[left.pop()]
+            if bits & ~g.before:  # else its readers know too
+                g.before |= bits
+                left += g.readers
+
+    def _join(self, e: Equation, producers: list[Group]) -> Group:
+        home: Group | None = None
+        for p in producers:
+            if not self._belongs(e, p):
+                continue
+            if home is None:
+                if p.fusible and self._may_follow(p, producers) and self._add(p, e):
+                    home = p
+                    self._run_before(home, producers)
+            elif p.fusible and p.id in self.groups:
+                self._merge(home, p)
+        if home is None:
+            home = self._new_group(True)
+            self._begin(home, e)
+            if self.homes is not None:
+                self.home_of[home.id] = self.homes.get(e.outs[0])
+        return home
+
+    def _belongs(self, e: Equation, group: Group) -> bool:
+        return self.homes is None or self.homes.get(e.outs[0]) == self.home_of.get(group.id)
+
+    def _may_follow(self, group: Group, producers: list[Group]) -> bool:
+        """Whether none of the other producers has to wait for this group."""
+        if len(group.members) >= self.limits.members:
+            return False
+        mine = 1 << group.id
+        return not any(p.before & mine for p in producers if p is not group)
+
+    def _begin(self, group: Group, e: Equation) -> None:
+        """Make the domain of a new group from its first equation."""
+        if isinstance(e.op, REDUCTIONS):
+            self._reduce(group, e, group.spread(e.ins[0].aval.shape))
+            return
+        m = group.spread(e.outs[0].aval.shape)
+        group.members.append(Member(e, [m if a.aval.shape else () for a in e.ins], m))
+        group.maps[e.outs[0]] = m
+
+    def _reduce(self, group: Group, e: Equation, m: Map) -> bool:
+        axes = e.op.axes  # type: ignore[attr-defined]
+        reduced = frozenset(a for i in axes for a in m[i])
+        if group.reduced is None:
+            group.reduced = reduced
+        elif group.reduced != reduced:
+            if group.can_reduce_rows(group.reduced, reduced, self.limits):
+                group.totals.add(e.outs[0])
+            elif not group.staged and group.can_reduce_rows(reduced, group.reduced, self.limits):
+                group.totals, group.reduced = group.sums(), reduced
+            else:
+                return False
+        out = tuple(t for i, t in enumerate(m) if i not in axes)
+        group.members.append(Member(e, [m], out))
+        group.maps[e.outs[0]] = out
+        return True
+
+    def _inside(self, group: Group, a: Atom) -> Map | None:
+        """The map of an operand that the group computes; None: it has none, or is OUTSIDE."""
+        chain = self.chains.get(a)
+        base, ops = (a, ()) if chain is None else chain
+        if self.group_of.get(base) is not group:  # literals have none
+            return OUTSIDE
+        if base in group.totals:
+            return None  # known when the group has ended
+        m = group.maps[base]
+        for op in ops:
+            found = group.view(op, m)
+            if found is None:
+                return None
+            m = found
+        return m
+
+    def _add(self, group: Group, e: Equation) -> bool:
+        """Add an equation to a group, if its operands there are available where it needs them."""
+        inside = self._operands_inside(group, e)
+        if inside is None:
+            return False
+        staged = self._uses_sums(group, e)
+        if staged and not self._has_stages(group):
+            return False
+        if isinstance(e.op, REDUCTIONS):
+            m = inside[0]
+            return not group.is_reduced(m) and self._reduce(group, e, m)
+        rank = len(e.outs[0].aval.shape)
+        full = [m for m in inside if len(m) == rank]
+        if not full or full.count(full[0]) != len(full):
+            return False
+        group.staged |= staged
+        out = full[0]
+        ins = [out if a.aval.shape else () for a in e.ins]
+        group.members.append(Member(e, ins, out))
+        group.maps[e.outs[0]] = out
+        return True
+
+    def _operands_inside(self, group: Group, e: Equation) -> list[Map] | None:
+        """The maps of the operands that the group computes; None where one of them has none."""
+        axes = len(group.order)
+        found = [self._inside(group, a) for a in e.ins]
+        if len(group.order) != axes:  # a reshape has split one: the maps found before it changed
+            found = [self._inside(group, a) for a in e.ins]
+        inside = [m for m in found if m is not None and m is not OUTSIDE]
+        return None if None in found else inside
+
+    def _uses_sums(self, group: Group, e: Equation) -> bool:
+        """Whether an operand is a reduced value of the group, or one broadcast."""
+        if group.reduced is None:
+            return False
+        bases = [self._chain(a)[0] for a in e.ins]
+        return any(group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group)
+
+    def _has_stages(self, group: Group) -> bool:
+        """Whether reduced values can be used within the group: row by row, in one thread."""
+        return group.rows and group.row_by_row(self.limits)
+
+    # ---- merging groups
+    def _merge(self, home: Group, other: Group) -> None:
+        """Bring another producer of what is in `home` into it, if that is possible."""
+        if self._between(home, other) or self._between(other, home):
+            return
+        pairs = [*self._crossing(home, other), *((b, a) for a, b in self._crossing(other, home))]
+        if not any(a is None or b is None for a, b in pairs):
+            self._unite(home, other, pairs)
+
+    def _unite(self, home: Group, other: Group, pairs: list[tuple[Any, Any]]) -> bool:
+        """Make one group of two, if maps that are paired can be the same."""
+        if len(home.members) + len(other.members) > self.limits.members:
+            return False
+        if self.home_of.get(home.id) != self.home_of.get(other.id):
+            return False
+        names = _unify(home, other, pairs)
+        if names is None:
+            return False
+        found = self._sums_of_both(home, other, names)
+        if found is None:
+            return False
+        before = home.reduced
+        home.reduced, totals = found
+        staged = home.staged or other.staged or any(
+            self._uses_sums(g, m.equation) for g in (home, other) if g.reduced is not None
+            for m in (*home.members, *other.members)
+        )
+        if (staged or totals) and not self._has_stages(home):
+            home.reduced = before
+            return False
+        home.staged, home.totals = staged, totals
+        self._absorb(home, other, names)
+        return True
+
+    def _sums_of_both(self, home: Group, other: Group,
+                      names: dict[int, int]) -> tuple[frozenset[int] | None, set[Atom]] | None:
+        """The axes that a group made of two sums over, and its totals."""
+        mine, theirs = home.reduced, other.reduced
+        if theirs is not None:
+            theirs = frozenset(names[a] for a in theirs)
+        totals = home.totals | other.totals
+        if mine is None or theirs is None or mine == theirs:
+            return theirs if mine is None else mine, totals
+        for row, rows, summing in ((mine, theirs, other), (theirs, mine, home)):
+            fits = home.can_reduce_rows(row, rows, self.limits)
+            if fits and not (summing.staged or summing.totals):
+                added = summing.sums()
+                read = {self._chain(a)[0] for m in (*home.members, *other.members)
+                        for a in m.equation.ins}
+                return None if added & read else (row, totals | added)
+        return None
+
+    def _merge_siblings(self) -> None:
+        """Let sums over rows be taken by a group that reads the same rows anyway."""
+        rows: dict[Any, list[tuple[Group, Map]]] = {}
+        columns: list[tuple[Group, Any, Map]] = []
+        for group in self.groups.values():
+            if group.fusible and group.reduced is not None:
+                for chain, m in self._full_reads(group):
+                    if group.rows:
+                        rows.setdefault(chain, []).append((group, m))
+                    elif not group.staged:
+                        columns.append((group, chain, m))
+        for column, chain, m in columns:
+            for row, theirs in rows.get(chain, ()):
+                if self._independent(row, column) and self._unite(row, column, [(theirs, m)]):
+                    break
+
+    def _full_reads(self, group: Group) -> Iterator[tuple[Any, Map]]:
+        """What a group reads of others along all of its axes: base and views, and the map."""
+        for member in group.members:
+            for a, m in zip(member.equation.ins, member.ins, strict=True):
+                chain = self._chain(a)
+                outside = chain[0].__class__ is Var and self.group_of.get(chain[0]) is not group
+                if outside and sum(map(len, m)) >= len(group.order):
+                    yield chain, m
+
+    def _independent(self, first: Group, second: Group) -> bool:
+        """Whether two groups are there, and neither has to wait for the other."""
+        alive = first is not second and first.id in self.groups and second.id in self.groups
+        return alive and not (first.before >> second.id & 1 or second.before >> first.id & 1)
+
+    def _crossing(self, reader: Group, giver: Group) -> list[tuple[Any, Any]]:
+        """For what one group reads of another: the map it is read with, and the giver's map."""
+        found = []
+        chains, group_of = self.chains, self.group_of
+        for member in reader.members:
+            for i, a in enumerate(member.equation.ins):
+                chain = chains.get(a)
+                if group_of.get(a if chain is None else chain[0]) is giver:
+                    found.append((member.ins[i], self._inside(giver, a)))
+        return found
+
+    def _between(self, first: Group, last: Group) -> bool:
+        """Whether a third group runs after `first` and before `last`."""
+        mine = 1 << first.id
+        # Such a path ends with one that `last` reads from.
+        return any(self.groups[i].before & mine for i in _bits(last.direct & ~mine))
+
+    def _absorb(self, home: Group, other: Group, names: dict[int, int]) -> None:
+        if any(a != b for a, b in names.items()):
+            other.rename(lambda t: tuple([names[a] for a in t]))
+        # Members keep the order of the Program: operands come before their users.
+        members = [*home.members, *other.members]
+        home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
+        home.maps.update(other.maps)
+        for v in other.maps:
+            self.group_of[v] = home
+        del self.groups[other.id]
+        # Bits of groups that are gone may stay in `before`: they are never looked at.
+        gone, mine = 1 << other.id, 1 << home.id
+        home.before = (home.before | other.before) & ~gone & ~mine
+        for i in _bits(other.direct):
+            self.groups[i].readers.discard(other.id)
+            self.groups[i].readers.add(home.id)
+        for i in other.readers:
+            self.groups[i].direct = (self.groups[i].direct | mine) & ~gone
+        home.direct = (home.direct | other.direct) & ~gone & ~mine
+        home.readers = (home.readers | other.readers) - {other.id, home.id}
+        self._pass_on(home)
+
+    # ---- the end
+    def _ordered(self) -> list[Group]:
+        """Groups such that each comes after those it needs, near where its last equation was."""
+
+        def last(g: Group) -> int:
+            return self.position[id(g.members[-1].equation)]
+
+        missing = {g.id: g.direct.bit_count() for g in self.groups.values()}
+        ready = [(last(g), g.id) for g in self.groups.values() if not missing[g.id]]
+        heapq.heapify(ready)
+        out = []
+        while ready:
+            group = self.groups[heapq.heappop(ready)[1]]
+            out.append(group)
+            for i in group.readers:
+                missing[i] -= 1
+                if not missing[i]:
+                    heapq.heappush(ready, (last(self.groups[i]), i))
+        assert len(out) == len(self.groups), "groups wait for each other"
+        return out
+
+    def _stored(self, groups: list[Group]) -> set[Atom]:
+        """What must be in memory: results, and what other groups or no loop nests read."""
+        stored = {self._chain(o)[0] for o in self.program.outputs}
+        for g in groups:
+            for member in g.members:
+                for a in member.equation.ins:
+                    base = self._chain(a)[0]
+                    if not g.fusible or self.group_of.get(base) is not g:
+                        stored.add(base)
+        return {a for a in stored if a.__class__ is Var}
+
+
+def _bits(word: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while word:
+        lowest = word & -word
+        yield lowest.bit_length() - 1
+        word ^= lowest
+
+
+def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
+    """Axes of `home` for those of `other`, such that values in pairs have equal maps."""
+    names: dict[int, int] = {}
+    for ours, theirs in pairs:
+        for t, u in zip(ours, theirs, strict=True):
+            if [home.extents[a] for a in t] != [other.extents[a] for a in u]:
+                return None
+            for a, b in zip(u, t, strict=True):
+                if names.setdefault(a, b) != b:
+                    return None
+    left = [a for a in other.order if a not in names]
+    free = [a for a in home.order if a not in names.values()]
+    # Where axes are left, a reduced value joins them: what is summed over must be the same.
+    if [other.extents[a] for a in left] != [home.extents[a] for a in free]:
+        return None
+    names.update(zip(left, free, strict=True))
+    return names
+
+
+def fuse(
+    program: Program, can_fuse: Any, limits: Limits = Limits(),  # noqa: B008 - frozen
+    homes: Mapping[Atom, Any] | None = None, whole: Mapping[Any, Group] | None = None,
+) -> Fused:
+    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it.
+
+    With `homes` two equations come together only if their results have the same; `whole` are the
+    groups of homes of which every equation is as it was, and which stay."""
+    return Fusion(program, can_fuse, limits, homes, whole or {}).run()

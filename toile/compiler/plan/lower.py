@@ -1,0 +1,372 @@
+"""Lowering: a Program as steps in order, with the buffers that they use.
+
+Groups of the fusion become launches of loop nests, other equations those of their own kernels;
+what has no kernel runs its `eager` rule as a step in Python. Stages that do not depend on each
+other are joined, so that many small kernels are one region. A `Target` says how loop nests become
+launches, which equations have kernels, and how arrays are copied.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toile.compiler.ir import loop_nests
+from toile.compiler.ir.groups import Fused, Group, Limits
+from toile.compiler.ir.loop_nests import Loops, Place, rounding
+from toile.compiler.ir.operands import Operand, Ref, Scratch, Temporary, VariableBuffer
+from toile.compiler.ir.steps import (
+    Constant,
+    EagerStep,
+    LoopStep,
+    MadePlan,
+    Output,
+    Part,
+    Region,
+    whole_buffer,
+)
+from toile.compiler.ir.views import View, row_major
+from toile.compiler.passes.calls import plain
+from toile.compiler.pipeline import show_groups
+from toile.compiler.plan.fuse import fuse
+from toile.compiler.plan.recompute import recompute
+from toile.engine.config import flags
+from toile.engine.program import Equation, Literal, Program, Var
+
+SMALL_BYTES = 1 << 16  # of results that may be computed earlier than they were
+LOOK_BACK = 8  # steps
+
+
+def _meet(first: set[Any], second: set[Any]) -> bool:
+    """Whether something is in both; a buffer meets its parts."""
+    if first & second:
+        return True
+    parts = {x.buffer for x in first if isinstance(x, Part)}
+    others = {x.buffer for x in second if isinstance(x, Part)}
+    return bool(parts & second or others & first)
+
+
+def independent(first: Any, later: Any) -> bool:
+    """Whether two steps may run in any order."""
+    return not (
+        _meet(first.writes, later.reads | later.writes) or _meet(later.writes, first.reads)
+    )
+
+
+def _nbytes(buffer: Any) -> int:
+    """The size of a buffer, as far as it is known."""
+    if isinstance(buffer, Temporary):
+        return buffer.nbytes
+    aval = getattr(buffer, "aval", None)
+    return 1 << 62 if aval is None else aval.nbytes
+
+
+class Target(ABC):
+    """What a device says about the plans that are made for it."""
+
+    region: ClassVar[type[Region]] = Region
+    limits: ClassVar[Limits] = Limits()
+    plan: ClassVar[type[Plan]]
+
+    @staticmethod
+    def choose(e: Equation, before: Sequence[Equation]) -> Program:
+        """What an attention becomes, in the passes."""
+        return plain(e, before)
+
+    def last_pass(self, program: Program) -> Program:
+        """What is left to be done before equations are fused."""
+        return program
+
+    @abstractmethod
+    def can_fuse(self, e: Equation) -> bool:
+        """Whether a loop nest can compute an equation."""
+
+    @abstractmethod
+    def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
+        """The function that adds an equation's stages; None: it runs its `eager` rule."""
+
+    @abstractmethod
+    def copy(self, target: Operand, source: Operand, plan: Plan) -> None:
+        """Stage a copy of elements."""
+
+    @abstractmethod
+    def loops(self, x: Loops, plan: Plan) -> None:
+        """Stage the launches of a loop nest."""
+
+    def chain(self, plan: Plan) -> None:
+        """Make one step of those that a device runs block by block, one after the other."""
+        return
+
+    @abstractmethod
+    def assemble(self, program: Program, plan: Plan, offsets: dict[Any, int], nbytes: int) -> Any:
+        """What the device runs, of a plan whose temporaries lie at `offsets` of so many bytes."""
+
+    @abstractmethod
+    def verify(self, made: Any) -> None:
+        """Prove that what was assembled computes what the Program means."""
+
+
+def fuse_groups(program: Program, target: Target) -> Fused:
+    """Group the equations of a Program: each group is one loop nest, or one other equation.
+
+    Cheap values are computed again where they are read, if that moves fewer bytes."""
+    fused = fuse(target.last_pass(program), target.can_fuse, target.limits)
+    found = recompute(fused, target.limits.more_moved)
+    if found is not None:
+        fused = fuse(found.program, target.can_fuse, target.limits, found.homes, found.whole)
+    show_groups(fused)
+    return fused
+
+
+def lower(fused: Fused, target: Target, given: Program, **where: Any) -> Plan:
+    """The steps of a Program `given` whose equations were fused; `where`: see `Plan`."""
+    plan = target.plan(fused, target, given, **where)
+    plan.bind_outputs()
+    for group in fused.groups:
+        plan.lower_group(group)
+    plan.copy_outputs()
+    target.chain(plan)
+    join_regions(plan)
+    plan.around = None  # it is asked while lowering only: a body that has its loop is a cycle
+    return plan
+
+
+def planned(program: Program, target: Target, **where: Any) -> Plan:
+    """The steps of a Program that went through the passes."""
+    return lower(fuse_groups(program, target), target, program, **where)
+
+
+class Plan(MadePlan):
+    """Steps and buffers; implements what lowerings ask for.
+
+    The body of a loop is a Plan too: `inputs` and `outputs` say where its values lie outside,
+    `around` is the Plan of the loop, and `fixed` are the buffers that no turn of it changes."""
+
+    around: Plan | None
+
+    def __init__(
+        self,
+        fused: Fused,
+        target: Target,
+        given: Program,
+        inputs: Sequence[Ref] | None = None,
+        outputs: Sequence[Ref] | None = None,
+        around: Plan | None = None,
+        fixed: Iterable[Any] = (),
+    ):
+        program = fused.program
+        self.fused, self.target, self.given, self.program = fused, target, given, program
+        self.around, self.fixed = around, frozenset(fixed)
+        self.prepared: dict[Any, Ref] = {}  # what loops use that is made once, before them
+        self.steps = []
+        self.constants = {}
+        places = [Ref(v) for v in program.inputs] if inputs is None else inputs
+        self.refs: dict[Any, Ref] = dict(zip(program.inputs, places, strict=True))
+        if outputs is None:
+            outputs = [Ref(Output(i, o.aval)) for i, o in enumerate(program.outputs)]
+        self.outputs = list(outputs)
+        self.outside = {r.buffer for r in (*places, *self.outputs)}
+        self.written: set[Any] = set()  # by the equation being lowered
+        self.origin: Group | None = None  # the group being lowered; None: results are copied
+        # Launches, calls and loops in the order in which they were lowered, for the verifier.
+        self.staged: dict[Group | None, list[Any]] = {}
+        self.bound: set[int] = set()  # results that are computed where they are returned from
+        self.again: dict[Any, list[Ref]] = {}  # more places where a variable is stored
+
+    def inner(
+        self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],
+        fixed: Iterable[Any] | None = None,
+    ) -> Plan:
+        """The plan of a body that runs inside; `fixed`: of a loop that does not change these."""
+        where = {} if fixed is None else {"around": self, "fixed": fixed}
+        return planned(program, self.target, inputs=inputs, outputs=outputs, **where)
+
+    def copy(self, target: Operand, source: Operand) -> None:
+        """Stage a copy of elements."""
+        self.target.copy(target, source, self)
+
+    # ---- buffers
+    def bind_outputs(self) -> None:
+        """Let results be computed where they are returned from, in several places if need be."""
+        for i, o in enumerate(self.program.outputs):
+            if o.__class__ is not Var or o.aval.size == 0:
+                continue
+            view = self.fused.view(o)
+            base = view.base
+            if base not in self.fused.group_of or not _is_whole(view):
+                continue
+            if base not in self.refs:
+                self.refs[base] = self.outputs[i]
+                self.bound.add(i)
+            elif self.refs[base] in self.outputs and self.fused.group_of[base].fusible:
+                self.again.setdefault(base, []).append(self.outputs[i])
+                self.bound.add(i)
+
+    def copy_outputs(self) -> None:
+        """Copy the results that are computed elsewhere."""
+        self.origin = None
+        for i, o in enumerate(self.program.outputs):
+            if i not in self.bound and o.aval.size:
+                self.begin({self.outputs[i].buffer})
+                whole = self.out_operand(self.outputs[i], o.aval)
+                self.copy(whole, self.operand(o))
+
+    def ref(self, base: Var | Literal) -> Ref:
+        """Where a variable or a constant lies."""
+        if base.__class__ is Literal:
+            return Ref(self.constant(np.asarray(base.val)))
+        found = self.refs.get(base)
+        if found is None:
+            found = self.refs[base] = Ref(VariableBuffer(base))
+        return found
+
+    def constant(self, value: np.ndarray) -> Constant:
+        """The buffer of a constant; equal ones are kept once."""
+        key = (value.dtype, value.shape, value.tobytes())
+        found = self.constants.get(key)
+        if found is None:
+            found = self.constants[key] = Constant(np.ascontiguousarray(value))
+        return found
+
+    def operand(self, a: Any) -> Operand:
+        """Where an atom's elements lie."""
+        view: View = self.fused.view(a)
+        dtype = np.dtype(view.base.aval.dtype)
+        ref = self.ref(view.base).at(view.offset * dtype.itemsize)
+        return Operand(ref, view.shape, view.strides, dtype)
+
+    def out_operand(self, ref: Ref, aval: Any) -> Operand:
+        dtype = np.dtype(aval.dtype)
+        return Operand(ref, aval.shape, row_major(aval.shape), dtype)
+
+    # ---- what lowerings ask for
+    def scratch(self, nbytes: int) -> Ref:
+        room = Scratch(max(nbytes, 1))
+        self.written.add(room)
+        return Ref(room)
+
+    def stage(self, *launches: Any) -> None:
+        launched = [replace(x, origin=self.origin) for x in launches if x.extent > 0]
+        if not launched:
+            return
+        written = {whole_buffer(w) for w in self.written}
+        reads: set[Any] = set()
+        writes: set[Any] = set()
+        for x in launched:
+            refs = {a.buffer for a in x.args if isinstance(a, Ref)}
+            reads |= refs - written if x.reads is None else x.reads
+            writes |= {w for w in self.written if whole_buffer(w) in refs}
+        self.steps.append(self.target.region(launched, reads, writes))
+        self.staged.setdefault(self.origin, []).extend(launched)
+
+    def contiguous(self, x: Operand) -> Operand:
+        if x.contiguous:
+            return x
+        whole = Operand(self.scratch(x.size * x.dtype.itemsize), x.shape, row_major(x.shape),
+                        x.dtype)
+        self.copy(whole, x)
+        return whole
+
+    def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:
+        """What `make` derives from x by stages before the loops that x does not change in.
+
+        None where there is no such loop; `key` tells what is made of x, so that it is made once."""
+        home, inner = self, []
+        while home.around is not None and x.buffer in home.fixed:
+            inner.append(home)
+            home = home.around
+        if not inner:
+            return None
+        made = home.prepared.get((x, key))
+        if made is None:
+            made = home.prepared[x, key] = make(home)
+        for plan in inner:
+            plan.outside.add(made.buffer)
+        return made
+
+    def begin(self, writes: set[Any]) -> None:
+        """Say which buffers the stages that follow write, besides scratch."""
+        self.written = set(writes)
+
+    # ---- steps
+    def lower_group(self, group: Group) -> None:
+        """Add the steps of a group."""
+        self.origin = group
+        if group.fusible:
+            stored = [v for v in group.maps if v in self.fused.stored]
+            more = [r.buffer for v in stored for r in self.again.get(v, ())]
+            self.begin({*map(self._written_by, stored), *more})
+            if self.written:
+                x = loop_nests.build(self.fused, group, group.row_by_row(self.target.limits))
+                self._store_again(x)
+                x.nest = rounding(x.nest, flags.allow_excess_precision)
+                self.target.loops(x, self)
+        else:
+            self._equation(group.members[0].equation)
+
+    def _store_again(self, x: Loops) -> None:
+        """Add the stores of what is returned more than once."""
+        for store, place in list(zip(x.nest.stores, x.stores, strict=True)):
+            for ref in self.again.get(place.base, ()):
+                x.nest = replace(x.nest, stores=(*x.nest.stores, store))
+                x.stores.append(Place(ref, place.offset, place.strides, place.dtype))
+
+    def _written_by(self, v: Var) -> Any:
+        """What is written where a variable is stored: a buffer, or its part of one."""
+        base = self.fused.view(v).base
+        buffer = self.ref(base).buffer
+        return buffer if base is v else Part(buffer, v)
+
+    def _equation(self, e: Equation) -> None:
+        outs = [self.out_operand(self.ref(o), o.aval) for o in e.outs]
+        ins = [self.operand(a) for a in e.ins]
+        lower = self.target.lowering_of(e)
+        if lower is not None and all(o.size for o in outs):
+            self.begin({o.ref.buffer for o in outs})
+            before = len(self.steps)
+            if lower(e.op, ins, outs, self):
+                for step in self.steps[before:]:
+                    if isinstance(step, LoopStep):  # launches have their origin from `stage`
+                        step.origin = self.origin
+                        self.staged.setdefault(self.origin, []).append(step)
+                return
+            assert len(self.steps) == before, f"{e.op.name}: steps of a lowering that gave up"
+        self.steps.append(EagerStep(e, ins, outs))
+
+
+def join_regions(plan: Plan) -> None:
+    """Let stages that do not depend on each other be one."""
+    joined: list[Any] = []
+    for step in plan.steps:
+        home = _home(step, joined) if isinstance(step, Region) else None
+        if home is None:
+            joined.append(step)
+            continue
+        home.launches += step.launches
+        home.reads |= step.reads
+        home.writes |= step.writes
+    plan.steps = joined
+
+
+def _home(step: Region, before: list[Any]) -> Region | None:
+    """An earlier region that one can join: the last, or for what is small one further back."""
+    small = all(_nbytes(b) <= SMALL_BYTES for b in map(whole_buffer, step.writes))
+    for other in reversed(before[-LOOK_BACK:] if small else before[-1:]):
+        if not independent(other, step):
+            return None
+        if isinstance(other, Region):
+            return other
+    return None
+
+
+def _is_whole(view: View) -> bool:
+    base = view.base.aval.shape
+    return view.offset == 0 and view.shape == base and view.strides == row_major(base) or (
+        view.offset == 0 and prod(view.shape) == prod(base)
+        and Operand(Ref(None), view.shape, view.strides, None).contiguous
+    )

@@ -1,0 +1,71 @@
+"""Memory plan: where temporaries lie in one arena, given when each of them is in use."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from toile.compiler.ir.operands import Scratch, Temporary
+from toile.compiler.ir.steps import MadePlan
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+class Interval(NamedTuple):
+    """A buffer that is in use from step `first` to step `last`, both included."""
+
+    buffer: Hashable
+    nbytes: int
+    first: int
+    last: int
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
+    """An offset for each buffer, and the bytes of the arena.
+
+    The largest are placed first, each at the lowest gap between those that are in use at the same
+    time: close to the best there is, and independent of the order of equal programs."""
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
+    offsets: dict[Hashable, int] = {}
+    total = 0
+    order = sorted(range(len(intervals)), key=lambda i: (-intervals[i].nbytes, i))
+    for i in order:
+        buffer, nbytes, first, last = intervals[i]
+        size = aligned(max(nbytes, 1))
+        offset = 0
+        for start, end, begins, ends in placed:
+            if begins <= last and first <= ends:
+                if offset + size <= start:
+                    break
+                if end > offset:
+                    offset = end
+        bisect.insort(placed, (offset, offset + size, first, last))
+        offsets[buffer] = offset
+        total = max(total, offset + size)
+    return offsets, total
+
+
+def arena_layout(plan: MadePlan) -> tuple[dict[Any, int], int]:
+    """Offsets of a plan's temporaries, those of loops' bodies included, and their bytes."""
+    spans: dict[Temporary, list[int]] = {}
+    nested: dict[Temporary, dict[Any, int]] = {}
+    for i, step in enumerate(plan.steps):
+        for b in plan.temporaries_of(step):
+            spans.setdefault(b, [i, i])[1] = i
+        for child in getattr(step, "children", ()):
+            offsets, nbytes = arena_layout(child)
+            room = Scratch(nbytes)
+            nested[room] = offsets
+            spans[room] = [i, i]
+    found, total = assign([Interval(b, b.nbytes, *span) for b, span in spans.items()])
+    for body, inner in nested.items():
+        start = found.pop(body)
+        for b, offset in inner.items():
+            assert b not in found, f"a buffer of {b.nbytes} bytes belongs to two bodies"
+            found[b] = start + offset
+    return found, total

@@ -1,0 +1,230 @@
+"""Recomputation: cheap values are computed again where they are read, not kept in memory.
+
+    y = (x - m) s     kept for a later kernel that could as well read x, m and s
+
+Values that fusion would store are considered in the order of the Program. A value is not stored if
+only loop nests read it, and if what they read instead (the nearest values that are in memory
+anyway) moves fewer bytes than storing it and reading it back. Each reader's group then gets a copy
+of the few cheap equations. The normalizations of a deep network keep one array a layer, not four.
+Where a backend asks for it (`more`), small values such as the means of rows are kept for this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from toile.compiler.ir.groups import Fused, Group
+from toile.compiler.passes.rewriter import readers_of
+from toile.compiler.scalar.builder import BFLOAT16, FLOAT16
+from toile.compiler.scalar.fusible import by_element
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
+from toile.engine.records import dataclass
+from toile.primitives.families import BroadcastInDim, Reshape, Transpose
+from toile.primitives.shapes import Iota, ReducePrecision
+
+MOST_EQUATIONS = 12  # that a value takes
+LEAST_BYTES = 1 << 18  # of a value that is worth the trouble
+VIEWS = (BroadcastInDim, Reshape, Transpose)
+ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
+
+
+@dataclass
+class _Recipe:
+    """How a value is computed from what is in memory."""
+
+    equations: int = 0
+    sources: set[Atom] = field(default_factory=set)
+    small: set[Atom] = field(default_factory=set)  # sources that are not in memory yet
+    most: float = 0.0  # bytes of one of those
+
+
+@dataclass
+class Recomputed:
+    """The new Program, and how to group it (see `fuse`)."""
+
+    program: Program
+    homes: dict[Atom, int]  # the groups that the results of loop nests belong to
+    whole: dict[int, Group]  # groups that nothing has changed
+
+
+class _Recomputing:
+    def __init__(self, fused: Fused, more: float):
+        self.fused, self.program, self.more = fused, fused.program, more
+        self.made: dict[Atom, Equation] = {o: e for e in self.program.equations for o in e.outs}
+        self.readers = readers_of(self.program)
+        self.returned = set(self.program.outputs)
+        self.gone: set[Atom] = set()
+        self.kept: set[Atom] = set()  # what is kept instead, such as the means of rows
+        self.loads: dict[int, set[Atom]] = {}
+        # The new Program.
+        self.equations: list[Equation] = []
+        self.copies: dict[tuple[int, Atom], Atom] = {}
+        self.homes: dict[Atom, int] = {}
+        self.changed: set[int] = set()  # groups
+
+    # ---- what not to store
+    def choose(self) -> None:
+        for e in self.program.equations:
+            if len(e.outs) == 1 and e.outs[0] in self.fused.stored:
+                self._consider(e, e.outs[0])
+
+    def _consider(self, e: Equation, v: Var) -> None:
+        part = v in self.fused.views  # of a concatenation
+        if v.aval.nbytes < LEAST_BYTES or v in self.returned or part or not _is_cheap(e):
+            return
+        home = self.fused.group_of.get(v)
+        users = self._users(v)
+        recipe = _Recipe(most=self.more * v.aval.nbytes)
+        if home is None or users is None or not self._collect(v, recipe, first=True):
+            return
+        others = {id(g): g for g in users if g is not home}
+        moved = _bytes(recipe.small) - v.aval.nbytes  # it is not stored
+        for g in others.values():
+            moved += _bytes(recipe.sources - self._loads(g)) - v.aval.nbytes
+        if others and (moved < 0 or moved < self.more * v.aval.nbytes):
+            self.gone.add(v)
+            self.kept |= recipe.small
+            for g in others.values():
+                self._loads(g).discard(v)
+                self._loads(g).update(recipe.sources)
+
+    def _users(self, v: Var) -> list[Group] | None:
+        """The groups that read a value itself; None if something else reads it."""
+        found = []
+        for e in self.readers.get(v, ()):
+            group = self.fused.group_of.get(e.outs[0]) if e.outs else None
+            if group is None or not group.fusible:
+                return None
+            found.append(group)
+        return found
+
+    def _collect(self, a: Atom, recipe: _Recipe, first: bool = False) -> bool:
+        """Add what an atom takes to a recipe; False if it is too much."""
+        if a.__class__ is Literal:
+            return True
+        kept = a in self.fused.stored and a not in self.gone or a in self.kept
+        e = self.made.get(a)
+        if not first and (kept or e is None):
+            recipe.sources.add(a)
+            return True
+        assert e is not None
+        if first or not self._is_small(a, recipe):
+            return self._collect_inputs(a, e, recipe)
+        tried = _Recipe(recipe.equations, set(recipe.sources), set(recipe.small), recipe.most)
+        if self._collect_inputs(a, e, tried):
+            recipe.equations, recipe.sources = tried.equations, tried.sources
+            recipe.small = tried.small
+        else:
+            recipe.sources.add(a)
+            recipe.small.add(a)
+        return True
+
+    def _is_small(self, a: Atom, recipe: _Recipe) -> bool:
+        """Whether a value, made inside of a loop nest, is small enough to be kept as well."""
+        group = self.fused.group_of.get(a)
+        return a.aval.nbytes <= recipe.most and group is not None and group.fusible
+
+    def _collect_inputs(self, a: Atom, e: Equation, recipe: _Recipe) -> bool:
+        """Add what the equation of an atom takes."""
+        if isinstance(e.op, VIEWS):
+            base = self.fused.bases.get(a, a)
+            if base.__class__ is Literal:
+                return True
+            if base not in self.gone and (base in self.fused.stored or base not in self.made):
+                recipe.sources.add(base)
+                return True
+        elif not _is_cheap(e):
+            return False
+        recipe.equations += 1
+        return recipe.equations <= MOST_EQUATIONS and all(self._collect(x, recipe) for x in e.ins)
+
+    def _loads(self, group: Group) -> set[Atom]:
+        """The values in memory that a group reads."""
+        found = self.loads.get(id(group))
+        if found is None:
+            found = self.loads[id(group)] = set()
+            for member in group.members:
+                for a in member.equation.ins:
+                    base = self.fused.bases.get(a, a)
+                    if base.__class__ is Var and self.fused.group_of.get(base) is not group:
+                        found.add(base)
+        return found
+
+    # ---- the new Program
+    def rewritten(self) -> Recomputed:
+        """The Program, and what became of the groups."""
+        for e in self.program.equations:
+            group = self.fused.group_of.get(e.outs[0]) if e.outs else None
+            if group is not None and group.fusible:
+                self.homes[e.outs[0]] = group.id
+                ins = [self._copied(a, group) for a in e.ins]
+                if any(x is not y for x, y in zip(ins, e.ins, strict=True)):
+                    e = Equation(e.op, ins, e.outs, e.source, e.scope)
+                    self.changed.add(group.id)
+            self.equations.append(e)
+        new = Program(self.program.inputs, self.equations, self.program.outputs, self.program.name)
+        new = without_dead_code(new)
+        left = set(map(id, new.equations))
+        whole = {
+            g.id: g for g in self.fused.groups
+            if g.fusible and g.id not in self.changed
+            and all(id(m.equation) in left for m in g.members)
+        }
+        return Recomputed(new, self.homes, whole)
+
+    def _copied(self, a: Atom, group: Group) -> Atom:
+        """What stands for an atom in a group: itself, or a copy computed there."""
+        if a.__class__ is Literal or not self._needs_copy(a, group):
+            return a
+        key = id(group), a
+        found = self.copies.get(key)
+        if found is None:
+            e = self.made[a]
+            out = self._add(e.op, [self._copied(x, group) for x in e.ins], a.aval, e, group)
+            if a in self.gone and a.aval.dtype in ROUNDED:
+                # Kernels may hold more digits than memory would have kept.
+                out = self._add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
+            found = self.copies[key] = out
+        return found
+
+    def _add(self, op: Operation, ins: list[Atom], aval: Aval, e: Equation, group: Group) -> Var:
+        out = Var(aval)
+        self.equations.append(Equation(op, ins, [out], e.source, e.scope))
+        self.homes[out] = group.id
+        self.changed.add(group.id)
+        return out
+
+    def _needs_copy(self, a: Atom, group: Group) -> bool:
+        """Whether a group must compute an atom itself, since it is not in memory."""
+        if self.fused.group_of.get(a) is group:
+            return False
+        if a in self.gone:
+            return True
+        e = self.made.get(a)
+        if e is None or a in self.fused.stored or a in self.kept:
+            return False
+        if isinstance(e.op, VIEWS) and len(e.ins) == 1:
+            return self._needs_copy(e.ins[0], group)
+        return self.fused.group_of.get(a) is not None  # inside of another group
+
+
+def _bytes(atoms: set[Atom]) -> int:
+    return sum(a.aval.nbytes for a in atoms)
+
+
+def _is_cheap(e: Equation) -> bool:
+    if len(e.outs) != 1 or e.effects or not e.ins or isinstance(e.op, Iota):
+        return False
+    return by_element(e) and not getattr(e.op, "costly", False)
+
+
+def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:
+    """The Program in which cheap values are computed where they are read; None: nothing is gained.
+
+    `more`: the part of a value's bytes that may be moved in addition, to save memory, and the size
+    of each of the small values that may be kept for it."""
+    work = _Recomputing(fused, more)
+    work.choose()
+    return work.rewritten() if work.gone else None

@@ -1,0 +1,1 @@
+"""Scalar code that LLVM and CUDA share, and mathematics written with it."""

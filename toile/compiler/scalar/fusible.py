@@ -1,0 +1,104 @@
+"""Which equations loop nests compute: scalar functions, reductions and iotas.
+
+Backends differ in their printer only. Whether an operation has code for some dtypes is found out by
+writing it once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.groups import REDUCTIONS
+from toile.compiler.scalar.builder import FLOAT32, Arithmetic, Unsupported, Value, kind
+from toile.engine.operation import Operation
+from toile.engine.program import Equation
+from toile.primitives.reductions import ReduceMax, ReduceMin
+from toile.primitives.shapes import Iota
+
+PLAIN = (*REDUCTIONS, Iota)
+
+
+def by_element(e: Equation) -> bool:
+    """Whether an equation computes its result element by element."""
+    if not e.op.by_element or e.effects or len(e.outs) != 1:
+        return False
+    shape = e.outs[0].aval.shape
+    if shape and len(e.ins) == 1 and not e.ins[0].aval.shape:
+        return False  # the bytes of a number: an axis that the operand does not have
+    return all(a.aval.shape in (shape, ()) for a in e.ins)
+
+
+def fuses(e: Equation) -> bool:
+    """Whether loop nests can compute an equation, at dtypes that they hold."""
+    return isinstance(e.op, REDUCTIONS) or by_element(e)
+
+
+def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) -> Callable[
+        [Equation], bool]:
+    """The function that says whether a backend's nests compute an equation; `names`: of samples."""
+    has_code = functools.lru_cache(4096)(functools.partial(_has_code, printer, names))
+
+    def can_fuse(e: Equation) -> bool:
+        """Whether a loop nest can compute an equation; asked of each of them, so it is quick."""
+        op, outs = e.op, e.outs
+        plain = isinstance(op, PLAIN)
+        if len(outs) != 1 or not (plain or op.by_element) or e.effects:
+            return False
+        out = outs[0].aval
+        shape = out.shape
+        if 0 in shape:
+            return False
+        dtypes = []
+        for a in e.ins:
+            aval = a.aval
+            own = aval.shape
+            if own != shape and (0 in own if plain else own):  # scalars fit any shape
+                return False
+            dtypes.append(aval.dtype)
+        dtypes.append(out.dtype)
+        try:
+            return has_code(op.__class__ if plain else op, tuple(dtypes))
+        except TypeError:  # a parameter that cannot be hashed
+            return False
+
+    return can_fuse
+
+
+def _has_code(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str],
+              op: Operation | type, dtypes: tuple[Any, ...]) -> bool:
+    """Whether an operation can be written for operands and a result of some dtypes."""
+    try:
+        kinds = [kind(np.dtype(d)) for d in dtypes]
+        if isinstance(op, type):  # a reduction or an iota; complex numbers have no order
+            return not (issubclass(op, (ReduceMax, ReduceMin)) and "c" in kinds)
+        lower = getattr(op, "lower", None)
+        if lower is None:
+            return False
+        lower(printer(), *[_sample(np.dtype(d), names) for d in dtypes[:-1]])
+    except (Unsupported, TypeError):
+        return False
+    return True
+
+
+def _sample(dtype: np.dtype, names: Callable[[np.dtype], str]) -> Value:
+    name = names(dtype)
+    return Value(name, dtype, name if kind(dtype) == "c" else "")
+
+
+def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> Value:
+    """An operation on narrow floats, rounded; after each step, if it has several."""
+    def once(x: Value) -> Value:
+        return narrowed(k, Value(x.name, dtype))
+
+    if op.lower_steps is not None:
+        return op.lower_steps(k, once, *xs)
+    return once(op.lower(k, *xs))  # type: ignore[attr-defined]
+
+
+def narrowed(k: Arithmetic, x: Value) -> Value:
+    """A narrow float rounded to its dtype, in the float32 register that holds it."""
+    return k.convert(Value(x.name, FLOAT32), x.dtype)

@@ -1,0 +1,90 @@
+"""The complete builder: arithmetic from `compiler.scalar.builder`, functions from the files beside.
+
+`_function` makes a method of each: it widens narrow floats, refuses integers, and turns to the
+complex version where there is one. May import compiler.scalars and compiler.mathematics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile.compiler.scalar.builder import Arithmetic, Unsupported, Value, kind
+from toile.compiler.scalar.mathematics import (
+    complexes,
+    error,
+    exponential,
+    gamma,
+    hyperbolic,
+    powers,
+    trigonometric,
+)
+
+Code = Callable[..., Value]
+
+
+def _function(real: Code, of_complex: Code | None = None) -> Any:
+    """A method from code for float32 and float64 registers, and code for complex numbers."""
+
+    def method(self: Builder, *xs: Value, **options: Any) -> Value:
+        dtype = xs[0].dtype
+        k = kind(dtype)
+        if k == "c" and of_complex is not None:
+            return of_complex(self, *xs)
+        if k != "f":
+            raise Unsupported(f"{real.__name__} of {dtype} in a kernel")
+        y = real(self, *(self.wide(x) for x in xs), **options)
+        return Value(y.name, dtype)
+
+    method.__name__ = real.__name__
+    method.__doc__ = real.__doc__
+    return method
+
+
+class Builder(Arithmetic):
+    """The builder `k` of an operation's `lower(k, *xs)`."""
+
+    exp = _function(exponential.exp, complexes.exp)
+    exp2 = _function(exponential.exp2, complexes.exp2)
+    expm1 = _function(exponential.expm1)
+    log = _function(exponential.log, complexes.log)
+    log1p = _function(exponential.log1p)
+    log2 = _function(exponential.log2, complexes.log2)
+    logistic = _function(exponential.logistic)
+    rsqrt = _function(powers.rsqrt)
+    cbrt = _function(powers.cbrt)
+    fmod = _function(powers.fmod)
+    sin = _function(trigonometric.sin)
+    cos = _function(trigonometric.cos)
+    tan = _function(trigonometric.tan)
+    asin = _function(trigonometric.asin)
+    acos = _function(trigonometric.acos)
+    atan = _function(trigonometric.atan)
+    atan2 = _function(trigonometric.atan2)
+    sinh = _function(hyperbolic.sinh)
+    cosh = _function(hyperbolic.cosh)
+    tanh = _function(hyperbolic.tanh)
+    asinh = _function(hyperbolic.asinh)
+    acosh = _function(hyperbolic.acosh)
+    atanh = _function(hyperbolic.atanh)
+    erf = _function(error.erf)
+    erfc = _function(error.erfc)
+    erf_inv = _function(error.erf_inv)
+    lgamma = _function(gamma.lgamma)
+    digamma = _function(gamma.digamma)
+    pow = powers.pow_
+    integer_pow = powers.integer_pow
+    reduce_precision = powers.reduce_precision
+    nextafter = powers.nextafter
+
+    def sqrt(self, x: Value) -> Value:
+        """Square root."""
+        return complexes.sqrt(self, x) if x.imag else super().sqrt(x)
+
+    def abs(self, x: Value) -> Value:
+        """Absolute value or modulus."""
+        return complexes.modulus(self, x) if x.imag else super().abs(x)
+
+    def sign(self, x: Value) -> Value:
+        """-1, 0 or 1; of a complex number, x/|x|."""
+        return complexes.sign(self, x) if x.imag else super().sign(x)

@@ -1,0 +1,1 @@
+"""Proofs that Programs are well formed and that plans compute what their Programs mean."""

@@ -1,0 +1,110 @@
+"""What the variables of a body mean while the plan verifier walks through it.
+
+A `Frame` is one execution of a plan; `meanings` are the values in memory that an atom may be found
+as: what was computed for it, what the body was given for it, or what it is a view of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.operands import Scratch
+from toile.compiler.ir.steps import LoopStep
+from toile.compiler.verify.commands import Work
+from toile.compiler.verify.contents import Content
+from toile.engine.program import Atom, Equation, Literal
+from toile.primitives.barriers import Name, StopGradient
+from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
+from toile.primitives.reductions import Reduction
+from toile.primitives.shapes import Copy, OptimizationBarrier, Rev, Slice
+
+_VIEWS = (Copy, Transpose, BroadcastInDim, Slice, Rev, Reshape, Name, StopGradient)
+
+Meaning = tuple[Content, int | None]  # a value, and where in it; None: wherever a view says
+
+
+class Frame:
+    """One execution of a plan: of the whole Program, or of a body at one turn."""
+
+    def __init__(self, plan: Any, where: str, given: Mapping[Any, list[Meaning]]):
+        self.plan, self.where, self.given = plan, where, given
+        self.values: dict[Any, Content] = {}  # of variables that were computed
+        self.rooms: dict[Scratch, Content] = {}
+        self.copied: dict[int, Content] = {}  # results that were copied, by number
+        self.made = {o: e for e in plan.program.equations for o in e.outs}
+        self.owners: dict[Any, Owner] = {}
+        # What a loop's copies of initial values were put into; results once it has ended.
+        self.loops = {group for group, lowered in plan.staged.items()
+                      if any(isinstance(x, LoopStep) for x in lowered)}
+        self.begun: dict[Any, Content] = {}
+        self.finals: list[tuple[Any, list[Meaning]]] = []  # results, and what they are copies of
+
+    def meanings(self, a: Atom) -> list[Meaning]:
+        """The values in memory that an atom is, or is a view of."""
+        if a.__class__ is Literal:
+            return [(Content.constant(np.asarray(a.val)), None)]
+        found = list(self.given.get(a, ()))
+        if a in self.values:
+            found.append((self.values[a], 0))
+        viewed = self._viewed(a)
+        if viewed is not None:
+            found += [(c, None) for c, _ in self.meanings(viewed)]
+        return found
+
+    def _viewed(self, a: Atom) -> Atom | None:
+        """The operand that an atom is a view of."""
+        e = self.made.get(a)
+        if e is not None and isinstance(e.op, OptimizationBarrier):
+            return e.ins[e.outs.index(a)]
+        if e is not None and (isinstance(e.op, _VIEWS) or _is_sum_of_one(e)):
+            return e.ins[0]
+        return None
+
+    def base(self, a: Atom) -> Atom:
+        """What an atom is a view of, through all views."""
+        while (viewed := self._viewed(a)) is not None:
+            a = viewed
+        return a
+
+    def name(self, v: Any) -> str:
+        """A variable in words."""
+        e = self.made.get(v)
+        made = f" of {e.op.name}" if e is not None else ""
+        return f"{v.aval.short()}{made} in {self.where}"
+
+
+class Owner:
+    """What is known of the equations that some works compute in a frame."""
+
+    def __init__(self, frame: Frame, equations: Sequence[Equation]):
+        self.equations = equations
+        self.atoms = needed(equations) if equations else list(frame.plan.program.outputs)
+        self.more: list[Meaning] = []  # values besides the operands: what a loop ended with
+        self.works: list[Work] = []
+        self.read: set[Content] = set()
+        self.replaced: set[Content] = set()  # what lay where an update's result goes
+
+
+def needed(equations: Sequence[Equation]) -> list[Atom]:
+    """What some equations read that none of them makes."""
+    made = {o for e in equations for o in e.outs}
+    return [a for e in equations for a in e.ins
+            if a.aval.nbytes and (a.__class__ is Literal or a not in made)]
+
+
+def _is_sum_of_one(e: Equation) -> bool:
+    sums = isinstance(e.op, (ReduceSum, Reduction)) and len(e.ins) == len(e.outs) == 1
+    return sums and e.ins[0].aval.size == e.outs[0].aval.size
+
+
+def matches(content: Content, offset: int, meant: Iterable[Meaning], copies: bool) -> bool:
+    """Whether a content is one of the values that are meant, from an offset in it on."""
+    meant = list(meant)
+    if any((content is c or content.same_constant(c)) and o in (None, offset) for c, o in meant):
+        return True
+    if not content.sources or not (copies or content.scratch):
+        return False
+    return all(any(s is c or s.same_constant(c) for c, _ in meant) for s in content.sources)

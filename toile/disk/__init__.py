@@ -1,0 +1,1 @@
+"""What is kept on disk: objects, plans, and which files are trusted."""

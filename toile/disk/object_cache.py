@@ -1,0 +1,293 @@
+"""Compiled kernels and plans on disk, one file each, shared by the processes of one user.
+
+A file is `magic | checksum | object`; the checksum covers the name, the format, the machine and the
+object, so that no entry passes for another. Files are written aside and renamed into place: readers
+see all of one or nothing. What this user or root alone cannot have written is not used, what fails
+the checksum is made again (`trusted_files` has the checks). When the folder outgrows its limit the
+files that were not read for longest go first. TOILE_CACHE=off switches it off, TOILE_CACHE_DIR
+says where it is and TOILE_CACHE_SIZE how large (bytes, or such as 512MB).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from toile.disk import trusted_files
+from toile.disk.trusted_files import Folder, Untrusted
+from toile.engine.errors import CacheWarning
+
+MAGIC = b"toile-2\n"
+DEFAULT_LIMIT = 512 << 20
+MOST_BYTES = 256 << 20  # of one entry
+_OLDER = (b"toile-1\n",)  # of formats that are removed without a warning
+_CHECKSUM_BYTES = 32
+_HEAD = len(MAGIC) + _CHECKSUM_BYTES
+_ABANDONED_S = 3600  # files being written that are older than this belong to processes that died
+_FRESH_S = 3600  # a file's time of use is kept to this precision
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TEMPORARY = ".new-"
+_NAME = re.compile(r"[0-9a-f]{2,128}")
+_warned: set[tuple[str, str]] = set()  # the warnings of this process: their subject and folder
+
+
+class ObjectCache:
+    """Objects by key (a hexadecimal digest) in one folder.
+
+    `machine` says which processor objects are for; those of another do not pass the checksum."""
+
+    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, machine: str = ""):
+        self.folder = folder
+        self.limit = limit
+        self.machine = machine
+        self.usable = True  # until a check of the folder itself fails
+        self.writable = True
+        self.unscanned: int | None = None  # bytes written since the folder was last measured
+        self._path: str | None = None  # of the folder, without links
+
+    # ---- objects
+    def get(self, key: str) -> bytes | None:
+        """The object; None where there is none, or where it fails a check, which removes it."""
+        content: bytes | None = None
+        problem = ""
+        with self._opened() as folder:
+            if folder is None or not _NAME.fullmatch(key):
+                return None
+            try:
+                found = folder.read(key, MOST_BYTES + _HEAD)
+                if found is None:
+                    return None
+                content, used = found
+                problem = self._problem_of(key, content)
+            except Untrusted as why:
+                problem = str(why)
+            if not problem and time.time() - used > _FRESH_S:
+                folder.touch(key)
+            if problem:
+                folder.remove(key)
+        if content is not None and not problem:
+            return content[_HEAD:]
+        if content is None or content[: len(MAGIC)] not in _OLDER:
+            self._warn_of_entry(key, problem)
+        return None
+
+    def _problem_of(self, key: str, content: bytes) -> str:
+        """What is wrong with the content of a file, if anything is."""
+        if content[: len(MAGIC)] != MAGIC:
+            return "it does not begin as an entry of the cache does"
+        if content[len(MAGIC) : _HEAD] != self._checksum(key, memoryview(content)[_HEAD:]):
+            return "its checksum does not fit its name, this machine and its content"
+        return ""
+
+    def _checksum(self, key: str, data: bytes | memoryview) -> bytes:
+        head = [MAGIC, key.encode(), self.machine.encode()]
+        found = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
+        for part in (*head, data):
+            found.update(len(part).to_bytes(8, "little"))  # so that no part can pass for two
+            found.update(part)
+        return found.digest()
+
+    def refuse(self, key: str, problem: str) -> None:
+        """Remove an object that is not what its reader needs, and say so once."""
+        self.remove(key)
+        self._warn_of_entry(key, problem)
+
+    def has(self, key: str) -> bool:
+        """Whether there is an object, which may be damaged."""
+        with self._opened() as folder:
+            return folder is not None and folder.has(key)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing at all."""
+        with self._opened() as folder:
+            try:
+                return folder is None or next(folder.files(), None) is None
+            except OSError:
+                return True
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep an object; where the folder cannot be written, warn once and go on without.
+
+        Files are not forced to the disk: one that a power failure cut short fails its checksum."""
+        if not (self.usable and self.writable) or len(data) > MOST_BYTES:
+            return
+        if not _NAME.fullmatch(key):
+            raise ValueError(f"ObjectCache: needed a hexadecimal key, got {key!r}")
+        try:
+            self._path = self._path or trusted_files.resolved(self.folder)
+            trusted_files.make(self._path)
+        except Untrusted as why:
+            return self._disable(str(why))
+        except OSError as error:
+            return self._cannot_write(error)
+        with self._opened() as folder:
+            if folder is None:
+                return
+            try:
+                self._write(folder, key, data)
+            except IsADirectoryError:
+                return  # a folder that could not be removed has the entry's name
+            except OSError as error:
+                return self._cannot_write(error)
+            self._grown(folder, len(data))
+
+    def _write(self, folder: Folder, key: str, data: bytes) -> None:
+        temporary = f"{_TEMPORARY}{os.urandom(16).hex()}"
+        try:
+            folder.write(temporary, MAGIC + self._checksum(key, data), data)
+            folder.replace(temporary, key)
+        except PermissionError:
+            # Windows refuses while another process reads the same object: that one serves.
+            folder.remove(temporary)
+            if not folder.has(key):
+                raise
+        except BaseException:
+            folder.remove(temporary)
+            raise
+
+    def remove(self, key: str) -> None:
+        """Forget an object."""
+        with self._opened() as folder:
+            if folder is not None and _NAME.fullmatch(key):
+                folder.remove(key)
+
+    # ---- the folder
+    @contextmanager
+    def _opened(self) -> Iterator[Folder | None]:
+        """The folder, checked anew; None where there is none, or none that can be trusted."""
+        folder = None
+        if self.usable:
+            try:
+                self._path = self._path or trusted_files.resolved(self.folder)
+                folder = Folder(self._path)
+            except Untrusted as why:
+                self._disable(str(why))
+            except FileNotFoundError:
+                self._path = None
+            except OSError as error:
+                self._disable(f"it cannot be opened ({error.strerror})")
+        try:
+            yield folder
+        finally:
+            if folder is not None:
+                folder.close()
+
+    def problem(self) -> str:
+        """Why the folder is not used; nothing where it is, or does not exist yet."""
+        try:
+            trusted_files.Folder(trusted_files.resolved(self.folder)).close()
+        except FileNotFoundError:
+            return ""
+        except Untrusted as why:
+            return str(why)
+        except OSError as error:
+            return f"it cannot be opened ({error.strerror})"
+        return ""
+
+    def _disable(self, problem: str) -> None:
+        self.usable = False
+        _warn("folder", self.folder,
+              f"toile: the folder of compiled kernels {self.folder} is not used: {problem}. Each "
+              "process compiles its kernels anew (make the folder yours alone with chmod 700, set "
+              "TOILE_CACHE_DIR to another one, or TOILE_CACHE=off)")
+
+    def _cannot_write(self, error: OSError) -> None:
+        self.writable = False
+        _warn("folder", self.folder,
+              f"toile: the folder of compiled kernels {self.folder} cannot be written ({error}); "
+              "kernels will be compiled anew by each process (set TOILE_CACHE_DIR, or "
+              "TOILE_CACHE=off)")
+
+    def _warn_of_entry(self, key: str, problem: str) -> None:
+        _warn("entry", self.folder,
+              f"toile: {self.folder / key} in the cache of compiled kernels was not used: {problem}"
+              ". It was removed and is made again; other entries of which this is true are treated "
+              "in the same way without a warning")
+
+    def _grown(self, folder: Folder, nbytes: int) -> None:
+        """Measure the folder at the first write, then whenever 1/32 of the limit was written."""
+        if self.unscanned is not None:
+            self.unscanned += nbytes
+            if self.unscanned <= self.limit // 32:
+                return
+        self.unscanned = 0
+        self._evict(folder)
+
+    def evict(self) -> None:
+        """Above the limit, remove what was not read for longest until 4/5 of it is left."""
+        with self._opened() as folder:
+            if folder is not None:
+                self._evict(folder)
+
+    def _evict(self, folder: Folder) -> None:
+        now = time.time()
+        files: list[tuple[float, int, str]] = []
+        try:
+            for name, found in folder.files():
+                if name.startswith(_TEMPORARY):
+                    if now - found.st_mtime > _ABANDONED_S:
+                        folder.remove(name)
+                elif _NAME.fullmatch(name) and stat.S_ISREG(found.st_mode):
+                    files.append((found.st_mtime, found.st_size, name))
+        except OSError:
+            return
+        total = sum(size for _, size, _ in files)
+        if total <= self.limit:
+            return
+        for _, size, name in sorted(files):
+            folder.remove(name)
+            total -= size
+            if total <= self.limit * 4 // 5:
+                return
+
+
+def _warn(of: str, folder: Path, text: str) -> None:
+    """Warn once in a process for each folder."""
+    said = (of, str(folder))
+    if said not in _warned:
+        _warned.add(said)
+        warnings.warn(text, CacheWarning, stacklevel=2)
+
+
+def _folder(environment: Mapping[str, str]) -> Path | None:
+    """The user's folder for caches, as the system has it; None where there is no home."""
+    given = environment.get("TOILE_CACHE_DIR")
+    if given:
+        return Path(given).expanduser() / "kernels"
+    try:
+        if sys.platform == "win32":
+            base = environment.get("LOCALAPPDATA")
+            return (Path(base) if base else Path.home() / "AppData/Local") / "toile/Cache/kernels"
+        if sys.platform == "darwin":
+            return Path.home() / "Library/Caches/toile/kernels"
+        base = environment.get("XDG_CACHE_HOME")
+        return (Path(base) if base else Path.home() / ".cache") / "toile/kernels"
+    except RuntimeError:
+        return None
+
+
+def size_of(text: str, variable: str) -> int:
+    """Bytes from 1000000, 64K, 512MB, 2 GiB, as an environment variable has them."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
+    if not found:
+        raise ValueError(f"{variable}: needed a size such as 512MB or 1G, got {text!r}")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def from_environment(environment: Mapping[str, str] = os.environ,
+                     machine: str = "") -> ObjectCache | None:
+    """The cache that the environment asks for, for a processor; None when it is off."""
+    if environment.get("TOILE_CACHE", "").strip().lower() in ("off", "0", "false", "no"):
+        return None
+    folder = _folder(environment)
+    size = environment.get("TOILE_CACHE_SIZE", "").strip()
+    limit = size_of(size, "TOILE_CACHE_SIZE") if size else DEFAULT_LIMIT
+    return ObjectCache(folder, limit, machine) if folder and limit else None

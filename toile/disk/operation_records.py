@@ -1,0 +1,76 @@
+"""The operations that plans on disk may have, as steps that run in Python: a closed table.
+
+Operations that hold Programs or functions are not in it: plans with steps of theirs are not kept.
+`tests/compiler/test_plan_data.py` compares the table with all classes there are.
+"""
+
+from __future__ import annotations
+
+from toile.disk.plan_schema import Record
+
+_OPERATIONS = {
+    "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
+    "toile.compiler.passes.random_bits": "OnBuffers ThreefryWord",
+    "toile.parallel.varying_values": "Varying",
+    "toile.primitives.barriers": "Name StopGradient",
+    "toile.primitives.bits":
+        "And Clz Eq Ge Gt Le Lt Ne Not Or PopulationCount ShiftLeft ShiftRightArithmetic "
+        "ShiftRightLogical Xor _KeyComparison",
+    "toile.primitives.choices": "Clamp ConvertElementType SelectN _SelectKeys",
+    "toile.primitives.collectives":
+        "AllGather AllReduce AllReduceBegin AllReduceEnd AllReduceTogether AllToAll AxisIndex "
+        "PPermute ReduceScatter",
+    "toile.primitives.complexes": "Complex Conj Imag Real",
+    "toile.primitives.contractions": "DotGeneral",
+    "toile.primitives.conv": "ConvGeneralDilated",
+    "toile.primitives.cumulative": "Cumlogsumexp Cummax Cummin Cumprod Cumsum",
+    "toile.primitives.elementwise":
+        "Abs Ceil Div Floor IntegerPow IsFinite Log Max Min Nextafter Pow Rem Round Sign",
+    "toile.primitives.families": "Add BroadcastInDim Mul Neg ReduceSum Reshape Sub Transpose",
+    "toile.primitives.fft": "Fft",
+    "toile.primitives.gathers": "DynamicSlice DynamicUpdateSlice Gather Scatter _WithKeyAxis",
+    "toile.primitives.linalg_eigen": "Eig Eigh Hessenberg Schur Svd Tridiagonal",
+    "toile.primitives.linalg_factor":
+        "Cholesky CholeskyUpdate Geqrf HouseholderProduct Lu LuPivotsToPermutation Ormqr Qr",
+    "toile.primitives.linalg_solve": "FactoredSolve LuFactors TriangularSolve TridiagonalSolve",
+    "toile.primitives.random":
+        "RandomBits RandomClone RandomConsume RandomFoldIn RandomSeed RandomSplit RandomUnwrap "
+        "RandomWrap",
+    "toile.primitives.reductions": "ReduceAnd ReduceMax ReduceMin ReduceOr ReduceProd ReduceXor",
+    "toile.primitives.shapes":
+        "BitcastConvertType Concatenate Copy Iota OptimizationBarrier Pad ReducePrecision Rev "
+        "Slice _PadKeys",
+    "toile.primitives.sorts": "Argmax Argmin Sort TopK",
+    "toile.primitives.special":
+        "BesselI0e BesselI1e Digamma Erf ErfInv Erfc FusedMultiplyAdd Igamma IgammaGradA Igammac "
+        "Lgamma Polygamma RandomGammaGrad RegularizedIncompleteBeta Zeta",
+    "toile.primitives.transcendental":
+        "Acos Acosh Asin Asinh Atan Atan2 Atanh Cbrt Cos Cosh Exp Exp2 Expm1 Log1p Log2 Logistic "
+        "OneMinusSquare Rsqrt Sin Sinh Sqrt Tan Tanh",
+    "toile.primitives.windows":
+        "ReduceWindowAnd ReduceWindowMax ReduceWindowMin ReduceWindowOr ReduceWindowProd "
+        "ReduceWindowSum SelectAndGatherAdd SelectAndScatterAdd",
+}
+
+# Types of their parameters that are no numbers, text or tuples.
+_PARAMETERS = {
+    "toile.lax.contractions": "DotAlgorithmPreset Precision",
+    "toile.primitives.addresses":
+        "GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers",
+    "toile.primitives.conv": "ConvDimensionNumbers",
+    "toile.primitives.fft": "FftType",
+}
+
+
+def _records(table: dict[str, str]) -> list[Record]:
+    return [Record(module, name) for module, names in table.items() for name in names.split()]
+
+
+def operations() -> list[Record]:
+    """A record for each operation."""
+    return _records(_OPERATIONS)
+
+
+def parameters() -> list[Record]:
+    """A record for each type of their parameters."""
+    return _records(_PARAMETERS)

@@ -1,0 +1,29 @@
+"""A digest of the code that makes plans, as part of the names under which plans are on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+_DECIDING = ("compiler", "targets", "kernels", "platforms", "disk", "primitives", "control",
+             "engine", "transforms")  # folders
+
+
+@functools.cache
+def source_state() -> str:
+    """A digest of toile's files' sizes and times, SciPy's, and the interpreter's version."""
+    root = Path(__file__).parent.parent
+    parts = [sys.version]
+    for folder in _DECIDING:
+        for place, _, names in sorted(os.walk(root / folder)):
+            for name in sorted(n for n in names if n.endswith(".py")):
+                found = os.stat(os.path.join(place, name))
+                parts.append(f"{place}/{name} {found.st_size} {found.st_mtime_ns}")
+    scipy = importlib.util.find_spec("scipy")
+    if scipy is not None and scipy.origin:
+        parts.append(f"{scipy.origin} {os.stat(scipy.origin).st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,232 @@
+"""Folders and files that only this user or root can have written.
+
+A folder is opened once for each use and checked through its descriptor, and the files in it are
+opened through that descriptor: what was checked is what is read, whatever happens to the path
+meanwhile. Files are opened without following links and without waiting, and must be regular.
+Windows has no owners and modes of this kind: there the folder is protected by the access rights of
+the user's profile, and only the kind and the size of files are checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
+_HAS_OWNERS = hasattr(os, "geteuid")
+_COMMON = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_READ = os.O_RDONLY | _COMMON | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
+_MOST_LINKS = 40  # in one path, as in Linux
+# Errors that say nothing about a file: the process or the machine is short of something.
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EIO})
+
+
+class Untrusted(Exception):
+    """A folder or a file that is not used; the text says why."""
+
+
+def _check_owner(found: os.stat_result) -> None:
+    """Refuse what belongs to another user, who could change it."""
+    if _HAS_OWNERS and found.st_uid not in (0, os.geteuid()):
+        raise Untrusted(f"it belongs to user {found.st_uid}, not to user {os.geteuid()} or root")
+
+
+def _check_mode(found: os.stat_result, others: int = 0o022) -> None:
+    """Refuse what users other than the owner can write to; `others`: the bits of such users."""
+    if _HAS_OWNERS and found.st_mode & others:
+        mode = stat.S_IMODE(found.st_mode)
+        raise Untrusted(f"other users can write to it (its mode is {mode:o})")
+
+
+def _names(path: str) -> list[str]:
+    """The names in a path, the last first."""
+    return [p for p in reversed(path.split(os.sep)) if p and p != "."]
+
+
+def resolved(folder: Path) -> str:
+    """The path of a folder without links, where everything on the way to it can be trusted.
+
+    Each link and each folder on the way must belong to this user or root. Folders on the way must
+    not be writable by everyone, unless they are sticky as /tmp is. They may be writable by a group:
+    its members can put another folder in the place, but it would be theirs, and is refused. What
+    does not exist yet ends the walk."""
+    path = os.path.abspath(folder)
+    if not _HAS_OWNERS:
+        return path
+    todo, at, links = _names(path), path[:1] if os.sep == "/" else "", 0
+    while todo:
+        name = todo.pop()
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, name)
+        try:
+            found = os.lstat(here)
+        except FileNotFoundError:
+            return os.path.join(here, *reversed(todo))
+        try:
+            _check_owner(found)
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise Untrusted("it has too many links on its way")
+                target = os.readlink(here)
+                todo += _names(target)
+                at = "/" if target.startswith("/") else at
+                continue
+            if not found.st_mode & stat.S_ISVTX:
+                _check_mode(found, 0o002)
+        except Untrusted as problem:
+            raise problem if not todo else Untrusted(f"of {here}, on its way: {problem}") from None
+        at = here
+    return at
+
+
+class Folder:
+    """A folder that was opened and checked; names in it are found through its descriptor."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.descriptor: int | None = None
+        if _BY_DESCRIPTOR:
+            self.descriptor = os.open(path, _FOLDER)
+        try:
+            found = os.stat(path) if self.descriptor is None else os.fstat(self.descriptor)
+            if not stat.S_ISDIR(found.st_mode):
+                raise Untrusted("it is not a folder")
+            _check_owner(found)
+            _check_mode(found)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name) if self.descriptor is None else name
+
+    def read(self, name: str, most: int) -> tuple[bytes, float] | None:
+        """The content of a file and when it was last used; None where there is none.
+
+        Raises Untrusted for what is not a regular file of at most `most` bytes that this user or
+        root alone can write to."""
+        try:
+            descriptor = os.open(self._at(name), _READ, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in _PASSING:
+                return None
+            if error.errno in (errno.ELOOP, getattr(errno, "EMLINK", errno.ELOOP)):
+                raise Untrusted("it is a link") from None
+            raise Untrusted(f"it cannot be opened ({error.strerror})") from None
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise Untrusted("it is not a regular file")
+            _check_owner(found)
+            _check_mode(found)
+            if found.st_size > most:
+                raise Untrusted(f"it has {found.st_size} bytes, more than the {most} allowed")
+            return _read_all(descriptor, found.st_size), found.st_mtime
+        except OSError:
+            return None  # the disk failed; a later attempt may not
+        finally:
+            os.close(descriptor)
+
+    def write(self, name: str, *parts: bytes) -> None:
+        """Make a file that did not exist, for this user alone."""
+        descriptor = os.open(self._at(name), _MAKE, 0o600, dir_fd=self.descriptor)
+        with open(descriptor, "wb", buffering=0) as file:
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[file.write(view):]
+
+    def replace(self, name: str, other: str) -> None:
+        """Rename a file in one step, over one that has the other name."""
+        os.replace(self._at(name), self._at(other), src_dir_fd=self.descriptor,
+                   dst_dir_fd=self.descriptor)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a regular file of this name."""
+        try:
+            found = os.stat(self._at(name), dir_fd=self.descriptor, follow_symlinks=False)
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, a link (not what it points to) or an empty folder, if that is possible."""
+        try:
+            os.unlink(self._at(name), dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return
+        except OSError:  # it is a folder, or nothing here can be changed
+            try:
+                os.rmdir(self._at(name), dir_fd=self.descriptor)
+            except OSError:
+                return
+
+    def touch(self, name: str) -> None:
+        """Note that a file is used now."""
+        try:
+            if self.descriptor is None:
+                os.utime(self._at(name))
+            else:
+                os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except (OSError, NotImplementedError):
+            return  # read-only: its age then counts from its making
+
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Names with what `lstat` says of them; files that go meanwhile are left out."""
+        where = self.path if self.descriptor is None else self.descriptor
+        with os.scandir(where) as entries:
+            for entry in entries:
+                try:
+                    yield entry.name, entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # another process removed it
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    """All of a file, which may have become shorter or longer since its size was asked for."""
+    content = os.read(descriptor, size + 1)
+    while len(content) <= size:
+        more = os.read(descriptor, size + 1 - len(content))
+        if not more:
+            return content
+        content += more
+    raise Untrusted("it grows while it is read")
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Folder]:
+    """A folder, checked, for the length of a block."""
+    folder = Folder(path)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+def make(path: str) -> None:
+    """Make a folder, and those above it that are missing, for this user alone."""
+    missing = []
+    while path and not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue  # another process made it

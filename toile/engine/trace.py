@@ -1,0 +1,338 @@
+"""The current-trace model: one thread-local slot, the Trace contract and Tracer.
+
+Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees
+its own tracers and takes everything else as constants; `process` runs with the slot set to the
+trace itself and sets it to `parent` while it uses the operation's rules. A trace that has ended is
+not alive, and its tracers are refused everywhere. May import engine.avals, engine.errors.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from toile.engine import errors
+from toile.engine.avals import Aval
+from toile.engine.fp_errors import quiet_runner
+from toile.engine.source import Source, here, user_source
+
+if TYPE_CHECKING:
+    from toile.engine.operation import Operation
+
+
+class State(threading.local):
+    """What this thread is tracing."""
+
+    trace: Trace | None = None
+    # Named axes in scope, innermost last: (name, size).
+    axes: tuple[tuple[Any, int], ...] = ()
+    # Names of the scopes (`named_scope`, modules) that equations are created in.
+    scope: tuple[str, ...] = ()
+    # Runs a leaf function of an array library with floating-point errors ignored.
+    quiet: Callable[..., Any]
+    # Jitted functions are traced together with what is around them.
+    inlines: bool = False
+    # Replaces the user's frame while a backward pass creates equations for a forward one.
+    source: Source | None = None
+
+    def __init__(self) -> None:
+        self.quiet = quiet_runner()
+
+
+state = State()
+
+
+class Trace:
+    """An interpreter of operations; `parent` interprets what its rules do."""
+
+    __slots__ = ("parent", "alive", "staging", "__weakref__")
+    staging: bool
+    at_once: ClassVar[bool] = False  # operations run as they come, as if nothing traced
+
+    def __init__(self, parent: Trace | None):
+        self.parent = parent
+        self.alive = True
+        self.staging = parent is not None and parent.staging
+
+    @property
+    def main(self) -> Trace:
+        """What two tracers of one transformation share: the trace itself."""
+        return self
+
+    def process(self, op: Operation, args: Sequence[Any]) -> Any:
+        """Interpret one operation; called with the slot set to this trace."""
+        raise NotImplementedError
+
+    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the trace: its tracers are invalid from now on."""
+        self.alive = False
+
+
+class Array:
+    """The root of everything that is an array to users: concrete arrays and tracers.
+
+    Methods and operators are installed by `toile`, from `toile.numpy.array_methods`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: Any) -> Any: ...
+
+
+@contextmanager
+def current(trace: Trace | None) -> Iterator[None]:
+    """Make `trace` the innermost trace for the duration of a block."""
+    previous = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = previous
+
+
+@contextmanager
+def opened(trace: Trace) -> Iterator[None]:
+    """Make a new trace current for a block and end it afterwards."""
+    previous = state.trace
+    state.trace = trace
+    try:
+        yield
+    finally:
+        state.trace = previous
+        trace.close()
+
+
+@contextmanager
+def bound_axis(name: Any, size: int) -> Iterator[None]:
+    """Put a named axis in scope; names must not repeat (use None for no name)."""
+    previous = state.axes
+    if name is not None:
+        state.axes = (*previous, (name, size))
+    try:
+        yield
+    finally:
+        state.axes = previous
+
+
+def axis_size(name: Any) -> int:
+    """Size of the innermost axis called `name`."""
+    for bound, size in reversed(state.axes):
+        if bound == name:
+            return size
+    known = [n for n, _ in state.axes]
+    raise NameError(
+        f"unbound axis name: {name}. Needed a name bound by vmap, pmap or shard_map "
+        f"(axis_name={name!r}), got {known or 'no named axis'} in scope{here()}"
+    )
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Equations created in the block carry `name` in their scope."""
+    previous = state.scope
+    state.scope = (*previous, name)
+    try:
+        yield
+    finally:
+        state.scope = previous
+
+
+def current_source() -> Source | None:
+    """Where the equation being created comes from."""
+    return state.source or user_source(2)
+
+
+class Tracer(Array):
+    """An array that a trace stands in for; it has an aval and no value."""
+
+    __slots__ = ("_trace", "__weakref__")
+    _trace: Trace
+
+    @property
+    def aval(self) -> Aval:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def concrete(self) -> Any:
+        """The concrete Array behind this tracer, or None when it has no value yet."""
+        return None
+
+    def describe(self) -> str:
+        """Where the tracer comes from, for error messages."""
+        return ""
+
+    def traced_for(self) -> str:
+        """The function that made it and what traced that, for error messages."""
+        return ""
+
+    def created(self) -> str:
+        """The line that made the tracer, for error messages."""
+        return ""
+
+    def _value(self, wanted: str) -> Any:
+        value = self.concrete()
+        if value is None:
+            _check_form(self.aval, wanted)
+            raise errors.conversion_error(self, wanted)
+        return value
+
+    def __bool__(self) -> bool:
+        return bool(self._value("bool"))
+
+    def __int__(self) -> int:
+        return int(self._value("int"))
+
+    def __float__(self) -> float:
+        return float(self._value("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._value("complex"))
+
+    def __index__(self) -> int:
+        return self._value("index").__index__()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise errors.conversion_error(self, "array")
+
+    def item(self, *args: Any) -> Any:
+        return self._value("item").item(*args)
+
+    def tolist(self) -> Any:
+        return self._value("tolist").tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self._value("tobytes").tobytes(order)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError(
+                "len() of unsized object: needed an array of rank >= 1, got "
+                f"{self.aval.str_short()} (use x.size, or x.reshape(-1)){here()}"
+            )
+        return shape[0]
+
+    def block_until_ready(self) -> Tracer:
+        return self
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise errors.conversion_error(self, "pickle")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self.aval.str_short()}>"
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise TypeError(
+                f"unsupported format string passed to {type(self).__name__}.__format__: got "
+                f"{spec!r} for a traced array (use toile.debug.print){here()}"
+            )
+        return repr(self)
+
+    # What only an array in memory has.
+    @property
+    def sharding(self) -> Any:
+        value = self.concrete()
+        if value is None:
+            raise AttributeError(
+                f"The 'sharding' attribute is not available on traced array with shape "
+                f"{self.aval.str_short()} (use toile.typeof(x) for what is known of it){here()}"
+            )
+        return value.sharding
+
+    def devices(self) -> Any:
+        return self._value("devices").devices()
+
+    def delete(self) -> None:
+        self._value("delete").delete()
+
+    def is_deleted(self) -> bool:
+        return self._value("is_deleted").is_deleted()
+
+    def unsafe_buffer_pointer(self) -> int:
+        return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
+
+
+def _check_form(aval: Aval, wanted: str) -> None:
+    """Refuse conversions that an array of this shape and dtype has in no case."""
+    if wanted == "index" and (aval.shape or aval.dtype.kind not in "iu"):
+        raise TypeError(
+            "Only integer scalar arrays can be converted to a scalar index. Needed an integer of "
+            f"shape (), got {aval.str_short()}{here()}"
+        )
+    if wanted in ("int", "float", "complex") and aval.shape:
+        raise TypeError(
+            f"Only scalar arrays can be converted to Python scalars; got arr.ndim={aval.ndim} "
+            f"(needed shape () for {wanted}(), got {aval.str_short()}; use x.astype({wanted}), or "
+            f"index it){here()}"
+        )
+    if wanted == "bool" and aval.size != 1:
+        what = "an array with more than one element" if aval.size else "an empty array"
+        raise ValueError(
+            f"The truth value of {what} is ambiguous. Use a.any(), a.all() or a.size > 0 (needed "
+            f"size 1, got {aval.str_short()}){here()}"
+        )
+
+
+def check_leaks(trace: Trace) -> None:
+    """Raise if somebody holds a tracer of `trace`, which has ended (`checking_leaks`)."""
+    for _ in range(2):
+        held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
+        if not held:
+            return
+        del held
+        gc.collect()  # tracers in cycles are nobody's
+    held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
+    if held:
+        raise errors.leaked_trace(type(trace).__name__, held)
+
+
+def check_alive(x: Tracer) -> None:
+    """Refuse a tracer whose trace has ended."""
+    if not x._trace.alive:
+        raise errors.leaked_tracer(x)

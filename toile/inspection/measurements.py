@@ -1,0 +1,269 @@
+"""Measuring a plan: its steps run one by one on the native runner, each timed separately.
+
+Steps run in their order on the buffers of one call, so that caches are as they are in a real call.
+A region of several kernels is run as a whole, and in other rounds kernel by kernel, which says how
+its time is shared (of a chain: its first link, its first two ...); so is one turn of a loop, step
+by step. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.steps import ScanStep, SwitchStep, WhileStep
+from toile.engine.buffers import Block, allocate
+from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.platforms.cpu import runner
+from toile.platforms.cpu.chains import Chain
+from toile.platforms.cpu.execution import Context, failure
+from toile.platforms.cpu.new_plans import PlannedExecutable
+from toile.platforms.cpu.planner import Plan, Region
+from toile.targets.llvm import thread_count as threads
+
+BEST = 3  # of this many rounds the fastest counts: other work only slows them down
+INNER_ROUNDS, LONG = 3, 0.2  # fewer for calls that take longer than this
+
+
+class Part(NamedTuple):
+    """Some of a region's launches: those of one origin, or the first links of a chain."""
+
+    key: Any  # what its time, without that of the part it begins with, is charged to
+    table: runner.Table
+    begins: int | None = None  # with which part
+
+
+@dataclass
+class Timed:
+    """A step of a plan with its times, and those of what is inside it."""
+
+    step: Any
+    table: runner.Table
+    parts: list[Part] = field(default_factory=list)  # of a region
+    bodies: list[list[Timed]] = field(default_factory=list)  # of a loop
+    times: list[float] = field(default_factory=list)
+    part_times: list[list[float]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.fmean(self.times) if self.times else 0.0
+
+    def shares(self) -> list[float]:
+        """How a region's time is shared by its kernels."""
+        took = [min(t) if t else 0.0 for t in self.part_times]
+        own = [max(t - (took[part.begins] if part.begins is not None else 0.0), 0.0)
+               for t, part in zip(took, self.parts, strict=True)]
+        total = sum(own)
+        return [x / total if total else 1 / len(own) for x in own]
+
+
+class Bench:
+    """One call's buffers, and tables of single steps to run on them."""
+
+    def __init__(self, executable: PlannedExecutable, raws: Sequence[np.ndarray]):
+        self.executable = executable
+        self.raws = [np.ascontiguousarray(x) for x in raws]
+        self.steps = self._prepare(executable.plan)
+        self.results = self._results()
+        self.context = Context(executable)
+        self.arena: Block = allocate(executable.arena_bytes + 64)
+        self.context.place(executable, self.arena)
+        self.outs: list[Block] = []
+        self.threads = threads.current()
+        self.empty = runner.Table()
+        self.floor = 0.0  # what a table without commands takes
+
+    # ---- tables
+    def _table(self, steps: Sequence[Any]) -> runner.Table:
+        return self.executable.table_of(steps)
+
+    def _results(self) -> runner.Table:
+        """Commands that point at the results that share a block with others."""
+        table, exe = runner.Table(), self.executable
+        for out, (block, offset) in zip(exe.plan.outputs, exe.places, strict=True):
+            slot = exe.slots[out.buffer]
+            if slot != exe.inputs + block:
+                table.place(exe.inputs + block, [(slot, offset)])
+        return table
+
+    def _prepare(self, plan: Plan) -> list[Timed]:
+        return [self._prepare_step(step) for step in plan.steps]
+
+    def _prepare_step(self, step: Any) -> Timed:
+        found = Timed(step, self._table([step]))
+        if isinstance(step, Region):
+            parts = self._parts(step)
+            if len(parts) > 1:
+                found.parts, found.part_times = parts, [[] for _ in parts]
+        for child in getattr(step, "children", ()):
+            found.bodies.append(self._prepare(child))
+        return found
+
+    def _parts(self, region: Region) -> list[Part]:
+        """A region's launches by origin, and its chains link by link."""
+        by_origin: dict[Any, list[Any]] = {}
+        found: list[Part] = []
+        for x in region.launches:
+            if isinstance(x, Chain):
+                for n, link in enumerate(x.links):
+                    table = self._table([Region([x.first(n + 1)], set(), set())])
+                    found.append(Part(id(link.origin), table, len(found) - 1 if n else None))
+            else:
+                by_origin.setdefault(id(x.origin) if x.origin else id(x), []).append(x)
+        return found + [Part(key, self._table([Region(launches, set(), set())]))
+                        for key, launches in by_origin.items()]
+
+    # ---- running
+    def run(self, table: runner.Table) -> float:
+        """Run a table; its time without that of getting into the runner."""
+        started = time.perf_counter()
+        code = runner.run(table.address, self.context.address, self.threads)
+        took = time.perf_counter() - started
+        if code:
+            raise failure(code)
+        return max(took - self.floor, 0.0)
+
+    def begin(self) -> None:
+        """Put the arguments and new outputs in their places."""
+        self.outs = [allocate(n) for n in self.executable.blocks]
+        where = [*(runner.address(x) for x in self.raws), *(start for _, start in self.outs)]
+        self.context.pointers[: len(where)] = where
+        self.run(self.results)
+
+    def warm(self, rounds: int = 20) -> None:
+        """Learn what an empty table takes."""
+        self.floor = 0.0
+        self.floor = min(self.run(self.empty) for _ in range(rounds))
+
+    def whole_round(self) -> None:
+        """All steps, each as it is."""
+        self.begin()
+        for t in self.steps:
+            t.times.append(self.run(t.table))
+
+    def inner_round(self) -> None:
+        """All steps; regions kernel by kernel, and one turn of each loop step by step."""
+        self.begin()
+        for t in self.steps:
+            self._inside(t)
+
+    def _inside(self, t: Timed) -> None:
+        if t.parts:
+            for part, times in zip(t.parts, t.part_times, strict=True):
+                times.append(self.run(part.table))
+        else:
+            if t.bodies:
+                self._turn(t)
+            self.run(t.table)
+
+    def keep_best(self) -> None:
+        """Forget the rounds that were slow as a whole.
+
+        Rows are means over the same rounds: those of steps then add up to that of all of them."""
+        rounds = range(min((len(t.times) for t in self.steps), default=0))
+        totals = [sum(t.times[r] for t in self.steps) for r in rounds]
+        kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]
+        for t in self.steps:
+            t.times = [t.times[r] for r in kept]
+
+    # ---- loops
+    def _turn(self, t: Timed) -> None:
+        """One turn of a loop; what it changes is put back, since the loop is still to run."""
+        changed = [self.arena[0], self.context.pointers, *(x for x, _ in self.outs)]
+        saved = [x.copy() for x in changed]
+        starts = list(t.step.starts)
+        if isinstance(t.step, ScanStep):
+            starts += [(moving, ref) for moving, ref, _ in t.step.slices]
+        self.run(self.executable.pointing(starts))
+        for body in self._bodies_to_run(t):
+            for inner in body():
+                if inner.bodies:
+                    self._turn(inner)
+                inner.times.append(self.run(inner.table))
+                if inner.parts:
+                    self._inside(inner)
+        for x, kept in zip(changed, saved, strict=True):
+            x[...] = kept
+
+    def _bodies_to_run(self, t: Timed) -> list[Callable[[], list[Timed]]]:
+        """The bodies of one turn; a while's second only if its condition holds."""
+        if isinstance(t.step, SwitchStep):
+            i = self._read(t.step.index, 0, ctypes.c_int32)
+            chosen = min(max(i, 0), len(t.bodies) - 1)
+            return [lambda: t.bodies[chosen]]
+        if isinstance(t.step, WhileStep):
+            ref = t.step.predicate
+            return [
+                lambda: t.bodies[0],
+                lambda: t.bodies[1] if self._read(ref.buffer, ref.offset, ctypes.c_uint8) else [],
+            ]
+        return [lambda: t.bodies[0]]
+
+    def _read(self, buffer: Any, offset: int, kind: Any) -> int:
+        slot = self.executable.slots[buffer]
+        return kind.from_address(int(self.context.pointers[slot]) + offset).value
+
+
+def measure(
+    executable: PlannedExecutable, raws: Sequence[np.ndarray], call: Callable[[], Any],
+    idle_call: Callable[[], Any], rounds: int,
+) -> tuple[Bench, float, float]:
+    """Time the steps, a whole call and one that runs nothing, in turns, `rounds` times each."""
+    bench = Bench(executable, raws)
+    calls: list[float] = []
+    idle_calls: list[float] = []
+    token = ignore_errors()
+    enter, leave = executable.guard or (_do_nothing, _do_nothing)
+    enter()  # BLAS runs on the thread that calls it
+    try:
+        bench.warm()
+        bench.whole_round()  # touches the memory for the first time
+        for t in bench.steps:
+            t.times.clear()
+        for _ in range(rounds):
+            bench.whole_round()
+            leave()
+            calls.append(timed(call))
+            idle_calls.append(timed(idle_call))
+            enter()
+        for _ in range(INNER_ROUNDS if min(calls) < LONG else 1):
+            bench.inner_round()
+    finally:
+        leave()
+        restore_errors(token)
+    bench.keep_best()
+    return bench, best(calls), best(idle_calls)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def best(times: list[float]) -> float:
+    """The mean of the fastest rounds."""
+    return statistics.fmean(sorted(times)[: -(-len(times) // BEST)])
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """What a call takes; letting go of its result is not counted."""
+    started = time.perf_counter()
+    result = call()
+    took = time.perf_counter() - started
+    del result
+    return took
+
+
+def without_steps(executable: PlannedExecutable) -> PlannedExecutable:
+    """The same executable with nothing to do: calls of it take what calling takes."""
+    hollow = copy.copy(executable)
+    hollow.table = runner.Table()
+    hollow.address = hollow.table.address
+    hollow.free, hollow.in_python = [], False
+    return hollow

@@ -1,0 +1,282 @@
+"""`profile`: where the time of a call goes, by kernel, by module path and by operation.
+
+The steps of the compiled plan run one by one on the native runner (see measurements.py), or on a
+GPU with events between them (platforms/gpu/step_times.py); entering and leaving the call is a row
+of its own. The time of a kernel that holds operations of several modules is divided among them in
+proportion to a rough weight of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from toile.engine.conversion import raw_operand
+from toile.engine.program import Equation
+from toile.engine.source import here
+from toile.engine.trees import flatten
+from toile.inspection.kernels import Kernel, kernels_of
+from toile.inspection.measurements import best, measure, timed, without_steps
+from toile.inspection.subjects import Subject, subject
+from toile.inspection.tables import aligned, counted, duration, html_table
+
+BUDGET = 1.5  # seconds to spend on rounds
+FEWEST, MOST = 3, 60
+WARM = 6  # calls before a GPU is measured: graphs are captured, and their addresses settle
+WIDTH = 70  # of the names of operations
+CALLING = "(calling)"  # the row of what is not in any kernel
+COPIES = "(copies of results)"
+NO_MODULE = "(no module)"
+
+
+@dataclass
+class Row:
+    """Time and work of one line of a table."""
+
+    name: str
+    seconds: float
+    flops: float = 0.0
+    bytes: float = 0.0
+    operations: str = ""
+    inner: list[Row] = field(default_factory=list)  # of a loop: its kernels
+
+
+class Table:
+    """Rows, the slowest first; prints as text, shows as HTML in notebooks."""
+
+    HEAD = ("time", "share", "GFLOP/s", "GB/s", "", "operations")
+
+    def __init__(self, rows: list[Row], call: float):
+        self.rows = sorted(rows, key=lambda r: -r.seconds)
+        self.call = call
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        cells: list[tuple[str, ...]] = []
+
+        def add(rows: list[Row], indent: str) -> None:
+            for r in rows:
+                cells.append((
+                    duration(r.seconds),
+                    f"{100 * r.seconds / self.call:.1f}%",
+                    _rate(r.flops, r.seconds),
+                    _rate(r.bytes, r.seconds),
+                    indent + r.name,
+                    r.operations if len(r.operations) <= WIDTH else r.operations[:WIDTH] + " ...",
+                ))
+                add(r.inner, indent + "  ")
+
+        add(self.rows, "")
+        return cells
+
+    def __str__(self) -> str:
+        return aligned(self.HEAD, self._cells(), left=(4, 5))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(self.HEAD, self._cells())
+
+
+class Profile:
+    """What a call costs. Times are in seconds, means over the fastest third of the rounds."""
+
+    def __init__(self, name: str, call: float, calling: float, rounds: int,
+                 times: list[tuple[Kernel, float, Any]], threads: int, device: Any = None):
+        self.name, self.call, self.calling, self.rounds = name, call, calling, rounds
+        self.threads, self.device = threads, device  # a GPU, or None
+        self.times = times  # kernel, seconds, and the same of the bodies of a loop
+
+    @property
+    def covered(self) -> float:
+        """What part of the call the rows add up to."""
+        return (self.calling + sum(s for _, s, _ in self.times)) / self.call
+
+    def table(self, by: str = "kernel") -> Table:
+        """Rows by "kernel", by "module" path or by "operation"."""
+        if by == "kernel":
+            rows = [_kernel_row(*t) for t in self.times]
+        elif by == "module":
+            rows = self._summed(lambda k, e: k.path_of(e) or NO_MODULE)
+        elif by == "operation":
+            rows = self._summed(lambda k, e: e.op.name)
+        else:
+            raise ValueError(
+                f"table: needed by='kernel', 'module' or 'operation', got {by!r}{here()}"
+            )
+        return Table([*rows, Row(CALLING, self.calling)], self.call)
+
+    def _summed(self, key: Callable[[Kernel, Equation], str]) -> list[Row]:
+        """The kernels' times divided among their equations, and added up by a key."""
+        rows: dict[str, Row] = {}
+
+        def add(times: list[tuple[Kernel, float, Any]], turns: int) -> None:
+            for k, seconds, inner in times:
+                if inner:  # a loop: time outside of its kernels is its own
+                    add(inner, turns * (k.trips or 1))
+                    seconds -= sum(s for _, s, _ in inner)
+                if not k.equations:  # a result that is an argument, or twice a result
+                    rows.setdefault(COPIES, Row(COPIES, 0.0)).seconds += seconds
+                for e, share in k.shares():
+                    name = key(k, e)
+                    row = rows.setdefault(name, Row(name, 0.0))
+                    row.seconds += seconds * share
+                    if not inner:
+                        row.bytes += turns * k.bytes * share
+                        row.flops += turns * (k.trips or 1) * e.op.flops(*(a.aval for a in e.ins))
+
+        add(self.times, 1)
+        return list(rows.values())
+
+    def _head(self) -> str:
+        threads = f"with {self.threads} thread{'' if self.threads == 1 else 's'}"
+        where = threads if self.device is None else f"on {self.device}"
+        return (
+            f"{self.name}: {duration(self.call)} a call, {where}, best of {self.rounds} rounds; "
+            f"the rows add up to {100 * self.covered:.1f}% of it"
+        )
+
+    def __str__(self) -> str:
+        parts = [self._head(), "", str(self.table("kernel"))]
+        if any(k.modules not in ([], [""]) for k, _, _ in self.times):
+            parts += ["", str(self.table("module"))]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        tables = "".join(self.table(by)._repr_html_() for by in ("kernel", "module"))
+        return f"<p>{html.escape(self._head())}</p>{tables}"
+
+
+def _rate(n: float, seconds: float) -> str:
+    return f"{n / seconds / 1e9:.3g}" if n and seconds else ""
+
+
+def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> Row:
+    modules = [m for m in k.modules if m]
+    where = f" {modules[0]}" if modules else ""
+    more = f" +{len(modules) - 1}" if len(modules) > 1 else ""
+    n = turns * (k.trips or 1)
+    rows = sorted((_kernel_row(x, s, below, n) for x, s, below in inner), key=lambda r: -r.seconds)
+    return Row(f"[{k.number}] {k.kind}{where}{more}", seconds, turns * k.flops, turns * k.bytes,
+               counted(k.operations), rows)
+
+
+# ------------------------------------------------------------------------- times to kernels
+
+
+def assigned(kernels: list[Kernel], steps: list[Any], scale: float
+             ) -> list[tuple[Kernel, float, Any]]:
+    """The steps' times, added up for the kernels that they are part of."""
+    by_launch = {id(x): i for i, k in enumerate(kernels) for x in k.launches}
+    by_step = {s: i for i, k in enumerate(kernels) for s in k.steps
+               if not k.launches or k.bodies or k.calls}
+    seconds = [0.0] * len(kernels)
+    inner: list[list[Any]] = [[] for _ in kernels]
+    for n, t in enumerate(steps):
+        took = t.seconds * scale
+        launches = getattr(t.step, "launches", None)
+        if launches is None:
+            i = by_step[n]
+            inner[i] = _of_bodies(kernels[i], t, took)
+            seconds[i] += took
+        elif not t.parts:
+            seconds[by_launch[id(launches[0])]] += took
+        else:
+            owner = {key: i for i, key in _owners(t.step.kernels, by_launch)}
+            for part, share in zip(t.parts, t.shares(), strict=True):
+                seconds[owner[part[0]]] += took * share
+    return list(zip(kernels, seconds, inner, strict=True))
+
+
+def _owners(launches: list[Any], by_launch: dict[int, int]) -> list[tuple[int, Any]]:
+    return [(by_launch[id(x)], id(x.origin) if x.origin else id(x)) for x in launches]
+
+
+def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
+    """A loop's time, shared by the kernels of its bodies as in one turn."""
+    turn = sum(inner.seconds for body in t.bodies for inner in body)
+    if not turn:
+        return []
+    pairs = zip(k.bodies, t.bodies, strict=True)
+    return [x for body, steps in pairs for x in assigned(body, steps, took / turn) if x[1]]
+
+
+def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[str, Any],
+              rounds: int | None) -> Profile:
+    """Measure one subject; the other, of the same function, is for calls that run nothing."""
+    if of.consts is None:
+        raise ValueError(f"profile: needed a function of arrays only, got one over tracers{here()}")
+    _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
+    raws = [*of.consts, *(raw_operand(x) for x in flatten((args_in, kwargs_in))[0])]
+
+    def call() -> Any:
+        return of.jitted(*args, **kwargs)
+
+    def idle_call() -> Any:
+        return again.jitted(*args, **kwargs)
+
+    if of.device is not None:
+        return _profiled_on_gpu(of, again, of.device, raws, call, idle_call, rounds)
+    again.program.executable = without_steps(again.executable)  # before its first call
+    call(), idle_call()
+    if rounds is None:
+        rounds = min(max(int(BUDGET / (3 * timed(call))), FEWEST), MOST)
+    bench, took, idle = measure(of.executable, raws, call, idle_call, rounds)
+    times = assigned(kernels_of(of.plan), bench.steps, 1.0)
+    return Profile(of.name, took, idle, rounds, times, bench.threads)
+
+
+def _profiled_on_gpu(
+    of: Subject, again: Subject, device: Any, raws: list[Any], call: Callable[[], Any],
+    idle_call: Callable[[], Any], rounds: int | None,
+) -> Profile:
+    """The same on a GPU: a call ends when its results are there."""
+    timing = importlib.import_module("toile.platforms.gpu.step_times")
+    with device.lock, device.current():
+        again.program.memo[device] = timing.without_steps(again.executable)
+
+    def waited(call: Callable[[], Any]) -> Any:
+        result = call()
+        device.synchronize()
+        return result
+
+    for _ in range(WARM):
+        waited(call), waited(idle_call)
+    if rounds is None:
+        rounds = min(max(int(BUDGET / (4 * timed(lambda: waited(call)))), FEWEST), MOST)
+    calls = [[timed(lambda f=f: waited(f)) for f in (call, idle_call)] for _ in range(rounds)]
+    exe = of.executable
+    with device.current():
+        held = [exe.given(x) for x in raws]
+        rooms = [exe.room(n) for n in exe.out_bytes]
+    pointers = [*(x.data.ptr for x in held), *(start for _, start in rooms)]
+    steps, _, scale = timing.measure(exe, pointers, rounds)
+    times = assigned(kernels_of(of.plan), steps, scale)
+    took, idle = (best(list(x)) for x in zip(*calls, strict=True))
+    return Profile(of.name, took, idle, rounds, times, 1, device)
+
+
+def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:
+    """A function that measures what a compiled call of `f` costs with the given arguments.
+
+    Each step is timed `rounds` times (as many as fit into about a second, by default).
+
+    >>> import toile, toile.numpy as jnp
+    >>> p = toile.profile(lambda x: jnp.exp(x).sum(), rounds=5)(jnp.ones((64, 64)))
+    >>> p.table(by="operation").rows[0].seconds > 0
+    True
+    """
+    @functools.wraps(f, updated=())
+    def profiled(*args: Any, **kwargs: Any) -> Profile:
+        of, again = (subject(f, "profile", args, kwargs) for _ in range(2))
+        return _profiled(of, again, args, kwargs, rounds)
+
+    return profiled
+
+
+__all__ = ["Profile", "Row", "Table", "profile"]

@@ -1,0 +1,128 @@
+"""Masks whose values are known when a Program is compiled: those computed from indices, not given.
+
+The equations that make a mask are followed back as long as they depend on nothing but shapes.
+Axes along which all is equal (the examples of a batch, heads) are computed for one index only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.engine.program import Atom, Equation, Literal
+from toile.primitives.families import BroadcastInDim, Reshape, Transpose
+from toile.primitives.shapes import Iota, OptimizationBarrier
+
+MOST = 1 << 26  # different elements that are worth looking at
+EQUATIONS = 1 << 8  # that are looked at for one mask
+
+_known: dict[Any, tuple[Any, Any]] = {}  # by variables' ids, of the latest masks
+_KEPT = 64
+
+
+def known_as(a: Atom, before: Sequence[Equation]) -> str | None:
+    """"causal": query i sees keys up to i; "all": it sees all; None: unknown.
+
+    `a` is the mask, (..., queries, keys), and `before` are the equations that may have made it."""
+    found = _known.get(id(a))
+    if found is not None and found[0] is a:
+        return found[1]
+    verdict = _verdict(a, before)
+    while len(_known) >= _KEPT:
+        _known.pop(next(iter(_known)))
+    _known[id(a)] = (a, verdict)
+    return verdict
+
+
+def _verdict(a: Atom, before: Sequence[Equation]) -> str | None:
+    made = {o: e for e in before for o in e.outs}
+    token = ignore_errors()
+    try:
+        mask = _Values(made).of(a)
+    finally:
+        restore_errors(token)
+    if mask is None or mask.ndim < 2:
+        return None
+    one = _without_copies(mask, mask.ndim - 2)
+    if any(n != 1 for n in one.shape[:-2]):
+        return None
+    seen = one.reshape(mask.shape[-2:]).astype(bool)
+    if seen.all():
+        return "all"
+    return "causal" if np.array_equal(seen, np.tri(*seen.shape, dtype=bool)) else None
+
+
+def _without_copies(x: np.ndarray, axes: int) -> np.ndarray:
+    """One place of those of the first axes along which an array repeats."""
+    return x[tuple(slice(0, 1) if i < axes and s == 0 else slice(None)
+                   for i, s in enumerate(x.strides))]
+
+
+class _Values:
+    """Arrays behind variables, with strides of 0 where they repeat; None: not known."""
+
+    def __init__(self, made: dict[Any, Equation]):
+        self.made = made
+        self.found: dict[Any, Any] = {}
+
+    def of(self, a: Atom) -> np.ndarray | None:
+        """The values of a variable or a literal."""
+        if isinstance(a, Literal):
+            return a.val
+        if a not in self.found:
+            e = self.made.get(a)
+            known = e is not None and len(self.found) < EQUATIONS
+            self.found[a] = None  # while it is being computed
+            self.found[a] = self._result(e, a) if known and e is not None else None
+        return self.found[a]
+
+    def _result(self, e: Equation, a: Atom) -> np.ndarray | None:
+        op = e.op
+        if isinstance(op, OptimizationBarrier):
+            return self.of(e.ins[e.outs.index(a)])
+        if op.multiple or e.effects or not (
+                op.by_element or isinstance(op, (Iota, BroadcastInDim, Reshape, Transpose))):
+            return None
+        xs = []
+        for x in e.ins:
+            value = self.of(x)
+            if value is None:
+                return None
+            xs.append(value)
+        if isinstance(op, Iota):
+            shape = [1] * len(op.shape)
+            shape[op.axis] = -1
+            count = np.arange(op.shape[op.axis]).astype(op.dtype)
+            return np.broadcast_to(count.reshape(shape), op.shape)
+        if op.by_element:
+            return _elementwise(op, xs, a.aval.shape)
+        if isinstance(op, Reshape):
+            return _reshaped(xs[0], op.shape)
+        if isinstance(op, BroadcastInDim):
+            sizes = dict(zip(op.dims, xs[0].shape, strict=True))
+            aligned = xs[0].reshape([sizes.get(i, 1) for i in range(len(op.shape))])
+            return np.broadcast_to(aligned, op.shape)
+        return np.asarray(op.eager(np, *xs))
+
+
+def _elementwise(op: Any, xs: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
+    full = [x for x in xs if x.shape == shape]
+    repeats = [all(x.strides[i] == 0 or n == 1 for x in full) for i, n in enumerate(shape)]
+    one = tuple(slice(0, 1) if r else slice(None) for r in repeats)
+    small = [x[one] if x.shape == shape else x for x in xs]
+    if max((x.size for x in small), default=0) > MOST:
+        return None
+    return np.broadcast_to(np.asarray(op.eager(np, *small)), shape)
+
+
+def _reshaped(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Another shape; strides of 0 are kept where only axes of one element change."""
+    kept = [(n, s) for n, s in zip(x.shape, x.strides, strict=True) if n != 1]
+    if [n for n, _ in kept] != [n for n in shape if n != 1]:
+        return x.reshape(shape) if x.size <= MOST else None
+    rest = iter(kept)
+    strides = [0 if n == 1 else next(rest)[1] for n in shape]
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)

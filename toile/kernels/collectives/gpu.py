@@ -1,0 +1,240 @@
+"""Collectives as steps of a GPU's plan: contiguous spans go in, contiguous spans come out.
+
+The step asks the exchange of the device that runs the Program (`engine.exchange`) to put the work
+on the stream; this module does not know the transport. Axes are moved to the front before, and back
+to their places afterwards, by copies. Dtypes that no transport can reduce (16-bit integers, extrema
+of complex numbers) are declined: those collectives run on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.operands import Operand
+from toile.engine import dtypes
+from toile.engine.exchange import Groups, Span
+from toile.engine.trace import axis_size
+from toile.kernels.copy.gpu_relayout import permuted
+from toile.targets.cuda.driver import driver
+from toile.targets.cuda.launches import Pointers
+
+SUMMED = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+          "float64", "bool", "complex64", "complex128")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective on buffers."""
+
+    op: Any
+    kind: str
+    sources: tuple[Operand, ...]
+    targets: tuple[Operand, ...]
+    axes: tuple[Any, ...]
+    groups: Groups = None
+    perm: tuple[tuple[int, int], ...] = ()
+    note: str = field(default="collective", compare=False)
+    origin: Any = field(default=None, compare=False, repr=False)
+
+    capturable = False  # the devices synchronize on the host before each one
+
+    @property
+    def reads(self) -> frozenset[Any]:
+        return frozenset(x.ref.buffer for x in self.sources)
+
+    @property
+    def writes(self) -> frozenset[Any]:
+        return frozenset(x.ref.buffer for x in self.targets)
+
+    def prepare(self) -> None:
+        """Communicators are made by the first collective of some devices."""
+
+    def run(self, pointer: Pointers, stream: int) -> None:
+        def spans(operands: Sequence[Operand]) -> list[Span]:
+            return [Span(pointer(x.ref), x.shape, x.dtype) for x in operands]
+
+        self.op.exchange().issue(self.kind, spans(self.sources), spans(self.targets), self.axes,
+                                 self.groups, self.perm, stream)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Writes the device's position along an axis into a result."""
+
+    op: Any
+    target: Operand
+    note: str = field(default="axis_index", compare=False)
+    origin: Any = field(default=None, compare=False, repr=False)
+
+    capturable = False
+    reads = frozenset[Any]()
+
+    @property
+    def writes(self) -> frozenset[Any]:
+        return frozenset((self.target.ref.buffer,))
+
+    def prepare(self) -> None:
+        """Nothing has to be made."""
+
+    def run(self, pointer: Pointers, stream: int) -> None:
+        value = ctypes.c_int32(self.op.exchange().index(self.op.axis))
+        driver().upload(pointer(self.target.ref), ctypes.addressof(value), 4, stream)
+
+
+def _can_reduce(kind: str, dtype: Any) -> bool:
+    return dtypes.name_of(dtype) in SUMMED and (kind == "sum" or dtypes.kind(dtype) != "c")
+
+
+def lower_all_reduce(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """Sums or extrema of one or several operands."""
+    if not all(_can_reduce(op.kind, x.dtype) for x in ins):
+        return False
+    sources = tuple([plan.contiguous(x) for x in ins])
+    plan.call(Meeting(op, op.kind, sources, tuple(outs), op.axes, op.groups, note=f"p{op.kind}"))
+    return True
+
+
+class Begun:
+    """Starts an all-reduce on a second stream; `targets` are set when its end is lowered."""
+
+    capturable = False
+    note, origin = "psum begins", None
+
+    def __init__(self, op: Any, sources: Sequence[Operand], begun: Operand):
+        self.op, self.sources = op, tuple(sources)
+        self.targets: tuple[Operand, ...] = ()
+        self.reads = frozenset(x.ref.buffer for x in sources)
+        self.writes = frozenset((begun.ref.buffer,))
+
+    def prepare(self) -> None:
+        """Communicators are made by the first collective of some devices."""
+
+    def run(self, pointer: Pointers, stream: int) -> None:
+        op = self.op
+        exchange = op.exchange()
+        side = exchange.beside(op.axes, op.groups)
+        if side is not None:
+            driver().wait(side, stream)
+        exchange.issue(op.kind, *[[Span(pointer(x.ref), x.shape, x.dtype) for x in operands]
+                                  for operands in (self.sources, self.targets)],
+                       op.axes, op.groups, (), stream if side is None else side)
+
+
+class Ended:
+    """Waits for an all-reduce that was started; its buffers are in use until then."""
+
+    capturable = False
+    note, origin = "psum ends", None
+
+    def __init__(self, begun: Begun):
+        self.op = begun.op
+        self.reads = begun.reads | begun.writes
+        self.writes = frozenset(x.ref.buffer for x in begun.targets)
+
+    def prepare(self) -> None:
+        """Nothing has to be made."""
+
+    def run(self, pointer: Pointers, stream: int) -> None:
+        side = self.op.exchange().beside(self.op.axes, self.op.groups)
+        if side is not None:
+            driver().wait(stream, side)
+
+
+def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """The beginning of an all-reduce of several operands."""
+    if not all(_can_reduce(op.kind, x.dtype) for x in ins):
+        return False
+    call = Begun(op, [plan.contiguous(x) for x in ins], outs[0])
+    plan.call(call)
+    plan.begun[outs[0].ref] = plan.steps[-1]
+    return True
+
+
+def lower_end(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """The end of one: its results are written from its beginning on."""
+    step = plan.begun.get(ins[0].ref)
+    if step is None:
+        return False
+    step.call.targets = tuple(outs)
+    step.writes |= {x.ref.buffer for x in outs}
+    plan.call(Ended(step.call))
+    return True
+
+
+def _size(op: Any) -> int:
+    return len(op.groups[0]) if op.groups else axis_size(op.axis)
+
+
+def _moved(x: Operand, source: int, target: int) -> Operand:
+    """The array with one axis moved."""
+    order = [i for i in range(len(x.shape)) if i != source]
+    order.insert(target, source)
+    return permuted(x, order)
+
+
+def _split(x: Operand, axis: int, parts: int) -> Operand:
+    """The array with an axis split into (parts, rest)."""
+    n, s = x.shape[axis] // parts, x.strides[axis]
+    return x._replace(shape=(*x.shape[:axis], parts, n, *x.shape[axis + 1 :]),
+                      strides=(*x.strides[:axis], n * s, s, *x.strides[axis + 1 :]))
+
+
+def _exchange(op: Any, kind: str, source: Operand, out: Operand, axis: int, plan: Any) -> bool:
+    """A collective whose result's first axis belongs at `axis` of an output."""
+    source = plan.contiguous(source)
+    view = _moved(out, axis, 0)
+    target = view
+    if not view.contiguous:
+        target = dense(plan.scratch(view.size * out.dtype.itemsize), view.shape, out.dtype)
+    plan.call(Meeting(op, kind, (source,), (target,), (op.axis,), op.groups, note=op.name))
+    if target is not view:
+        plan.copy(view, target)
+    return True
+
+
+def lower_all_gather(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """The arrays of all devices, stacked along a new axis or joined along an existing one."""
+    (x,), (out,) = ins, outs
+    if op.tiled:
+        out = _split(out, op.dim, _size(op))
+    return _exchange(op, "gather", x, out, op.dim, plan)
+
+
+def lower_reduce_scatter(
+    op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any
+) -> bool:
+    """Each device's part of a sum."""
+    (x,), (out,) = ins, outs
+    if not _can_reduce("sum", x.dtype):
+        return False
+    if op.tiled:
+        x = _split(x, op.dim, _size(op))
+    source = plan.contiguous(_moved(x, op.dim, 0))
+    plan.call(Meeting(op, "scatter", (source,), (out,), (op.axis,), op.groups, note=op.name))
+    return True
+
+
+def lower_all_to_all(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """Parts of one axis exchanged for parts of another."""
+    (x,), (out,) = ins, outs
+    n = _size(op)
+    source = _moved(_split(x, op.split_axis, n), op.split_axis, 0)
+    return _exchange(op, "exchange", source, _split(out, op.concat_axis, n), op.concat_axis, plan)
+
+
+def lower_permute(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """Each device's array sent to another one."""
+    source = plan.contiguous(ins[0])
+    plan.call(Meeting(op, "permute", (source,), tuple(outs), (op.axis,), None, op.perm,
+                      note=op.name))
+    return True
+
+
+def lower_axis_index(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
+    """The device's position along an axis."""
+    plan.call(Index(op, outs[0]))
+    return True

@@ -1,0 +1,1 @@
+"""Contractions: matrix products, dots, and what is fused with them."""

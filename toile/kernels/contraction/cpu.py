@@ -1,0 +1,420 @@
+"""Lowering of contractions: which kernel does one, how it is cut into units, its launches.
+
+One row, one column and one summed axis make the matrices of a product; all other axes are outer
+ones that units run over. Large products call BLAS, small ones own kernels; what is no matrix
+product is a dot or a sweep (cpu_dots).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.views import row_major
+from toile.kernels.contraction import cpu_blas as blas
+from toile.kernels.contraction import cpu_dots as products
+from toile.kernels.contraction import cpu_tiles as gemm
+from toile.kernels.contraction.axes import Axis, Problem, by_stride, merge, total
+from toile.kernels.contraction.cpu_axes import ROUTINES, Types, arrange, element_types
+from toile.kernels.contraction.cpu_cuts import (
+    SERIAL,
+    Matrices,
+    cut_product,
+    leading_dimension,
+    needs_scratch,
+    rounded,
+)
+from toile.kernels.contraction.cpu_panels import DEPTH, Tile, pack_kernel
+from toile.kernels.contraction.cpu_tiles import IN_PLACE, PACK, PACKED, Kernel, choose_tile
+from toile.kernels.tiny import cpu_products as tiny_products
+from toile.primitives.contractions import DotGeneral
+from toile.targets.llvm import spans
+from toile.targets.llvm.launches import Launch, Planner, Rows, Span
+from toile.targets.llvm.product_types import FLOAT32, INT64, Element
+
+THIN = 12  # columns of C so few that it is better written column by column
+BLAS_VECTORS = 1 << 13  # elements of a matrix that multiplies a vector
+PACKED_ROWS = 96  # rows of a product in a loop, up to which packing B before the loop pays
+PACKED_FROM = 1 << 12  # elements of such a B
+PACKED_ONCE = 1 << 10  # rows from which B is packed by a stage of its own, not by each unit
+LEAST_ROWS = 64  # of a unit in a chain
+SLOW = 1 << 16  # multiplications of 64-bit integers that NumPy may do faster, as float64
+# What BLAS routines compute with: LLVM's name and bytes.
+_KINDS: dict[str | None, tuple[str, int]] = {
+    "sgemm": ("float", 4),
+    "dgemm": ("double", 8),
+    "cgemm": ("complex float", 8),
+    "zgemm": ("complex double", 16),
+}
+
+
+def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
+    """Add the stages of a contraction; False when its dtypes have no kernel."""
+    (x, y), (out,) = ins, outs
+    types = element_types(x.dtype, y.dtype, out.dtype)
+    if types is None or (types.work is None and not _complex_fits(op, x, y, out)):
+        return False
+    if types.work == INT64 and _terms(op, x, y) > SLOW:
+        return False
+    if tiny_products.lower(op, x, y, out, plan):
+        return True
+    compact = types.work is None and not _readable(op, x, y, out, types)
+    problem = arrange(op, x, y, out, types, plan, compact)
+    kind = route(problem)
+    if kind == "product":
+        _product(oriented(problem), plan)
+    elif not _vector(problem, plan):
+        (_sweep if kind == "sweep" else _dot)(problem, plan)
+    return True
+
+
+class _Dry:
+    """A planner that adds nothing, for questions about a plan."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+
+    def scratch(self, nbytes: int) -> Ref:
+        return Ref(None)
+
+    def stage(self, *launches: Launch) -> None:
+        pass
+
+    def contiguous(self, x: Operand) -> Operand:
+        return x._replace(strides=row_major(x.shape))
+
+    def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
+        return None
+
+
+# ---- dtypes
+def _complex_fits(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> bool:
+    """Complex products need BLAS, a row of C with unit stride, something summed."""
+    if blas.symbol(ROUTINES[out.dtype.name]) is None:
+        return False
+    last = [c for c, n in zip(op.out, out.shape, strict=True) if n > 1][-1:]
+    sizes = dict(zip(op.lhs, x.shape, strict=True))
+    return not any(c in op.lhs and c in op.rhs for c in last) and all(
+        sizes[c] for c in op.lhs) and out.size < 2**31
+
+
+def _terms(op: DotGeneral, x: Operand, y: Operand) -> int:
+    """How many multiplications a contraction is."""
+    return prod(dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True)).values())
+
+
+def _readable(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types) -> bool:
+    """Whether BLAS can read the operands as they are."""
+    cut = cut_product(oriented(arrange(op, x, y, out, types, _Dry(1))), 1)
+    return cut is not None and cut.by_blas
+
+
+# ---- which kernel
+def route(p: Problem) -> str:
+    """One of product, dot, sweep."""
+    if p.types.work is None:
+        return "product"
+    if total(p.summed) <= 1:
+        return "sweep"
+    inner, last = next((x for x in p.batch if x.c == 1), None), p.summed[-1]
+    long = inner is not None and inner.extent >= 8
+    if inner is not None and long and 1 in (inner.a, inner.b) and min(
+        total(p.rows), total(p.columns)) < 16:
+        return "sweep"
+    if p.rows and p.columns:
+        return "product"
+    if p.rows or p.columns:
+        return _route_of_vector(p)
+    return "sweep" if long and 1 not in (last.a, last.b) else "dot"
+
+
+def _route_of_vector(p: Problem) -> str:
+    """A vector times a matrix: along the sum where that has unit stride, else by whole rows."""
+    matrix, axes = ("b", p.columns) if p.columns else ("a", p.rows)
+    unit = any(getattr(x, matrix) == 1 and x.c == 1 for x in axes)
+    return "sweep" if unit and getattr(p.summed[-1], matrix) != 1 else "dot"
+
+
+def oriented(problem: Problem) -> Problem:
+    """The problem or its mirror, so that rows of C have unit stride; with its type of sums."""
+    t = problem.types
+    if t.a and t.b and t.c and t.c.kind in "iu" and max(t.a.size, t.b.size) == 1:
+        # Sums of DEPTH products of bytes are below 2^24: float32 holds them.
+        problem = replace(problem, types=replace(t, work=FLOAT32))
+    if any(x.c == 1 for x in problem.rows) or not problem.columns:
+        problem = problem.mirrored
+    return problem.mirrored if _is_thin(problem) else problem
+
+
+def _is_thin(p: Problem) -> bool:
+    """Whether C has few columns, and A, which would have to be packed, serves as B in place."""
+    if p.types.work is None or p.types.a != p.types.work:
+        return False
+    if not len(p.rows) == len(p.columns) == len(p.summed) == 1:
+        return False
+    rows, columns, summed = p.rows[0], p.columns[0], p.summed[0]
+    return columns.extent <= THIN and rows.extent >= 4 * columns.extent and (
+        rows.a == 1 and summed.a != 1)
+
+
+# ---- launches
+def _outer(axes: Sequence[Axis]) -> tuple[int, ...]:
+    """The arguments for outer axes: how many, then extents and strides."""
+    return (len(axes), *(value for axis in axes for value in axis))
+
+
+def _summed(axes: Sequence[Axis]) -> list[int]:
+    """The arguments for summed axes: extents, and strides of a and b."""
+    return [value for axis in axes for value in axis[:3]]
+
+
+def _product(p: Problem, plan: Planner) -> None:
+    cut = cut_product(p, plan.threads)
+    if cut is None:
+        _dot(p, plan)
+        return
+    if _prepacked(p, cut, plan):
+        return
+    t = p.types
+    p, packed = _packed_once(p, cut, plan)
+    if cut.parts == 1 and not needs_scratch(p, cut):
+        plan.stage(_matrices(p, cut, packed))
+        if t.c is not None and t.work is not None:  # a larger batch may have to be cut
+            plan.also.add(products.sum_arrays(t.c if t.c.kind in "iu" else t.work, t.c))
+        return
+    assert t.c is not None and t.work is not None
+    size = prod(x.extent for x in p.batch + p.rows + p.columns)
+    kind = t.c if t.c.kind in "iu" else t.work  # integers may be summed in floats for a while
+    held = plan.scratch(size * kind.size * cut.parts)
+    plan.stage(_matrices(replace(p, c=held, types=replace(t, c=kind)), cut, packed))
+    if cut.parts == 1:
+        launch = Launch(products.cast(kind, t.c), (held, p.c), size, max(4096, size // 64), "round",
+                        rows=spans.elements(held, kind.size, p.c, t.c.size))
+    else:
+        launch = Launch(products.sum_arrays(kind, t.c), (held, p.c, size, cut.parts), size,
+                        max(4096, size // 64), "sum of parts")
+    plan.stage(launch)
+
+
+def _matrices(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
+    launch = _blas_launch(p, cut) if cut.by_blas else own_launch(p, cut, packed)
+    if cut.parts > 1:
+        return replace(launch, apart="its sum is cut into parts")
+    if cut.column_step < cut.columns.extent:
+        return replace(launch, apart="its units are blocks of columns")
+    rows = _rows(p, cut, packed)
+    return replace(launch, rows=rows, apart="" if rows else "its rows do not lie in order")
+
+
+def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:
+    """Which rows of C, and of A, belong to each unit; whole matrices where units differ in size."""
+    t, blocks = p.types, cut.blocks[0]
+    whole = bool(cut.outer) and cut.rows.extent % cut.row_step > 0
+    outer = cut.outer if whole else (*cut.outer, cut.rows)
+    inner = [cut.rows] if whole else []
+    sizes = [_KINDS[t.routine][1]] * 3 if t.work is None else [t.a.size, t.b.size, t.c.size]
+
+    def at(side: str, ref: Ref, size: int, axes: Sequence[Axis]) -> tuple[Any, Span | None]:
+        across, along = ([(x.extent, getattr(x, side) * size) for x in group]
+                         for group in (outer, (*inner, *axes)))
+        return ref.buffer, spans.span(ref.offset, size, across, along)
+
+    found = spans.together((
+        at("c", p.c, sizes[2], [cut.columns]), at("a", p.a, sizes[0], [cut.summed]),
+        at("b", p.b, sizes[1], [cut.summed, cut.columns])))  # fmt: skip
+    if p.c.buffer not in found:
+        return None
+    writes = frozenset({p.c.buffer})
+    if whole:
+        return Rows(found, writes, Fraction(1, blocks), True, total(cut.outer))
+
+    def recut(rows: int) -> Launch:
+        return _matrices(p, cut._replace(row_step=rows, grain=1), packed)
+
+    # Smaller units pack B more often, as BLAS does: 64 rows instead of 512 take 2 to 5 % longer,
+    # which is what a chain wins. Where B is packed already they cost nothing.
+    free = not cut.outer and (packed or _b_in_place(t, cut))
+    return Rows(found, writes, Fraction(cut.row_step), True, total(outer), recut if free else None,
+                8, LEAST_ROWS)
+
+
+def _blas_launch(p: Problem, cut: Matrices) -> Launch:
+    assert p.types.routine is not None
+    name = blas.symbol(p.types.routine)
+    assert name is not None
+    rows, columns, summed = cut.rows, cut.columns, cut.summed
+    lda = leading_dimension(summed.extent, summed.a, rows.extent, rows.a)
+    ldb = leading_dimension(columns.extent, columns.b, summed.extent, summed.b)
+    assert lda is not None and ldb is not None
+    sizes = gemm.arguments(
+        blas.LAYOUT, m=rows.extent, n=columns.extent, k=summed.extent, a_row=rows.a,
+        b_column=columns.b, c_row=rows.c if rows.extent > 1 else columns.extent,
+        lda=lda[0], ldb=ldb[0], a_flipped=lda[1], b_flipped=ldb[1], row_step=cut.row_step,
+        column_step=cut.column_step, row_blocks=cut.blocks[0], column_blocks=cut.blocks[1],
+    )
+    text = blas.product_text(name, _KINDS[p.types.routine])
+    args = (p.a, p.b, p.c, *sizes, *_outer(cut.outer))
+    return Launch(text, args, cut.units, cut.grain, p.types.routine)
+
+
+def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
+    """The launch of the own kernel; `packed`: b was packed whole, for the tile of `cut`."""
+    t, tile = p.types, cut.tile
+    assert t.a and t.b and t.c and t.work and tile
+    rows, columns, summed = cut.rows, cut.columns, cut.summed
+    in_place = _b_in_place(t, cut)
+    b_sum, b_column = (tile.columns, summed.extent) if packed else (summed.b, columns.b)
+    args = gemm.arguments(
+        gemm.LAYOUT, m=rows.extent, n=columns.extent, k=summed.extent, a_row=rows.a, a_sum=summed.a,
+        b_sum=b_sum, b_column=b_column, c_row=rows.c, c_column=columns.c,
+        row_step=cut.row_step, column_step=cut.column_step, row_blocks=cut.blocks[0],
+        column_blocks=cut.blocks[1],
+        b_mode=PACKED if packed else IN_PLACE if in_place else PACK, adds=0,
+    )
+    spec = Kernel(tile, cut.packs_a, t.a, t.work if packed else t.b, t.c, t.work)
+    return Launch(spec.text, (p.a, p.b, p.c, *args, *_outer(cut.outer)), cut.units, cut.grain,
+                  "product")
+
+
+def _b_in_place(t: Types, cut: Matrices) -> bool:
+    """Whether own kernels read B as it is, unpacked."""
+    rows, columns, tile = cut.rows.extent, cut.columns, cut.tile
+    return tile is not None and t.b == t.work and (columns.b == 1 or columns.extent == 1) and (
+        rows <= 2 * tile.rows or columns.extent * cut.summed.extent <= 4096)
+
+
+def _vector(p: Problem, plan: Planner) -> bool:
+    """A vector times a matrix, or the mirror of that, by BLAS; False: not large, or not fit."""
+    routine = p.types.routine
+    if bool(p.rows) == bool(p.columns) or len(p.summed) != 1 or routine is None:
+        return False
+    if p.rows:
+        p = p.mirrored
+    summed, columns = p.summed[0], max(p.columns, key=lambda x: x.extent)
+    leading = leading_dimension(columns.extent, columns.b, summed.extent, summed.b)
+    strides = (summed.a, columns.c)
+    size = columns.extent * summed.extent
+    if size < BLAS_VECTORS or leading is None or min(strides) < 1 or max(
+        *strides, leading[0], columns.extent, summed.extent) >= 2**31:
+        return False
+    name = blas.symbol(routine.replace("gemm", "gemv"))
+    if name is None:
+        return False
+    outer = merge(by_stride((*p.batch, *(x for x in p.columns if x is not columns)), "c"))
+    blocks = 1
+    if size >= SERIAL and plan.threads > 1:
+        blocks = max(1, min(columns.extent // 64, 2 * plan.threads))
+    step = rounded(-(-columns.extent // blocks), 16)
+    blocks = -(-columns.extent // step)
+    sizes = gemm.arguments(
+        blas.VECTOR_LAYOUT, n=columns.extent, k=summed.extent, a_sum=summed.a,
+        b_column=columns.b, c_column=columns.c, ldb=leading[0], b_flipped=leading[1], step=step,
+        blocks=blocks,
+    )
+    args = (p.a, p.b, p.c, *sizes, *_outer(outer))
+    plan.stage(Launch(blas.vector_text(name, _KINDS[routine]), args, blocks * total(outer),
+                      max(1, SERIAL // size), routine.replace("gemm", "gemv")))
+    return True
+
+
+def _sweep(p: Problem, plan: Planner) -> None:
+    """Along the innermost axis of C."""
+    t = p.types
+    assert t.a and t.b and t.c and t.work
+    free = by_stride(p.batch + p.rows + p.columns, "c")
+    inner = free.pop() if free and free[-1].c == 1 else Axis(1, 0, 0, 1)
+    outer = merge(free)
+    summed = p.summed
+    strides = products.stride_class(inner.a), products.stride_class(inner.b)
+    text = products.sweep(t.a, t.b, t.c, t.work, strides, len(summed))
+    blocks = -(-inner.extent // products.BLOCK)
+    each = min(inner.extent, products.BLOCK) * max(total(summed), 1)
+    args = (p.a, p.b, p.c, inner.extent, blocks, inner.a, inner.b, *_summed(summed), *_outer(outer))
+    plan.stage(Launch(text, args, blocks * total(outer), max(1, SERIAL // each), "product"))
+
+
+def _dot(p: Problem, plan: Planner) -> None:
+    """Along the summed axis; few outputs of many terms are cut into parts."""
+    t = p.types
+    assert t.a and t.b and t.c and t.work
+    outer = merge(by_stride(p.batch + p.rows + p.columns, "c"))
+    *further, last = sorted(p.summed, key=lambda x: (1 in (x.a, x.b), x.extent))
+    outputs, terms = total(outer), total(p.summed)
+    parts = 1 if outputs >= 64 else max(1, min(64, last.extent // 32768))
+    step = rounded(-(-last.extent // parts), 64)
+    parts = -(-last.extent // step)
+    strides = products.stride_class(last.a), products.stride_class(last.b)
+    target, c = p.c, t.c
+    if parts > 1:
+        target, c = plan.scratch(outputs * parts * t.work.size), t.work
+        outer = [x._replace(c=x.c * parts) for x in outer]
+    text = products.dot(t.a, t.b, c, t.work, strides, len(further))
+    args = (p.a, p.b, target, last.extent, step, parts, last.a, last.b, *_summed(further),
+            *_outer(outer))
+    each = max(1, terms // parts)
+    plan.stage(Launch(text, args, outputs * parts, max(1, SERIAL // each), "dot"))
+    if parts > 1:
+        plan.stage(Launch(products.combine(t.work, t.c), (target, p.c, parts), outputs, outputs,
+                          "sum of parts"))
+
+
+# ---- weights that are packed once and used often
+def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, bool]:
+    """The product with its B packed by a stage before it, where many units would do so each."""
+    t, columns, summed = p.types, cut.columns, cut.summed
+    wanted = not cut.by_blas and not cut.outer and t.work is not None and t.b == t.work
+    if not wanted or _b_in_place(t, cut) or cut.column_step < columns.extent:
+        return p, False
+    assert cut.tile is not None
+    if cut.rows.extent < PACKED_ONCE:
+        if 4 * cut.rows.extent >= PACKED_ONCE:  # a larger batch would need it
+            plan.also.add(pack_kernel(cut.tile, t.b, t.work))
+        return p, False
+    held = _packed(p.b, (summed.extent, columns.extent), (summed.b, columns.b), t.b, t.work,
+                   cut.tile, plan)  # fmt: skip
+    return replace(p, b=held), True
+
+
+def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
+    """A product in a loop whose B stays the same there: it is packed before the loop."""
+    t, rows, columns, k = p.types, cut.rows, cut.columns, total(p.summed)
+    few = 1 < rows.extent <= PACKED_ROWS and k * columns.extent >= PACKED_FROM
+    if not few or p.batch or len(p.rows + p.columns) > 2 or columns.c != 1:
+        return False
+    if not _packs_as_floats(t) or (t.c != t.work and k > DEPTH):
+        return False
+    summed = p.summed[0]
+    packs_a = t.a != t.work or summed.a != 1
+    tile = choose_tile(t.work, rows.extent, packs_a)
+    held = plan.before_loops(
+        p.b, (tile, summed.extent, columns.extent, summed.b, columns.b),
+        lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), t.b, t.work, tile,
+                             home))  # fmt: skip
+    if held is None:
+        return False
+    step = columns.extent  # of which each thread reads its own part
+    if rows.extent * k * step >= SERIAL:
+        step = min(step, rounded(-(-step // plan.threads), tile.columns))
+    cut = Matrices(rows, columns, summed, (), False, rows.extent, step, tile, packs_a, 1)
+    plan.stage(own_launch(replace(p, b=held), cut, packed=True))
+    return True
+
+
+def _packs_as_floats(t: Types) -> bool:
+    """Whether B and the sums are floats that own kernels know."""
+    return bool(t.b and t.c and t.work) and t.work.kind == "f" and t.b.kind in "fh"
+
+
+def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], source: Element,
+            work: Element, tile: Tile, plan: Planner) -> Ref:
+    """Stages that pack a matrix [K, N] into panels [N / columns][K][columns]; where they are."""
+    k, n = shape
+    panels = -(-n // tile.columns)
+    held = plan.scratch(panels * k * tile.columns * work.size)
+    text = pack_kernel(tile, source, work)
+    plan.stage(Launch(text, (w, held, k, n, *strides), panels, max(1, SERIAL // (4 * k)), "pack"))
+    return held

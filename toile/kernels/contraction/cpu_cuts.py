@@ -1,0 +1,181 @@
+"""How a matrix product is cut: its axes, which kernel does it, blocks of C, parts of the sum.
+
+Blocks are as many as there are threads, along the longer side of C: packing an operand again for
+each block costs the least there. Where blocks would be small and the sum is long, that is cut
+instead, and each part has a C of its own.
+"""
+
+from __future__ import annotations
+
+from math import gcd, isqrt, prod
+from typing import NamedTuple
+
+from toile.kernels.contraction import cpu_blas as blas
+from toile.kernels.contraction.axes import Axis, Problem, by_stride, merge, total
+from toile.kernels.contraction.cpu_axes import Types
+from toile.kernels.contraction.cpu_panels import DEPTH, Tile
+from toile.kernels.contraction.cpu_tiles import choose_tile, lane_operands
+from toile.targets.llvm.product_types import FLOAT32
+
+SERIAL = 1 << 16  # multiplications below which one chunk does all
+LARGE = 1 << 26  # and above which own kernels have several chunks for each thread
+NARROW = 128  # rows or columns of a thread's part below which the sum is cut instead
+DEEP = 128  # the least terms of such a part of a sum
+PART_A = 1 << 17  # elements of A that a unit of the own kernel reads: they stay in the L2 cache
+SMALL_B = 1 << 16  # elements of a B that stays there too: own kernels then beat BLAS
+SMALL_C = 1 << 14  # and of a C that does while a long sum is added to it
+FEW_ROWS = 64  # with fewer, packing B costs the own kernel more than BLAS loses
+UNSTOPPABLE = 1 << 33  # multiplications that a chunk may have: a run can be stopped between chunks
+BLAS_FROM = 280**3
+BLAS_FROM_FEW_ROWS = 1 << 20
+BLAS_FROM_DOUBLE = 128**3
+
+
+class Matrices(NamedTuple):
+    """How a matrix product is cut: its axes, whether BLAS does it, steps of units, the tile."""
+
+    rows: Axis
+    columns: Axis
+    summed: Axis
+    outer: tuple[Axis, ...]
+    by_blas: bool
+    row_step: int
+    column_step: int
+    tile: Tile | None
+    packs_a: bool
+    grain: int
+    parts: int = 1  # of the sum: the last outer axis, each with a C of its own
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        return -(-self.rows.extent // self.row_step), -(-self.columns.extent // self.column_step)
+
+    @property
+    def units(self) -> int:
+        return prod(self.blocks) * prod(x.extent for x in self.outer)
+
+
+def cut_product(problem: Problem, threads: int) -> Matrices | None:
+    """Axes, blocks and kernel of a matrix product; None if its sums do not merge."""
+    p, t = problem, problem.types
+    if len(p.summed) > 1:
+        return None
+    summed = p.summed[0] if p.summed else Axis(1, 1, 1, 0)
+    columns = max(p.columns, key=lambda x: (x.c == 1, x.extent), default=Axis(1, 0, 1, 1))
+    rows = max(p.rows, key=lambda x: x.extent, default=Axis(1, summed.extent, 0, columns.extent))
+    rest = [x for x in p.rows if x is not rows] + [x for x in p.columns if x is not columns]
+    outer = tuple(merge(by_stride((*p.batch, *rest), "c")))
+    by_blas = _fits_blas(t, rows, columns, summed)
+    packs_a = t.a != t.work or (summed.a != 1 and rows.extent > 1)
+    tile = None
+    if not by_blas and t.work is not None:
+        tile = choose_tile(t.work, rows.extent, packs_a)
+    parts = 1
+    if t.work is not None and not outer:
+        parts = _parts(rows.extent, columns.extent, summed.extent, threads)
+    if parts > 1:
+        terms, room = summed.extent // parts, rows.extent * columns.extent
+        outer = (Axis(parts, summed.a * terms, summed.b * terms, room),)
+        summed = summed._replace(extent=terms)
+    row_step, column_step, grain = _steps(rows.extent, columns.extent, summed.extent,
+                                          total(outer), tile, threads)
+    return Matrices(rows, columns, summed, outer, by_blas, row_step, column_step, tile, packs_a,
+                    grain, parts)
+
+
+def _parts(m: int, n: int, k: int, threads: int) -> int:
+    """Into how many parts a sum is cut, where blocks of C would be small and pack much again."""
+    wide = max(m, n)
+    least = 4 * wide if wide <= NARROW * threads else 8 * wide
+    if threads == 1 or k < least or m * n * k < 4 * SERIAL:
+        return 1
+    fits = (p for p in range(threads, 4 * threads) if k % p == 0 and k // p >= DEEP)
+    return next(fits, 1)
+
+
+def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int
+           ) -> tuple[int, int, int]:
+    """Rows and columns of a unit, and units of a chunk."""
+    unit_rows, unit_columns = (tile.rows, tile.columns) if tile else (16, 16)
+    work = m * n * k * outer
+    blocks = _wanted_blocks(work, outer, tile is not None, threads)
+    row_step, column_step = m, n
+    if blocks > 1:  # a block of rows packs all of B, one of columns all of A
+        if m >= n or (tile and m >= 4 * unit_rows * blocks):
+            row_step = rounded(-(-m // blocks), unit_rows)
+        else:
+            column_step = rounded(-(-n // blocks), unit_columns)
+    most = PART_A // min(max(k, DEPTH), 2 * DEPTH)
+    if tile and row_step > most:
+        row_step = rounded(-(-m // -(-m // most)), unit_rows)
+    row_step, column_step = min(row_step, m), min(column_step, n)
+    if row_step * column_step * k > UNSTOPPABLE:  # about square, since each packs its part of both
+        side = max(isqrt(UNSTOPPABLE // (2 * k)), unit_rows, unit_columns)
+        row_step = rounded(-(-row_step // -(-row_step // side)), unit_rows)
+        column_step = rounded(-(-column_step // -(-column_step // side)), unit_columns)
+    units = outer * -(-m // row_step) * -(-n // column_step)
+    if work < SERIAL:
+        return row_step, column_step, units
+    most_units = max(1, UNSTOPPABLE // (row_step * column_step * k))
+    return row_step, column_step, min(-(-units // (4 * max(threads, 1))), most_units)
+
+
+def _wanted_blocks(work: int, outer: int, own: bool, threads: int) -> int:
+    """Into how many blocks each of `outer` products is cut, so that all threads have work."""
+    wanted = 1 if work < SERIAL or threads == 1 else threads
+    if own and work > LARGE and outer < wanted:
+        return -(-2 * wanted // outer)
+    return wanted // gcd(outer, wanted) if outer < 4 * wanted else 1
+
+
+def rounded(n: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-n // multiple) * multiple
+
+
+def _fits_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
+    """Whether BLAS can do a product, and does it faster than own kernels."""
+    if t.routine is None or blas.symbol(t.routine) is None:
+        return False
+    m, n, k = rows.extent, columns.extent, summed.extent
+    readable = _is_readable(rows, columns, summed)
+    if t.work is None:
+        return readable
+    if not readable or min(m, n) < 4:
+        return False
+    if m <= 8 and columns.b != 1:
+        return False
+    small = k * n <= SMALL_B if summed.a == 1 else m * n <= SMALL_C
+    if t.c == FLOAT32 and small and m >= FEW_ROWS and lane_operands():
+        return False
+    least = BLAS_FROM_FEW_ROWS if m < FEW_ROWS else BLAS_FROM
+    return m * n * k >= (least if t.c == FLOAT32 else min(least, BLAS_FROM_DOUBLE))
+
+
+def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:
+    """Whether BLAS can read the matrices as they are."""
+    m, n, k = rows.extent, columns.extent, summed.extent
+    return (
+        max(m, n, k, rows.a, rows.c, summed.a, summed.b, columns.b) < 2**31
+        and (n == 1 or columns.c == 1)
+        and leading_dimension(k, summed.a, m, rows.a) is not None
+        and leading_dimension(n, columns.b, k, summed.b) is not None
+    )
+
+
+def leading_dimension(
+    inner: int, inner_stride: int, outer: int, outer_stride: int
+) -> tuple[int, bool] | None:
+    """The leading dimension of a row-major [outer, inner] matrix, and whether it is flipped."""
+    if (inner_stride == 1 or inner == 1) and (outer_stride >= inner or outer == 1):
+        return max(outer_stride if outer > 1 else 0, inner, 1), False
+    if (outer_stride == 1 or outer == 1) and (inner_stride >= outer or inner == 1):
+        return max(inner_stride if inner > 1 else 0, outer, 1), True
+    return None
+
+
+def needs_scratch(problem: Problem, cut: Matrices) -> bool:
+    """Whether partial sums must be held in another type than C's."""
+    t = problem.types
+    return t.c is not None and t.c != t.work and t.c.kind not in "iu" and (
+        cut.summed.extent > DEPTH)

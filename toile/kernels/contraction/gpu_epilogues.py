@@ -1,0 +1,384 @@
+"""The pass that fuses products with what follows them, where cuBLASLt can.
+
+    x W + b, x + (y W + b)          the sum is stored, the product alone never
+    gelu(x W + b)                   with the input of gelu, if its derivative needs that
+    gelu'(h) * (g W^T)              in the backward pass
+    (s p) (t q), s t (p q)          of float8 matrices p and q, which were converted to be scaled
+
+Only for bfloat16, which may be float32 until it is stored (`jax_allow_excess_precision`), and where
+a sum has to be in memory anyway: loop nests add for free what only they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from toile.compiler.scalar.builder import BFLOAT16
+from toile.compiler.scalar.fusible import fuses
+from toile.engine.avals import Aval
+from toile.engine.config import flags
+from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
+from toile.kernels.contraction import gpu_activations as activations
+from toile.kernels.contraction.gpu import FLOAT8, float8_fits
+from toile.kernels.contraction.gpu_activations import FACTORS, POINTS, Chain
+from toile.kernels.contraction.gpu_fused import FusedProduct, available, sides, trailing
+from toile.primitives.choices import ConvertElementType
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.elementwise import Max
+from toile.primitives.families import Add, BroadcastInDim, Mul, Reshape, Transpose
+from toile.primitives.shapes import Slice
+from toile.targets.cuda import cublaslt
+
+LEAST_BYTES = 1 << 20  # of a result that is worth fusing
+UNIT = 8  # elements: sizes that epilogues take
+# Seconds on a Hopper chip: what float8 saves of each product of two numbers, and what it takes to
+# copy one into the layout that is needed.
+SAVED, MOVE = 8e-16, 4e-12
+VIEWS = (BroadcastInDim, Reshape, Transpose, ConvertElementType)
+FLOAT32 = np.dtype(np.float32)
+Equations = dict[int, Equation]  # by identity
+
+
+def absorb(program: Program) -> Program:
+    """The Program with products fused with what follows them."""
+    if not any(isinstance(e.op, DotGeneral) for e in program.equations):
+        return program
+    if not flags.allow_excess_precision or cublaslt.engine() is None:
+        return program
+    work = _Fusion(program)
+    for step in (work.float8, work.gelu, work.sums):
+        for e in program.equations:
+            if id(e) not in work.gone and isinstance(e.op, DotGeneral):
+                step(e)
+    return work.finish()
+
+
+@dataclass
+class _Epilogue:
+    """A product, and the equations after it that have been fused with it so far."""
+
+    product: DotGeneral
+    ins: list[Atom]
+    first: Equation
+    last: Equation  # where its result is made
+    gone: list[Equation]
+    activation: str = ""
+    extras: list[tuple[str, Atom]] = field(default_factory=list)
+
+    def __contains__(self, name: str) -> bool:
+        return any(n == name for n, _ in self.extras)
+
+    @property
+    def value(self) -> Var:
+        return self.last.outs[0]
+
+    def take(self, e: Equation, name: str = "", a: Atom | None = None) -> None:
+        """Fuse the equation that reads the value, with its other operand."""
+        self.last = e
+        self.gone.append(e)
+        if a is not None:
+            self.extras.append((name, a))
+
+
+def _begin(e: Equation) -> _Epilogue:
+    return _Epilogue(_product(e), list(e.ins), e, e, [e])
+
+
+class _Fusion:
+    def __init__(self, program: Program):
+        self.program = program
+        self.position = {id(e): i for i, e in enumerate(program.equations)}
+        self.made: dict[Atom, Equation] = {}
+        self.readers: dict[Atom, list[Equation]] = {}
+        for e in program.equations:
+            self.made.update(dict.fromkeys(e.outs, e))
+            for a in dict.fromkeys(a for a in e.ins if a.__class__ is Var):
+                self.readers.setdefault(a, []).append(e)
+        self.returned = {o for o in program.outputs if o.__class__ is Var}
+        self.gone: set[int] = set()  # equations, by identity
+        self.placed: dict[int, list[Equation]] = {}  # what replaces some of them
+
+    def finish(self) -> Program:
+        if not self.placed:
+            return self.program
+        equations = [x for e in self.program.equations
+                     for x in self.placed.get(id(e), () if id(e) in self.gone else (e,))]
+        p = self.program
+        return without_dead_code(Program(p.inputs, equations, p.outputs, p.name))
+
+    # ---- what is looked at
+    def is_suited(self, e: Equation) -> bool:
+        """Whether an equation is a product that may get an epilogue."""
+        if id(e) in self.gone or not isinstance(e.op, DotGeneral):
+            return False
+        avals = [e.outs[0].aval, *(a.aval for a in e.ins)]
+        if any(a.dtype != BFLOAT16 for a in avals) or avals[0].nbytes < LEAST_BYTES:
+            return False
+        sizes = sides(e.op, avals[1].shape, avals[2].shape)
+        return sizes is not None and not any(n % UNIT for n in sizes)
+
+    def _reader(self, v: Var) -> Equation | None:
+        """The only equation that reads a value; None if there are several, or it is a result."""
+        found = self.readers.get(v, ())
+        if v in self.returned or len(found) != 1 or id(found[0]) in self.gone:
+            return None
+        return found[0]
+
+    def _added(self, v: Var) -> tuple[Equation, Atom] | None:
+        """The only reader of a value and the other operand, if it is an addition."""
+        e = self._reader(v)
+        if e is None or not isinstance(e.op, Add) or e.outs[0].aval.dtype != v.aval.dtype:
+            return None
+        other = e.ins[1] if e.ins[0] is v else e.ins[0]
+        return None if other is v or other.aval.shape != v.aval.shape else (e, other)
+
+    def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
+        """What was broadcast over the rows of a product to give `a`."""
+        e = self.made.get(a)
+        if e is None or not isinstance(e.op, BroadcastInDim):
+            return None
+        shape, x = e.op.shape, e.ins[0]
+        columns = range(len(shape) - trailing(product), len(shape))
+        runs = {d for d, n in zip(e.op.dims, x.aval.shape, strict=True) if n != 1}
+        full = all(n in (1, shape[d]) for d, n in zip(e.op.dims, x.aval.shape, strict=True))
+        wanted = {d for d in columns if shape[d] != 1}
+        fits = full and runs == wanted and x.aval.dtype == a.aval.dtype
+        return x if fits and x.__class__ is Var else None
+
+    def _is_kept(self, v: Atom, many: bool) -> bool:
+        """Whether a value has to be in memory: not only loop nests read it, or (`many`) several do.
+        """
+        found = [e for e in self._uses(v) if not isinstance(e.op, Slice)]
+        parts = len(found) < sum(1 for _ in self._uses(v))  # read by one, mostly
+        several = many and len(found) + parts > 1
+        return v in self.returned or several or any(not fuses(e) for e in found)
+
+    def _uses(self, v: Atom) -> Iterator[Equation]:
+        """The equations that read a value, or a view of it."""
+        for e in self.readers.get(v, ()):
+            if isinstance(e.op, VIEWS) and e.outs[0] not in self.returned:
+                yield from self._uses(e.outs[0])
+            else:
+                yield e
+
+    # ---- sums
+    def sums(self, e: Equation) -> None:
+        """Let a product add a bias and another array, and take the positive part."""
+        if self.is_suited(e):
+            end = _begin(e)
+            self._take_sums(end)
+            if end.extras and self._is_kept(end.value, "added" in end):
+                self._place(end)
+
+    def _take_sums(self, end: _Epilogue) -> None:
+        while (found := self._added(end.value)) is not None:
+            e, other = found
+            bias = None if "bias" in end else self._bias(other, end.product)
+            if bias is not None:
+                end.take(e, "bias", bias)
+            elif "added" not in end and self._is_array(other):
+                end.take(e, "added", other)
+            else:
+                break
+        positive = self._reader(end.value)
+        if end.extras and positive is not None and _is_relu(positive, end.value):
+            end.take(positive)
+            end.activation = "relu"
+
+    def _is_array(self, a: Atom) -> bool:
+        """Whether an operand is in memory anyway, and not only to be added here."""
+        if a.__class__ is Literal:
+            return False
+        e = self.made.get(a)
+        if e is None or self._is_kept(a, True):
+            return e is None or not isinstance(e.op, BroadcastInDim)
+        return not (fuses(e) or isinstance(e.op, (DotGeneral, *VIEWS)))
+
+    # ---- gelu
+    def gelu(self, e: Equation) -> None:
+        """Fuse gelu with the product before it, and its slope with products that it multiplies."""
+        if not self.is_suited(e):
+            return
+        end = _begin(e)
+        found = self._added(end.value)
+        bias = None if found is None else self._bias(found[1], end.product)
+        if found is not None and bias is not None:
+            end.take(found[0], "bias", bias)
+        h = end.value
+        if not self._branches(h):
+            return
+        chain = Chain({h: POINTS})
+        chain.grow(self._after(h))
+        g = chain.find(activations.is_gelu, h.aval)
+        if g is not None:
+            self._place_gelu(end, g, chain.behind(g), list(self._slopes(h, chain)))
+
+    def _place_gelu(self, end: _Epilogue, g: Var, behind: Equations,
+                    slopes: Sequence[tuple[Equation, Var, Equations]]) -> None:
+        """Replace gelu and its slopes, if the library has algorithms for all of them.
+
+        `behind` are the equations that compute gelu."""
+        h = end.value
+        for dot, _, taken in slopes:
+            behind |= taken | {id(dot): dot}
+        if not self._is_closed(behind, {h, g, *(k for _, k, _ in slopes)}):
+            return
+        end.activation = "gelu"
+        kept = h in self.returned or any(id(r) not in behind for r in self.readers[h])
+        ends = [_Epilogue(_product(dot), list(dot.ins), dot, self.made[k], [dot], "dgelu",
+                     [("before", h)]) for dot, k, _ in slopes]
+        keeps = kept or bool(slopes)
+        if self._operation(end, keeps) is None or any(self._operation(x) is None for x in ends):
+            return
+        self._place(end, [g, h] if keeps else [g])
+        for x in ends:
+            self._place(x)
+        self.gone |= set(behind)
+
+    def _branches(self, v: Atom) -> bool:
+        """Whether several equations read a value, as in gelu, or its conversion."""
+        while len(found := self.readers.get(v, ())) == 1:
+            if not isinstance(found[0].op, activations.SAME):
+                return False
+            v = found[0].outs[0]
+        return len(found) > 1
+
+    def _slopes(self, h: Var, chain: Chain) -> Iterator[tuple[Equation, Var, Equations]]:
+        """Products that gelu's slope at h multiplies, the results, and the equations for them."""
+        seen: set[int] = set()
+        for v in chain.known:
+            for r in self.readers.get(v, ()):
+                for a in r.ins:
+                    dot = self.made.get(a)
+                    if dot is None or id(dot) in seen or not self.is_suited(dot):
+                        continue
+                    seen.add(id(dot))
+                    if a.aval.shape != h.aval.shape or dot is self.made[h]:
+                        continue
+                    more = Chain({**chain.known, a: FACTORS})
+                    more.grow(self._after(a))
+                    k = more.find(activations.is_gelu_gradient, h.aval)
+                    if k is not None:
+                        both = Chain({})
+                        both.made = {**chain.made, **more.made}
+                        yield dot, k, both.behind(k)
+
+    def _after(self, v: Var) -> list[Equation]:
+        """Equations of arithmetic that depend on a value, in order."""
+        found: dict[int, Equation] = {}
+        left: list[Atom] = [v]
+        while left and len(found) <= 2 * activations.MOST_EQUATIONS:
+            for r in self.readers.get(left.pop(), ()):
+                if id(r) not in found and isinstance(
+                    r.op, (*activations.SMOOTH, *activations.SAME)
+                ):
+                    found[id(r)] = r
+                    left.append(r.outs[0])
+        return sorted(found.values(), key=lambda e: self.position[id(e)])
+
+    def _is_closed(self, equations: Equations, kept: set[Var]) -> bool:
+        """Whether nothing else reads what these equations compute, except for what is kept."""
+        return not any(
+            o in self.returned or any(id(r) not in equations for r in self.readers.get(o, ()))
+            for e in equations.values() for o in e.outs if o not in kept
+        )
+
+    # ---- float8
+    def float8(self, e: Equation) -> None:
+        """Multiply float8 matrices before they are scaled, and scale the result instead."""
+        pairs = [pair for a in e.ins if (pair := self._quantized(a)) is not None]
+        value = e.outs[0]
+        if value.aval.nbytes < LEAST_BYTES or len(pairs) < len(e.ins):
+            return
+        end = _begin(e)
+        end.product = replace(end.product, dtype=value.aval.dtype)
+        end.ins = [q for q, _ in pairs]
+        shapes = [q.aval.shape for q in end.ins]
+        if not float8_fits(end.product, *shapes) or not _float8_pays(end.product, *shapes):
+            return
+        end.extras = [("scale", s) for _, s in pairs if s is not None]
+        self._take_scale(end)
+        if end.extras or end.ins != list(e.ins):
+            if value.aval.dtype == BFLOAT16:
+                self._take_sums(end)
+            self._place(end)
+
+    def _take_scale(self, end: _Epilogue) -> None:
+        """Fuse a multiplication by a number, if one follows."""
+        value, reader = end.value, self._reader(end.value)
+        if reader is not None and isinstance(reader.op, Mul) and len(end.extras) < 2:
+            other = [a for a in reader.ins if a is not value]
+            scale = self._scalar(other[0]) if len(other) == 1 else None
+            if scale is not None and reader.outs[0].aval.dtype == value.aval.dtype:
+                end.take(reader, "scale", scale)
+
+    def _quantized(self, a: Atom) -> tuple[Atom, Atom | None] | None:
+        """The float8 array that an operand was converted from, and the scale, if there is one."""
+        if a.aval.dtype.name in FLOAT8:
+            return a, None
+        e, scale = self.made.get(a), None
+        if e is not None and isinstance(e.op, Mul):
+            for x, y in (e.ins, e.ins[::-1]):
+                scale = self._scalar(y)
+                if scale is not None:
+                    e = self.made.get(x)
+                    break
+            else:
+                return None
+        if e is None or not isinstance(e.op, ConvertElementType):
+            return None
+        return (e.ins[0], scale) if e.ins[0].aval.dtype.name in FLOAT8 else None
+
+    def _scalar(self, a: Atom) -> Atom | None:
+        """The number that an operand has everywhere."""
+        e = self.made.get(a)
+        if e is not None and isinstance(e.op, BroadcastInDim):
+            a = e.ins[0]
+        return a if a.__class__ is Var and a.aval.size == 1 else None
+
+    # ---- putting in place
+    def _operation(self, end: _Epilogue, keeps: bool = False) -> FusedProduct | None:
+        """The fused operation; None where the library has no algorithm for it."""
+        names = tuple(name for name, _ in end.extras)
+        op = FusedProduct(end.product, end.activation, names, keeps)
+        return op if available(op, end.ins[0].aval, end.ins[1].aval) else None
+
+    def _place(self, end: _Epilogue, outs: list[Var] | None = None) -> None:
+        """Replace the equations by the fused operation, if there is one."""
+        outs = [end.value] if outs is None else outs
+        op = self._operation(end, len(outs) > 1)
+        if op is None:
+            return
+        e = end.first
+        ins, before = list(end.ins), []
+        for name, a in end.extras:
+            if name == "scale":  # a number of float32 in memory
+                wide = Var(Aval(a.aval.shape, FLOAT32))
+                before.append(Equation(ConvertElementType(FLOAT32), [a], [wide], e.source, e.scope))
+                a = wide
+            ins.append(a)
+        self.placed[id(end.last)] = [*before, Equation(op, ins, outs, e.source, e.scope)]
+        self.gone |= {id(x) for x in end.gone}
+
+
+def _float8_pays(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> bool:
+    """Whether a product in float8 saves more than copying its operands costs."""
+    sizes = sides(op, x, y)
+    moved = sum(prod(shape) for labels, shape in ((op.lhs, x), (op.rhs, y))
+                if labels[-1] in op.out)
+    return sizes is not None and moved * MOVE <= prod(sizes) * SAVED
+
+
+def _product(e: Equation) -> DotGeneral:
+    assert isinstance(e.op, DotGeneral)
+    return e.op
+
+
+def _is_relu(e: Equation, v: Var) -> bool:
+    other = [a for a in e.ins if a is not v]
+    return (isinstance(e.op, Max) and len(other) == 1 and isinstance(other[0], Literal)
+            and not other[0].val and e.outs[0].aval.dtype == v.aval.dtype)

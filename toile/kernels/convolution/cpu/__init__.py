@@ -1,0 +1,101 @@
+"""Convolutions and their gradients as kernels, one file per method.
+
+`lower` writes any convolution in one form (problem), picks a method by the shape of the sums and
+the strides (indirect: rows gathered through addresses; outer: few outputs of long sums;
+channelwise: tiny groups), and copies operands only where no method takes them as they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.operands import Operand
+from toile.kernels.convolution.cpu import (
+    channelwise,
+    channelwise_sums,
+    indirect,
+    layouts,
+    outer,
+    pointwise,
+)
+from toile.kernels.convolution.cpu.problem import SPATIAL, Problem, problem_of
+from toile.primitives.conv import ConvGeneralDilated
+from toile.targets.llvm import elements
+from toile.targets.llvm.launches import Planner
+
+
+def lower(
+    op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan: Planner
+) -> bool:
+    """Add the stages of a convolution; False where there is no method for it."""
+    (x, w), (y,) = ins, outs
+    known = all(layouts.supported(a.dtype) for a in (x, w, y))
+    if not known or not (x.size and w.size and y.size) or len(x.shape) - 2 > SPATIAL:
+        return False
+    type = elements.work_type(y.dtype)
+    method = _method(problem_of(op, x, w, y, type))
+    if method is None:
+        return False
+    x, w = (layouts.converted(a, type, plan) for a in (x, w))
+    target = y
+    if y.dtype != x.dtype:
+        dtype: Any = x.dtype
+        target = dense(plan.scratch(y.size * dtype.itemsize), y.shape, dtype)
+    p = problem_of(op, x, w, target, type)
+    if not (pointwise.suits(p) and pointwise.lower(p, plan)):
+        {"indirect": _indirect, "outer": _outer, "channelwise": _channelwise}[method](p, plan)
+    if target is not y:
+        layouts.convert(y, target, plan)
+    return True
+
+
+def _method(p: Problem) -> str | None:
+    """The method for a convolution: one that needs no copies if there is one."""
+    if channelwise.suits(p):
+        return "channelwise"
+    few = p.taps > p.positions
+    if few and outer.supports(p) and (p.images > 1 or not indirect.supports(p)):
+        return "outer"
+    if indirect.supports(p):
+        return "indirect"
+    if outer.supports(p) or (few and outer.fits(p)):
+        return "outer"
+    if indirect.fits(p):
+        return "indirect"
+    return "outer" if outer.fits(p) else None
+
+
+def _indirect(p: Problem, plan: Planner) -> None:
+    p = layouts.merged_channels(p, plan)
+    if p.x_channel != 1:
+        p = layouts.relaid(p, "x", "n012gc", plan)
+    if p.y_feature == 1:
+        indirect.lower(p, plan)
+    else:
+        layouts.with_result_in(p, "n012go", plan, indirect.lower)
+
+
+def _outer(p: Problem, plan: Planner) -> None:
+    p = layouts.merged_images(p, plan)
+    if p.images > 1 and p.x_image != 1:
+        p = layouts.relaid(p, "x", "c012gn", plan)
+    if p.w_feature != 1:
+        p = layouts.relaid(p, "w", "c012go", plan)
+    if p.y_feature == 1:
+        outer.lower(p, plan)
+    else:
+        layouts.with_result_in(p, "012ngo", plan, outer.lower)
+
+
+def _channelwise(p: Problem, plan: Planner) -> None:
+    if p.x_group != 1:
+        p = layouts.relaid(p, "x", "nc012g", plan)
+    if p.w_group != 1:
+        p = layouts.relaid(p, "w", "oc012g", plan)
+    if channelwise_sums.supports(p):
+        layouts.with_result_in(p, "no012g", plan, channelwise_sums.lower)
+    elif p.y_group == 1:
+        channelwise.lower(p, plan)
+    else:
+        layouts.with_result_in(p, "no012g", plan, channelwise.lower)

@@ -1,0 +1,177 @@
+"""Operands as a method needs them: in order, by views where strides allow it, else by copies.
+
+Also the merging of few channels with the taps of the last axis: a row of x, padded, holds the
+channels of neighbouring taps side by side, so that one long run replaces many short ones and
+nothing outside of the taps is ever multiplied.
+
+Short floats are converted, element by element, for convolutions sum in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.geometry import dense, part
+from toile.compiler.ir.operands import Operand
+from toile.kernels.convolution.cpu.problem import Problem
+from toile.kernels.copy import cpu as copies
+from toile.targets.llvm import elements, spans
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+
+FEW = 8  # channels that are merged with taps
+_CHUNK = 1 << 14  # elements that one chunk converts
+SLACK = 128  # bytes: no tile has wider rows
+
+
+def _dtype(type: str) -> Any:
+    return np.dtype(np.float32 if type == "float" else np.float64)
+
+
+# The dimensions of each operand by letter, and what axes call their extents.
+_DIMENSIONS = {"x": ("ngc", "size"), "w": ("ogc", "taps"), "y": ("ngo", "outs")}
+_NAMES = {"n": "image", "g": "group", "c": "channel", "o": "feature"}
+
+
+def _dims(p: Problem, which: str) -> dict[str, tuple[int, int]]:
+    """Extent and stride of each dimension of an operand, by letter."""
+    letters, extent = _DIMENSIONS[which]
+    found = {letter: (getattr(p, f"{name}s"), getattr(p, f"{which}_{name}"))
+             for letter, name in _NAMES.items() if letter in letters}
+    return found | {str(d): (getattr(a, extent), getattr(a, which)) for d, a in enumerate(p.axes)}
+
+
+def view(p: Problem, which: str, order: str) -> Operand:
+    """An operand with its dimensions in an order, outermost first."""
+    dims = _dims(p, which)
+    shape, strides = zip(*(dims[letter] for letter in order), strict=True)
+    return Operand(getattr(p, which), shape, strides, _dtype(p.type))
+
+
+def placed(p: Problem, which: str, order: str, at: Operand) -> Problem:
+    """The problem with an operand elsewhere, its dimensions in this order there."""
+    axes = list(p.axes)
+    changes: dict[str, Any] = {which: at.ref}
+    for letter, stride in zip(order, at.strides, strict=True):
+        if letter.isdigit():
+            axes[int(letter)] = replace(axes[int(letter)], **{which: stride})
+        else:
+            changes[f"{which}_{_NAMES[letter]}"] = stride
+    return replace(p, axes=tuple(axes), **changes)
+
+
+def relaid(p: Problem, which: str, order: str, plan: Planner) -> Problem:
+    """The problem with an operand that lies densely in this order."""
+    x = view(p, which, order)
+    return p if x.contiguous else placed(p, which, order, plan.contiguous(x))
+
+
+def with_result_in(
+    p: Problem, order: str, plan: Planner, lower: Callable[[Problem, Planner], None]
+) -> None:
+    """Lower with the result in this order, then copy it to where it belongs."""
+    result = view(p, "y", order)
+    if result.contiguous:
+        lower(p, plan)
+        return
+    room = dense(plan.scratch(result.size * p.itemsize), result.shape, result.dtype)
+    lower(placed(p, "y", order, room), plan)
+    copies.copy(result, room, plan)
+
+
+def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
+    """x with `low` zeros before the last spatial axis, `width` places of it; dense in `order`.
+
+    Behind it is room for a tile's row."""
+    axis = p.axes[2]
+    source = view(p, "x", order)
+    at = order.index("2")
+    shape = (*source.shape[:at], width, *source.shape[at + 1 :])
+    nbytes = prod(shape) * p.itemsize + SLACK
+    room = dense(plan.scratch(nbytes), shape, source.dtype)
+    first, last = max(0, axis.low), min(width, axis.low + axis.size)
+    copies.fill(room, 0, plan)
+    if first < last:
+        starts = [0] * len(shape)
+        starts[at] = first
+        block = (*shape[:at], last - first, *shape[at + 1 :])
+        into = part(room, starts, block)
+        starts[at] = first - axis.low
+        copies.copy(into, part(source, starts, block), plan)
+    return replace(placed(p, "x", order, room), slack=True)
+
+
+def merged_channels(p: Problem, plan: Planner) -> Problem:
+    """Few channels and the taps of the last axis as more channels."""
+    axis = p.axes[2]
+    if p.channels > FEW or p.groups > 1 or axis.taps < 2 or (axis.base, axis.dilation) != (1, 1):
+        return p
+    width = (axis.outs - 1) * axis.stride + axis.taps
+    p = relaid(p, "w", "g012co", plan)
+    p = _padded(p, "n012gc", width, plan)
+    step = p.axes[2].w if p.channels == 1 else p.w_channel
+    axes = (*p.axes[:2], replace(p.axes[2], size=width, taps=1, low=0, w=0))
+    return replace(p, axes=axes, channels=p.channels * axis.taps, x_channel=1, w_channel=step)
+
+
+def merged_images(p: Problem, plan: Planner) -> Problem:
+    """The same where channels are called images and taps positions: the gradient of kernels."""
+    axis = p.axes[2]
+    if p.images > FEW or p.groups > 1 or axis.outs < 2 or (axis.base, axis.stride) != (1, 1):
+        return p
+    if p.images > 1 and axis.y != p.images * p.y_image:
+        return p
+    width = (axis.taps - 1) * axis.dilation + axis.outs
+    p = _padded(p, "c012gn", width, plan)
+    step = axis.y if p.images == 1 else p.y_image
+    axes = (*p.axes[:2], replace(p.axes[2], size=width, outs=1, low=0, y=0))
+    return replace(p, axes=axes, images=p.images * axis.outs, x_image=1, y_image=step)
+
+
+# -------------------------------------------------------------------------------------- precision
+
+
+def supported(dtype: Any) -> bool:
+    """Whether elements are floats that convert."""
+    return elements.supported(dtype) and elements.is_float(dtype)
+
+
+def converted(x: Operand, type: str, plan: Planner) -> Operand:
+    """`x` in a type of arithmetic."""
+    dtype = _dtype(type)
+    if x.dtype == dtype:
+        return x
+    x = plan.contiguous(x)
+    out = dense(plan.scratch(x.size * dtype.itemsize), x.shape, dtype)
+    convert(out, x, plan)
+    return out
+
+
+def convert(out: Operand, x: Operand, plan: Planner) -> None:
+    """out = x, both dense."""
+    text = convert_text(x.dtype, out.dtype)
+    rows = spans.elements(x.ref, x.dtype.itemsize, out.ref, out.dtype.itemsize)
+    plan.stage(Launch(text, (x.ref, out.ref), x.size, _CHUNK, "convert", rows=rows))
+
+
+@cache
+def convert_text(source: Any, target: Any) -> str:
+    """Elements of one dtype as another."""
+    body = ir.inner("body", "i64 %lo, i64 %hi, ptr noalias %x, ptr noalias %y", ir.NOINLINE)
+    wide, narrow = elements.work_type(source), elements.work_type(target)
+    with body.loop("%lo", "%hi", vectorize=True) as i:
+        place = body.offset("%x", body.mul(i, source.itemsize))
+        value = elements.load(body, source, place)
+        if wide != narrow:
+            how = "fpext" if narrow == "double" else "fptrunc"
+            value = body.value(f"{how} {wide} {value} to {narrow}")
+        elements.store(body, target, value, body.offset("%y", body.mul(i, target.itemsize)))
+    f = ir.kernel()
+    f.call(body, "%lo", "%hi", f.buffer(0), f.buffer(2))
+    return ir.module(body, f)

@@ -1,0 +1,1 @@
+"""Copies between strided arrays, and operations that only move elements."""

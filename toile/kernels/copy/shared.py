@@ -1,0 +1,151 @@
+"""Operations that only move elements, as copies: reversals, joins, padding, slices anywhere.
+
+Each is one stage of copies between strided views, or two where one copy goes over another. A
+backend says how it copies, and gets the lowerings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.geometry import Dynamic, dense, in_place, integral, part
+from toile.compiler.ir.operands import Operand
+
+Operands = list[Operand]
+
+
+class Moves:
+    """The lowerings of a backend with this `copy_launch`.
+
+    `copy_launch(dst, src, moving, dynamic, note)` copies between arrays of equal shapes, of which
+    the `moving` one ("to" or "source") starts at `dynamic`."""
+
+    def __init__(self, copy_launch: Callable[..., Any]):
+        self.copy_launch = copy_launch
+
+    def copy(self, dst: Operand, src: Operand, plan: Any) -> None:
+        """dst[...] = src[...]: one stage. Shapes are equal; either side may be any strided view."""
+        if dst.size and dst.dtype.itemsize:  # tangents of integers have no bytes
+            plan.stage(self.copy_launch(dst, src))
+
+    def lower_copy(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """Copy, and what the plan has turned into a view of the operand already."""
+        self.copy(outs[0], ins[0], plan)
+        return True
+
+    def lower_rev(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """Rev: a copy with negative strides."""
+        x = ins[0]
+        starts = [n - 1 if i in op.axes else 0 for i, n in enumerate(x.shape)]
+        strides = tuple(-s if i in op.axes else s for i, s in enumerate(x.strides))
+        self.copy(outs[0], part(x, starts, x.shape)._replace(strides=strides), plan)
+        return True
+
+    def lower_concatenate(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """Concatenate: one stage of copies."""
+        launches, start = [], 0
+        for x in ins:
+            at = [start if i == op.axis else 0 for i in range(len(x.shape))]
+            place = part(outs[0], at, x.shape)
+            there = (place.ref, place.strides) == (x.ref, x.strides)
+            if x.size and not there:
+                launches.append(self.copy_launch(place, x, note="concatenate"))
+            start += x.shape[op.axis]
+        plan.stage(*launches)
+        return True
+
+    def lower_pad(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """Pad: the block in the middle, and slabs of the value around it (or under it)."""
+        (x, value), (out,) = ins, outs
+        first, count, start, step = _landed(x.shape, out.shape, op.config)
+        spread = lambda shape: value._replace(shape=tuple(shape), strides=(0,) * len(shape))
+        if not prod(count):
+            self.copy(out, spread(out.shape), plan)
+            return True
+        strides = tuple(a * b for a, b in zip(out.strides, step, strict=True))
+        target = part(out, start, count)._replace(strides=strides)
+        block = self.copy_launch(target, part(x, first, count), note="pad")
+        if any(s > 1 and n > 1 for s, n in zip(step, count, strict=True)):
+            self.copy(out, spread(out.shape), plan)
+            plan.stage(block)
+            return True
+        slabs = [self.copy_launch(part(out, corner, sizes), spread(sizes), note="pad")
+                 for corner, sizes in _around(start, count, out.shape)]
+        plan.stage(block, *slabs)
+        return True
+
+    def lower_reshape(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """The elements of a view in their order: a copy under the operand's shape."""
+        x, out = ins[0], outs[0]
+        self.copy(dense(out.ref, x.shape, x.dtype), x, plan)
+        return True
+
+    def lower_dynamic_slice(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+        """DynamicSlice: a copy whose source starts where run-time numbers say."""
+        x, *starts = ins
+        dynamic = _dynamic(starts, x, op.sizes)
+        if dynamic is None:
+            return False
+        window = x._replace(shape=tuple(op.sizes))
+        plan.stage(self.copy_launch(outs[0], window, "source", dynamic, "dynamic_slice"))
+        return True
+
+    def lower_dynamic_update_slice(
+        self, op: Any, ins: Operands, outs: Operands, plan: Any
+    ) -> bool:
+        """DynamicUpdateSlice: the operand, unless it lies there already, and the update over it."""
+        (x, update, *starts), (out,) = ins, outs
+        dynamic = _dynamic(starts, out, update.shape)
+        if dynamic is None:
+            return False
+        if update.shape != x.shape and not in_place(x, out):
+            self.copy(out, x, plan)
+        if update.size:
+            window = out._replace(shape=update.shape)
+            plan.stage(self.copy_launch(window, update, "to", dynamic, "dynamic_update_slice"))
+        return True
+
+
+def _landed(
+    shape: Sequence[int], room: Sequence[int], config: Sequence[tuple[int, int, int]]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Of what is padded, by axis: the first element that lands inside, how many do, where the first
+    one is, and how far apart they are."""
+    first, count, start, step = [], [], [], []
+    for n, m, (low, _, interior) in zip(shape, room, config, strict=True):
+        s = interior + 1
+        a, b = max(0, -(low // s)), min(n, -((low - m) // s))
+        first.append(a)
+        count.append(max(0, b - a))
+        start.append(low + a * s)
+        step.append(s)
+    return first, count, start, step
+
+
+def _around(
+    start: Sequence[int], count: Sequence[int], room: Sequence[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Corners and shapes of the slabs around a block."""
+    at, shape = [0] * len(count), list(room)
+    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # axes before i are inside by now
+        for lo, hi in ((0, a), (a + n, room[i])):
+            if hi > lo:
+                yield [*at[:i], lo, *at[i + 1 :]], [*shape[:i], hi - lo, *shape[i + 1 :]]
+        at[i], shape[i] = a, n
+
+
+def _dynamic(starts: Sequence[Operand], whole: Operand, sizes: Sequence[int]) -> Dynamic | None:
+    """The starts that can differ from 0; None if their dtype is no plain integer."""
+    if any(not integral(s.dtype) for s in starts):
+        return None
+    free = [i for i, n in enumerate(sizes) if n < whole.shape[i]]
+    return Dynamic(
+        tuple(starts[i].ref for i in free),
+        tuple(whole.shape[i] - sizes[i] for i in free),
+        tuple(whole.strides[i] for i in free),
+        starts[0].dtype if starts else np.dtype(np.int32),
+    )

@@ -1,0 +1,231 @@
+"""Running sums, products, extrema and log-sum-exps along one axis.
+
+Along the innermost axis each row is one sequence; along others a block of columns goes together, a
+vector at a time. A long row alone is divided: sums of its blocks, a running sum of those, then the
+blocks with what precedes them. float32 sums and products of long axes run in float64, short floats
+in float32, as the eager rule has it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.operands import Operand
+from toile.kernels.copy.cpu import Reader
+from toile.targets.llvm import elements
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+
+_KINDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "logsumexp": "logsumexp"}
+_LONG = 128  # elements from which float32 sums run in float64
+_BLOCK = 64  # columns of a block
+_PART = 1 << 15  # elements of a part of a divided row
+_GRAIN = 1 << 14  # elements of a chunk, about
+
+
+def lower_cumulative(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Cumsum, Cumprod, Cummax, Cummin, Cumlogsumexp."""
+    dtype, kind = ins[0].dtype, _KINDS[op.kind]
+    pairs = dtype.kind == "c" and kind == "add"
+    if pairs:  # the parts of a complex sum run side by side
+        dtype = np.dtype(f"f{dtype.itemsize // 2}")
+    suited = elements.is_float(dtype) if kind == "logsumexp" else dtype.kind != "b"
+    if not elements.supported(dtype) or not suited:
+        return False
+    x = plan.contiguous(ins[0])
+    n = x.shape[op.axis]
+    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + pairs)
+    how = (kind, dtype, _running_type(kind, dtype, n), op.reverse)
+    args = (outs[0].ref, x.ref, n, inner)
+    if inner > 1:
+        grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
+        units = outer * -(-inner // _BLOCK)
+        plan.stage(Launch(_columns_text(*how), args, units, grain, op.name))
+    elif plan.threads > 1 and outer < plan.threads and n >= 4 * _PART and kind != "logsumexp":
+        parts = -(-n // _PART)
+        args = (*args, plan.scratch(8 * outer * parts), parts)
+        for step, extent in (("total", outer * parts), ("before", outer), ("part", outer * parts)):
+            plan.stage(Launch(_parts_text(step, *how), args, extent, 1, op.name))
+    else:
+        plan.stage(Launch(_rows_text(*how), args, outer, max(1, _GRAIN // n), op.name))
+    return True
+
+
+def _running_type(kind: str, dtype: Any, n: int) -> str:
+    """The type that the running value of `n` numbers has."""
+    long = n > _LONG and kind in ("add", "mul") and dtype.name == "float32"
+    return "double" if long or kind == "logsumexp" else elements.work_type(dtype)
+
+
+# ----------------------------------------------------------------------------------------- numbers
+
+
+class _Scan:
+    """Loads, combinations and stores in the type that the running value has."""
+
+    def __init__(self, f: ir.Function, kind: str, dtype: Any, work: str, reverse: bool):
+        self.f, self.kind, self.dtype, self.work, self.reverse = f, kind, dtype, work, reverse
+        self.widens = work == "double" and elements.work_type(dtype) == "float"
+
+    def load(self, pointer: str) -> str:
+        x = elements.load(self.f, self.dtype, pointer)
+        return self.f.value(f"fpext float {x} to double") if self.widens else x
+
+    def store(self, value: str, pointer: str) -> None:
+        if self.widens:
+            value = self.f.value(f"fptrunc double {value} to float")
+        elements.store(self.f, self.dtype, value, pointer)
+
+    def along(self, i: str, n: str) -> str:
+        """The place of step i of n."""
+        return self.f.sub(self.f.sub(n, 1), i) if self.reverse else i
+
+    def combine(self, a: str, b: str) -> str:
+        if self.kind == "logsumexp":
+            return self.f.value(f"call double @logaddexp(double {a}, double {b})")
+        return elements.combine(self.f, self.kind, self.dtype, a, b, self.work)
+
+
+def _logaddexp() -> str:
+    """log(exp(a) + exp(b)) = max + log1p(exp(-|a - b|)); equal infinities and NaN by their sum."""
+    f = ir.inner("logaddexp", "double %a, double %b", result="double")
+    top = f.value("call double @llvm.maximum.f64(double %a, double %b)")
+    gap = f.value("fsub double %a, %b")
+    size = f.value(f"call double @llvm.fabs.f64(double {gap})")
+    e = f.value(f"call double @llvm.exp.f64(double {f.value(f'fneg double {size}')})")
+    more = f.value(f"call double @log1p(double {e})")
+    nan = f.value(f"fcmp uno double {gap}, {gap}")
+    plain = f.value(f"fadd double {top}, {more}")
+    # inf - inf is NaN: the sum keeps such infinities, and NaN; log(2) does not show beside them
+    both = f.value("fadd double %a, %b")
+    f.result = "double " + f.select(nan, both, plain, "double")
+    return f.text() + "declare double @log1p(double)\n"
+
+
+def _module(kind: str, *functions: ir.Function) -> str:
+    return (_logaddexp() if kind == "logsumexp" else "") + ir.module(*functions)
+
+
+# ----------------------------------------------------------------------------------------- kernels
+
+
+@lru_cache(maxsize=128)
+def _rows_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
+    """Each unit is a row."""
+    f, body = ir.kernel(), _row_function(kind, dtype, work, reverse)
+    r = Reader(f)
+    out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()
+    bytes = f.mul(n, dtype.itemsize)
+    with f.loop("%lo", "%hi") as row:
+        offset = f.mul(row, bytes)
+        f.call(body, f.offset(out, offset), f.offset(x, offset), n)
+    return _module(kind, body, f)
+
+
+def _row_function(kind: str, dtype: Any, work: str, reverse: bool) -> ir.Function:
+    """One row from its first element on."""
+    body = ir.inner("row", "ptr noalias %out, ptr noalias %x, i64 %n")
+    s = _Scan(body, kind, dtype, work, reverse)
+    first = body.mul(s.along("0", "%n"), dtype.itemsize)
+    value = s.load(body.offset("%x", first))
+    s.store(value, body.offset("%out", first))
+    total = body.variable(work, value)
+    with body.loop(1, "%n", vectorize=False) as i:
+        at = body.mul(s.along(i, "%n"), dtype.itemsize)
+        value = s.combine(body.load(work, total), s.load(body.offset("%x", at)))
+        body.store(work, value, total)
+        s.store(value, body.offset("%out", at))
+    return body
+
+
+@lru_cache(maxsize=128)
+def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
+    """Each unit is a block of columns, whose running values lie on the stack."""
+    f, size = ir.kernel(), dtype.itemsize
+    body = ir.inner("step", "ptr noalias %out, ptr noalias %x, ptr noalias %totals, i64 %n, "
+                    "i64 %first")
+    s = _Scan(body, kind, dtype, work, reverse)
+    r = Reader(f)
+    out, x, n, inner = r.buffer(), r.buffer(), r.one(), r.one()
+    blocks = f.udiv(f.add(inner, _BLOCK - 1), _BLOCK)
+    totals = f.alloca(work, _BLOCK, 64)
+    with f.loop("%lo", "%hi") as unit:
+        outer, block = f.divided(unit, blocks)
+        column = f.mul(block, _BLOCK)
+        width = f.smin(f.sub(inner, column), _BLOCK)
+        base = f.add(f.mul(f.mul(outer, n), inner), column)
+        with f.loop(0, n) as i:
+            place = _Scan(f, kind, dtype, work, reverse).along(i, n)
+            at = f.mul(f.add(base, f.mul(place, inner)), size)
+            first = f.value(f"zext i1 {f.compare('eq', i, 0)} to i64")
+            f.call(body, f.offset(out, at), f.offset(x, at), totals, width, first)
+    starts = body.compare("ne", "%first", 0)
+    for begins in (True, False):
+        with body.when(starts) if begins else body.unless(starts):
+            with body.loop(0, "%n", vectorize=kind != "logsumexp") as j:
+                at = body.mul(j, size)
+                value = s.load(body.offset("%x", at))
+                cell = body.at("%totals", j, work)
+                if not begins:
+                    value = s.combine(body.load(work, cell), value)
+                body.store(work, value, cell)
+                s.store(value, body.offset("%out", at))
+    return _module(kind, body, f)
+
+
+@lru_cache(maxsize=128)
+def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> str:
+    """One step of divided rows: the total of a part, what is before parts, a part with that."""
+    f = ir.kernel()
+    r = Reader(f)
+    out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()
+    totals, parts = r.buffer(), r.one()
+    s = _Scan(f, kind, dtype, work, reverse)
+    with f.loop("%lo", "%hi") as unit:
+        if step == "before":
+            _totals_before(s, totals, unit, parts)
+        else:
+            _part(s, step == "part", out, x, n, totals, parts, unit)
+    return ir.module(f)
+
+
+def _totals_before(s: _Scan, totals: str, row: str, parts: str) -> None:
+    """Running totals of a row's parts: entry i is then what part i + 1 begins with."""
+    f = s.f
+    first = f.offset(totals, f.mul(f.mul(row, parts), 8))
+    with f.loop(1, parts, vectorize=False) as i:
+        before, here = (f.offset(first, f.mul(f.add(i, k), 8)) for k in (-1, 0))
+        f.store(s.work, s.combine(f.load(s.work, before), f.load(s.work, here)), here)
+
+
+def _part(
+    s: _Scan, writes: bool, out: str, x: str, n: str, totals: str, parts: str, unit: str
+) -> None:
+    """One part of a row: its total, or its running values after those of the parts before."""
+    f, size = s.f, s.dtype.itemsize
+    row, number = f.divided(unit, parts)
+    start = f.mul(number, _PART)
+    end = f.smin(f.add(start, _PART), n)
+    cell, total = f.offset(totals, f.mul(unit, 8)), f.alloca(s.work)
+
+    def place(i: str) -> str:
+        return f.mul(f.add(f.mul(row, n), s.along(i, n)), size)
+
+    value = s.load(f.offset(x, place(start)))
+    f.store(s.work, value, total)
+    if writes:
+        with f.when(f.compare("ne", number, 0)):
+            f.store(s.work, s.combine(f.load(s.work, f.offset(cell, -8)), value), total)
+        s.store(f.load(s.work, total), f.offset(out, place(start)))
+    with f.loop(f.add(start, 1), end, vectorize=False) as i:
+        at = place(i)
+        value = s.combine(f.load(s.work, total), s.load(f.offset(x, at)))
+        f.store(s.work, value, total)
+        if writes:
+            s.store(value, f.offset(out, at))
+    if not writes:
+        f.store(s.work, f.load(s.work, total), cell)

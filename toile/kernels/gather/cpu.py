@@ -1,0 +1,166 @@
+"""Gather as loops over the result: an address from the index vector, a run of elements from there.
+
+Each axis of the result steps through the result, the operand (window and batching axes) and the
+indices (batch axes); axes merge where all three allow. A dense tail of window axes is one run: a
+row of an embedding moves as a whole. Elements are bytes: the kernel does not know their dtype.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.geometry import (
+    axes_of,
+    bits_of,
+    byte_strides,
+    collapse,
+    fill_bits,
+    integral,
+    is_plain,
+)
+from toile.compiler.ir.operands import Operand
+from toile.kernels.copy.cpu import (
+    CHUNK,
+    Reader,
+    clamped,
+    decode,
+    element_type,
+    integer,
+    rows_of_chunk,
+)
+from toile.primitives.addresses import GatherScatterMode
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+
+_WIDEST = 64  # bytes that move as one element
+
+
+def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Gather, in all modes."""
+    (x, indices), (out,) = ins, outs
+    if not integral(indices.dtype) or not is_plain(x.dtype):
+        return False
+    fills = op.mode is GatherScatterMode.FILL_OR_DROP
+    bits = fill_bits(op, x.dtype) if fills else b""
+    if bits is None:
+        return False
+    offset, collapsed, _, batching, index_batching = op.dimension_numbers
+    axes = axes_of(offset, collapsed, batching, index_batching, out, x, indices)
+    shape, (to, source, index) = collapse(axes.shape, *axes[1:4])
+    size, run, spread = x.dtype.itemsize, 1, 1
+    if shape and index[-1] == 0 and to[-1] == source[-1] == size:
+        run, *_ = (column.pop() for column in (shape, to, source, index))
+        if run * size in (2, 4, 8, 16, 32, _WIDEST):
+            size, spread, run = run * size, run, 1
+    components = _components(op, x, indices, fills)
+    *outer, n = shape or (1,)
+    (*tos, dt), (*sources, ds), (*indexes, di) = to or [0], source or [0], index or [0]
+    key = _Key(
+        size, min(x.dtype.itemsize, 8), len(outer), run > 1, indices.dtype.str[1:], fills,
+        len(components), spread if fills else 1,
+    )  # fmt: skip
+    args = (
+        out.ref, x.ref, indices.ref, n, run, dt, ds, di, *bits_of(bits), *chain(*components),
+        *outer, *tos, *sources, *indexes,
+    )  # fmt: skip
+    grain = max(1, CHUNK // (run * size + 8))
+    plan.stage(Launch(_text(key), args, prod(outer) * n, grain, "gather"))
+    return True
+
+
+def _components(
+    op: Any, x: Operand, indices: Operand, fills: bool
+) -> list[tuple[int, int, int]]:
+    """Of each component: where in the index vector, step in the operand, largest start.
+
+    Those that can only be 0 are left out, unless what is out of bounds is filled."""
+    strides, step = byte_strides(x), byte_strides(indices)[-1]
+    found = [(c * step, strides[d], x.shape[d] - op.slice_sizes[d])
+             for c, d in enumerate(op.dimension_numbers[2])]
+    return [component for component in found if component[2] or fills]
+
+
+class _Key(NamedTuple):
+    """What a kernel's text depends on."""
+
+    size: int  # bytes of an element; several of the array's where a window is short and dense
+    align: int
+    rank: int  # of the axes around the innermost loop
+    runs: bool
+    letters: str  # of the indices' dtype
+    fills: bool
+    components: int
+    spread: int  # elements of the array in one element here: the fill value is repeated
+
+
+@lru_cache(maxsize=512)
+def _text(key: _Key) -> str:
+    f = ir.kernel()
+    r = Reader(f)
+    to, source, indices = r.buffer(), r.buffer(), r.buffer()
+    n, run, dt, ds, di, low, high = r.many(7)
+    components = [tuple(r.many(3)) for _ in range(key.components)]
+    extents, tos, sources, indexes = (r.many(key.rank) for _ in range(4))
+    fill = _fill_value(f, key, low, high) if key.fills else ""
+    with rows_of_chunk(f, n) as (row, a, b):
+        d, s, i = decode(f, row, extents, tos, sources, indexes)
+        p, q, v = f.offset(to, d), f.offset(source, s), f.offset(indices, i)
+        with f.loop(a, b, vectorize=False) as j:
+            places = (f.offset(base, f.mul(j, step)) for base, step in ((p, dt), (v, di), (q, ds)))
+            _element(f, key, components, *places, run, fill)
+    return ir.module(f)
+
+
+def _fill_value(f: ir.Function, key: _Key, low: str, high: str) -> str:
+    """The fill value as an element of the kernel's."""
+    type, single = element_type(key.size), key.size // key.spread
+    if single == 16:
+        pair = f.value(f"insertelement <2 x i64> poison, i64 {low}, i32 0")
+        pair = f.value(f"insertelement <2 x i64> {pair}, i64 {high}, i32 1")
+        if key.size == 16:
+            return pair
+        mask = ", ".join(f"i32 {k % 2}" for k in range(key.size // 8))
+        return f.value(f"shufflevector <2 x i64> {pair}, <2 x i64> poison, "
+                       f"<{key.size // 8} x i32> <{mask}>")
+    one = low if single == 8 else f.value(f"trunc i64 {low} to i{8 * single}")
+    if key.spread == 1:
+        return one
+    every = f.splat(f"i{8 * single}", one, key.spread)
+    return f.value(f"bitcast <{key.spread} x i{8 * single}> {every} to {type}")
+
+
+def _element(
+    f: ir.Function, key: _Key, components: list[Any], place: str, vector: str, window: str,
+    run: str, fill: str,
+) -> None:  # fmt: skip
+    """One element, or one run of them."""
+    dtype = np.dtype(key.letters)
+    inside, offset = "", "0"
+    for c, step, limit in components:
+        at = integer(f, dtype, f.offset(vector, c))
+        if key.fills:
+            inside = f.all(inside, f.compare("ule", at, limit))  # unsigned: negative ones are huge
+        else:
+            at = clamped(f, dtype, at, limit)
+        offset = f.add(offset, f.mul(at, step))
+    if inside:
+        offset = f.select(inside, offset, 0)
+    found = f.offset(window, offset)
+    type = element_type(key.size)
+    if not key.runs:
+        x = f.load(type, found, key.align)
+        if inside:
+            x = f.select(inside, x, fill, type)
+        f.store(type, x, place, key.align)
+        return
+    with f.when(inside) if inside else nullcontext():
+        f.copy(place, found, f.mul(run, key.size))
+    if inside:
+        with f.unless(inside), f.loop(0, run, vectorize=True) as k:
+            f.store(type, fill, f.offset(place, f.mul(k, key.size)), key.align)

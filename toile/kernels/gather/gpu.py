@@ -1,0 +1,106 @@
+"""Gather: an address from the index vector, a unit of memory from there, for each unit of a result.
+
+Each axis of the result steps through the result, the operand (window and batching axes) and the
+indices (batch axes); axes merge where all three allow. A dense tail of window axes moves in units
+of up to 16 bytes: a row of an embedding is read by neighbouring threads. Elements are bytes: the
+kernel does not know their dtype.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from toile.compiler.ir import geometry
+from toile.compiler.ir.operands import Operand
+from toile.kernels.copy.gpu import EACH, PUT, moves_text
+from toile.primitives.addresses import GatherScatterMode
+from toile.targets.cuda.launches import THREADS, Launch, Planner
+from toile.targets.cuda.text import MOST, Words, clamped, decode, divisors, integer, kernel_text
+from toile.targets.cuda.units import aligned, unit_type, widest
+
+
+def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Gather, in all modes."""
+    (x, indices), (out,) = ins, outs
+    if not geometry.integral(indices.dtype) or not geometry.is_plain(x.dtype):
+        return False
+    fills = op.mode is GatherScatterMode.FILL_OR_DROP
+    bits = geometry.fill_bits(op, x.dtype) if fills else b"\0"
+    if bits is None:
+        return False
+    offset, collapsed, mapped, batching, index_batching = op.dimension_numbers
+    axes = geometry.axes_of(offset, collapsed, batching, index_batching, out, x, indices)
+    shape, (to, source, index) = geometry.collapse(axes.shape, *axes[1:4])
+    size = unit = x.dtype.itemsize
+    steps = geometry.byte_strides(x)
+    components = [
+        (c * geometry.byte_strides(indices)[-1], steps[d], x.shape[d] - op.slice_sizes[d])
+        for c, d in enumerate(mapped)
+        if x.shape[d] > op.slice_sizes[d] or fills
+    ]
+    if shape and index[-1] == 0 and to[-1] == source[-1] == size:
+        run = shape[-1] * size
+        unit = widest(size, run, *to[:-1], *source[:-1], *(step for _, step, _ in components))
+        shape[-1] = run // unit
+        to[-1] = source[-1] = unit
+        shape, (to, source, index) = geometry.collapse(shape, to, source, index)
+    total = prod(shape)
+    wide = total > MOST
+    key = _Key(unit, size, len(shape), indices.dtype, fills, len(components), wide)
+    args = (
+        out.ref, x.ref, indices.ref, total, *geometry.bits_of(bits * (16 // len(bits))),
+        *(v for c in components for v in c), *divisors(shape, wide), *to, *source, *index,
+    )  # fmt: skip
+    nbytes = 2 * total * unit + indices.size * indices.dtype.itemsize
+    plan.stage(Launch.over(total, _text(key), args, "gather", THREADS * EACH, nbytes))
+    return True
+
+
+class _Key(NamedTuple):
+    """What a kernel's text depends on."""
+
+    unit: int  # bytes that move at once
+    piece: int  # bytes of an element
+    rank: int
+    indices: Any  # dtype
+    fills: bool
+    components: int
+    wide: bool
+
+
+def offset_of(
+    dtype: Any, components: list[tuple[str, str, str]], vector: str, checks: bool
+) -> tuple[str, str]:
+    """Statements that add an index vector's offset to `b`, and the condition that it is legal."""
+    lines, legal = [], []
+    for k, (at, step, limit) in enumerate(components):
+        lines.append(f"Word s{k} = {integer(dtype, f'{vector} + {at}')};")
+        if checks:
+            legal.append(f"(u64)s{k} <= (u64){limit}")  # negative ones are large unsigned
+            lines.append(f"b += s{k} * {step};")
+        else:
+            lines.append(f"b += {clamped(dtype, f's{k}', limit)} * {step};")
+    return " ".join(lines), " && ".join(legal)
+
+
+@lru_cache(maxsize=512)
+def _text(key: _Key) -> str:
+    r = Words()
+    to, source, indices = r.pointer(), r.pointer("const char"), r.pointer("const char")
+    total, low, high = r.many(3)
+    components = [(r.one(), r.one(), r.one()) for _ in range(key.components)]
+    extents = r.many(key.rank)
+    steps = [(name, r.many(key.rank)) for name in ("a", "b", "v")]
+    find, legal = offset_of(key.indices, components, "indices + v", key.fills)
+    take, other = "take(source + b, fits)", ""
+    if legal:
+        take = f"{legal} ? {take} : other.u"
+        other = (f"  union Fill {{ Unit u; u64 h[2]; }} other;\n  other.h[0] = (u64){low};\n"
+                 f"  other.h[1] = (u64){high};\n")
+    start = (f"  char* to = {to};\n  const char* source = {source};\n"
+             f"  const char* indices = {indices};\n{other}")
+    find = f"Word a = 0, b = 0, v = 0;\n    {decode('i', extents, steps)}\n    {find}"
+    body = moves_text(start, aligned(key.unit, "to", "source"), total, find, take)
+    return kernel_text(f"{body}\n    {PUT}\n", unit_type(key.unit, key.piece), key.wide)

@@ -1,0 +1,1 @@
+"""Sums of messages along the edges of a graph."""

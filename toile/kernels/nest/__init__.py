@@ -1,0 +1,1 @@
+"""Loop nests, which fusion makes: maps, rows and columns."""

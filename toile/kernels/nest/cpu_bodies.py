@@ -1,0 +1,417 @@
+"""The inner functions of loop nests: what a kernel does for one row, block or column.
+
+`body(nest)` writes the inner function of a `LoopNest`, by the nest's kind: maps compute one row,
+reductions make passes over a row, and columns add rows to an array of totals. Its pointers do not
+alias, which is what LLVM's vectoriser needs to know. `kernels.nest.cpu` walks the rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import numpy as np
+
+from toile.compiler.ir.loop_nests import (
+    Access,
+    Apply,
+    Constant,
+    Index,
+    Load,
+    LoopNest,
+    Node,
+    Number,
+    Reduce,
+    Total,
+    levels,
+    reciprocal_products,
+    rounds_total,
+)
+from toile.compiler.scalar.builder import Value, kind
+from toile.compiler.scalar.fusible import narrowed, rounded
+from toile.compiler.scalar.totals import accumulator, first_total
+from toile.compiler.scalar.totals import combine as combine_in_order
+from toile.primitives.bits import Xor
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.scalars import Scalars, register
+
+BLOCK = 256  # elements of a row that are added up before they are added to the row's total
+
+
+def body(nest: LoopNest) -> Body:
+    """The inner function of a nest, written."""
+    kinds: dict[str, type[Body]] = {"map": _MapBody, "column": _ColumnBody}
+    out = kinds.get(nest.kind, _RowBody)(nest)
+    out.write()
+    return out
+
+
+def combine(k: Scalars, name: str, total: Value, x: Value, any_order: bool = True) -> Value:
+    """One step of a reduction; vectors need sums and products of floats in any order."""
+    if not any_order or name not in ("reduce_sum", "reduce_prod") or kind(total.dtype) not in "fc":
+        return combine_in_order(k, name, total, x)
+    if name == "reduce_prod" and total.imag:
+        return k.mul(total, x)
+    step = f"{'fadd' if name == 'reduce_sum' else 'fmul'} reassoc {register(total.dtype)}"
+    re = k.f.value(f"{step} {total.name}, {x.name}")
+    return Value(re, total.dtype, k.f.value(f"{step} {total.imag}, {x.imag}") if total.imag else "")
+
+
+def words_of_constants(nest: LoopNest) -> int:
+    """How many words the constants take."""
+    return sum(2 if kind(d) == "c" else 1 for d in nest.constants)
+
+
+class Body(ABC):
+    """The inner function: parameters, operands, nodes; kinds of nests write their loops."""
+
+    def __init__(self, nest: LoopNest):
+        self.nest = nest
+        self.reductions = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Reduce)}
+        self.level, self.varies = levels(nest)
+        self.products = reciprocal_products(nest)
+        # Random bits are counts, mixed: LLVM would look for what the steps of a count have in
+        # common as far as it understands them, for a third of the time that a kernel takes.
+        self.draws = any(isinstance(n, Apply) and n.op.__class__ is Xor for n in nest.nodes)
+        self.accesses: list[Access] = [*nest.loads, *(a for _, a in nest.stores)]
+        self.axes = self.loop_axes()
+        self.f = ir.Function("body", self.parameters(), internal=True,
+                             attributes="nounwind noinline")
+        self.k = Scalars(self.f)
+        self.values: dict[int, Value] = {}
+        self.kept: set[int] = set()  # nodes in row buffers
+
+    # ---- the signature; `_Kernel` passes the same in the same order
+    def loop_axes(self) -> list[int]:
+        """The axes that the inner function loops over."""
+        first = self.nest.outer - (self.nest.kind == "map")
+        return list(range(first, self.nest.rank))
+
+    def counts(self) -> list[tuple[int, ...]]:
+        """The axes of each count that is a value."""
+        return sorted({n.axes for n in self.nest.nodes if isinstance(n, Index)})
+
+    def count_steps(self) -> list[tuple[int, int]]:
+        """Which count, and the axis of the inner loops along which it is more than one apart."""
+        return [(j, a) for j, axes in enumerate(self.counts()) for a in axes[:-1] if a in self.axes]
+
+    def sums(self) -> list[int]:
+        """The reductions whose totals are arrays, each with a pointer of its own."""
+        return []
+
+    def parameters(self) -> list[str]:
+        out = [f"i64 %n{a}" for a in self.axes]
+        out += [f"ptr noalias %p{i}" for i in range(len(self.accesses) + len(self.sums()))]
+        out += [f"i64 %s{i}_{a}" for i in range(len(self.accesses)) for a in self.axes]
+        out += [f"i64 %c{i}" for i in range(words_of_constants(self.nest))]
+        out += [f"i64 %x{j}" for j in range(len(self.counts()))]
+        out += [f"i64 %x{j}_{a}" for j, a in self.count_steps()]
+        out += [f"ptr noalias %w{n}" for n in sorted(self.nest.scratch)]
+        return out
+
+    # ---- operands
+    def address(self, i: int, coordinates: dict[int, str]) -> tuple[str, ir.Operand]:
+        """Pointer and element index of operand `i` where the loops are."""
+        access, pointer, last = self.accesses[i], f"%p{i}", self.axes[-1]
+        for a, x in coordinates.items():
+            if a != last:
+                pointer = self.f.offset(pointer, self.f.mul(x, f"%s{i}_{a}"))
+        here: ir.Operand = coordinates.get(last, "0")
+        if access.inner == 2:
+            return self.f.offset(pointer, self.f.mul(here, f"%s{i}_{last}")), 0
+        return pointer, here if access.inner else 0
+
+    def node(self, n: int, coordinates: dict[int, str]) -> Value:
+        """Write the code of one node, whose arguments have been written."""
+        node: Node = self.nest.nodes[n]
+        match node:
+            case Load(operand):
+                pointer, index = self.address(operand, coordinates)
+                return self.k.load(pointer, index, self.nest.loads[operand].dtype)
+            case Constant(index, dtype):
+                return self.constant(index, dtype)
+            case Number(value, dtype):
+                return self.k.constant(value, dtype)
+            case Index(axes, dtype):
+                return self.count(self.counts().index(axes), axes, dtype, coordinates)
+            case Apply(op, args, dtype):
+                if dtype.name in self.nest.rounds:
+                    return rounded(self.k, op, [self.values[a] for a in args], dtype)
+                lower = self.k.quotient if n in self.products else partial(op.lower, self.k)
+                out = lower(*(self.values[a] for a in args))
+                return out if out.dtype == dtype else Value(out.name, dtype, out.imag)
+        raise AssertionError(node)
+
+    def count(
+        self, j: int, axes: tuple[int, ...], dtype: np.dtype, coordinates: dict[int, str]
+    ) -> Value:
+        """A count where the loops are, in the width of the result where that is an integer:
+        vectors hold more of these."""
+        wide = np.dtype(np.int64)
+        work = dtype if kind(dtype) in "iu" else wide
+        number = lambda x: self.k.convert(Value(x, wide), work)
+        out = number(f"%x{j}")
+        for a in axes:
+            if a in coordinates:
+                term = number(coordinates[a])
+                if a != axes[-1]:
+                    term = self.k.mul(term, number(f"%x{j}_{a}"))
+                out = self.k.add(out, term)
+        if self.draws:
+            out = self.k.opaque(out)
+        return self.k.convert(out, dtype)
+
+    def constant(self, index: int, dtype: np.dtype) -> Value:
+        word = sum(2 if kind(d) == "c" else 1 for d in self.nest.constants[:index])
+        return self.k.bits_argument(f"%c{word}", dtype, f"%c{word + 1}")
+
+    def store(self, s: int, value: Value, coordinates: dict[int, str]) -> None:
+        i = len(self.nest.loads) + s
+        pointer, index = self.address(i, coordinates)
+        self.k.store(Value(value.name, self.accesses[i].dtype, value.imag), pointer, index)
+
+    def varying_stores(self) -> list[int]:
+        """The stores that the loops make at each step."""
+        return [s for s, (n, a) in enumerate(self.nest.stores) if self.varies[n] or a.varies]
+
+    def store_others(self, done: list[int]) -> None:
+        """The stores that are not `done` yet, once, after the loops."""
+        rest = {s: n for s, (n, _) in enumerate(self.nest.stores) if s not in done}
+        self.evaluate(self.needed(list(rest.values()), set(self.values)), {})
+        for s, n in rest.items():
+            self.store(s, self.values[n], {})
+
+    def needed(self, wanted: list[int], known: set[int]) -> list[int]:
+        """The nodes to write for those wanted, in order; `known` ones and reductions are there, and
+        what is in row buffers is read."""
+        found: set[int] = set()
+        stack = list(wanted)
+        while stack:
+            n = stack.pop()
+            if n in found or n in known:
+                continue
+            found.add(n)
+            node = self.nest.nodes[n]
+            if isinstance(node, Apply) and n not in self.kept:
+                stack += node.args
+        return sorted(found)
+
+    def evaluate(self, nodes: list[int], coordinates: dict[int, str]) -> None:
+        for n in nodes:
+            if n not in self.values:
+                self.values[n] = self.node(n, coordinates)
+
+    @contextmanager
+    def loops(
+        self, axes: list[int], bounds: tuple[str, str] | None = None, vectorize: bool = True
+    ) -> Iterator[dict[int, str]]:
+        """A loop over each axis, the last one for the vectoriser; gives the coordinates.
+
+        `bounds` are those of a single axis, where they are not all of it."""
+        with ExitStack() as stack:
+            coordinates = {}
+            for a in axes:
+                vector = True if vectorize and a == axes[-1] else None
+                lo, hi = bounds or ("0", f"%n{a}")
+                coordinates[a] = stack.enter_context(self.f.loop(lo, hi, vectorize=vector))
+            yield coordinates
+
+    @contextmanager
+    def pass_over(
+        self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
+    ) -> Iterator[dict[int, str]]:
+        """Loops in which the wanted nodes are at hand; what does not vary is written before."""
+        nodes = self.needed(wanted, set(self.values))
+        self.evaluate([n for n in nodes if not self.varies[n]], {})
+        before = dict(self.values)
+        with self.loops(axes, bounds) as coordinates:
+            self.evaluate([n for n in nodes if self.varies[n]], coordinates)
+            yield coordinates
+        self.values = {n: v for n, v in self.values.items() if n in before}
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write the loops."""
+
+
+class _MapBody(Body):
+    """The innermost axis of a map."""
+
+    def write(self) -> None:
+        varying = self.varying_stores()
+        if varying:
+            with self.pass_over([self.nest.stores[s][0] for s in varying], self.axes) as at:
+                for s in varying:
+                    self.store(s, self.values[self.nest.stores[s][0]], at)
+        self.store_others(varying)
+
+
+class _RowBody(Body):
+    """Passes over one row: each computes reductions that the next ones use."""
+
+    def write(self) -> None:
+        nest = self.nest
+        reductions = list(self.reductions)
+        full = self.varying_stores()
+        last = max([self.level[nest.stores[s][0]] for s in full]
+                   + [self.level[n] - 1 for n in reductions], default=0)
+        for stage in range(last + 1):
+            sums = [n for n in reductions if self.level[n] == stage + 1]
+            stores = [s for s in full if self.level[nest.stores[s][0]] == stage]
+            if sums or stores:
+                self._pass(sums, stores)
+        self.store_others(full)
+
+    def _pass(self, sums: list[int], stores: list[int]) -> None:
+        """One pass; sums are taken in blocks, so that rounding errors stay those of a block."""
+        f, nest = self.f, self.nest
+        totals = {n: self.k.slot(self._first(n)) for n in sums}
+        wanted = [self.reductions[n].arg for n in sums] + [self._stored(s) for s in stores]
+        nodes = self.needed(wanted, set(self.values))
+        self.evaluate([n for n in nodes if not self.varies[n]], {})
+        if not any(self._rounds(n) for n in sums) or len(self.axes) > 1:
+            self._accumulate(totals, wanted, stores, None)
+        else:
+            count = f"%n{self.axes[0]}"
+            parts = {n: self.k.slot(self._first(n)) for n in sums}
+            kept = set(self.kept)
+            with f.loop(0, count, BLOCK) as start:
+                for n in sums:
+                    self.k.write(parts[n], self._first(n))
+                end = f.smin(f.add(start, BLOCK), count)
+                self.kept = set(kept)
+                self._accumulate(parts, wanted, stores, (start, end))
+                for n in sums:
+                    total, part_ = self.k.read(totals[n]), self.k.read(parts[n])
+                    total = combine(self.k, self.reductions[n].kind, total, part_, any_order=False)
+                    self.k.write(totals[n], total)
+        for n in sums:
+            total = self.k.read(totals[n])
+            self.values[n] = narrowed(self.k, total) if rounds_total(nest, n) else total
+
+    def _accumulate(
+        self, totals: dict[int, Value], wanted: list[int], stores: list[int],
+        bounds: tuple[str, str] | None,
+    ) -> None:
+        """The loop of a pass, over all of a row or some of it."""
+        with self.pass_over(wanted, self.axes, bounds) as at:
+            for n, slot in totals.items():
+                node = self.reductions[n]
+                total = combine(self.k, node.kind, self.k.read(slot), self.values[node.arg])
+                self.k.write(slot, total)
+            for s in stores:
+                self.store(s, self.values[self._stored(s)], at)
+
+    def _stored(self, s: int) -> int:
+        """The node that a store or a total takes."""
+        n = self.nest.stores[s][0]
+        node = self.nest.nodes[n]
+        return node.arg if isinstance(node, Total) else n
+
+    def store(self, s: int, value: Value, coordinates: dict[int, str]) -> None:
+        node = self.nest.nodes[self.nest.stores[s][0]]
+        if isinstance(node, Total):  # what is there, and this row
+            i = len(self.nest.loads) + s
+            found = self.k.load(*self.address(i, coordinates), self.accesses[i].dtype)
+            x = Value(value.name, found.dtype, value.imag)
+            value = combine(self.k, node.kind, found, x, any_order=False)
+        super().store(s, value, coordinates)
+
+    def _first(self, n: int) -> Value:
+        """What a reduction begins with."""
+        node = self.reductions[n]
+        return first_total(self.k, node.kind, node.dtype)
+
+    def _rounds(self, n: int) -> bool:
+        """Whether a reduction adds up rounding errors."""
+        node = self.reductions[n]
+        return node.kind == "reduce_sum" and kind(node.dtype) in "fc"
+
+    # ---- row buffers
+    def node(self, n: int, coordinates: dict[int, str]) -> Value:
+        if n not in self.nest.scratch or not coordinates:
+            return super().node(n, coordinates)
+        node = self.nest.nodes[n]
+        assert isinstance(node, Apply)
+        dtype, at = node.dtype, coordinates[self.axes[-1]]
+        stored = accumulator(dtype)
+        if n in self.kept:
+            found = self.k.load(f"%w{n}", at, stored)
+            return Value(found.name, dtype, found.imag)
+        value = super().node(n, coordinates)
+        self.k.store(Value(value.name, stored, value.imag), f"%w{n}", at)
+        return value
+
+    @contextmanager
+    def pass_over(
+        self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
+    ) -> Iterator[dict[int, str]]:
+        nodes = self.needed(wanted, set(self.values))
+        with super().pass_over(wanted, axes, bounds) as at:
+            yield at
+        self.kept.update(n for n in nodes if n in self.nest.scratch)
+
+
+class _ColumnBody(Body):
+    """Sums over outer axes, kept in an array of totals with the shape of the inner axes."""
+
+    def sums(self) -> list[int]:
+        return list(self.reductions)
+
+    def write(self) -> None:
+        nest, k = self.nest, self.k
+        summed, inner = self.axes[: nest.reduced], self.axes[nest.reduced:]
+        sums = self.sums()
+        full = [s for s, (n, _) in enumerate(nest.stores) if not isinstance(nest.nodes[n], Reduce)]
+        totals = {n: f"%p{len(self.accesses) + j}" for j, n in enumerate(sums)}
+        with self.loops(inner) as at:
+            for n, pointer in totals.items():
+                node = self.reductions[n]
+                stored = accumulator(node.dtype)
+                k.store(first_total(self.k, node.kind, stored), pointer, self._linear(at, inner))
+        wanted = [self.reductions[n].arg for n in sums] + [nest.stores[s][0] for s in full]
+        self.wanted, self.full, self.totals = self.needed(wanted, set()), full, totals
+        *outside, last = summed
+        together = self._together()
+        with self.loops(outside, vectorize=False) as rows:
+            whole = self.f.mul(self.f.udiv(f"%n{last}", together), together)
+            for lo, hi, count in (("0", whole, together), (whole, f"%n{last}", 1)):
+                with self.f.loop(lo, hi, count) as row, self.loops(inner) as at:
+                    several = [self.f.add(row, i) for i in range(count)]
+                    self._rows([{**rows, last: r, **at} for r in several], at, inner)
+
+    def _together(self) -> int:
+        """How many rows are added up before they are added to the totals: this saves passes over
+        the totals, and rounding errors."""
+        work = sum(isinstance(self.nest.nodes[n], Apply) for n in self.wanted)
+        return 8 if work <= 4 else 4 if work <= 16 else 2
+
+    def _rows(self, rows: list[dict[int, str]], at: dict[int, str], inner: list[int]) -> None:
+        """Add some rows to the totals."""
+        terms: dict[int, list[Value]] = {n: [] for n in self.totals}
+        for coordinates in rows:
+            self.values = {}
+            self.evaluate(self.wanted, coordinates)
+            for n in terms:
+                node = self.reductions[n]
+                x = self.values[node.arg]
+                terms[n].append(Value(x.name, accumulator(node.dtype), x.imag))
+            for s in self.full:
+                self.store(s, self.values[self.nest.stores[s][0]], coordinates)
+        place = self._linear(at, inner)
+        for n, xs in terms.items():
+            node, pointer = self.reductions[n], self.totals[n]
+            while len(xs) > 1:  # in pairs
+                xs = [combine(self.k, node.kind, a, b, any_order=False)
+                      for a, b in zip(xs[::2], xs[1::2], strict=True)]
+            found = self.k.load(pointer, place, accumulator(node.dtype))
+            total = combine(self.k, node.kind, found, xs[0], any_order=False)
+            self.k.store(total, pointer, place)
+
+    def _linear(self, at: dict[int, str], inner: list[int]) -> str:
+        place = at[inner[0]]
+        for a in inner[1:]:
+            place = self.f.add(self.f.mul(place, f"%n{a}"), at[a])
+        return place

@@ -1,0 +1,253 @@
+"""How loop nests become launches on the CPU, cut into chunks.
+
+Rows and elements are cut by their cost; long sums and sums over outer axes are computed in parts
+that depend on extents only, and the parts are added in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.loop_nests import (
+    Access,
+    Apply,
+    Load,
+    LoopNest,
+    Loops,
+    Node,
+    Place,
+    Reduce,
+    Total,
+)
+from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.views import row_major
+from toile.compiler.scalar.builder import FLOAT32, FLOAT64
+from toile.compiler.scalar.totals import accumulator
+from toile.kernels.nest.cpu import constant_words, text
+from toile.primitives.elementwise import ConvertElementType
+from toile.targets.llvm import spans
+from toile.targets.llvm.chunk_sizes import (
+    cost,
+    grain_of_map,
+    grain_of_rows,
+    rows_with_totals,
+    split_columns,
+    split_row,
+)
+from toile.targets.llvm.launches import Launch, Rows, Span
+
+
+def plan_nest(x: Loops, plan: Any) -> None:
+    """Stage the launches of a loop nest."""
+    nest = x.nest
+    if nest.kind == "partial":
+        _parts(x, plan)
+    elif nest.kind == "column":
+        _columns(x, plan)
+    elif any(isinstance(nest.nodes[n], Total) for n, _ in nest.stores):
+        _rows_with_totals(x, plan)
+    else:
+        n = nest.outer if nest.kind == "row" else max(nest.rank - 1, 0)
+        units = prod(x.extents[:n]) if n or nest.kind == "row" else x.extents[0]
+        per_unit = 1 if nest.kind == "map" and nest.rank == 1 else prod(x.extents[n:])
+        grain = grain_of_map(nest) if per_unit == 1 else grain_of_rows(nest, per_unit)
+        across = 1 if nest.kind == "map" and nest.rank == 1 else n
+        plan.stage(_launch(plan, x, [], units, grain, going=(across,)))
+
+
+def _where(p: Place, plan: Any) -> Ref:
+    """Where a memory operand begins."""
+    base = p.base if isinstance(p.base, Ref) else plan.ref(p.base)
+    return base.at(p.offset * p.dtype.itemsize)
+
+
+def _launch(
+    plan: Any, x: Loops, extra: list[int], units: int, grain: int, totals: Sequence[Ref] = (),
+    going: tuple[Any, ...] | None = None,
+) -> Launch:
+    """A launch of a loop nest; `going`: how it goes by rows, see `rows_of`."""
+    args: list[int | Ref] = [*x.extents, *extra]
+    places = [*x.loads, *x.stores]
+    refs = [_where(p, plan) for p in places]
+    for p, ref in zip(places, refs, strict=True):
+        args.append(ref)
+        size = p.dtype.itemsize
+        args += [s * size for s in p.strides]
+    args += totals
+    for c in x.constants:
+        args += constant_words(c)
+    reads = frozenset([ref.buffer for ref in refs[: len(x.loads)]])
+    work = cost(x.nest) * prod(x.extents) + 100
+    rows = None if going is None else partial(rows_of, x, refs, *going)
+    return Launch(text(x.nest), tuple(args), units, grain, x.nest.kind, reads, work,
+                  rows=rows)
+
+
+def _parts(x: Loops, plan: Any) -> None:
+    """Long sums: parts of each row by themselves, then the sums of the parts."""
+    nest = x.nest
+    outer = nest.outer
+    rows = prod(x.extents[:outer])
+    parts, step = split_row(x.extents[outer:], rows)
+    sums, stores, places = [], [], []
+    for (n, access), place in zip(nest.stores, x.stores, strict=True):
+        node = nest.nodes[n]
+        if not isinstance(node, Reduce):
+            stores.append((n, access))
+            places.append(place)
+            continue
+        dtype = accumulator(node.dtype)
+        ref = plan.scratch(rows * parts * dtype.itemsize)
+        stores.append((n, Access(dtype, 0, False)))
+        places.append(Place(ref, 0, (0,) * nest.rank, dtype))
+        sums.append((node, ref, place))
+    nest = replace(nest, stores=tuple(stores))
+    part = replace_loops(x, nest, places)
+    plan.stage(_launch(plan, part, [parts, step], rows * parts, 1))
+    for node, ref, place in sums:
+        _combine(plan, x, node, ref, place, parts, x.extents[:outer])
+
+
+def _combine(
+    plan: Any, x: Loops, node: Reduce, ref: Ref, out: Place, parts: int, outer: Sequence[int]
+) -> None:
+    """Sum partial results that lie as rows of `parts`."""
+    dtype = accumulator(node.dtype)
+    rank = len(outer)
+    nest = LoopNest(
+        "row", rank, 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
+        (Access(dtype, 1, True),), ((1, Access(out.dtype, 0, False)),), (),
+    )
+    source = Place(ref, 0, (*(s * parts for s in row_major(outer)), 1), dtype)
+    target = Place(out.base, out.offset, (*out.strides[:rank], 0), out.dtype)
+    call = Loops(nest, (*outer, parts), [source], [target], [], x.group)
+    plan.stage(_launch(plan, call, [], prod(outer), grain_of_rows(nest, parts)))
+
+
+def _rows_with_totals(x: Loops, plan: Any) -> None:
+    """Rows, and sums over them: those of each chunk, then the sums of the chunks."""
+    nest, outer = x.nest, x.nest.outer
+    rows, inner = prod(x.extents[:outer]), x.extents[outer:]
+    step = rows_with_totals(nest, rows, prod(inner), plan.threads)
+    parts = -(-rows // step)
+    sums, stores, places = [], [], []
+    for (n, access), place in zip(nest.stores, x.stores, strict=True):
+        node = nest.nodes[n]
+        if isinstance(node, Total):
+            dtype = accumulator(node.dtype)
+            ref = plan.scratch(parts * prod(inner) * dtype.itemsize)
+            sums.append((Reduce(node.kind, 0, node.dtype), ref, place))
+            access = Access(dtype, 1, True)
+            place = Place(ref, 0, ((0,) * outer + row_major(inner)), dtype)
+        stores.append((n, access))
+        places.append(place)
+    whole = replace_loops(x, replace(nest, stores=tuple(stores)), places)
+    going = (outer, step, [ref.buffer for _, ref, _ in sums])
+    plan.stage(_launch(plan, whole, [step], parts, 1, going=going))
+    for node, ref, place in sums:
+        out = replace_place(place, place.strides[outer:])
+        _sum_parts(plan, x, node, ref, out, parts, inner)
+
+
+def _columns(x: Loops, plan: Any) -> None:
+    """Sums over outer axes: parts of rows, blocks of columns, then the sums of the parts."""
+    nest = x.nest
+    outer, reduced = nest.outer, nest.reduced
+    kept = (*x.extents[:outer], *x.extents[outer + reduced:])
+    rows, columns = prod(kept[:outer]), prod(kept[outer:])
+    parts, step, blocks, width = split_columns(
+        rows, x.extents[outer: outer + reduced], x.extents[outer + reduced:])
+    totals, later = [], []
+    for n, node in enumerate(nest.nodes):
+        if not isinstance(node, Reduce):
+            continue
+        places = [p for (m, _), p in zip(nest.stores, x.stores, strict=True) if m == n]
+        dtype = accumulator(node.dtype)
+        direct = parts == 1 and places and places[0].dtype == dtype and _fills(
+            places[0], kept, outer, reduced)
+        if direct:
+            totals.append(plan.ref(places[0].base))
+            # A larger batch would need it: then nothing is left to compile.
+            plan.also.add(text(_parts_nest(node, len(kept), dtype)))
+            places = places[1:]
+        else:
+            totals.append(plan.scratch(parts * rows * columns * dtype.itemsize))
+        later += [(node, totals[-1], p) for p in places]
+    units = rows * parts * blocks
+    going = None
+    if rows * blocks == 1 and parts > 1:  # each unit sums some rows
+        going = (outer + 1, step, [ref.buffer for ref in totals])
+    plan.stage(_launch(plan, x, [parts, step, blocks, width], units, 1, totals, going))
+    for node, ref, place in later:
+        out = (*place.strides[:outer], *place.strides[outer + reduced:])
+        _sum_parts(plan, x, node, ref, replace_place(place, out), parts, kept)
+
+
+def _sum_parts(
+    plan: Any, x: Loops, node: Reduce, ref: Ref, out: Place, parts: int, kept: Sequence[int]
+) -> None:
+    """Sum totals, of which there are `parts` arrays: a short strided row for each element."""
+    dtype = accumulator(node.dtype)
+    nest = _parts_nest(node, len(kept), out.dtype)
+    strides = (*row_major(kept), prod(kept))
+    source = Place(ref, 0, strides, dtype)
+    target = replace_place(out, (*out.strides, 0))
+    call = Loops(nest, (*kept, parts), [source], [target], [], x.group)
+    plan.stage(_launch(plan, call, [], prod(kept), grain_of_rows(nest, parts)))
+
+
+def rows_of(
+    x: Loops, refs: Sequence[Ref], outer: int, count: int = 1, totals: Sequence[Any] = ()
+) -> Rows:
+    """Which bytes belong to `count` places along the outer axes; all have `totals`.
+
+    `refs`: where the operands in memory begin."""
+    rows = -(-prod(x.extents[:outer]) // count)
+    found: list[tuple[Any, Span | None]] = [
+        (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
+    for p, ref in zip((*x.loads, *x.stores), refs, strict=True):
+        if ref.buffer in totals:
+            continue
+        size = p.dtype.itemsize
+        axes = [(n, s * size) for n, s in zip(x.extents, p.strides, strict=True)]
+        here = spans.span(ref.offset, size, axes[:outer], axes[outer:])
+        found.append((ref.buffer, spans.several(here, count)))
+    return Rows(spans.together(found), frozenset([r.buffer for r in refs[len(x.loads):]]))
+
+
+def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
+    """The nest that sums a short strided row for each element of an array of totals.
+
+    Sums of float32 are taken in float64 here: the largest numbers meet in the last few steps, and
+    so do the largest rounding errors."""
+    kept = accumulator(node.dtype)
+    nodes: tuple[Node, ...] = (Load(0), Reduce(node.kind, 0, node.dtype))
+    if node.kind == "reduce_sum" and kept == FLOAT32:
+        nodes = (
+            Load(0), Apply(ConvertElementType(FLOAT64), (0,), FLOAT64),
+            Reduce(node.kind, 1, FLOAT64), Apply(ConvertElementType(FLOAT32), (2,), FLOAT32),
+        )
+    store = (len(nodes) - 1, Access(dtype, 0, False))
+    return LoopNest("row", rank, 1, 0, nodes, (Access(kept, 2, True),), (store,), ())
+
+
+def replace_loops(x: Loops, nest: LoopNest, stores: list[Place]) -> Loops:
+    return Loops(nest, x.extents, x.loads, stores, x.constants, x.group)
+
+
+def replace_place(place: Place, strides: tuple[int, ...]) -> Place:
+    return Place(place.base, place.offset, strides, place.dtype)
+
+
+def _fills(place: Place, kept: Sequence[int], outer: int, reduced: int) -> bool:
+    """Whether a store is the row-major array over the axes that are kept."""
+    strides = (*place.strides[:outer], *place.strides[outer + reduced:])
+    expected = row_major(kept)
+    return place.offset == 0 and all(
+        s == e or n == 1 for s, e, n in zip(strides, expected, kept, strict=True))

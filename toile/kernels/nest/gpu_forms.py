@@ -1,0 +1,230 @@
+"""What the texts of loop nests depend on besides their structure: packs, indices, rows' lengths.
+
+Packs are as wide as extents, strides and the places of operands allow; a thread loads some of them
+before it uses the first, so that enough bytes are under way. Rows are given to lanes, warps or
+blocks by their length, and stay in registers or shared memory where they fit: of the latter GPUs
+have more or less, and rows that do not fit one are read again there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import gcd, prod
+
+from toile.compiler.ir.loop_nests import Access, Apply, LoopNest, Loops, Place, Reduce, Total
+from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.steps import Moving
+from toile.compiler.scalar.totals import accumulator
+from toile.kernels.nest.gpu_rows import WARP, RowForm, passes, shared_loads
+from toile.kernels.nest.gpu_text import UNIT, ZERO, Pattern
+from toile.kernels.nest.gpu_totals import TotalForm
+from toile.targets.cuda import driver
+from toile.targets.cuda.launches import THREADS
+
+Refs = Callable[[Place], Ref]
+
+ALIGNMENT = 64  # bytes, of buffers that say nothing else
+BYTES_AT_ONCE = 64  # of loads under way for each thread
+MOST_SHARED = 200 << 10  # bytes of shared memory for one row, where a GPU has as much
+REGISTERS = 1 << 16  # of a multiprocessor
+MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # of them for a part of a row and of totals
+BYTES_UNDER_WAY = 32 << 10  # of the next rows, on a multiprocessor
+SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several, which most GPUs have
+MOST_WARPS = 32  # of a block
+FAR = 2**31 - 2**17  # indices beyond need 64 bits
+
+
+def operands_of(x: Loops) -> list[tuple[Place, Access]]:
+    """Loads, then stores, each with how the kernel reaches it."""
+    accesses = [*x.nest.loads, *(a for _, a in x.nest.stores)]
+    return list(zip([*x.loads, *x.stores], accesses, strict=True))
+
+
+def pattern_of(x: Loops) -> Pattern:
+    """Which strides are known, and which operands have the same ones."""
+    first: dict[tuple[int, ...], int] = {}
+    out = []
+    for i, (place, access) in enumerate(operands_of(x)):
+        of = first.setdefault(place.strides, i)
+        row = [ZERO if s == 0 else of for s in place.strides]
+        if access.inner == 1:
+            row[-1] = UNIT
+        out.append(tuple(row))
+    return tuple(out)
+
+
+def is_wide(x: Loops) -> bool:
+    """Whether indices need 64 bits."""
+    if prod(x.extents) >= FAR:
+        return True
+    reach = lambda p: sum(abs(s) * (n - 1) for s, n in zip(p.strides, x.extents, strict=True))
+    return any(reach(p) >= FAR for p, _ in operands_of(x))
+
+
+def vector_of(x: Loops, where: Refs) -> int:
+    """Elements of a pack: up to 16 bytes of the narrowest operand, as extents and places allow."""
+    units = [(p, p.dtype.itemsize) for p, a in operands_of(x) if a.inner == 1]
+    if not units:
+        return 1
+    sizes = [size for _, size in units]
+    vector = 16 if max(sizes) == 1 else min(8, 16 // min(sizes))
+    if len(operands_of(x)) > 12:  # registers are few
+        vector = min(vector, 4)
+    while vector > 1:
+        if x.extents[-1] % vector == 0 and all(
+            is_aligned(where(p), min(16, vector * size), _outer_steps(p, x.extents))
+            for p, size in units
+        ):
+            break
+        vector //= 2
+    return max(vector, 1)
+
+
+def _outer_steps(place: Place, extents: Sequence[int]) -> list[int]:
+    """The bytes between elements along all axes but the last."""
+    outer = zip(place.strides[:-1], extents[:-1], strict=True)
+    return [s * place.dtype.itemsize for s, n in outer if n > 1]
+
+
+def is_aligned(ref: Ref, nbytes: int, steps: Iterable[int]) -> bool:
+    """Whether packs of so many bytes begin at multiples of that, with these steps between them."""
+    moves = isinstance(ref.buffer, Moving)  # in steps that are not known here
+    given = getattr(ref.buffer, "alignment", 1 if moves else ALIGNMENT)
+    return gcd(given, ref.offset, *steps) % nbytes == 0
+
+
+def _is_costly(nest: LoopNest) -> bool:
+    return any(isinstance(n, Apply) and n.op.costly for n in nest.nodes)
+
+
+def items_of(nest: LoopNest, vector: int, moving: Callable[[Access], bool]) -> int:
+    """Packs that a thread loads before it uses the first."""
+    loaded = sum(a.dtype.itemsize for a in nest.loads if a.inner and moving(a)) * vector
+    most = 16 if _is_costly(nest) else 32
+    items = max(1, BYTES_AT_ONCE // max(loaded, 16))
+    return max(1, min(items, most // vector, 4))
+
+
+def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
+    """How rows of so many packs are given to threads, and where they are kept."""
+    nest = x.nest
+    each = registers_of(nest, vector)
+    saved = len(nest.scratch) * vector
+    wide, pattern = is_wide(x), pattern_of(x)
+
+    def form(items: int, threads: int, group: int, held: str = "registers",
+             kept: tuple[int, ...] = ()) -> RowForm:
+        exact = held == "registers" and packs == items * group
+        return RowForm(vector, items, wide, pattern, threads, group, held, False, exact, kept)
+
+    group = min(WARP, 1 << max(0, packs - 1).bit_length())
+    items = -(-packs // group)
+    if items * each <= 32 or items == 1:
+        return form(items, THREADS // 2, group)
+    for threads, room in ((128, 32), (256, 32), (512, 32), (512, 64), (1024, 32)):
+        items = -(-packs // threads)
+        fits = items * (each + saved) <= min(2 * room, 40 if threads == 1024 else 64)
+        if items * each <= room and fits and (threads > 128 or items <= 4):
+            return form(items, threads, threads)
+    items = max(1, min(4, 16 // each))
+    room, kept = room_of(nest, MOST_SHARED) // (packs * vector), []
+    for i in shared_loads(nest):
+        size = nest.loads[i].dtype.itemsize
+        if size <= room:
+            kept.append(i)
+            room -= size
+    return form(items, 1024, 1024, "shared" if kept else "", tuple(kept))
+
+
+def room_of(nest: LoopNest, most: int) -> int:
+    """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums takes."""
+    sums = [accumulator(n.dtype).itemsize for n in nest.nodes if isinstance(n, Reduce)]
+    return min(most, driver.shared_limit() - MOST_WARPS * sum(sums))
+
+
+def registers_of(nest: LoopNest, vector: int) -> int:
+    """Registers that one pack of all loads takes."""
+    loads = {i for p in passes(nest) for i in p.loads}
+    sizes = [nest.loads[i].dtype.itemsize for i in loads if nest.loads[i].inner]
+    return max(1, sum(max(1, size // 4) for size in sizes)) * vector
+
+
+class _Totals:
+    """A nest with totals: what it takes of registers and of shared memory."""
+
+    def __init__(self, x: Loops):
+        self.x, self.nest = x, x.nest
+        self.row = prod(x.extents[x.nest.outer:])
+        self.loads = sorted({i for p in passes(x.nest) for i in p.loads})
+        self.moving = [i for i in self.loads if any(x.loads[i].strides[: x.nest.outer])]
+        shared = [i for i in self.loads if i not in self.moving and x.nest.loads[i].inner == 1]
+        self.kept = tuple(sorted(shared, key=lambda i: -self.size([i])))  # widest first: aligned
+        self.sums = [accumulator(n.dtype).itemsize for n in x.nest.nodes if isinstance(n, Total)]
+        self.room = room_of(x.nest, SHARED_OF_ROWS)
+
+    def size(self, loads: Sequence[int]) -> int:
+        """Bytes of an element of some loads."""
+        return sum(self.nest.loads[i].dtype.itemsize for i in loads)
+
+    def copies(self, vector: int) -> bool:
+        """Whether packs can be copied into shared memory while others are worked on."""
+        return bool(self.moving) and all(
+            self.nest.loads[i].inner == 1 and vector * self.size([i]) >= 4 for i in self.moving)
+
+    def registers(self, vector: int, ahead: int, kept: Sequence[int]) -> int:
+        """Of a pack: what is loaded, and what is added up or saved."""
+        held = [i for i in self.loads if i not in kept] + ([] if ahead else self.moving)
+        return (sum(max(1, vector * self.size([i]) // 4) for i in held)
+                + vector * (sum(max(1, s // 4) for s in self.sums) + len(self.nest.scratch)))
+
+    def form(self, vector: int, threads: int, group: int, ahead: int,
+             kept: tuple[int, ...]) -> TotalForm:
+        items = -(-self.row // (vector * group))
+        return TotalForm(
+            vector, items, is_wide(self.x), pattern_of(self.x), threads, group, "registers", False,
+            self.row == items * group * vector, kept, ahead)
+
+    def shared(self, form: TotalForm) -> int:
+        """Bytes of shared memory: rows under way and what rows share; in the end, totals."""
+        held = form.items * form.threads * form.vector
+        rows = (form.ahead + 1) * held * self.size(self.moving) if form.ahead else 0
+        totals = held * max(self.sums) if form.group < form.threads else 0
+        return max(rows + self.row * self.size(form.kept), totals)
+
+    def of_warps(self, vector: int) -> TotalForm | None:
+        """Rows for warps; None where a row takes too many registers."""
+        ahead = int(self.copies(vector))
+        held = -(-self.row // (vector * WARP)) * self.registers(vector, ahead, self.kept)
+        if held > MOST_OF_LANE:
+            return None
+        warps = 4 if held > 64 else 8
+        resident = max(1, REGISTERS // (WARP * (held + 80)) // warps)
+        if ahead:
+            together = resident * warps * self.row * self.size(self.moving)
+            ahead = min(3, -(-BYTES_UNDER_WAY // together))
+        form = self.form(vector, warps * WARP, WARP, ahead, self.kept)
+        return replace(form, resident=resident) if self.shared(form) <= self.room else None
+
+    def of_blocks(self, vector: int) -> TotalForm:
+        """Rows for blocks."""
+        for ahead, kept in ((1, self.kept), (0, self.kept), (0, ())):
+            by = vector
+            while by > 1 and self.registers(by, ahead, kept) > MOST_OF_THREAD:
+                by //= 2
+            for threads in (128, 256, 512, 1024):
+                held = -(-self.row // (by * threads)) * self.registers(by, ahead, kept)
+                if held <= MOST_OF_THREAD:
+                    break
+            form = self.form(by, threads, threads, ahead, kept)
+            if self.shared(form) <= self.room and (self.copies(by) or not ahead):
+                break
+        fit = REGISTERS // (threads * (held + 56)), 2 * SHARED_OF_ROWS // max(1, self.shared(form))
+        return replace(form, resident=max(1, min(fit)))
+
+
+def total_form_of(x: Loops, vector: int) -> tuple[TotalForm, int]:
+    """How rows with totals are given to threads, and the shared memory of a block."""
+    nest = _Totals(x)
+    form = nest.of_warps(vector) or nest.of_blocks(vector)
+    return form, nest.shared(form)

@@ -1,0 +1,1 @@
+"""Scatter, and rows summed by segments."""

@@ -1,0 +1,332 @@
+"""Scatter: updates combined into the result in the order of their indices.
+
+Each place of the result belongs to one chunk, which applies the updates in order: results do not
+depend on how work is divided. Chunks own places along axes that the indices do not address (rows
+of a batch, ranges of columns), or, where there are none, ranges of the first addressed axis, each
+reading all indices. Short floats are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.geometry import (
+    Axes,
+    axes_of,
+    byte_strides,
+    collapse,
+    dense,
+    in_place,
+    integral,
+    is_plain,
+)
+from toile.compiler.ir.operands import Operand
+from toile.kernels.copy.cpu import CHUNK, Reader, clamped, copy, decode, element_type, integer
+from toile.primitives.addresses import GatherScatterMode
+from toile.targets.llvm import elements
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+
+_BLOCK = 64  # bytes: the least width of a range of columns
+_FEW = 1 << 14  # elements of updates below which one chunk does all
+_FLOAT32 = np.dtype(np.float32)
+
+
+def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Scatter, all combinations and modes."""
+    (x, indices, updates), (out,) = ins, outs
+    dtype = x.dtype
+    if not integral(indices.dtype) or not is_plain(dtype):
+        return False
+    if op.combine != "set":
+        if dtype.kind == "c" and op.combine in ("add", "sub"):
+            dtype = np.dtype(f"f{dtype.itemsize // 2}")
+        if not elements.supported(dtype) or (op.combine == "sub" and dtype.kind == "b"):
+            return False
+    if not in_place(x, out):
+        copy(out, x, plan)
+    if elements.is_short(dtype) and op.combine in ("add", "sub", "mul"):
+        total = dense(plan.scratch(4 * out.size), out.shape, _FLOAT32)
+        plan.stage(_convert(total, out))
+        plan.stage(_launch(op, total, indices, updates, _FLOAT32, dtype, plan.threads))
+        plan.stage(_convert(out, total))
+    else:
+        plan.stage(_launch(op, out, indices, updates, dtype, dtype, plan.threads))
+    return True
+
+
+def _convert(to: Operand, source: Operand) -> Launch:
+    text = _convert_text(to.dtype, source.dtype)
+    return Launch(text, (to.ref, source.ref), to.size, CHUNK // 4, "convert")
+
+
+@lru_cache(maxsize=16)
+def _convert_text(to: Any, source: Any) -> str:
+    """Between a short float and float32."""
+    f, body = ir.kernel(), ir.inner("run", "ptr noalias %to, ptr noalias %from, i64 %a, i64 %b")
+    with body.loop("%a", "%b", vectorize=True) as i:
+        x = elements.load(body, source, body.offset("%from", body.mul(i, source.itemsize)))
+        elements.store(body, to, x, body.offset("%to", body.mul(i, to.itemsize)))
+    f.call(body, f.buffer(0), f.buffer(2), "%lo", "%hi")
+    return ir.module(body, f)
+
+
+# ------------------------------------------------------------------------------------- ownership
+
+
+class _Group(NamedTuple):
+    """Some axes, merged, with steps in bytes; in a kernel, the names of these numbers."""
+
+    shape: list[Any]
+    updates: list[Any]
+    out: list[Any]
+    indices: list[Any]
+
+
+def _group(axes: Axes, chosen: list[int]) -> _Group:
+    pick = lambda column: [column[i] for i in chosen]
+    shape, steps = collapse(pick(axes.shape), *(pick(c) for c in axes[1:4]))
+    return _Group(shape, *steps)
+
+
+def _split(axes: Axes, chosen: list[int], inside: list[bool], tail: list[int]) -> list[_Group]:
+    """Some axes as those outside of the window and those inside, a tail of which stays apart."""
+    outside = _group(axes, [i for i in chosen if not inside[i]])
+    window = _group(axes, [i for i in chosen if inside[i] and i not in tail])
+    joined = (a + b for a, b in zip(window, _group(axes, tail), strict=True))
+    return [outside, _Group(*joined)]
+
+
+def _components(
+    op: Any, out: Operand, indices: Operand, updates: Operand
+) -> list[tuple[int, int, int]]:
+    """Of each component: where in the index vector, step in the result, largest start."""
+    steps, step = byte_strides(out), byte_strides(indices)[-1]
+    return [(c * step, steps[d], out.shape[d] - _window(op, updates, d))
+            for c, d in enumerate(op.dimension_numbers[2])]
+
+
+class _Key(NamedTuple):
+    """What a kernel's text depends on."""
+
+    combine: str
+    dtype: Any  # of the result; the updates' may be shorter
+    updates: Any
+    align: int
+    indices: Any
+    clips: bool
+    components: int
+    owned: str  # "units": places of the parallel axes; "columns"; "range": of component `ranged`
+    ranged: int
+    parallel: int  # numbers of axes: parallel, in sequence, of the window
+    sequence: int
+    window: int
+    row: bool  # the innermost axis of the window is dense
+
+
+class _Ownership(NamedTuple):
+    """What chunks own: `units` of what `owned` names, `grain` of them each."""
+
+    owned: str
+    units: int
+    grain: int
+    ranged: int = 0
+
+
+def _launch(
+    op: Any, out: Operand, indices: Operand, updates: Operand, dtype: Any, update_dtype: Any,
+    threads: int,
+) -> Launch:  # fmt: skip
+    windows, inserted, mapped, batching, index_batching = op.dimension_numbers
+    axes = axes_of(windows, inserted, batching, index_batching, updates, out, indices)
+    inside = [d in windows for d in range(len(updates.shape))]
+    free = _free_axes(axes, out, mapped)
+    if out.dtype.kind == "c" and op.combine != "set":  # pairs of floats: one more window axis
+        free.append(len(axes.shape))
+        axes.append(2, dtype.itemsize, dtype.itemsize, 0, -1, -1)
+        inside.append(True)
+    size, update_size = dtype.itemsize, update_dtype.itemsize
+    kept = _dense_tail(axes, free, inside, size, update_size)
+    parallel = [i for i in free if i not in kept]
+    units = prod(axes.shape[i] for i in parallel)
+    row_bytes = size * prod(axes.shape[i] for i in kept) if kept else 0
+    ownership = _ownership(op, out, updates, units, row_bytes, threads)
+    if ownership.owned != "units":
+        parallel = []
+    components = _components(op, out, indices, updates)
+    # Columns are places of the dense tail, which is not merged with axes before it.
+    tail = kept if ownership.owned == "columns" else []
+    rest = [i for i in range(len(axes.shape)) if i not in parallel]
+    groups = [_group(axes, parallel), *_split(axes, rest, inside, tail)]
+    window = groups[-1]
+    row = bool(window.shape) and window.updates[-1] == update_size and window.out[-1] == size
+    number_types = (dtype, update_dtype) if op.combine != "set" else (None, np.dtype(f"V{size}"))
+    key = _Key(
+        op.combine, *number_types, size, indices.dtype, op.mode is GatherScatterMode.CLIP,
+        len(components), ownership.owned, ownership.ranged, *(len(g.shape) for g in groups), row,
+    )  # fmt: skip
+    args = [out.ref, updates.ref, indices.ref, *chain(*components), *chain(*chain(*groups))]
+    return Launch(_text(key), tuple(args), ownership.units, ownership.grain, str(op))
+
+
+def _ownership(
+    op: Any, out: Operand, updates: Operand, units: int, row_bytes: int, threads: int
+) -> _Ownership:
+    """What chunks own where the parallel axes have `units` places and dense rows `row_bytes`."""
+    mapped = op.dimension_numbers[2]
+    if threads > 1 and units < 2 * threads and updates.size >= _FEW:
+        if row_bytes >= _BLOCK * threads:
+            blocks = -(-row_bytes // _BLOCK)
+            return _Ownership("columns", blocks, -(-blocks // threads))
+        single = [c for c, d in enumerate(mapped) if _window(op, updates, d) == 1]
+        if single and units < threads:
+            ranged = max(single, key=lambda c: out.shape[mapped[c]])
+            places = out.shape[mapped[ranged]]
+            return _Ownership("range", places, -(-places // threads), ranged)
+    return _Ownership("units", units, max(1, _FEW * units // max(1, updates.size)))
+
+
+def _free_axes(axes: Axes, out: Operand, mapped: tuple[int, ...]) -> list[int]:
+    """The axes along which different updates never reach the same place of the result."""
+    found = []
+    for i, (n, d) in enumerate(zip(axes.shape, axes.windows, strict=True)):
+        # a window that is whole can only start at 0
+        window = d >= 0 and (d not in mapped or n == out.shape[d])
+        if window or axes.paired[i] >= 0:
+            found.append(i)
+    return found
+
+
+def _dense_tail(
+    axes: Axes, free: list[int], inside: list[bool], size: int, update_size: int
+) -> list[int]:
+    """Free window axes that together are one dense run: the innermost loop goes along them."""
+    tail = [
+        i for i in free if inside[i] and axes.shape[i] > 1
+        and axes.operand[i] == size and axes.result[i] == update_size
+    ][-1:]  # fmt: skip
+    if not tail:
+        return []
+    while True:
+        last = tail[0]
+        before = [
+            i for i in free if i not in tail
+            and all(axes[c][i] == axes[c][last] * axes.shape[last] for c in (1, 2))
+            and axes.indices[i] == 0 and i < last
+        ]  # fmt: skip
+        if not before:
+            return tail
+        tail.insert(0, before[-1])
+
+
+def _window(op: Any, updates: Operand, axis: int) -> int:
+    """The size of a window along an axis of the operand."""
+    given = op.dimension_numbers
+    dropped = {*given.inserted_window_dims, *given.operand_batching_dims}
+    if axis in dropped:
+        return 1
+    stay = axis - sum(d < axis for d in dropped)
+    return updates.shape[given.update_window_dims[stay]]
+
+
+# ------------------------------------------------------------------------------------------ kernel
+
+
+@lru_cache(maxsize=512)
+def _text(key: _Key) -> str:
+    f, row = ir.kernel(), _row(key)
+    r = Reader(f)
+    out, updates, indices = r.buffer(), r.buffer(), r.buffer()
+    components = [tuple(r.many(3)) for _ in range(key.components)]
+    parallel, sequence, window = (
+        _Group(r.many(n), r.many(n), r.many(n), r.many(n))
+        for n in (key.parallel, key.sequence, key.window)
+    )
+    with ExitStack() as scope:
+        if key.owned == "units":
+            unit = scope.enter_context(f.loop("%lo", "%hi"))
+            u, o, i = decode(f, unit, *parallel)
+            updates, out, indices = f.offset(updates, u), f.offset(out, o), f.offset(indices, i)
+        elif key.owned == "columns":
+            out, updates, window = _columns(f, key, out, updates, window)
+        for k in range(key.sequence):
+            i = scope.enter_context(f.loop(0, sequence.shape[k]))
+            updates = f.offset(updates, f.mul(i, sequence.updates[k]))
+            out = f.offset(out, f.mul(i, sequence.out[k]))
+            indices = f.offset(indices, f.mul(i, sequence.indices[k]))
+        place, legal = _place(f, key, components, indices)
+        if legal:
+            scope.enter_context(f.when(legal))
+        _combine_window(f, key, f.offset(out, place), updates, window, row)
+    return ir.module(row, f)
+
+
+def _columns(
+    f: ir.Function, key: _Key, out: str, updates: str, window: _Group
+) -> tuple[str, str, _Group]:
+    """The innermost axis cut to blocks lo..hi."""
+    size = key.align
+    block = _BLOCK // size
+    first, last = f.mul("%lo", block), f.smin(f.mul("%hi", block), window.shape[-1])
+    out = f.offset(out, f.mul(first, size))
+    updates = f.offset(updates, f.mul(first, key.updates.itemsize))
+    return out, updates, window._replace(shape=[*window.shape[:-1], f.sub(last, first)])
+
+
+def _place(f: ir.Function, key: _Key, components: list[Any], vector: str) -> tuple[str, str]:
+    """Where an index vector points, and whether the update counts ("" if it always does)."""
+    offset, legal = "0", ""
+    for c, (at, step, limit) in enumerate(components):
+        x = integer(f, key.indices, f.offset(vector, at))
+        if key.clips:
+            x = clamped(f, key.indices, x, limit)
+        else:
+            legal = f.all(legal, f.compare("ule", x, limit))
+        if key.owned == "range" and c == key.ranged:
+            legal = f.all(legal, f.compare("ult", f.sub(x, "%lo"), f.sub("%hi", "%lo")))
+        offset = f.add(offset, f.mul(x, step))
+    return offset, legal
+
+
+def _combine_window(
+    f: ir.Function, key: _Key, out: str, updates: str, window: _Group, row: ir.Function
+) -> None:
+    """Loops around the rows or elements of one window."""
+    loops = key.window - key.row
+    with ExitStack() as scope:
+        for k in range(loops):
+            i = scope.enter_context(f.loop(0, window.shape[k]))
+            updates = f.offset(updates, f.mul(i, window.updates[k]))
+            out = f.offset(out, f.mul(i, window.out[k]))
+        if key.row:
+            f.call(row, out, updates, window.shape[-1])
+        else:
+            _combine(f, key, out, updates)
+
+
+def _row(key: _Key) -> ir.Function:
+    """A dense run of the window."""
+    f = ir.inner("row", "ptr noalias %out, ptr noalias %updates, i64 %n")
+    if key.combine == "set":
+        f.copy("%out", "%updates", f.mul("%n", key.align))
+        return f
+    with f.loop(0, "%n", vectorize=True) as i:
+        place = f.offset("%out", f.mul(i, key.align))
+        _combine(f, key, place, f.offset("%updates", f.mul(i, key.updates.itemsize)))
+    return f
+
+
+def _combine(f: ir.Function, key: _Key, out: str, update: str) -> None:
+    """One element."""
+    if key.combine == "set":
+        type, align = element_type(key.align), min(key.align, 8)
+        f.store(type, f.load(type, update, align), out, align)
+        return
+    x, u = elements.load(f, key.dtype, out), elements.load(f, key.updates, update)
+    elements.store(f, key.dtype, elements.combine(f, key.combine, key.dtype, x, u), out)

@@ -1,0 +1,319 @@
+"""Rows combined by segments: each row of a result with the rows that sorted edges assign to it.
+
+A group of threads, one for each unit of a row's columns, takes a segment from its first edge to its
+last, in registers. Segments longer than `LIMIT` are divided: edges are cut into chunks of `LIMIT`,
+each chunk combines its part of a long segment (of which at most one begins and one continues in
+it), and the group of the chunk where the segment begins puts the parts together in order. Which
+numbers are combined in which order depends on the edges only: results are the same every time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from toile.compiler.ir.operands import Ref
+from toile.targets.cuda import elements as numbers
+from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
+from toile.targets.cuda.text import Words, decode, divisors, kernel_text
+from toile.targets.cuda.units import aligned, unit_type
+
+LIMIT = 256  # edges of a segment that one group combines
+
+
+class Axes(NamedTuple):
+    """Some axes with steps in bytes: `first` in the result, `second` in the terms."""
+
+    shape: list[int]
+    first: list[int]
+    second: list[int]
+
+
+class Segments(NamedTuple):
+    """Segments of edges, rows of terms and of the result."""
+
+    combine: str
+    dtype: Any
+    unit: int  # bytes that a thread moves at once
+    edges: int
+    rows: int  # of the result that segments may have
+    sorted_by: str  # "ends": where each row's edges end; "keys": the row of each edge
+    segments: Ref  # int32, of that
+    order: Ref  # int32: the number of each edge's row of terms
+    out: Ref
+    terms: Ref
+    columns: Axes  # of a row, in units
+    place: Axes  # `first`: steps of a row's number in the result
+    term: Axes  # `second`: steps of a term's number
+    weights: tuple[Ref, Ref] | None = None  # numbers of edges, in order; a weight for each
+    start: Ref | None = None  # rows that sums begin with, laid out as the result
+    begins: str = "out"  # with what combinations begin: "out", "start", "zero"
+
+
+class _Key(NamedTuple):
+    """What texts depend on."""
+
+    combine: str
+    dtype: Any
+    unit: int
+    group: int
+    sorted_by: str
+    weighted: bool
+    begins: str
+    columns: int
+    place: int
+    term: int
+
+
+def combine_segments(s: Segments, plan: Planner) -> None:
+    """Add the stages: short segments and parts of long ones, then the long ones."""
+    width = prod(s.columns.shape)
+    group = min(THREADS, 1 << (width - 1).bit_length())
+    work = 8 if numbers.work_type(s.dtype) in ("double", "i64", "u64") else 4
+    lanes = s.unit // s.dtype.itemsize
+    chunks = blocks_of(s.edges, LIMIT)
+    long = chunks > 1
+    parts: Ref | int = plan.scratch(2 * chunks * width * lanes * work) if long else 0
+    key = _Key(
+        s.combine, s.dtype, s.unit, group, s.sorted_by, s.weights is not None, s.begins,
+        len(s.columns.shape), len(s.place.shape), len(s.term.shape),
+    )  # fmt: skip
+    args = (
+        s.out, s.terms, s.segments, s.order, *(s.weights or (0, 0)),
+        s.out if s.start is None else s.start, parts, s.edges, s.rows, width,
+        *divisors(s.columns.shape), *s.columns.first, *s.columns.second,
+        *divisors(s.place.shape), *s.place.first, *divisors(s.term.shape), *s.term.second,
+    )  # fmt: skip
+    units = s.rows if s.sorted_by == "ends" else s.edges
+
+    def launch(role: str, count: int) -> Launch:
+        return Launch.over(count, _text(key, role), args, f"sums of rows: {role}",
+                           THREADS // group)
+
+    short = launch("short", units)
+    if not long:
+        plan.stage(short)
+        return
+    plan.stage(short, launch("parts", chunks))
+    plan.stage(launch("long", chunks))
+
+
+_FIND = {
+    "ends": """\
+__device__ inline bool locate(const int* ends, u32 edges, u32 rows, u32 e, u32& row, u32& begin,
+                              u32& end) {
+  u32 low = 0, high = rows;  // the first row that ends after e
+  while (low < high) {
+    const u32 middle = (low + high) >> 1;
+    if ((u32)ends[middle] > e) high = middle; else low = middle + 1;
+  }
+  if (low >= rows) return false;
+  row = low; begin = low ? ends[low - 1] : 0; end = ends[low];
+  return true;
+}
+""",
+    "keys": """\
+__device__ inline bool locate(const int* keys, u32 edges, u32 rows, u32 e, u32& row, u32& begin,
+                              u32& end) {
+  row = keys[e];
+  if (row >= rows) return false;
+  u32 low = 0, high = e;
+  while (low < high) {
+    const u32 middle = (low + high) >> 1;
+    if ((u32)keys[middle] < row) low = middle + 1; else high = middle;
+  }
+  begin = low;
+  low = e + 1; high = edges;
+  while (low < high) {
+    const u32 middle = (low + high) >> 1;
+    if ((u32)keys[middle] <= row) low = middle + 1; else high = middle;
+  }
+  end = low;
+  return true;
+}
+""",
+}
+
+# The segment of a group, where it is short.
+_SHORT = {
+    "ends": """\
+  if (unit >= rows) return;
+  row = unit; begin = unit ? segments[unit - 1] : 0; end = segments[unit];
+  if (end - begin > LIMIT) return;
+""",
+    "keys": """\
+  if (unit >= edges) return;
+  row = segments[unit]; begin = unit;
+  if (row >= rows || (unit && (u32)segments[unit - 1] == row)) return;
+  if (unit + LIMIT < edges && (u32)segments[unit + LIMIT] == row) return;
+  end = unit + 1;
+  while (end < edges && (u32)segments[end] == row) ++end;
+""",
+}
+
+
+def _head(key: _Key) -> str:
+    """Types, `fold` of a term, `join` of parts, and `locate`: the segment of an edge."""
+    dtype, join = key.dtype, "add" if key.combine == "sub" else key.combine
+    return f"""\
+{numbers.conversions(dtype)}\
+{unit_type(key.unit, dtype.itemsize, numbers.memory_type(dtype))}\
+typedef {numbers.work_type(dtype)} Number;
+{numbers.combine_function(key.combine, dtype, name="fold")}\
+{numbers.combine_function(join, dtype, name="join")}\
+const u32 LIMIT = {LIMIT}u;
+{_FIND[key.sorted_by]}"""
+
+
+@lru_cache(maxsize=256)
+def _text(key: _Key, role: str) -> str:
+    r = Words()
+    out, terms = r.pointer(), r.pointer("const char")
+    segments, order, numbers_, weights = (r.pointer("const int") for _ in range(4))
+    start, parts = r.pointer("const char"), r.pointer("Number")
+    edges, rows, width = r.many(3)
+    columns = r.many(key.columns), r.many(key.columns), r.many(key.columns)
+    place, term = (r.many(key.place), r.many(key.place)), (r.many(key.term), r.many(key.term))
+    lanes = key.unit // key.dtype.itemsize
+    body = {"short": _short, "parts": _parts, "long": _long}[role]
+    return kernel_text(f"""\
+  char* out = {out};
+  const char *terms = {terms}, *start = {start};
+  const int *segments = {segments}, *order = {order}, *edge_numbers = {numbers_};
+  const int* weights = {weights};
+  Number* parts = {parts};
+  const u32 edges = (u32){edges}, rows = (u32){rows}, width = (u32){width};
+  const bool fits = {aligned(key.unit, "out", "terms", "start")};
+  const u32 unit = block * {THREADS // key.group}u + threadIdx.x / {key.group};
+  const u32 first = threadIdx.x % {key.group};
+  u32 row, begin, end;
+{_functions(key, lanes, columns, place, term)}{body(key, lanes)}""", _head(key))
+
+
+def _functions(key: _Key, lanes: int, columns: Any, place: Any, term: Any) -> str:
+    """What all roles do with a unit of a row: begin, sum a range of edges, finish."""
+    dtype, number = key.dtype, numbers.work_type(key.dtype)
+    fold = "acc[k] = fold(acc[k], x);"
+    if key.weighted:
+        fma = {"float": "fmaf(weight, x, acc[k])", "double": "fma(weight, x, acc[k])"}
+        fold = f"acc[k] = {fma.get(number, 'fold(acc[k], (Number)(weight * x))')};"
+    weight = numbers.load(dtype, "((const Piece*)weights)[edge_numbers[e]]")
+    weigh = f"const Number weight = {weight};" if key.weighted else ""
+    begin = {
+        "out": "const Held h = {take(out + to, fits)};",
+        "start": "const Held h = {take(start + to, fits)};",
+        "zero": "",
+    }[key.begins]
+    first = "0" if key.begins == "zero" else numbers.load(dtype, "h.p[k]")
+    return f"""\
+  auto sum = [&](Number* acc, u32 low, u32 high, Word column) {{
+#pragma unroll 4
+    for (u32 e = low; e < high; ++e) {{
+      Index i = order[e];
+      Word b = column;
+      {decode("i", term[0], [("b", term[1])])}
+      const Held h = {{take(terms + b, fits)}};
+      {weigh}
+#pragma unroll
+      for (int k = 0; k < {lanes}; ++k) {{
+        const Number x = {numbers.load(dtype, "h.p[k]")};
+        {fold}
+      }}
+    }}
+  }};
+  auto offset = [&](u32 number) {{
+    Index i = number;
+    Word a = 0;
+    {decode("i", place[0], [("a", place[1])])}
+    return a;
+  }};
+  auto columns = [&](u32 c, Word& to, Word& from) {{
+    Index i = c;
+    {decode("i", columns[0], [("to", columns[1]), ("from", columns[2])])}
+  }};
+  auto initial = [&](Number* acc, Word to) {{
+    {begin}
+#pragma unroll
+    for (int k = 0; k < {lanes}; ++k) acc[k] = {first};
+  }};
+  auto finish = [&](const Number* acc, Word to) {{
+    Held h;
+#pragma unroll
+    for (int k = 0; k < {lanes}; ++k) h.p[k] = {numbers.store(dtype, "acc[k]")};
+    put(out + to, h.u, fits);
+  }};
+"""
+
+
+def _short(key: _Key, lanes: int) -> str:
+    return f"""\
+{_SHORT[key.sorted_by]}\
+  const Word place = offset(row);
+  for (u32 c = first; c < width; c += {key.group}) {{
+    Word to = place, from = 0;
+    columns(c, to, from);
+    Number acc[{lanes}];
+    initial(acc, to);
+    sum(acc, begin, end, from);
+    finish(acc, to);
+  }}
+"""
+
+
+def _chunk() -> str:
+    return """\
+  const u32 low = unit * LIMIT;
+  if (low >= edges) return;
+  const u32 high = low + LIMIT < edges ? low + LIMIT : edges;
+"""
+
+
+def _parts(key: _Key, lanes: int) -> str:
+    join = "add" if key.combine == "sub" else key.combine
+    neutral = numbers.neutral(join, key.dtype)
+    save = f"""\
+    for (u32 c = first; c < width; c += {key.group}) {{
+      Word to = 0, from = 0;
+      columns(c, to, from);
+      Number acc[{lanes}];
+#pragma unroll
+      for (int k = 0; k < {lanes}; ++k) acc[k] = {neutral};
+      sum(acc, %s, %s, from);
+#pragma unroll
+      for (int k = 0; k < {lanes}; ++k)
+        parts[((Word)(2 * unit + %s) * width + c) * {lanes} + k] = acc[k];
+    }}
+"""
+    return f"""\
+{_chunk()}\
+  if (locate(segments, edges, rows, low, row, begin, end) && begin < low && end - begin > LIMIT) {{
+    const u32 stop = end < high ? end : high;
+{save % ("low", "stop", "0")}  }}
+  if (locate(segments, edges, rows, high - 1, row, begin, end) && begin >= low &&
+      end - begin > LIMIT) {{
+{save % ("begin", "high", "1")}  }}
+"""
+
+
+def _long(key: _Key, lanes: int) -> str:
+    return f"""\
+{_chunk()}\
+  if (!locate(segments, edges, rows, high - 1, row, begin, end) || begin < low ||
+      end - begin <= LIMIT) return;
+  const Word place = offset(row);
+  const u32 last = (end - 1) / LIMIT;
+  for (u32 c = first; c < width; c += {key.group}) {{
+    Word to = place, from = 0;
+    columns(c, to, from);
+    Number acc[{lanes}];
+    initial(acc, to);
+#pragma unroll 4
+    for (u32 chunk = unit; chunk <= last; ++chunk) {{
+      const Word at = ((Word)(2 * chunk + (chunk == unit)) * width + c) * {lanes};
+#pragma unroll
+      for (int k = 0; k < {lanes}; ++k) acc[k] = join(acc[k], parts[at + k]);
+    }}
+    finish(acc, to);
+  }}
+"""

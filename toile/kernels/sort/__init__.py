@@ -1,0 +1,1 @@
+"""Sort, the k largest, and places of extrema."""

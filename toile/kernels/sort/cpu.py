@@ -1,0 +1,424 @@
+"""Sort, the k largest, and places of extrema: rows in parallel, by integer keys.
+
+A number becomes an unsigned integer of the same order (`cpu_keys` has the keys and the sorters);
+the key and the place it came from are one wider integer, sorted stably by the key. Operands are
+then read in the order of the places. Several keys are sorted one after the other, the last first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import Any, NamedTuple
+
+from toile.compiler.ir.geometry import byte_strides, collapse, is_plain, sort_keys
+from toile.compiler.ir.operands import Operand
+from toile.kernels.copy.cpu import Reader, decode, element_type
+from toile.kernels.sort.cpu_keys import (
+    LONG_ROW,
+    PLACE,
+    element_bits,
+    heap_function,
+    key_of,
+    number_of,
+    orders,
+    sort_functions,
+)
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.launches import Launch, Planner
+
+_SMALL = 1 << 12  # elements below which rows are not divided
+_ROWS = 64  # between two looks at whether the run is to stop
+_LANES = 16  # of an arg-extremum's vectors
+
+
+class _Rows(NamedTuple):
+    """Rows along one axis of several arrays of equal shape but for that axis."""
+
+    number: int
+    extents: list[int]
+    steps: list[list[int]]  # bytes, for each array
+    inner: list[int]  # bytes between neighbours of a row, for each array
+
+
+def _rows(axis: int, *arrays: Operand) -> _Rows:
+    without = lambda t: [v for i, v in enumerate(t) if i != axis]
+    strides = [byte_strides(a) for a in arrays]
+    extents, steps = collapse(without(arrays[0].shape), *map(without, strides))
+    return _Rows(prod(extents), extents, steps, [s[axis] for s in strides])
+
+
+def _lanes(rows: int, length: int, threads: int) -> int:
+    """Into how many parts rows are divided: each has scratch memory of its own."""
+    return max(1, min(rows, 2 * threads if threads > 1 else 1, rows * length // _SMALL))
+
+
+class _Frame:
+    """A kernel over lanes, and what it has read of its arguments."""
+
+    def __init__(self, arrays: int, rank: int):
+        self.f = f = ir.kernel()
+        self.r = r = Reader(f)
+        self.scratch = r.buffer()
+        self.bases = [r.buffer() for _ in range(arrays)]
+        self.n, self.lane_bytes, self.count, self.each = r.many(4)
+        self.extents = r.many(rank)
+        self.steps = [r.many(rank) for _ in range(arrays)]
+        self.inner = r.many(arrays)
+
+    def text(self, body: Any, functions: Sequence[ir.Function]) -> str:
+        """The kernel with the loop of `body(memory, pointers)` over rows."""
+        f = self.f
+        with f.loop("%lo", "%hi") as lane:
+            memory = f.offset(self.scratch, f.mul(lane, self.lane_bytes))
+            first = f.mul(lane, self.each)
+            last = f.smin(f.add(first, self.each), self.count)
+            with f.long_loop(first, last, _ROWS) as row:
+                offsets = decode(f, row, self.extents, *self.steps)
+                body(memory, [f.offset(b, o) for b, o in zip(self.bases, offsets, strict=True)])
+        return ir.module(*functions, f)
+
+
+# -------------------------------------------------------------------------------------------- sort
+
+
+def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Sort, any number of operands and keys."""
+    keys = sort_keys(ins[: op.num_keys])
+    n = ins[0].shape[op.dimension]
+    if any(not orders(k.dtype) for k in keys) or any(not is_plain(x.dtype) for x in ins):
+        return False
+    if n >= 2**32 or len(ins[0].shape) > 8:
+        return False
+    alone = len(ins) == 1 and len(keys) == 1
+    arrays = [*ins, *outs] if alone else [*keys, *ins, *outs]
+    rows = _rows(op.dimension, *arrays)
+    if alone:
+        item = ins[0].dtype.itemsize
+        text = _values_text(ins[0].dtype, len(rows.extents))
+    else:
+        wide = max(k.dtype.itemsize for k in keys) == 8
+        item = element_bits(wide) // 8
+        sizes = tuple(x.dtype.itemsize for x in ins)
+        text = _sort_text(tuple(k.dtype for k in keys), sizes, wide, len(rows.extents))
+    plan.stage(_launch(text, arrays, rows, n, 2 * n * item, plan, "sort"))
+    return True
+
+
+def _launch(
+    text: str, arrays: Sequence[Operand], rows: _Rows, n: int, nbytes: int, plan: Planner,
+    note: str, *more: int,
+) -> Launch:  # fmt: skip
+    """A launch over rows of `n` elements, whose lanes need `nbytes` of scratch memory each."""
+    lanes = _lanes(rows.number, n, plan.threads)
+    lane_bytes = -(-nbytes // 64) * 64
+    args = (
+        plan.scratch(lanes * lane_bytes), *(a.ref for a in arrays), n, lane_bytes,
+        rows.number, -(-rows.number // lanes), *rows.extents, *chain(*rows.steps), *rows.inner,
+        *more,
+    )  # fmt: skip
+    return Launch(text, args, lanes, 1, note)
+
+
+@lru_cache(maxsize=128)
+def _values_text(dtype: Any, rank: int) -> str:
+    """Rows of one operand: the keys are all there is to sort."""
+    frame = _Frame(2, rank)
+    f, bits = frame.f, 8 * dtype.itemsize
+    functions = sort_functions(bits, 0, bits, zeros=dtype.kind not in "biu")
+    slot = f.alloca("ptr")
+
+    def body(memory: str, pointers: list[str]) -> None:
+        source, to = pointers
+        other = f.offset(memory, f.mul(frame.n, dtype.itemsize))
+        with f.loop(0, frame.n) as i:
+            x = f.load(f"i{bits}", f.offset(source, f.mul(i, frame.inner[0])), dtype.itemsize)
+            f.store(f"i{bits}", key_of(f, dtype, x, "values"), f.at(memory, i, f"i{bits}"))
+        f.call(functions[-1], memory, other, frame.n, slot)
+        found = f.load("ptr", slot)
+        with f.loop(0, frame.n) as i:
+            x = number_of(f, dtype, f.load(f"i{bits}", f.at(found, i, f"i{bits}")))
+            f.store(f"i{bits}", x, f.offset(to, f.mul(i, frame.inner[1])), dtype.itemsize)
+
+    return frame.text(body, functions)
+
+
+@lru_cache(maxsize=256)
+def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: int) -> str:
+    """Rows of several operands, or by several keys: places are sorted, then all are read."""
+    frame = _Frame(len(keys) + 2 * len(sizes), rank)
+    f, bits = frame.f, element_bits(wide)
+    type, slot = f"i{bits}", f.alloca("ptr")
+    widths = dict.fromkeys(8 * key.itemsize for key in reversed(keys))
+    functions = {w: sort_functions(bits, bits // 2, w, name=f"sort{w}") for w in widths}
+
+    def body(memory: str, pointers: list[str]) -> None:
+        other = f.offset(memory, f.mul(frame.n, bits // 8))
+        found = ""
+        for k in range(len(keys) - 1, -1, -1):
+            with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
+                at = i if not found else _place(f, type, f.at(found, i, type))
+                key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
+                f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
+            spare = other
+            if found:  # the memory that holds no elements now
+                spare = f.select(f.compare("eq", found, memory, "ptr"), other, memory, "ptr")
+            f.call(functions[8 * keys[k].itemsize][-1], found or memory, spare, frame.n, slot)
+            found = f.load("ptr", slot)
+        for j, size in enumerate(sizes):
+            a, b = len(keys) + j, len(keys) + len(sizes) + j
+            move, align = element_type(size), min(size, 8)
+            with f.loop(0, frame.n) as i:
+                at = _place(f, type, f.at(found, i, type))
+                x = f.load(move, f.offset(pointers[a], f.mul(at, frame.inner[a])), align)
+                f.store(move, x, f.offset(pointers[b], f.mul(i, frame.inner[b])), align)
+
+    return frame.text(body, [*chain(*functions.values())])
+
+
+def _loaded_key(f: ir.Function, dtype: Any, pointer: str, use: str = "sort") -> str:
+    bits = 8 * dtype.itemsize
+    return key_of(f, dtype, f.load(f"i{bits}", pointer, dtype.itemsize), use)
+
+
+def _packed(f: ir.Function, bits: int, dtype: Any, key: str, place: str) -> str:
+    """Key and place in one integer, the key in its upper half."""
+    narrow, half = 8 * dtype.itemsize, bits // 2
+    high = f.value(f"shl i{bits} {f.value(f'zext i{narrow} {key} to i{bits}')}, {half}")
+    low = place if bits == 64 else f.value(f"zext i64 {place} to i{bits}")
+    return f.value(f"or i{bits} {high}, {low}")
+
+
+def _place(f: ir.Function, type: str, pointer: str) -> str:
+    """The place in a packed integer."""
+    x = f.load(type, pointer, 8)
+    if type != "i64":
+        x = f.value(f"trunc {type} {x} to i64")
+    return f.value(f"and i64 {x}, {PLACE}")
+
+
+# ------------------------------------------------------------------------------------------- top k
+
+
+def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """TopK: a heap of the k best, or a sort where k is a large part of the row."""
+    x = ins[0]
+    n = x.shape[op.axis]
+    if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
+        return False
+    wide = x.dtype.itemsize == 8
+    rows = _rows(op.axis, x, *outs)
+    whole = 4 * op.k >= n and n > 64
+    nbytes = (2 * n if whole else op.k) * element_bits(wide) // 8
+    text = _top_text(x.dtype, wide, len(rows.extents), whole)
+    plan.stage(_launch(text, [x, *outs], rows, n, nbytes, plan, "top_k", op.k))
+    return True
+
+
+@lru_cache(maxsize=128)
+def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
+    frame = _Frame(3, rank)
+    f, bits, k = frame.f, element_bits(wide), frame.r.one()
+    type, slot = f"i{bits}", f.alloca("ptr")
+    functions = sort_functions(bits, bits // 2, 8 * dtype.itemsize) if whole else [
+        heap_function(type)]
+
+    def body(memory: str, pointers: list[str]) -> None:
+        source, found = pointers[0], memory
+
+        def element(i: str) -> str:
+            pointer = f.offset(source, f.mul(i, frame.inner[0]))
+            return _packed(f, bits, dtype, _loaded_key(f, dtype, pointer, "top"), i)
+
+        if whole:
+            with f.loop(0, frame.n) as i:
+                f.store(type, element(i), f.at(memory, i, type), 8)
+            other = f.offset(memory, f.mul(frame.n, bits // 8))
+            f.call(functions[-1], memory, other, frame.n, slot)
+            found = f.load("ptr", slot)
+        else:
+            _heap_of_best(f, functions[0], type, memory, k, frame.n, element)
+        move = f"i{8 * dtype.itemsize}"
+        with f.loop(0, k) as j:
+            at = _place(f, type, f.at(found, j, type))
+            x = f.load(move, f.offset(source, f.mul(at, frame.inner[0])), dtype.itemsize)
+            f.store(move, x, f.offset(pointers[1], f.mul(j, frame.inner[1])), dtype.itemsize)
+            narrow = f.value(f"trunc i64 {at} to i32")
+            f.store("i32", narrow, f.offset(pointers[2], f.mul(j, frame.inner[2])), 4)
+
+    return frame.text(body, functions)
+
+
+def _heap_of_best(
+    f: ir.Function, sift: ir.Function, type: str, heap: str, k: str, n: str, element: Any
+) -> None:
+    """The k least elements in order: the greatest kept is on top and leaves when one is less."""
+    with f.loop(0, k) as i:
+        f.store(type, element(i), f.at(heap, i, type), 8)
+    half = f.udiv(k, 2)
+    with f.loop(0, half) as back:
+        i = f.sub(f.sub(half, 1), back)
+        f.call(sift, heap, k, i, f.load(type, f.at(heap, i, type), 8))
+    with f.long_loop(k, n, LONG_ROW) as i:
+        x = element(i)
+        with f.when(f.compare("ult", x, f.load(type, heap, 8), type)):
+            f.call(sift, heap, k, 0, x)
+    with f.loop(1, k) as taken:
+        last = f.sub(k, taken)
+        place = f.at(heap, last, type)
+        top, x = f.load(type, heap, 8), f.load(type, place, 8)
+        f.call(sift, heap, last, 0, x)
+        f.store(type, top, place, 8)
+
+
+# ------------------------------------------------------------------------------------ arg-extrema
+
+
+def lower_argmax(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Argmax and Argmin."""
+    dtype, to = ins[0].dtype, outs[0].dtype
+    n = ins[0].shape[op.axis]
+    if not orders(dtype) or to.kind not in "iu" or n >= 2**31:
+        return False
+    x = plan.contiguous(ins[0])
+    inner = prod(x.shape[op.axis + 1 :])
+    outer = prod(x.shape[: op.axis])
+    largest = op.name == "argmax"
+    args = (outs[0].ref, x.ref, n, inner)
+    blocks = 1 if inner == 1 else -(-inner // _LANES)
+    text = _arg_text(dtype, to, largest, inner > 1)
+    cost = n * (1 if inner == 1 else _LANES)
+    plan.stage(Launch(text, args, outer * blocks, max(1, _SMALL * 4 // cost), op.name))
+    return True
+
+
+lower_argmin = lower_argmax
+
+
+class _Best:
+    """Vectors (or single numbers) of the best so far and their places.
+
+    float32 and float64 compare as they are, the others by their keys."""
+
+    def __init__(self, f: ir.Function, dtype: Any, largest: bool, lanes: int):
+        self.f, self.dtype, self.lanes = f, dtype, lanes
+        self.use = "max" if largest else "min"
+        self.float = {"float32": "float", "float64": "double"}.get(dtype.name)
+        self.relation = ("ogt" if largest else "olt") if self.float else (
+            "ugt" if largest else "ult")
+        number = self.float or f"i{8 * dtype.itemsize}"
+        self.type, self.place, self.mask = (ir.typed(t, lanes) for t in (number, "i32", "i1"))
+        self.key, self.at = f.alloca(self.type), f.alloca(self.place)
+
+    def load(self, pointer: str) -> str:
+        """What the numbers at a place compare by."""
+        x = self.f.load(self.type, pointer, self.dtype.itemsize)
+        return x if self.float else key_of(self.f, self.dtype, x, self.use, self.lanes)
+
+    def places(self, i: str) -> str:
+        """A place in every lane."""
+        return self.f.splat("i32", self.f.value(f"trunc i64 {i} to i32"), self.lanes)
+
+    def start(self, key: str, at: str) -> None:
+        self.f.store(self.type, key, self.key)
+        self.f.store(self.place, at, self.at)
+
+    def better(self, key: str, old: str) -> str:
+        """Where a number is strictly better than another; a NaN is better than all but a NaN."""
+        f = self.f
+        if not self.float:
+            return f.value(f"icmp {self.relation} {self.type} {key}, {old}")
+        above = f.value(f"fcmp {self.relation.replace('o', 'u')} {self.type} {key}, {old}")
+        known = f.value(f"fcmp ord {self.type} {old}, {old}")
+        return f.value(f"and {self.mask} {above}, {known}")
+
+    def compare(self, key: str, at: str) -> None:
+        """Keep what is strictly better."""
+        f = self.f
+        old, where = f.load(self.type, self.key), f.load(self.place, self.at)
+        better = self.better(key, old)
+        self.choose(better, key, old, self.type, self.key)
+        self.choose(better, at, where, self.place, self.at)
+
+    def compare_lane(self, key: str, at: str) -> None:
+        """Keep what is better or, of equals, what comes first."""
+        f = self.f
+        old, where = f.load(self.type, self.key), f.load("i32", self.at)
+        worse = f.value(f"xor i1 {self.better(old, key)}, true")
+        earlier = f.all(worse, f.compare("ult", at, where, "i32"))
+        better = f.value(f"or i1 {self.better(key, old)}, {earlier}")
+        self.choose(better, key, old, self.type, self.key)
+        self.choose(better, at, where, "i32", self.at)
+
+    def choose(self, better: str, new: str, old: str, type: str, slot: str) -> None:
+        """Keep the new where it is better."""
+        f = self.f
+        f.store(type, f.value(f"select {self.mask} {better}, {type} {new}, {type} {old}"), slot)
+
+
+@lru_cache(maxsize=64)
+def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
+    f = ir.kernel()
+    r = Reader(f)
+    out, x = r.buffer(), r.buffer()
+    n, inner = r.many(2)
+    size = dtype.itemsize
+    single, many = _Best(f, dtype, largest, 1), _Best(f, dtype, largest, _LANES)
+
+    def put(at: str, index: str) -> None:
+        wide = f.value(f"zext i32 {at} to i64")
+        bits = 8 * to.itemsize
+        wide = wide if bits == 64 else f.value(f"trunc i64 {wide} to i{bits}")
+        f.store(f"i{bits}", wide, f.offset(out, f.mul(index, to.itemsize)), to.itemsize)
+
+    def along(best: _Best, start: str, step: str, first: str | int = 1) -> None:
+        with f.loop(first, n) as i:
+            best.compare(best.load(f.offset(start, f.mul(i, step))), best.places(i))
+
+    def row(unit: str) -> None:
+        start = f.offset(x, f.mul(f.mul(unit, n), size))
+        single.start(single.load(start), "0")
+        turns = f.udiv(n, _LANES)
+        with f.when(f.compare("ne", turns, 0)):
+            steps = ", ".join(f"i32 {k}" for k in range(_LANES))
+            many.start(many.load(start), f"<{steps}>")
+            with f.loop(1, turns) as t:
+                i = f.mul(t, _LANES)
+                at = f.value(f"add {many.place} {many.places(i)}, <{steps}>")
+                many.compare(many.load(f.offset(start, f.mul(i, size))), at)
+            _compare_lanes(f, single, many)
+        along(single, start, str(size), f.mul(turns, _LANES))
+        put(f.load("i32", single.at), unit)
+
+    def block(unit: str) -> None:
+        blocks = f.udiv(f.add(inner, _LANES - 1), _LANES)
+        outer, column = f.divided(unit, blocks)
+        column = f.mul(column, _LANES)
+        start = f.offset(x, f.mul(f.add(f.mul(f.mul(outer, n), inner), column), size))
+        step, index = f.mul(inner, size), f.add(f.mul(outer, inner), column)
+        width = f.smin(f.sub(inner, column), _LANES)
+        full = f.compare("eq", width, _LANES)
+        with f.when(full):
+            many.start(many.load(start), "zeroinitializer")
+            along(many, start, step)
+            with f.loop(0, _LANES) as lane:
+                put(f.load("i32", f.at(many.at, lane, "i32")), f.add(index, lane))
+        with f.unless(full), f.loop(0, width) as lane:
+            here = f.offset(start, f.mul(lane, size))
+            single.start(single.load(here), "0")
+            along(single, here, step)
+            put(f.load("i32", single.at), f.add(index, lane))
+
+    with f.loop("%lo", "%hi") as unit:
+        (block if columns else row)(unit)
+    return ir.module(f)
+
+
+def _compare_lanes(f: ir.Function, single: _Best, many: _Best) -> None:
+    """Bring the lanes together."""
+    keys, places = f.load(many.type, many.key), f.load(many.place, many.at)
+    for lane in range(many.lanes):
+        key = f.value(f"extractelement {many.type} {keys}, i32 {lane}")
+        single.compare_lane(key, f.value(f"extractelement {many.place} {places}, i32 {lane}"))

@@ -1,0 +1,91 @@
+"""Places of the largest and the least elements along an axis.
+
+Keys (`gpu_keys`) make every comparison one of unsigned integers: the greatest wins, of equals the
+one with the lowest place. Warps take parts of rows, threads parts of columns; where there are
+several parts, a second pass goes over what they found.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from toile.compiler.ir.operands import Operand, Ref
+from toile.kernels.sort.gpu_keys import bits_type, key_bytes, key_function, key_type, orders
+from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
+from toile.targets.cuda.text import MOST, divisor, integer_type, kernel_text
+
+_ROW = 4096  # elements of a part of a row
+_COLUMN = 64  # least elements of a part of a column
+_ENOUGH = 1 << 17  # threads that keep a processor busy
+
+
+def lower_arg_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Argmax and Argmin."""
+    dtype, to = ins[0].dtype, outs[0].dtype
+    n = ins[0].shape[op.axis]
+    if not orders(dtype) or to.kind not in "iu" or ins[0].size > MOST:
+        return False
+    x = plan.contiguous(ins[0])
+    inner, outer = prod(x.shape[op.axis + 1 :]), prod(x.shape[: op.axis])
+    use = "max" if op.name == "argmax" else "min"
+    rows = inner == 1
+    step = _ROW if rows else max(_COLUMN, blocks_of(n * outer * inner, _ENOUGH))
+    parts = blocks_of(n, step)
+    per_block = THREADS // 32 if rows else THREADS
+    source: tuple[Ref | int, ...] = (x.ref, 0)
+    if parts > 1:
+        count = outer * inner * parts
+        found = plan.scratch(key_bytes(dtype) * count), plan.scratch(4 * count)
+        args = (*source, *found, n, divisor(inner), step, divisor(parts), count)
+        text = _text(dtype, None, use, rows, False)
+        plan.stage(Launch.over(count, text, args, op.name, per_block))
+        source, n = found, parts
+    args = (*source, outs[0].ref, 0, n, divisor(inner), n, divisor(1), outer * inner)
+    text = _text(dtype, to, use, rows, parts > 1)
+    plan.stage(Launch.over(outer * inner, text, args, op.name, per_block))
+    return True
+
+
+@lru_cache(maxsize=128)
+def _text(dtype: Any, to: Any, use: str, rows: bool, found: bool) -> str:
+    """`to`: dtype of the result, None: keys and places; `found`: they are the source as well."""
+    type, bits = key_type(dtype), bits_type(dtype)
+    load = (
+        f"const {type} k = ((const {type}*)w[0])[at]; const u32 p = ((const u32*)w[1])[at];"
+        if found else f"const {type} k = key_of(((const {bits}*)w[0])[at]); const u32 p = i;"
+    )  # fmt: skip
+    save = (
+        f"(({type}*)w[2])[unit] = key; ((u32*)w[3])[unit] = place;" if to is None else
+        f"(({integer_type(to)}*)w[2])[unit] = ({integer_type(to)})place;"
+    )  # fmt: skip
+    meet = "if (k > key || (k == key && p < place)) { key = k; place = p; }"
+    lanes = f"""\
+  for (u32 d = 16; d > 0; d >>= 1) {{
+    const {type} k = __shfl_xor_sync(~0u, key, d);
+    const u32 p = __shfl_xor_sync(~0u, place, d);
+    {meet}
+  }}
+  if (threadIdx.x & 31) return;
+"""
+    unit = f"block * {THREADS // 32}u + (threadIdx.x >> 5)" if rows else (
+        f"block * {THREADS}u + threadIdx.x")  # fmt: skip
+    return kernel_text(f"""\
+  const u32 unit = {unit};
+  if (unit >= (u32)w[8]) return;
+  const u32 n = (u32)w[4], inner = (u32)w[5], step = (u32)w[6];
+  Index column = unit, part = cut(column, w[5]);
+  const Index outer = cut(part, w[7]);
+  const u32 low = part * step, high = low + step < n ? low + step : n;
+  {type} key = 0;
+  u32 place = ~0u;
+#pragma unroll 4
+  for (u32 i = low{" + (threadIdx.x & 31)" if rows else ""}; i < high; i += {32 if rows else 1}) {{
+    const Word at = ((Word)outer * n + i) * inner + column;
+    {load}
+    {meet}
+  }}
+{lanes if rows else ""}\
+  {save}
+""", "" if found else key_function(dtype, use))

@@ -1,0 +1,82 @@
+"""Order-preserving unsigned keys of numbers.
+
+A float's bits, read as an integer, order like the float once negative ones are turned around.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.engine import dtypes
+
+_INFINITY = {
+    "float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000,
+}  # fmt: skip
+
+
+def orders(dtype: Any) -> bool:
+    """Whether numbers of a dtype have keys."""
+    return not dtypes.is_extended(dtype) and (dtype.kind in "biu" or dtype.name in _INFINITY)
+
+
+def bits_type(dtype: Any) -> str:
+    return f"u{8 * dtype.itemsize}"
+
+
+def key_type(dtype: Any) -> str:
+    """What holds a key in registers, shared memory and scratch: 32 bits, or 64."""
+    return "u64" if dtype.itemsize == 8 else "u32"
+
+
+def key_bytes(dtype: Any) -> int:
+    """The bytes of a key in scratch."""
+    return 8 if dtype.itemsize == 8 else 4
+
+
+def key_bits(dtype: Any) -> int:
+    """How many low bits of a key differ."""
+    return 1 if dtype.kind == "b" else 8 * dtype.itemsize
+
+
+def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
+    """`key_type key_of(bits)`: the unsigned key of a number given as its bits.
+
+    `use`: "sort" (zeros equal, NaN last), "values" (the same, -0 just below +0), "top"
+    (descending; the total order of bits), "max" and "min" (zeros equal, NaN the best; "min" is
+    turned around, so that the greatest key is the least number)."""
+    bits, type = 8 * dtype.itemsize, bits_type(dtype)
+    out = key_type(dtype)
+    sign, every = 1 << (bits - 1), (1 << bits) - 1
+    suffix = "ull"
+    lines = [f"__device__ inline {out} {name}({type} x) {{"]
+    if dtype.name not in _INFINITY:
+        key = f"({type})(x ^ {sign:#x}{suffix})" if dtype.kind == "i" else "x"
+        if use in ("top", "min"):
+            key = f"({type})~({type})({key})"
+        return "\n".join([*lines, f"  return {key};", "}\n"])
+    if use in ("sort", "max", "min"):  # -0 counts as 0
+        lines.append(f"  if (x == ({type}){sign:#x}{suffix}) x = 0;")
+    if use != "top":
+        lines.append(f"  if (({type})(x & {sign - 1:#x}{suffix}) > "
+                     f"({type}){_INFINITY[dtype.name]:#x}{suffix}) return {every:#x}{suffix};")
+    # Negative numbers order backwards: all their bits turn; of the others the sign does.
+    lines.append(f"  {type} key = x & {sign:#x}{suffix} ? ({type})~x : "
+                 f"({type})(x | {sign:#x}{suffix});")
+    if use in ("top", "min"):
+        lines.append(f"  key = ({type})~key;")
+    return "\n".join([*lines, "  return key;", "}\n"])
+
+
+def number_function(dtype: Any) -> str:
+    """`bits number_of(key)`: the bits of the number that has a "values" key."""
+    bits, type, out = 8 * dtype.itemsize, bits_type(dtype), key_type(dtype)
+    sign = f"{1 << (bits - 1):#x}ull"
+    head = f"__device__ inline {type} number_of({out} key) {{\n"
+    if dtype.name not in _INFINITY:
+        return head + f"  return ({type}){f'(key ^ {sign})' if dtype.kind == 'i' else 'key'};\n}}\n"
+    return head + f"  return ({type})(key & {sign} ? key ^ {sign} : ~key);\n}}\n"
+
+
+def below_zero(dtype: Any) -> int | None:
+    """The "values" key of -0, which is to count as that of +0 next to it; None: there is none."""
+    return (1 << (8 * dtype.itemsize - 1)) - 1 if dtype.name in _INFINITY else None

@@ -1,0 +1,1 @@
+"""Programs, loops and sums over tiny arrays: every element is a register."""

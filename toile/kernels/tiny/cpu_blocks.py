@@ -1,0 +1,222 @@
+"""Parts of arrays at places that are known only at run time, for programs of tiny arrays.
+
+An array is a list of registers, one for each element, or it stays in memory (`Stored`). Blocks of
+the former are reached through a copy on the stack; the latter is read and updated where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.compiler.ir.views import row_major
+from toile.compiler.scalar.builder import BOOL, INT64, Unsupported, Value, kind
+from toile.engine.program import Equation
+from toile.primitives.arrays.gather_arrays import default_fill
+from toile.primitives.gathers import (
+    DynamicSlice,
+    DynamicUpdateSlice,
+    Gather,
+    GatherScatterMode,
+    Scatter,
+    fill_number,
+)
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.scalars import Scalars, memory
+
+UPDATES = (DynamicUpdateSlice, Scatter)
+BLOCKS = (DynamicSlice, Gather, *UPDATES)
+
+Elements = list[Value]  # of one array, in row-major order
+
+
+class Stored(NamedTuple):
+    """An array of which only blocks are read and written: it stays in memory."""
+
+    pointer: str
+    extents: tuple[ir.Operand, ...]
+    strides: tuple[ir.Operand, ...]  # in bytes
+    dtype: Any
+    writable: bool  # whether it is the loop's own: a carry
+
+
+Held = Elements | Stored
+
+
+class Blocks:
+    """What a writer needs of memory."""
+
+    def __init__(self, f: ir.Function):
+        self.f, self.k = f, Scalars(f)
+        self.exact: set[str] = set()  # registers that hold narrow floats without excess precision
+
+    def known(self, xs: Iterable[Value]) -> Elements:
+        """The same values, noted to be numbers of their dtype."""
+        out = list(xs)
+        self.exact.update(x.name for x in out)
+        return out
+
+    # ---- the stack
+    def room(self, size: int, dtype: Any) -> str:
+        """Room on the stack for an array."""
+        return self.f.alloca(memory(dtype), size * (2 if kind(dtype) == "c" else 1), 16)
+
+    def spilled(self, xs: Elements) -> str:
+        """A copy on the stack."""
+        where = self.room(len(xs), xs[0].dtype)
+        self.store_all(xs, where)
+        return where
+
+    def store_all(self, xs: Elements, pointer: str) -> None:
+        """Put elements one after the other into memory."""
+        for i, x in enumerate(xs):
+            self.k.store(x, pointer, i)
+
+    def loaded(self, pointer: str, offsets: Iterable[int], dtype: Any) -> Elements:
+        """Elements from memory."""
+        return self.known(self.k.load(pointer, i, dtype) for i in offsets)
+
+    def _in_memory(self, x: Held, shape: Sequence[int]) -> Stored:
+        if isinstance(x, Stored):
+            return x
+        size = x[0].dtype.itemsize
+        strides = tuple(s * size for s in row_major(tuple(shape)))
+        return Stored(self.spilled(x), tuple(shape), strides, x[0].dtype, True)
+
+    # ---- blocks
+    def block(self, e: Equation, ins: list[Any]) -> Held:
+        """An equation that reads or updates blocks."""
+        operand, *rest = ins
+        if any(isinstance(x, Stored) for x in rest):
+            raise Unsupported("places, or an update, that stay in memory")
+        x = self._in_memory(operand, e.ins[0].aval.shape)
+        match e.op:
+            case DynamicSlice(sizes=sizes):
+                pointer, _ = self._begin(e, x, [v[0] for v in rest], sizes, True)
+                return self._read(pointer, sizes, x)
+            case Gather():
+                return self._gather(e, x, rest[0])
+            case DynamicUpdateSlice():
+                self._need_writable(x)
+                sizes = e.ins[1].aval.shape
+                pointer, _ = self._begin(e, x, [v[0] for v in rest[1:]], sizes, True)
+                for value, place in zip(rest[0], np.ndindex(*sizes), strict=True):
+                    self.k.store(value, self._at(pointer, place, x), 0)
+            case Scatter():
+                self._need_writable(x)
+                self._scatter(e, x, *rest)
+        if isinstance(operand, Stored):
+            return operand
+        return self.loaded(x.pointer, range(len(operand)), x.dtype)
+
+    def _need_writable(self, x: Stored) -> None:
+        if not x.writable:
+            raise Unsupported("an update of an array that is not the loop's own")
+
+    def index(self, x: Value) -> str:
+        """An integer as the 64 bits that addresses are computed in."""
+        if kind(x.dtype) == "u" and x.dtype.itemsize == 8:
+            raise Unsupported("places beyond 63 bits")
+        return self.k.convert(x, INT64).name
+
+    def _begin(
+        self, e: Equation, x: Stored, starts: Sequence[Value | None], sizes: Sequence[int],
+        clip: bool,
+    ) -> tuple[str, Value | None]:
+        """The first address of a block, and whether it lies inside (None: it always does).
+
+        The address is one inside in any case."""
+        f, shape = self.f, e.ins[0].aval.shape
+        pointer, inside = x.pointer, None
+        for axis, start in enumerate(starts):
+            if start is None or clip and sizes[axis] == shape[axis]:
+                continue
+            given = self.index(start)
+            last = f.sub(x.extents[axis], sizes[axis])
+            at = f.smax(f.smin(given, last), 0)
+            if not clip:
+                fits = Value(f.compare("eq", at, given), BOOL)
+                inside = fits if inside is None else self.k.and_(inside, fits)
+            pointer = f.offset(pointer, f.mul(at, x.strides[axis]))
+        return pointer, inside
+
+    def _at(self, pointer: str, place: Sequence[int], x: Stored) -> str:
+        for i, s in zip(place, x.strides, strict=True):
+            if i:
+                pointer = self.f.offset(pointer, i * s if isinstance(s, int) else self.f.mul(i, s))
+        return pointer
+
+    def _read(self, pointer: str, sizes: Sequence[int], x: Stored) -> Elements:
+        return self.known(self.k.load(self._at(pointer, place, x), 0, x.dtype)
+                          for place in np.ndindex(*sizes))
+
+    # ---- several blocks
+    def _starts(
+        self, e: Equation, indices: Elements, mapped: Sequence[int]
+    ) -> list[list[Value | None]]:
+        """The starts by axis of each block."""
+        rank, width = e.ins[0].aval.ndim, e.ins[1].aval.shape[-1]
+        out = []
+        for first in range(0, len(indices), width) if width else [0]:
+            starts: list[Value | None] = [None] * rank
+            for axis, v in zip(mapped, indices[first: first + width], strict=True):
+                starts[axis] = v
+            out.append(starts)
+        return out
+
+    def _gather(self, e: Equation, x: Stored, indices: Elements) -> Elements:
+        op = e.op
+        assert isinstance(op, Gather)
+        numbers, sizes = op.dimension_numbers, op.slice_sizes
+        if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
+            raise Unsupported("a gather with batch axes")
+        fills = op.mode is GatherScatterMode.FILL_OR_DROP
+        outside = fill_number(op.fill_value, x.dtype)
+        outside = default_fill(np.dtype(x.dtype)) if outside is None else outside
+        fill = self.k.constant(outside, x.dtype) if fills else None
+        found = []
+        for starts in self._starts(e, indices, numbers.start_index_map):
+            pointer, inside = self._begin(e, x, starts, sizes, not fills)
+            block = self._read(pointer, sizes, x)
+            if fill is not None and inside is not None:
+                block = [self.k.select(inside, v, fill) for v in block]
+            found += block
+        # The blocks one after the other; the result has their axes at `offset_dims`.
+        batch = e.ins[1].aval.shape[:-1]
+        kept = [n for i, n in enumerate(sizes) if i not in numbers.collapsed_slice_dims]
+        order = np.arange(len(found)).reshape((*batch, *kept))
+        source = range(len(batch), order.ndim)
+        return self.known(found[i] for i in np.moveaxis(order, source, numbers.offset_dims).flat)
+
+    def _scatter(self, e: Equation, x: Stored, indices: Elements, updates: Elements) -> None:
+        op = e.op
+        assert isinstance(op, Scatter)
+        numbers, shape = op.dimension_numbers, e.ins[2].aval.shape
+        if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
+            raise Unsupported("a scatter with batch axes")
+        windows = iter(numbers.update_window_dims)
+        sizes = [1 if axis in numbers.inserted_window_dims else shape[next(windows)]
+                 for axis in range(e.ins[0].aval.ndim)]
+        order = np.arange(len(updates)).reshape(shape)
+        inner = range(order.ndim - len(numbers.update_window_dims), order.ndim)
+        order = np.moveaxis(order, numbers.update_window_dims, inner).reshape(-1, math.prod(sizes))
+        clip = op.mode is GatherScatterMode.CLIP
+        for row, starts in zip(order, self._starts(e, indices, numbers[2]), strict=True):
+            pointer, inside = self._begin(e, x, starts, sizes, clip)
+            for i, place in zip(row, np.ndindex(*sizes), strict=True):
+                self._combine(op.combine, updates[i], self._at(pointer, place, x), inside)
+
+    def _combine(self, how: str, update: Value, where: str, inside: Value | None) -> None:
+        """One element of an update; what lies outside leaves the element inside as it is."""
+        k = self.k
+        steps: dict[str, Callable[[Value, Value], Value]] = {
+            "add": k.add, "sub": k.sub, "mul": k.mul, "min": k.minimum, "max": k.maximum}
+        if how == "set" and inside is None:
+            k.store(update, where, 0)
+            return
+        before = k.load(where, 0, update.dtype)
+        after = update if how == "set" else steps[how](before, update)
+        k.store(after if inside is None else k.select(inside, after, before), where, 0)

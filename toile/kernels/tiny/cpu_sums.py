@@ -1,0 +1,160 @@
+"""Sums, products, extrema and places of them over the registers of tiny arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from toile.compiler.ir.views import row_major
+from toile.compiler.scalar.builder import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    Unsupported,
+    Value,
+    is_narrow,
+    kind,
+)
+from toile.compiler.scalar.totals import combine
+from toile.engine.program import Equation
+from toile.kernels.tiny.cpu_blocks import Blocks, Elements
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.cumulative import Cummax, Cummin, Cumprod, Cumsum
+from toile.primitives.sorts import Argmax, Argmin
+from toile.targets.llvm.scalars import register
+
+LONGEST = 1500  # lines of a kernel: compiling takes a tenth of a millisecond for each
+CUMULATIVE = (Cummax, Cummin, Cumprod, Cumsum)
+PLACES = (Argmax, Argmin)
+SUMS = (DotGeneral, *CUMULATIVE, *PLACES)
+
+
+class Sums(Blocks):
+    """What a writer combines elements with."""
+
+    def check_length(self) -> None:
+        """Give up where vector loops over memory are better."""
+        if len(self.f.lines) > LONGEST:
+            raise Unsupported("a long kernel")
+
+    def settled(self, xs: Elements) -> Elements:
+        """Values without excess precision, as memory would hold them."""
+        if not xs or not is_narrow(xs[0].dtype):
+            return xs
+        wide = lambda x: self.k.convert(Value(x.name, FLOAT32), x.dtype)
+        return self.known(x if x.name in self.exact else wide(x) for x in xs)
+
+    def combined(self, e: Equation, ins: list[Elements]) -> Elements:
+        """An equation that combines elements of an array."""
+        if isinstance(e.op, DotGeneral):
+            return self._product(e, ins)
+        if isinstance(e.op, CUMULATIVE):
+            return self._running(e, ins[0])
+        if isinstance(e.op, PLACES):
+            return self._place(e, ins[0])
+        return self._reduction(e, ins[0])
+
+    def _running(self, e: Equation, x: Elements) -> Elements:
+        """Partial results along an axis."""
+        op, shape = e.op, e.ins[0].aval.shape
+        assert isinstance(op, CUMULATIVE)
+        step = partial(combine, self.k, f"reduce_{op.kind}")
+        rows = _rows(shape, op.axis)
+        out = list(x)
+        for row in rows[:, ::-1] if op.reverse else rows:
+            for before, i in zip(row, row[1:], strict=False):
+                out[i] = step(out[before], x[i])
+        return self.settled(out)
+
+    def _place(self, e: Equation, x: Elements) -> Elements:
+        """Where the first extremum along an axis is; a NaN is one."""
+        op, shape, k = e.op, e.ins[0].aval.shape, self.k
+        assert isinstance(op, PLACES)
+        better = k.gt if isinstance(op, Argmax) else k.lt
+        dtype = np.dtype(op.index_dtype)
+        rows = _rows(shape, op.axis)
+        found = []
+        x = self.settled(x)
+        for row in rows:
+            best, place = x[row[0]], k.constant(0, dtype)
+            for n, i in enumerate(row[1:], 1):
+                wins = better(x[i], best)
+                if kind(best.dtype) == "f":  # nothing is better than a NaN
+                    wins = k.and_(k.or_(wins, k.is_nan(x[i])), k.not_(k.is_nan(best)))
+                best = k.select(wins, x[i], best)
+                place = k.select(wins, k.constant(n, dtype), place)
+            found.append(place)
+        return found
+
+    def _reduction(self, e: Equation, x: Elements) -> Elements:
+        """Pairs, pairs of pairs and so on: the order of a sum that rounds least."""
+        op, aval = e.op, e.ins[0].aval
+        kept = [a for a in range(aval.ndim) if a not in op.axes]
+        order = np.arange(aval.size).reshape(aval.shape)
+        rows = order.transpose((*kept, *op.axes)).reshape(e.outs[0].aval.size, -1)
+        step = partial(combine, self.k, op.name)
+        return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
+
+    def _product(self, e: Equation, ins: list[Elements]) -> Elements:
+        """Sums of products in the order of the labels, formed as the library's kernels do."""
+        op = e.op
+        assert isinstance(op, DotGeneral)
+        x, y = e.ins[0].aval, e.ins[1].aval
+        dtype = np.dtype(e.outs[0].aval.dtype)
+        work = product_dtype(np.dtype(x.dtype), np.dtype(y.dtype), dtype)
+        a, b = ([self.k.convert(v, work) for v in self.settled(xs)] for xs in ins)
+        size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
+        summed = [c for c in size if c not in op.out]
+        steps = [dict(zip(labels, row_major(v.shape), strict=True))
+                 for labels, v in ((op.lhs, x), (op.rhs, y))]
+        out: Elements = []
+        for place in np.ndindex(*(size[c] for c in op.out)):
+            at = dict(zip(op.out, place, strict=True))
+            total = None
+            for terms in np.ndindex(*(size[c] for c in summed)):
+                at.update(zip(summed, terms, strict=True))
+                i, j = (sum(s * at[c] for c, s in t.items()) for t in steps)
+                total = self.plus_product(total, a[i], b[j])
+            assert total is not None
+            out.append(self.k.convert(total, dtype))
+            self.check_length()
+        return self.known(out)
+
+    def plus_product(self, total: Value | None, x: Value, y: Value) -> Value:
+        """total + x y."""
+        if total is None:
+            return self.k.mul(x, y)
+        if kind(x.dtype) != "f":
+            return self.k.add(total, self.k.mul(x, y))
+        type, suffix = register(x.dtype), "f64" if x.dtype == FLOAT64 else "f32"
+        return Value(self.f.value(
+            f"call {type} @llvm.fmuladd.{suffix}({type} {x.name}, {type} {y.name}, "
+            f"{type} {total.name})"), x.dtype)
+
+
+def _rows(shape: Sequence[int], axis: int) -> np.ndarray:
+    """The numbers of an array's elements, those along an axis in a row."""
+    order = np.arange(prod(shape)).reshape(shape)
+    return np.moveaxis(order, axis, -1).reshape(-1, shape[axis])
+
+
+def _tree(step: Callable[[Value, Value], Value], xs: Elements) -> Value:
+    while len(xs) > 1:
+        rest = xs[-1:] if len(xs) % 2 else []
+        xs = [step(a, b) for a, b in zip(xs[::2], xs[1::2], strict=False)] + rest
+    return xs[0]
+
+
+def product_dtype(x: np.dtype, y: np.dtype, out: np.dtype) -> np.dtype:
+    """What sums of products that give `out` are formed in."""
+    kinds = kind(x) + kind(y)
+    if "c" in kinds + kind(out) or out == BOOL:
+        if not x == y == out:
+            raise Unsupported("a product of mixed dtypes")
+        return out
+    if kind(out) in "iu" and "f" in kinds:
+        raise Unsupported("an integer product of floats")
+    return FLOAT32 if is_narrow(out) else out

@@ -1,0 +1,1 @@
+"""Reductions over windows, and selections in them: pooling and its gradients."""

@@ -1,0 +1,460 @@
+"""Reductions over windows, and the operations that select one element of each window.
+
+Axes without a window stand still: one of them, dense in memory, gives the lanes of vectors
+(channels), the others are batch. Up to three axes have windows. The gradient of a sum, a sum over
+a dilated operand, is several plain ones, one for each phase. NaN comes through maxima as in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.operands import Operand
+from toile.engine.records import dataclass
+from toile.kernels.convolution.cpu import tiles
+from toile.kernels.convolution.cpu.arguments import (
+    Arguments,
+    lane_blocks,
+    start_bounds,
+    tap_bounds,
+)
+from toile.kernels.convolution.cpu.problem import (
+    WINDOW,
+    Axis,
+    axis_numbers,
+    grain_of,
+    lanes_per_block,
+    plain_parts,
+)
+from toile.kernels.copy import cpu as copies
+from toile.primitives import windows
+from toile.primitives.arrays.windows import identity
+from toile.targets.llvm import elements, native, spans
+from toile.targets.llvm import text as ir
+from toile.targets.llvm.elements import Lanes
+from toile.targets.llvm.launches import Launch, Planner, Rows
+from toile.targets.llvm.text import Function
+
+_KINDS = {
+    windows.ReduceWindowSum: "add", windows.ReduceWindowMax: "max",
+    windows.ReduceWindowMin: "min", windows.ReduceWindowProd: "mul",
+}  # fmt: skip
+_BLOCK = 4  # vectors of lanes that go together
+_MOST = 3  # axes with windows
+_MOST_OVERLAP = 256  # windows that may share an element
+_UNROLLED = 9  # taps of a window that are written one by one
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Windows over x; strides count elements. Batch and lanes have no window."""
+
+    batch: int
+    lanes: int
+    axes: tuple[Axis, ...]
+    x_batch: int
+    y_batch: int
+
+
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Add the stages of a window operation; False where there are none for it."""
+    operands = [*ins, *outs]
+    if not all(elements.supported(x.dtype) and x.size for x in operands):
+        return False
+    order = _order(op, ins[0].shape)
+    if order is None or ins[0].dtype.kind == "b" or _repeats(op, outs[0].shape, ins[-1].shape):
+        return False
+    ins = [plan.contiguous(_permuted(x, order)) for x in ins]
+    result = _permuted(outs[0], order)
+    room = result
+    if not result.contiguous:
+        nbytes = result.size * result.dtype.itemsize
+        room = dense(plan.scratch(nbytes), result.shape, result.dtype)
+    g = _geometry(op, order, ins[0], room)
+    if isinstance(op, windows.SelectAndScatterAdd):
+        _scatter(op, g, ins, room, plan)
+    elif isinstance(op, windows.SelectAndGatherAdd):
+        _windows(op.select, g, [ins[1], ins[0]], room, plan)
+    else:
+        _windows(_KINDS[type(op)], g, ins, room, plan)
+    if room is not result:
+        copies.copy(result, room, plan)
+    return True
+
+
+# --------------------------------------------------------------------------------------- geometry
+
+
+def _fields(op: Any) -> list[tuple[int, int, tuple[int, int], int, int]]:
+    """Window, stride, padding, dilation of the operand and of the window, for each axis."""
+    ones = (1,) * len(op.window_dimensions)
+    return list(zip(
+        op.window_dimensions, op.window_strides, op.padding, getattr(op, "base_dilation", ones),
+        getattr(op, "window_dilation", ones), strict=True,
+    ))  # fmt: skip
+
+
+def _moves(window: int, stride: int, padding: tuple[int, int], base: int, _: int) -> bool:
+    """Whether an axis with these fields has a window."""
+    return (window, stride, base) != (1, 1, 1) or padding != (0, 0)
+
+
+def _order(op: Any, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Axes as (batch ..., windows ..., lanes); None if too many have windows.
+
+    The last axis without a window gives the lanes; unless that is the last of all, operands are
+    transposed."""
+    moves = [i for i, fields in enumerate(_fields(op)) if _moves(*fields)]
+    still = [i for i in range(len(shape)) if i not in moves]
+    if len(moves) > _MOST or type(op) not in (*_KINDS, *_SELECTS):
+        return None
+    return (*still[:-1], *moves, *still[-1:])
+
+
+def _repeats(op: Any, outs: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether windows overlap so much that NumPy's doubling of windows is less work."""
+    return prod(op.window_dimensions) * prod(outs) > _MOST_OVERLAP * prod(shape)
+
+
+def _permuted(x: Operand, order: Sequence[int]) -> Operand:
+    return x._replace(
+        shape=tuple(x.shape[i] for i in order), strides=tuple(x.strides[i] for i in order)
+    )
+
+
+def _geometry(op: Any, order: tuple[int, ...], x: Operand, y: Operand) -> Geometry:
+    """The windows of dense operands whose axes have been put in order.
+
+    `x` has the shape of the operand, `y` that of windows; a scatter's have changed places."""
+    if isinstance(op, windows.SelectAndScatterAdd):
+        x, y = y, x
+    fields = [_fields(op)[i] for i in order]
+    moves = [
+        Axis(x.shape[i], w, y.shape[i], s, pads[0], b, d, x.strides[i], 0, y.strides[i])
+        for i, (w, s, pads, b, d) in enumerate(fields) if _moves(w, s, pads, b, d)
+    ]  # fmt: skip
+    has_lanes = len(moves) < len(order)
+    batch = len(order) - len(moves) - has_lanes
+    inner = lambda z: prod(z.shape[batch:])
+    return Geometry(
+        prod(x.shape[:batch]), x.shape[-1] if has_lanes else 1,
+        (*[Axis()] * (_MOST - len(moves)), *moves), inner(x), inner(y),
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------- reductions, selections
+
+
+def _width(dtype: Any) -> int:
+    """Lanes of a vector."""
+    return native.vector_bytes() // (4 if elements.is_short(dtype) else dtype.itemsize)
+
+
+def _identity(kind: str, dtype: Any) -> str:
+    """The neutral element of a reduction as text; that of a selection is its worst element."""
+    value = identity({"ge": "max", "le": "min"}.get(kind, kind), dtype)
+    if not elements.is_float(dtype):
+        return str(int(value))
+    return {"0.0": "0.0", "1.0": "1.0", "-inf": "0xFFF0000000000000",
+            "inf": "0x7FF0000000000000"}[str(float(value))]  # fmt: skip
+
+
+_ROW = "lanes per_block blocks x_batch y_batch".split()
+_AXIS = [*WINDOW, "x", "y"]
+
+
+def _numbers(g: Geometry, size: int, per_block: int) -> tuple[int, ...]:
+    return (g.lanes, per_block, -(-g.lanes // per_block), g.x_batch * size, g.y_batch * size,
+            *axis_numbers(g.axes, size, "xy"))
+
+
+def _windows(kind: str, g: Geometry, ins: list[Operand], y: Operand, plan: Planner) -> None:
+    """One stage: every window reduced, or the tangent at its chosen element."""
+    dtype, size = y.dtype, y.dtype.itemsize
+    launches = []
+    for axes, place, _ in plain_parts(g.axes):
+        part = replace(g, axes=axes)
+        rows = g.batch * axes[0].outs * axes[1].outs
+        per_block = lanes_per_block(_BLOCK * _width(dtype), g.lanes, rows, plan.threads)
+        blocks = -(-g.lanes // per_block)
+        extent = rows * blocks
+        work = 4 * g.batch * g.lanes * prod(a.outs * max(a.taps, 1) for a in axes)
+        launches.append(Launch(
+            window_text(kind, dtype, any(a.dilation > 1 for a in axes), _width(dtype)),
+            (*(x.ref for x in ins), y.ref.at(place * size), *_numbers(part, size, per_block)),
+            extent, grain_of(extent, plan.threads, work), "windows",
+            rows=_rows(part, ins, y) if blocks == 1 else None,
+        ))  # fmt: skip
+    plan.stage(*launches)
+
+
+def _rows(g: Geometry, ins: list[Operand], y: Operand) -> Rows | None:
+    """The rows of x and y that belong to each row of windows, where none overlap or are cut off."""
+    a, b, c = g.axes
+    size = y.dtype.itemsize
+    if any(axis.low or axis.base > 1 for axis in g.axes):
+        return None
+    units = [[(g.batch, g.x_batch), (a.outs, a.stride * a.x), (b.outs, b.stride * b.x)],
+             [(g.batch, g.y_batch), (a.outs, a.y), (b.outs, b.y)]]  # fmt: skip
+    window = [(1 + (axis.taps - 1) * axis.dilation, axis.x) for axis in (a, b)]
+    inner = [[*window, (c.size, c.x), (g.lanes, 1)], [(c.outs, c.y), (g.lanes, 1)]]
+    at = [spans.span(0, size, *([(n, s * size) for n, s in axes] for axes in (units[i], inner[i])))
+          for i in range(2)]
+    found = [(x.ref, at[0]) for x in ins] + [(y.ref, at[1])]
+    return Rows(spans.together((ref.buffer, spans.moved(s, ref.offset)) for ref, s in found),
+                frozenset({y.ref.buffer}))
+
+
+@cache
+def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
+    """Rows of windows; unit = (batch, position but for the last axis, block of lanes)."""
+    selects = kind in ("ge", "le")
+    f = tiles.kernel()
+    a = Arguments(f, 3 if selects else 2, _ROW, _AXIS, dilated)
+    buffers, n, axes = a.buffers, a.n, a.axes
+    size = dtype.itemsize
+    with f.loop("%lo", "%hi") as unit:
+        rest, at = unit, []
+        for count in (n["blocks"], axes[1]["outs"], axes[0]["outs"]):
+            rest, place = f.divided(rest, count)
+            at.append(place)
+        xs = [f.offset(b, f.mul(rest, n["x_batch"])) for b in buffers[:-1]]
+        y = f.offset(buffers[-1], f.mul(rest, n["y_batch"]))
+        bounds, y = start_bounds(f, axes[:2], (at[2], at[1]), y)
+        low = f.mul(at[0], n["per_block"])
+        high = f.smin(f.add(low, n["per_block"]), n["lanes"])
+        for width, lane in lane_blocks(f, low, high, (_BLOCK * wide, wide, 1)):
+            here = [f.offset(p, f.mul(lane, size)) for p in (*xs, y)]
+            lanes = min(width, wide)
+            _row(f, kind, Lanes(dtype, lanes), axes, bounds, here, width // lanes)
+    return ir.module(f)
+
+
+def _row(
+    f: Function, kind: str, v: Lanes, axes: list[dict[str, str]],
+    bounds: list[tuple[str, str, str]], here: list[str], count: int,
+) -> None:  # fmt: skip
+    """All windows along the last axis for `count` vectors."""
+    *xs, y = here
+    last = axes[2]
+    neutral = v.splat(_identity(kind, v.dtype))
+    with f.loop(0, last["outs"], vectorize=False) as p:
+        start = f.sub(f.mul(p, last["stride"]), last["low"])
+        bounds_here = [*bounds, (start, *tap_bounds(f, last, start))]
+        slots = [f.alloca(v.type) for _ in range(count)]
+        tangents = [f.alloca(v.type) for _ in range(count if len(xs) > 1 else 0)]
+        for slot in slots:
+            f.store(v.type, neutral, slot)
+        for slot in tangents:
+            f.store(v.type, "zeroinitializer" if v.width > 1 else _zero(v), slot)
+        with ExitStack() as loops:
+            place = "0"
+            for axis, (low, first, end) in zip(axes, bounds_here, strict=True):
+                tap = loops.enter_context(f.loop(first, end, vectorize=False))
+                index = f.add(low, f.mul(tap, axis["dilation"]))
+                place = f.add(place, f.mul(index, axis["x"]))
+            _add_tap(f, kind, v, xs, place, slots, tangents)
+        target = f.offset(y, f.mul(p, last["y"]))
+        for i, slot in enumerate(tangents or slots):
+            v.store(f, f.load(v.type, slot), v.at(f, target, i * v.width))
+
+
+def _zero(v: Lanes) -> str:
+    return "0.0" if elements.is_float(v.dtype) else "0"
+
+
+def _add_tap(
+    f: Function, kind: str, v: Lanes, xs: list[str], place: str, slots: list[str],
+    tangents: list[str],
+) -> None:  # fmt: skip
+    """Combine one tap with the results so far, or choose it, and its tangent."""
+    for i, slot in enumerate(slots):
+        shift = f.add(place, i * v.width * v.dtype.itemsize)
+        value, old = v.load(f, f.offset(xs[0], shift)), f.load(v.type, slot)
+        if not tangents:
+            f.store(v.type, v.combine(f, kind, old, value), slot)
+            continue
+        keep = v.keeps(f, kind, old, value)
+        f.store(v.type, v.choose(f, keep, old, value), slot)
+        tangent, before = v.load(f, f.offset(xs[1], shift)), f.load(v.type, tangents[i])
+        f.store(v.type, v.choose(f, keep, before, tangent), tangents[i])
+
+
+# ----------------------------------------------------------------------------------------- scatter
+
+
+def _scatter(op: Any, g: Geometry, ins: list[Operand], out: Operand, plan: Planner) -> None:
+    """Source elements to the chosen places: one unit owns all windows of a batch and some lanes."""
+    source, operand = ins
+    dtype = out.dtype
+    target = out
+    if elements.is_short(dtype):  # sums are float32
+        target = dense(plan.scratch(out.size * 4), out.shape, np.dtype("float32"))
+    copies.fill(target, 0, plan)
+    width = _width(dtype)
+    per_block = max(width, -(-g.lanes // max(1, 8 * plan.threads // g.batch) // width) * width)
+    extent = g.batch * -(-g.lanes // per_block)
+    size = dtype.itemsize
+    args = (
+        operand.ref, target.ref, source.ref, *_numbers(g, size, per_block),
+        g.x_batch * target.dtype.itemsize, *(a.x * target.dtype.itemsize for a in g.axes),
+    )  # fmt: skip
+    work = 8 * g.batch * g.lanes * prod(a.outs * a.taps for a in g.axes)
+    taps = tuple(a.taps for a in g.axes)
+    taps = taps if prod(taps) <= _UNROLLED else ()
+    text = scatter_text(op.select, dtype, taps, width)
+    grain = grain_of(extent, plan.threads, work)
+    plan.stage(Launch(text, args, extent, grain, "gradient of pooling"))
+    if target is not out:
+        text = round_text(dtype)
+        plan.stage(Launch(text, (target.ref, out.ref), out.size, 1 << 14, "round"))
+
+
+@cache
+def round_text(dtype: Any) -> str:
+    """Elements of float32 as a shorter float."""
+    f = ir.kernel()
+    x, y = f.buffer(0), f.buffer(2)
+    with f.loop("%lo", "%hi") as i:
+        value = f.load("float", f.at(x, i, "float"), 4)
+        elements.store(f, dtype, value, f.offset(y, f.mul(i, dtype.itemsize)))
+    return ir.module(f)
+
+
+@cache
+def scatter_text(select: str, dtype: Any, taps: tuple[int, ...], wide: int) -> str:
+    """All windows of a batch, in order; unit = (batch, block of lanes); `taps` of small windows."""
+    f = tiles.kernel()
+    a = Arguments(f, 3, _ROW, _AXIS, dilated=False)
+    (x, total, source), n, axes = a.buffers, a.n, a.axes
+    first = 6 + len(_ROW) + _MOST * len(_AXIS)
+    steps = [f.argument(first + i) for i in range(1 + _MOST)]
+    with f.loop("%lo", "%hi") as unit:
+        batch, block = f.divided(unit, n["blocks"])
+        low = f.mul(block, n["per_block"])
+        high = f.smin(f.add(low, n["per_block"]), n["lanes"])
+        here = [f.offset(x, f.mul(batch, n["x_batch"])), f.offset(total, f.mul(batch, steps[0])),
+                f.offset(source, f.mul(batch, n["y_batch"]))]  # fmt: skip
+        whole = f.add(low, f.mul(f.udiv(f.sub(high, low), wide), wide))
+        spans = ((wide, low, whole), (1, whole, high))
+        writer = _Scatter(f, select, dtype, axes, steps[1:], taps)
+        with f.loop(0, axes[0]["outs"]) as i, f.loop(0, axes[1]["outs"]) as j, f.loop(
+            0, axes[2]["outs"], vectorize=False
+        ) as k:
+            writer.window(here, (i, j, k), spans)
+    return ir.module(f)
+
+
+class _Scatter:
+    """Writes what a scatter does with one window: find the chosen tap, add the source there."""
+
+    def __init__(
+        self, f: Function, select: str, dtype: Any, axes: list[dict[str, str]], steps: list[str],
+        taps: tuple[int, ...],
+    ):  # fmt: skip
+        self.f, self.select, self.dtype, self.axes = f, select, dtype, axes
+        self.steps, self.taps = steps, taps
+
+    def window(
+        self, at: list[str], window: tuple[str, str, str], spans: tuple[tuple[int, str, str], ...]
+    ) -> None:
+        """One window of all lanes; where all of it lies within the operand nothing is checked."""
+        f, (x, total, source) = self.f, at
+        start, interior = [], "true"
+        for index, axis in zip(window, self.axes, strict=True):
+            first = f.sub(f.mul(index, axis["stride"]), axis["low"])
+            start.append(first)
+            source = f.offset(source, f.mul(index, axis["y"]))
+            room = f.sub(axis["size"], axis["taps"])
+            fits = f.all(f.compare("sge", first, 0), f.compare("sle", first, room))
+            interior = f.all(interior, fits)
+        for checked in (False, True):
+            with f.when(interior, not checked):
+                for width, low, high in spans:
+                    v = Lanes(self.dtype, width)
+                    with f.loop(low, high, width, vectorize=False) as lane:
+                        term = v.load(f, v.at(f, source, lane))
+                        places = (v.at(f, x, lane), _wide(v).at(f, total, lane), term)
+                        self._choose_and_add(v, places, start, checked)
+
+    def _choose_and_add(
+        self, v: Lanes, at: tuple[str, str, str], start: list[str], checked: bool
+    ) -> None:
+        """Find the chosen tap of a window, lane by lane, then add the source there.
+
+        Places in the padding take part as the worst element, as they do in NumPy's version; what
+        falls there is dropped."""
+        f, select, (x, total, source) = self.f, self.select, at
+        word = v.words
+        neutral = v.splat(_identity(select, v.dtype))
+        zero = "0" if v.width == 1 else "zeroinitializer"
+        one = ir.constant(1, v.width)
+        chosen, place = f.variable(v.type, neutral), f.variable(word, zero)
+        number, add = f.variable(word, zero), _wide(v)
+
+        def consider(offset: str, inside: str) -> None:
+            slot = f.variable(v.type, neutral)
+            with f.when(inside) if checked else nullcontext():
+                f.store(v.type, v.load(f, f.offset(x, offset)), slot)
+            value, old, k = f.load(v.type, slot), f.load(v.type, chosen), f.load(word, number)
+            # The first tap is chosen whatever it is: with nothing before it, it is not compared.
+            keep = v.keeps(f, select, old, value)
+            later = f.value(f"icmp ne {word} {k}, {zero}")
+            keep = f.value(f"and {v.truths} {keep}, {later}")
+            f.store(v.type, v.choose(f, keep, old, value), chosen)
+            f.store(word, v.choose(f, keep, f.load(word, place), k, word), place)
+            f.store(word, f.value(f"add {word} {k}, {one}"), number)
+
+        def give(offset: str, inside: str) -> None:
+            k = f.load(word, number)
+            hit = f.value(f"icmp eq {word} {f.load(word, place)}, {k}")
+            term = v.choose(f, hit, source, v.splat(_zero(v)))
+            there = f.offset(total, offset)
+            with f.when(inside) if checked else nullcontext():
+                add.store(f, add.combine(f, "add", add.load(f, there), term), there)
+            f.store(word, f.value(f"add {word} {k}, {one}"), number)
+
+        self._all_taps(start, [a["x"] for a in self.axes], consider, checked)
+        f.store(word, zero, number)
+        self._all_taps(start, self.steps, give, checked)
+
+    def _all_taps(
+        self, start: list[str], steps: list[str], visit: Callable[[str, str], None],
+        checked: bool, place: str = "0", inside: str = "true",
+    ) -> None:  # fmt: skip
+        """Call `visit` with the offset of every tap and whether it is an element, inside loops."""
+        if not start:
+            visit(place, inside)
+            return
+        f, depth = self.f, len(self.axes) - len(start)
+        axis = self.axes[depth]
+
+        def one(tap: str | int) -> None:
+            index, here = f.add(start[0], tap), inside
+            if checked:
+                here = f.all(inside, f.compare("ult", index, axis["size"]))
+            self._all_taps(start[1:], steps[1:], visit, checked,
+                           f.add(place, f.mul(index, steps[0])), here)
+
+        if self.taps and not checked:
+            for known in range(self.taps[depth]):
+                one(known)
+            return
+        with f.loop(0, axis["taps"], vectorize=False) as tap:
+            one(tap)
+
+
+def _wide(v: Lanes) -> Lanes:
+    """The lanes in which sums of `v` are kept."""
+    return replace(v, dtype=np.dtype("float32")) if elements.is_short(v.dtype) else v
+
+
+_SELECTS = (windows.SelectAndScatterAdd, windows.SelectAndGatherAdd)

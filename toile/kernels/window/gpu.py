@@ -1,0 +1,319 @@
+"""Reductions over windows, and the operations that select one element of each window.
+
+Each thread takes one element of the result, or a few neighbours along an innermost axis without a
+window (channels): they move as one unit of up to 16 bytes. The gradient of a selection first notes
+which element of each window was chosen, then each element of the operand adds the values of the
+windows that chose it: no two threads write to one place. Maxima propagate NaN as in NumPy; short
+floats are summed in float32.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from toile.compiler.ir.geometry import byte_strides
+from toile.compiler.ir.operands import Operand
+from toile.primitives import windows
+from toile.targets.cuda import elements as numbers
+from toile.targets.cuda.launches import THREADS, Launch, Planner
+from toile.targets.cuda.text import MOST, Words, divisors, kernel_text
+from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
+
+_KINDS = {
+    windows.ReduceWindowSum: "add", windows.ReduceWindowMax: "max",
+    windows.ReduceWindowMin: "min", windows.ReduceWindowProd: "mul",
+}  # fmt: skip
+_MOST_TAPS = 1 << 16
+_EXTREMA = {"ge": "max", "le": "min"}
+_RELATIONS = {"ge": ">=", "le": "<="}
+
+
+class _Axis(NamedTuple):
+    """Windows along an axis; all numbers are those of a window of 1 where there is none."""
+
+    size: int
+    taps: int
+    stride: int
+    low: int
+    base: int
+    dilation: int
+
+    @property
+    def moves(self) -> bool:
+        return (self.taps, self.stride, self.low, self.base) != (1, 1, 0, 1)
+
+
+def _axes(op: Any, shape: tuple[int, ...]) -> list[_Axis]:
+    ones = (1,) * len(shape)
+    fields = zip(
+        shape, op.window_dimensions, op.window_strides, op.padding,
+        getattr(op, "base_dilation", ones), getattr(op, "window_dilation", ones), strict=True,
+    )  # fmt: skip
+    return [_Axis(n, t, s, pads[0], b, d) for n, t, s, pads, b, d in fields]
+
+
+def _declines(op: Any, operands: list[Operand]) -> bool:
+    dtype = operands[0].dtype
+    return (
+        not all(numbers.supported(x.dtype) and 0 < x.size <= MOST for x in operands)
+        or dtype.kind == "b" or prod(op.window_dimensions) > _MOST_TAPS
+    )  # fmt: skip
+
+
+class _Key(NamedTuple):
+    """What texts depend on."""
+
+    role: str
+    kind: str
+    dtype: Any
+    axes: str  # for each, what it does: "." stands, "w" has windows, "b" of a dilated operand
+    lanes: int  # elements of a unit
+
+
+def _letters(axes: list[_Axis]) -> str:
+    return "".join("b" if a.base > 1 else "w" if a.moves else "." for a in axes)
+
+
+def _numbers(axes: list[_Axis]) -> list[int]:
+    return [v for a in axes for v in a]
+
+
+def _lanes(axes: list[_Axis], most: int, *operands: Operand) -> int:
+    """How many elements of the innermost axis a thread takes."""
+    size = operands[0].dtype.itemsize
+    if axes[-1].moves or any(x.strides[-1] != 1 for x in operands):
+        return 1
+    rest = [s for x in operands for s in byte_strides(x)[:-1]]
+    return min(most, widest(size, axes[-1].size * size, *rest) // size)
+
+
+def _in_units(x: Operand, lanes: int) -> tuple[list[int], list[int]]:
+    """Extents and steps in bytes, the innermost in units."""
+    shape, steps = list(x.shape), list(byte_strides(x))
+    shape[-1], steps[-1] = shape[-1] // lanes, steps[-1] * lanes
+    return shape, steps
+
+
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """Window reductions and SelectAndGatherAdd."""
+    if _declines(op, [*ins, *outs]):
+        return False
+    (out,) = outs
+    axes = _axes(op, ins[0].shape)
+    selects = isinstance(op, windows.SelectAndGatherAdd)
+    kind = op.select if selects else _KINDS[type(op)]
+    x, second = (ins[1], ins[0]) if selects else (ins[0], ins[0])
+    lanes = _lanes(axes, 16, x, second)
+    role = "tangent" if selects else "reduce"
+    key = _Key(role, kind, out.dtype, _letters(axes), lanes)
+    total, shape = out.size // lanes, _in_units(out, lanes)[0]
+    args = (
+        out.ref, x.ref, second.ref, total, *divisors(shape), *_numbers(axes),
+        *_in_units(x, lanes)[1], *_in_units(second, lanes)[1],
+    )  # fmt: skip
+    plan.stage(Launch.over(total, _window_text(key), args, "windows"))
+    return True
+
+
+def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+    """SelectAndScatterAdd: which element each window chooses, then what each element is given."""
+    if _declines(op, [*ins, *outs]):
+        return False
+    (source, x), (out,) = ins, outs
+    axes = _axes(op, x.shape)
+    taps = prod(a.taps for a in axes)
+    size = 1 if taps <= 256 else 4
+    chosen = plan.scratch(source.size * size)
+    role = "choose8" if size == 1 else "choose32"
+    lanes = _lanes(axes, 16 // size, x, source)
+    key = _Key(role, op.select, out.dtype, _letters(axes), lanes)
+    (shape, steps), (outs_, source_steps) = _in_units(x, lanes), _in_units(source, lanes)
+    total = source.size // lanes
+    args = (chosen, x.ref, x.ref, total, *divisors(outs_), *_numbers(axes), *steps, *steps)
+    plan.stage(Launch.over(total, _window_text(key), args, "choices of windows"))
+    total = out.size // lanes
+    args = (
+        out.ref, source.ref, chosen, total, *divisors(shape), *outs_, *_numbers(axes),
+        *source_steps,
+    )  # fmt: skip
+    text = _give_text(key._replace(role="give8" if size == 1 else "give32"))
+    plan.stage(Launch.over(total, text, args, "gradient of pooling"))
+    return True
+
+
+def _coordinates(extents: list[str]) -> str:
+    """Statements that make c0, c1 ... of a position `rest`."""
+    lines = []
+    for d in reversed(range(len(extents))):
+        if d:
+            lines.append(f"Index c{d} = rest; rest = cut(c{d}, {extents[d]});")
+        else:
+            lines.append("const Index c0 = rest;")
+    return " ".join(lines)
+
+
+def _head(key: _Key) -> str:
+    dtype, size = key.dtype, key.dtype.itemsize
+    unit = unit_type(size * key.lanes, size, numbers.memory_type(dtype))
+    mark = 1 if key.role.endswith("8") else 4
+    return (
+        f"{numbers.conversions(dtype)}{unit}typedef {numbers.work_type(dtype)} Number;\n"
+        + (f"union Marks {{ {UNITS[mark * key.lanes]} u; {UNITS[mark]} p[{key.lanes}]; }};\n"
+           if key.role[-1].isdigit() else "")
+    )  # fmt: skip
+
+
+def _each(key: _Key, *statements: str) -> str:
+    """Statements for every lane k."""
+    body = " ".join(statements)
+    return f"\n#pragma unroll\n  for (int k = 0; k < {key.lanes}; ++k) {{ {body} }}\n"
+
+
+def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, str, str]:
+    """What begins a window, takes one element of it, and ends it.
+
+    at, kept: where the element and its tangent lie; inside: whether it is one of the operand's."""
+    dtype = key.dtype
+    reduce = key.role == "reduce"
+    kind = key.kind if reduce else _EXTREMA[key.kind]
+    neutral = numbers.neutral(kind, dtype)
+    relation = _RELATIONS.get(key.kind, "")
+    start = f"Number best[{key.lanes}];" + _each(key, f"best[k] = {neutral};")
+    read = f"const Held h = {{take(x + {at}, fits)}};"
+    y = f"const Number y = {numbers.load(dtype, 'h.p[k]')};"
+    save = lambda name: "Held h;" + _each(
+        key, f"h.p[k] = {numbers.store(dtype, f'{name}[k]')};"
+    ) + f"  put((char*){out} + (Word)unit * {key.lanes * dtype.itemsize}, h.u, fits);"
+    if reduce:
+        step = read + _each(key, y, "best[k] = combine(best[k], y);")
+        end = save("best")
+    elif key.role == "tangent":
+        start += f"  Number found[{key.lanes}];" + _each(key, "found[k] = 0;")
+        step = (f"{read} const Held g = {{take(second + {kept}, fits)}};" + _each(
+            key, y, f"if (!(best[k] {relation} y)) {{ best[k] = y; "
+            f"found[k] = {numbers.load(dtype, 'g.p[k]')}; }}"))  # fmt: skip
+        end = save("found")
+    else:  # what is outside takes part as the worst element; the first is chosen whatever it is
+        start += f"  u32 place[{key.lanes}], number = 0;" + _each(key, "place[k] = 0;")
+        y = f"const Number y = inside ? {numbers.load(dtype, 'h.p[k]')} : {neutral};"
+        step = (f"const bool inside = {inside}; Held h; if (inside) h.u = take(x + {at}, fits);"
+                + _each(key, y, f"if (number == 0 || !(best[k] {relation} y)) "
+                        "{ best[k] = y; place[k] = number; }") + "++number;")  # fmt: skip
+        end = ("Marks m;" + _each(key, "m.p[k] = place[k];")
+               + f"  ((Marks*){out})[unit].u = m.u;")  # fmt: skip
+    return start, step, end
+
+
+def _start(key: _Key, steps: list[str]) -> str:
+    """Where a window begins along the axes that have none."""
+    still = [f"c{d} * {step}" for d, step in enumerate(steps) if key.axes[d] == "."]
+    return " + ".join(still) or "0"
+
+
+def _window_loops(
+    key: _Key, axes: list[dict[str, str]], moving: list[int]
+) -> tuple[list[str], list[str]]:
+    """Loops over the elements of a window, and tests whether one is the operand's.
+
+    What is outside is passed over, unless windows choose: there it takes part."""
+    lines, tests = [], []
+    for d in moving:
+        a = axes[d]
+        lines.append(f"for (int t{d} = 0; t{d} < (int){a['taps']}; ++t{d}) {{")
+        lines.append(f"Word i{d} = (Word)c{d} * {a['stride']} - {a['low']} + t{d} * "
+                     f"{a['dilation']};")  # fmt: skip
+        if key.axes[d] == "b":
+            lines.append(f"if (i{d} < 0 || i{d} % {a['base']}) continue; i{d} /= {a['base']};")
+        test = f"(u64)i{d} < (u64){a['size']}"
+        if key.role.startswith("choose"):
+            tests.append(test)
+        else:
+            lines.append(f"if (!({test})) continue;")
+    return lines, tests
+
+
+@lru_cache(maxsize=256)
+def _window_text(key: _Key) -> str:
+    """A thread for each window."""
+    r, rank = Words(), len(key.axes)
+    out, x, second, total = r.one(), r.pointer("const char"), r.pointer("const char"), r.one()
+    extents = r.many(rank)
+    axes = [dict(zip(_Axis._fields, r.many(6), strict=True)) for _ in range(rank)]
+    steps, others = r.many(rank), r.many(rank)
+    moving = [d for d in range(rank) if key.axes[d] != "."]
+    chooses = key.role.startswith("choose")
+    loops, tests = _window_loops(key, axes, moving)
+    lines = [f"Word p = {_start(key, steps)};"]
+    if key.role == "tangent":
+        lines.append(f"Word q = {_start(key, others)};")
+    lines += loops
+    at, kept = (name + "".join(f" + i{d} * {by[d]}" for d in moving)
+                for name, by in (("p", steps), ("q", others)))
+    start, step, end = _steps(key, out, at, kept, " && ".join(["true", *tests]))
+    combine = numbers.combine_function(key.kind, key.dtype) if key.role == "reduce" else ""
+    pointers = ("x",) if chooses else (f"(char*){out}", "x", "second")
+    ends = ["}"] * len(moving)
+    nest = "\n  ".join([*lines, step, " ".join(ends)])
+    return kernel_text(f"""\
+  const Index unit = block * {THREADS}u + threadIdx.x;
+  if (unit >= (Index){total}) return;
+  const char *x = {x}, *second = {second};
+  const bool fits = {aligned(key.lanes * key.dtype.itemsize, *pointers)};
+  Index rest = unit;
+  {_coordinates(extents)}
+  {start}
+  {nest}
+  {end}
+""", _head(key) + combine)
+
+
+@lru_cache(maxsize=128)
+def _give_text(key: _Key) -> str:
+    """A thread for each element of the operand: the windows that contain it, in order."""
+    r, rank = Words(), len(key.axes)
+    out, source, chosen, total = r.one(), r.pointer("const char"), r.one(), r.one()
+    extents, outs = r.many(rank), r.many(rank)
+    axes = [dict(zip(_Axis._fields, r.many(6), strict=True)) for _ in range(rank)]
+    steps = r.many(rank)
+    lines, ends = [], []
+    place, number, tap = "0", "0", "0"
+    for d in range(rank):
+        a = axes[d]
+        if key.axes[d] == ".":
+            window = f"c{d}"
+        else:
+            window = f"o{d}"
+            lines.append(
+                f"const Word e{d} = (Word)c{d} + {a['low']}, f{d} = e{d} - {a['taps']} + "
+                f"{a['stride']};\n  for (Word o{d} = f{d} < 0 ? 0 : f{d} / {a['stride']}; "
+                f"o{d} < {outs[d]} && o{d} * {a['stride']} <= e{d}; ++o{d}) {{"
+            )  # fmt: skip
+            ends.append("}")
+            tap = f"({tap} * (u32){a['taps']} + (u32)(e{d} - o{d} * {a['stride']}))"
+        place = f"({place} * {outs[d]} + {window})"
+        number = f"{number} + {window} * {steps[d]}"
+    dtype = key.dtype
+    nest = "\n  ".join([
+        *lines, f"const Marks m = {{((const Marks*){chosen})[{place}].u}}; const u32 tap = {tap};",
+        f"const Held h = {{take(source + {number}, fits)}};",
+        _each(key, f"if (m.p[k] == tap) sum[k] += {numbers.load(dtype, 'h.p[k]')};"),
+        " ".join(ends),
+    ])  # fmt: skip
+    width = key.lanes * dtype.itemsize
+    return kernel_text(f"""\
+  const Index unit = block * {THREADS}u + threadIdx.x;
+  if (unit >= (Index){total}) return;
+  const char* source = {source};
+  char* out = (char*){out} + (Word)unit * {width};
+  const bool fits = {aligned(width, "out", "source")};
+  Index rest = unit;
+  {_coordinates(extents)}
+  Number sum[{key.lanes}];
+  {_each(key, "sum[k] = 0;")}
+  {nest}
+  Held h;
+  {_each(key, f"h.p[k] = {numbers.store(dtype, 'sum[k]')};")}
+  put(out, h.u, fits);
+""", _head(key))

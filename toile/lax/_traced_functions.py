@@ -1,0 +1,201 @@
+"""Staging of the functions that control flow carries, and the checks on their results.
+
+A function is traced once per kind of arguments and kept while it lives, unless it closes over
+values of an outer trace. Mismatched structures and types are reported with all their paths.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine import config, dtypes
+from toile.engine.arrays import Array, ConcreteArray
+from toile.engine.avals import Aval, aval_of
+from toile.engine.conversion import as_array
+from toile.engine.errors import TreeStructureError
+from toile.engine.keypaths import keystr
+from toile.engine.program import Program, derive, evaluate, trace_program
+from toile.engine.source import here
+from toile.engine.trace import Tracer, state
+from toile.engine.treeerrors import equality_errors
+from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
+from toile.parallel.varying_values import beginning_as
+from toile.primitives.elementwise import convert
+from toile.staging.flat_functions import FlatFunction, name_of
+
+_cache: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def leaf(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether an array has a value that Python may look at."""
+    return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
+
+
+def flat_arrays(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a tree as arrays, and its structure."""
+    leaves, treedef = flatten(tree)
+    return [leaf(x) for x in leaves], treedef
+
+
+def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: Sequence[Any] = (),
+          kind: str = "") -> tuple[Program, list[Any], Any]:
+    """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
+
+    `values` are those that the inputs have at first; inside of shard_map they tell what varies."""
+    if state.inlines:
+        flat = FlatFunction(fun, _call_tree(in_tree))
+        with beginning_as(values):
+            program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
+        return program, consts, flat.out_tree
+    key = (in_tree, tuple(avals), config.trace_context(), state.axes)
+    try:
+        known = _cache.setdefault(fun, {})
+    except TypeError:
+        known = {}
+    found = known.get(key)
+    if found is None:
+        flat = FlatFunction(fun, _call_tree(in_tree))
+        program, consts = trace_program(flat, avals, name_of(fun), kind=kind)
+        found = program, consts, flat.out_tree
+        if not any(isinstance(c, Tracer) for c in consts):
+            known[key] = found
+    return found
+
+
+def _call_tree(args_tree: Any) -> Any:
+    """The structure of (args, {}) from that of args."""
+    args = unflatten(args_tree, [0] * args_tree.num_leaves)
+    return structure((args, {}))
+
+
+def check_same_structure(subject: str, first: Any, second: Any, names: tuple[str, str],
+                         hint: str) -> None:
+    """Raise unless two structures are equal, listing where they differ.
+
+    Names may have places for the path: `{path}`, `{at}` and `{component}`."""
+    if first == second:
+        return
+    lines = []
+    for path, one, other, why in list(equality_errors(_dummy(first), _dummy(second)))[:6]:
+        left, right = (_placed(name, keystr(path)) for name in names)
+        lines.append(f"{left} is a {_leaf_text(one)} but {right} is a {_leaf_text(other)}, so "
+                     f"{why}")
+    raise TreeStructureError(f"{subject} must have the same pytree structure, but they "
+                             f"differ:\n\n{_listed(lines)}\n\n{hint} (got {first} and {second}: "
+                             f"return the same tuples, lists and dicts){here()}")
+
+
+def _placed(name: str, path: str) -> str:
+    """A name in an error with the path to a part of what it names."""
+    return name.format(path=path, at=path and f" at path {path}", component=path and "component ")
+
+
+def _listed(lines: list[str]) -> str:
+    """Sentences that each say one difference: one alone, or as a list."""
+    if len(lines) == 1:
+        [line] = lines
+        return f"The {line[4:]}." if line.startswith("the ") else f"{line}."
+    return ";\n".join(f"  * {line}" for line in lines) + "."
+
+
+class _Leaf:
+    """What stands for an array when structures are compared."""
+
+
+def _dummy(tree: Any) -> Any:
+    return unflatten(tree, [_Leaf()] * tree.num_leaves)
+
+
+def _leaf_text(text: str) -> str:
+    return "pytree leaf" if "_Leaf" in text else text
+
+
+def check_same_types(subject: str, tree: Any, needed: Sequence[Aval], got: Sequence[Aval],
+                     names: tuple[str, str], hint: str) -> None:
+    """Raise unless shapes and dtypes agree leaf by leaf, listing all that differ."""
+    bad = [
+        (i, a, b) for i, (a, b) in enumerate(zip(needed, got, strict=True))
+        if a.shape != b.shape or a.dtype != b.dtype
+    ]
+    if not bad:
+        return
+    paths = [keystr(p) for p, _ in flatten_with_path(unflatten(tree, [0] * len(needed)))[0]]
+    lines = [
+        f"{_placed(names[0], paths[i])} has type {a.str_short()} but {names[1]} has type "
+        f"{b.str_short()}, so {_why(a, b)} do not match"
+        for i, a, b in bad[:6]
+    ]
+    raise TreeStructureError(f"{subject}\n\n{_listed(lines)}\n\n{hint} (convert with .astype, or "
+                             f"start with an array of the dtype and shape that comes out){here()}")
+
+
+def _why(a: Aval, b: Aval) -> str:
+    if a.shape != b.shape:
+        return "the shapes" if a.dtype == b.dtype else "the dtypes and shapes"
+    return "the dtypes"
+
+
+def check_carry(what: str, fun: Any, tree: Any, avals: Sequence[Aval], out_tree: Any,
+                outs: Sequence[Aval]) -> None:
+    """Raise unless a loop's carry comes out as it went in."""
+    subject = f"{what} body function carry input and carry output"
+    name = f"the input carry {{component}}{_first(fun)}{{path}}"
+    check_same_structure(subject, tree, out_tree,
+                         (name, "the corresponding component of the carry output"),
+                         "Return the carry as it came in.")
+    check_same_types(f"{subject} must have equal types, but they differ:", tree, avals, outs,
+                     (name, "the corresponding output carry component"),
+                     "The carry must come out with the shapes and dtypes it went in with.")
+
+
+def _first(fun: Any) -> str:
+    """The name of a function's first parameter."""
+    try:
+        return next(iter(inspect.signature(fun).parameters), "")
+    except (TypeError, ValueError):
+        return ""
+
+
+def agree_on_weak(avals: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval] | None:
+    """Input avals that a loop's results fit, when weak ones have another dtype; None if all fit.
+
+    A weak input with a strong result of its dtype stays weak, as in JAX."""
+    changed = False
+    found = []
+    for a, o in zip(avals, outs, strict=True):
+        if a.weak_type and o.dtype != a.dtype:
+            dtype = dtypes.promote_pair(a.dtype, True, o.dtype, o.weak_type)[0]
+            found.append(Aval(a.shape, dtype, False))
+            changed = True
+        else:
+            found.append(a)
+    return found if changed else None
+
+
+def with_avals(xs: Sequence[Any], avals: Sequence[Aval]) -> list[Any]:
+    """Arrays converted to the dtypes and weak types of avals."""
+    return [
+        x if aval_of(x).weak_type == a.weak_type and x.dtype == a.dtype
+        else convert(x, a.dtype, a.weak_type)
+        for x, a in zip(xs, avals, strict=True)
+    ]
+
+
+def strengthened(program: Program, avals: Sequence[Aval]) -> Program:
+    """The Program with its outputs converted to the dtypes and weak types of `avals`."""
+    pairs = zip(program.out_avals, avals, strict=True)
+    if all(o.dtype == a.dtype and o.weak_type == a.weak_type for o, a in pairs):
+        return program
+
+    def run(*xs: Any) -> list[Any]:
+        return with_avals([leaf(o) for o in evaluate(program, xs)], avals)
+
+    key = ("strengthened", tuple(avals))
+    return program.memoized(key, lambda: derive(run, program.in_avals, program.name))

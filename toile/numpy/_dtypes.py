@@ -1,0 +1,56 @@
+"""Sets of dtypes, the dtypes that users name, and which float dtype an integer becomes.
+
+May import the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.promotion import COMPLEXES, FLOATS, NARROWED, SIGNED, UNSIGNED
+
+BOOL = np.dtype(bool)
+INEXACT = frozenset((*FLOATS, *COMPLEXES))
+FLOATING = frozenset(FLOATS)
+COMPLEX = frozenset(COMPLEXES)
+INTEGERS = frozenset((*SIGNED, *UNSIGNED))
+UNSIGNED_INTEGERS = frozenset(UNSIGNED)
+HALVES = frozenset(d for d in FLOATS if d.itemsize <= 2)
+_NUMBER_TYPES = frozenset((bool, int, float, complex))
+
+_known_dtypes: dict[Any, Any] = {}
+
+
+def user_dtype(dtype: Any, name: str = "") -> Any:
+    """A dtype the user named: canonical, with a warning where 64 bits are cut to 32."""
+    try:
+        return _known_dtypes[dtype]
+    except KeyError:
+        pass
+    except TypeError:  # unhashable, but it may have an attribute dtype
+        return dtypes.check_user_dtype_supported(dtype, name)
+    found = dtypes.check_user_dtype_supported(dtype, name)
+    # Remembered unless the answer depends on x64.
+    if not (isinstance(dtype, type) and dtype in _NUMBER_TYPES):
+        if dtypes.is_extended(found) or np.dtype(dtype) not in NARROWED:
+            _known_dtypes[dtype] = found
+    return found
+
+
+default_float = dtypes.default_float_dtype
+default_int = dtypes.default_int_dtype
+TO_INEXACT = {d: dtypes.to_inexact_dtype(d) for d in (BOOL, *SIGNED, *UNSIGNED)}
+INT32 = np.dtype("int32")
+
+
+def to_inexact(dtype: Any) -> Any:
+    """`dtype` if it is floating or complex; float64 for 64-bit integers, else float32."""
+    return TO_INEXACT.get(dtype, dtype)
+
+
+def real_part(dtype: Any) -> Any:
+    """The float dtype of a complex dtype's parts; other dtypes unchanged."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype in COMPLEX else dtype

@@ -1,0 +1,211 @@
+"""Sorting: sort, argsort, lexsort, partition and searching in sorted arrays.
+
+Everything is `lax.sort`, which orders NaN last; descending order reverses before and after, so that
+equal elements keep their order.
+"""
+
+import math
+
+import numpy as np
+
+from toile import lax
+from toile.engine import dtypes
+from toile.engine.source import here
+from toile.numpy import _helpers as h
+from toile.numpy import index_read, manipulation, selection, ufuncs
+from toile.numpy._dtypes import user_dtype
+from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
+
+__all__ = [
+    "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort",
+    "sort_complex", "top_k",
+]
+
+
+def _refuse(name, kind, order):
+    if kind is not None:
+        raise TypeError(f"'kind' argument to {name} is not supported. Use stable=True or "
+                         "stable=False to specify sort stability." + here())
+    if order is not None:
+        raise TypeError(f"'order' argument to {name} is not supported.{here()}")
+
+
+def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    """`a` in increasing order along `axis`, flattened when it is None."""
+    _refuse("sort", kind, order)
+    a, axis = h.with_axis(one("sort", a), axis)
+    out = lax.sort(a, dimension=axis, is_stable=stable)
+    return lax.rev(out, (axis,)) if descending else out
+
+
+def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
+    """The indices that put `a` in order along `axis`."""
+    _refuse("argsort", kind, order)
+    a, axis = h.with_axis(one("argsort", a), axis)
+    dtype = h.index_dtype() if dtype is None else user_dtype(dtype, "argsort")
+    n = a.shape[axis]
+    places = lax.broadcasted_iota(dtype, a.shape, axis)
+    if not descending:
+        return lax.sort((a, places), dimension=axis, is_stable=stable, num_keys=1)[1]
+    # reversed in, reversed out: ties keep their order
+    order = lax.sort((lax.rev(a, (axis,)), places), dimension=axis, is_stable=stable,
+                     num_keys=1)[1]
+    return lax.sub(lax.full_like(order, n - 1), lax.rev(order, (axis,)))
+
+
+def lexsort(keys, axis=-1):
+    """The indices that sort by the last key, ties by the one before, and so on."""
+    keys = [arr(k) for k in keys]
+    check("lexsort", *keys)
+    if not keys:
+        raise TypeError("need sequence of keys with len > 0 in lexsort" + here())
+    if len({k.shape for k in keys}) > 1:
+        raise ValueError("all keys need to be the same shape" + here())
+    if keys[0].ndim == 0:
+        return lax.full((), 0, h.index_dtype())
+    axis = canonical_axis(axis, keys[0].ndim)
+    places = lax.broadcasted_iota(h.index_dtype(), keys[0].shape, axis)
+    return lax.sort((*keys[::-1], places), dimension=axis, num_keys=len(keys))[-1]
+
+
+def _partitioned(name, order, a, kth, axis):
+    """The result of `order`, a sort, with the elements after the kth one reversed."""
+    a = one(name, a)
+    axis = canonical_axis(axis, a.ndim)
+    n, k = a.shape[axis], h.static_int(kth, f"kth argument of jnp.{name}")
+    k = canonical_axis(k, n)
+    if h.issubdtype(a.dtype, np.complexfloating):
+        raise NotImplementedError(f"jnp.{name} for complex dtype is not implemented.{here()}")
+    whole = order(a, axis)
+    return lax.concatenate([lax.slice_in_dim(whole, 0, k + 1, axis=axis),
+                            lax.rev(lax.slice_in_dim(whole, k + 1, n, axis=axis), (axis,))], axis)
+
+
+def partition(a, kth, axis=-1):
+    """`a` with its kth element in place, no greater ones before and no smaller ones after it."""
+    return _partitioned("partition", sort, a, kth, axis)
+
+
+def argpartition(a, kth, axis=-1):
+    """The indices that partition `a` around its kth element."""
+    return _partitioned("argpartition", argsort, a, kth, axis)
+
+
+def sort_complex(a):
+    """`a` as complex numbers, ordered by real part, then imaginary part."""
+    a = one("sort_complex", a)
+    dtype = h.dtypes.to_complex_dtype(a.dtype)
+    return lax.sort(lax.convert_element_type(a, dtype), dimension=a.ndim - 1)
+
+
+# Search in sorted arrays.
+
+_METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
+
+
+def _before(x, y, side):
+    """Whether element x of the sorted array stands before the query y (NaN sorts last)."""
+    if not h.issubdtype(x.dtype, np.inexact):
+        return lax.lt(x, y) if side == "left" else lax.le(x, y)
+    if h.issubdtype(x.dtype, np.complexfloating):
+        first = _before(lax.real(x), lax.real(y), "left")
+        tied = lax.bitwise_not(_before(lax.real(y), lax.real(x), "left"))
+        rest = _before(lax.imag(x), lax.imag(y), side)
+        return lax.bitwise_or(first, lax.bitwise_and(tied, rest))
+    x_nan, y_nan = lax.ne(x, x), lax.ne(y, y)
+    if side == "left":
+        less = lax.lt(x, y)
+        return lax.bitwise_or(less, lax.bitwise_and(y_nan, lax.bitwise_not(x_nan)))
+    return lax.bitwise_or(lax.le(x, y), y_nan)
+
+
+def _bisect(a, v, side, dtype):
+    """Binary search, unrolled: ceil(log2(n + 1)) reads for all queries at once."""
+    n = a.shape[0]
+    low, high = lax.full(v.shape, 0, dtype), lax.full(v.shape, n, dtype)
+    for _ in range(math.ceil(math.log2(n + 1))):
+        middle = lax.div(lax.add(low, high), lax.full_like(low, 2))
+        picked = index_read.get(a, (middle,), wrap_negative_indices=False)
+        right = lax.bitwise_and(_before(picked, v, side), lax.lt(low, high))
+        low = lax.select(right, lax.add(middle, lax.full_like(middle, 1)), low)
+        high = lax.select(right, high, lax.min(middle, high))
+    return low
+
+
+def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
+    """Where to insert `v` into the sorted rank-1 array `a` to keep it sorted."""
+    check("searchsorted", a, v)
+    if side not in ("left", "right"):
+        raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
+                         "['left', 'right']." + here())
+    if method not in _METHODS:
+        raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
+                         f"{list(_METHODS[1:])}.{here()}")
+    if np.ndim(a) != 1:
+        raise ValueError("a should be 1-dimensional (use toile.vmap for rows)" + here())
+    if sorter is not None:
+        a = index_read.get(arr(a), (arr(sorter),))
+    a, v = promote(a, v)
+    dtype = np.dtype(np.int32 if a.shape[0] < 2**31 else np.int64)
+    x, y = raw_buffer(a), raw_buffer(v)
+    if x is not None and y is not None and x.dtype.isbuiltin == 1 \
+            and x.dtype.char in "fdilhbBHIL?":
+        return h.conversion.wrap(np.asarray(np.searchsorted(x, y, side)).astype(dtype), False)
+    n = a.shape[0]
+    if n == 0:
+        return lax.full(v.shape, 0, dtype)
+    if method == "compare_all" or n <= 8:
+        full = (*v.shape, n)
+        before = _before(lax.broadcast_in_dim(a, full, (v.ndim,)),
+                         lax.broadcast_in_dim(v, full, tuple(range(v.ndim))), side)
+        return lax.reduce_sum(lax.convert_element_type(before, dtype), (v.ndim,))
+    if method == "sort":
+        return _by_sorting(a, v, side, dtype)
+    return _bisect(a, v, side, dtype)
+
+
+def _by_sorting(a, v, side, dtype):
+    """Rank of each query among all values, less its rank among the queries."""
+    flat = lax.reshape(v, (v.size,))
+    parts = (flat, a) if side == "left" else (a, flat)
+    both = lax.concatenate(parts, 0)
+    place = lax.iota(dtype, both.shape[0])
+    order = lax.sort((both, place), num_keys=1)[1]
+    rank = lax.full_like(place, 0).at[order].set(place)
+    first = 0 if side == "left" else a.shape[0]
+    ranks = lax.slice(rank, (first,), (first + v.size,))
+    own = argsort(argsort(flat, dtype=dtype), dtype=dtype)
+    return lax.reshape(lax.sub(ranks, own), v.shape)
+
+
+def digitize(x, bins, right=False, *, method=None):
+    """The number of the bin each element falls into; bins are increasing or decreasing."""
+    check("digitize", x, bins)
+    right = bool(h.concrete(right, "right argument of jnp.digitize"))
+    bins = arr(bins)
+    if bins.ndim != 1:
+        raise ValueError(f"digitize: bins must be a 1-dimensional array; got {bins.shape}{here()}")
+    n = bins.shape[0]
+    if n == 0:
+        return lax.full(manipulation.shape(x), 0, h.index_dtype())
+    side = "left" if right else "right"
+    options = {} if method is None else {"method": method}
+    up = searchsorted(bins, x, side, **options)
+    down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x, side, **options))
+    return selection.where(ufuncs.greater_equal(bins[n - 1], bins[0]), up, down)
+
+
+def top_k(a, k, /, *, axis=-1, mode="largest", sorted=True):
+    """The `k` greatest (or, by mode="smallest", least) elements along `axis`, and their places."""
+    a = one("top_k", a)
+    if dtypes.kind(a.dtype) == "c":
+        raise ValueError("top_k is not compatible with complex inputs." + here())
+    if mode not in ("largest", "smallest"):
+        raise ValueError(f"mode must be 'largest' or 'smallest', got {mode!r}{here()}")
+    axis = canonical_axis(axis, a.ndim)
+    if mode == "largest":
+        return lax.top_k(a, k, axis=axis)
+    # -x - 1, that is ~x, reverses the order of integers without overflow
+    flip = lax.bitwise_not if dtypes.kind(a.dtype) in "biu" else lax.neg
+    values, places = lax.top_k(flip(a), k, axis=axis)
+    return flip(values), places

@@ -1,0 +1,149 @@
+"""How arrays lie over the devices of a mesh, as far as that is known while a function is traced.
+
+An `Own` says it, None that an array is not divided, and UNKNOWN that nobody knows. Derivatives and
+vmap are looked through; in a Program it is followed from equation to equation where there is no
+doubt. May import control and below.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from toile.control.call import Call, Carrier
+from toile.control.custom import CustomJVPCall, CustomVJPCall
+from toile.control.remat import Remat
+from toile.engine.program import Captured, Equation, Program, ProgramTracer, Var
+from toile.engine.records import dataclass
+from toile.engine.sharded import Sharded as ShardedBase
+from toile.engine.trace import Tracer
+from toile.parallel.meshes import AbstractMesh
+from toile.parallel.specs import UNCONSTRAINED, NamedSharding, axes_of
+from toile.parallel.spmd import Layout
+from toile.primitives.families import Identity
+from toile.transforms.jvp import JVPTracer
+from toile.transforms.vmap import BatchTracer
+
+
+@dataclass(frozen=True)
+class Own:
+    """The mesh axes that divide each axis of an array, and those of axes that vmap maps over."""
+
+    mesh: Any
+    layout: Layout
+    mapped: frozenset[Any] = frozenset()
+
+
+UNKNOWN = object()  # in place of an Own; None there says that an array is not divided
+
+
+def lie_of(x: Any) -> Any:
+    """How an argument lies over devices, as far as it can be known now."""
+    if isinstance(x, JVPTracer):
+        return lie_of(x.primal)
+    if isinstance(x, BatchTracer):
+        own, d = lie_of(x.value), x.dim
+        if not isinstance(own, Own):
+            return own
+        rest = own.layout[:d] + own.layout[d + 1 :]
+        return _divided(own.mesh, rest, own.mapped.union(own.layout[d]))
+    if isinstance(x, ProgramTracer):
+        return _known.setdefault(x._trace, _Known()).of(x)
+    if isinstance(x, Tracer):
+        return UNKNOWN
+    return laid(x._sharding, x.ndim) if isinstance(x, ShardedBase) else None
+
+
+def laid(sharding: Any, rank: int) -> Any:
+    """How an array under a sharding lies."""
+    if not isinstance(sharding, NamedSharding):
+        return None if sharding.is_fully_replicated else UNKNOWN
+    if UNCONSTRAINED in sharding.spec:
+        return UNKNOWN
+    entries = [axes_of(e) for e in sharding.spec]
+    return _divided(sharding.mesh, tuple(entries + [()] * (rank - len(entries))))
+
+
+def _divided(mesh: Any, layout: Layout, mapped: frozenset[Any] = frozenset()) -> Own | None:
+    return Own(mesh, layout, mapped) if mapped or any(layout) else None
+
+
+def along(own: Any, mesh: Any, names: set[Any]) -> Any:
+    """How an array lies along some axes of a mesh."""
+    if not isinstance(own, Own):
+        return own
+    if not alike(own.mesh, mesh):
+        return UNKNOWN
+    layout = tuple([tuple([n for n in entry if n in names]) for entry in own.layout])
+    return _divided(own.mesh, layout, own.mapped & names)
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether a spec says the same on two meshes."""
+    if a is b or a.shape_tuple != b.shape_tuple:
+        return a is b
+    abstract = isinstance(a, AbstractMesh) or isinstance(b, AbstractMesh)
+    return abstract or list(a.devices.flat) == list(b.devices.flat)
+
+
+class _Known:
+    """How the values of a trace lie, as far as it has come."""
+
+    __slots__ = ("env", "done")
+
+    def __init__(self) -> None:
+        self.env: dict[Var, Any] = {}
+        self.done = 0
+
+    def of(self, x: ProgramTracer) -> Any:
+        trace: Any = x._trace
+        for v, value in trace.consts:
+            if v not in self.env:
+                self.env[v] = lie_of(value)
+        for e in trace.equations[self.done :]:
+            _propagate(e, self.env)
+        self.done = len(trace.equations)
+        return self.env.get(x._var, UNKNOWN)
+
+
+_known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+
+
+def remember(inputs: Sequence[Any], owns: Sequence[Any]) -> None:
+    """Say how the inputs of a trace that has begun lie."""
+    for x, own in zip(inputs, owns, strict=True):
+        _known.setdefault(x._trace, _Known()).env[x._var] = own
+
+
+def _propagate(e: Equation, env: dict[Var, Any]) -> None:
+    ins = [env.get(a, UNKNOWN) if isinstance(a, Var) else None for a in e.ins]
+    env.update(zip(e.outs, _results(e, ins), strict=True))
+
+
+def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
+    """How the results of an equation lie: only where there is no doubt."""
+    op, ranks = e.op, [len(o.aval.shape) for o in e.outs]
+    own = getattr(op, "result_shardings", None)
+    if own is not None:
+        return [laid(s, n) for s, n in zip(own(), ranks, strict=True)]
+    if isinstance(op, Captured):
+        return [lie_of(op.value)]
+    if isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
+        return _through(op.program, ins)
+    found: Any = None
+    if any(x is not None for x in ins):  # elementwise: as all the operands that are divided
+        divided = {x for x in ins if x is not None}
+        same = len(divided) == 1 and (op.keeps_layout or isinstance(op, Identity))
+        found = divided.pop() if same else UNKNOWN
+    elif isinstance(op, Carrier):
+        found = UNKNOWN
+    return [found] * len(e.outs)
+
+
+def _through(program: Program, ins: Sequence[Any]) -> list[Any]:
+    """How the results of a Program lie."""
+    env: dict[Var, Any] = dict(zip(program.inputs, ins, strict=True))
+    for e in program.equations:
+        _propagate(e, env)
+    return [env[o] if isinstance(o, Var) else None for o in program.outputs]

@@ -1,0 +1,116 @@
+"""Sums over GPUs that run while the GPUs compute: each begins when its operands are there.
+
+The gradients of a step are averaged after the backward pass; here their sums begin in it, several
+at a time, as soon as enough bytes are ready, and end where the first result is needed. All devices
+run the same equations, so they begin them in the same order. May import primitives and below.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from toile.compiler.passes.calls import inline_calls
+from toile.engine.program import Equation, Program, Var
+from toile.primitives.collectives import AllReduce, AllReduceBegin, AllReduceEnd
+
+BUCKET = 4 << 20  # bytes that begin together, at least
+
+
+class _Bucket:
+    """Equal all-reduces of several operands."""
+
+    __slots__ = ("equations", "nbytes", "begun")
+
+    def __init__(self) -> None:
+        self.equations: list[Equation] = []
+        self.nbytes = 0
+        self.begun: Any = None  # the variable that stands for it, once it has begun
+
+
+class _Overlap:
+    def __init__(self, program: Program):
+        self.program = program
+        self.done: list[Equation] = []
+        self.count = 0
+        self.open: dict[Any, _Bucket] = defaultdict(_Bucket)  # by operation, still filling
+        self.of: dict[Var, _Bucket] = {}  # by result, of what has not ended
+        self.makers: dict[Var, Equation] = {}  # by result, of what is in no bucket yet
+        self.readers: dict[Var, list[Equation]] = defaultdict(list)
+        self.missing: dict[int, int] = {}  # operands, by equation
+        for e in program.equations:
+            if isinstance(e.op, AllReduce):
+                self.makers[e.outs[0]] = e
+        inputs = set(program.inputs)
+        for e in self.makers.values():
+            waits = [a for a in e.ins if a.__class__ is Var and a not in inputs]
+            self.missing[id(e)] = len(waits)
+            for a in waits:
+                self.readers[a].append(e)
+
+    def run(self) -> Program:
+        for e in [e for e in self.makers.values() if not self.missing[id(e)]]:
+            self.take(e)
+        for e in self.program.equations:
+            if not isinstance(e.op, AllReduce):
+                self.need(e.ins)
+                self.emit(e)
+        self.need(self.program.outputs)
+        return Program(self.program.inputs, self.done, self.program.outputs, self.program.name)
+
+    def emit(self, e: Equation) -> None:
+        self.done.append(e)
+        for v in e.outs:
+            for reader in self.readers.get(v, ()):
+                self.missing[id(reader)] -= 1
+                if not self.missing[id(reader)] and reader.outs[0] in self.makers:
+                    self.take(reader)
+
+    def take(self, e: Equation) -> None:
+        """Put an all-reduce whose operands are there into a bucket."""
+        del self.makers[e.outs[0]]
+        bucket = self.of[e.outs[0]] = self.open[e.op]
+        bucket.equations.append(e)
+        bucket.nbytes += e.outs[0].aval.nbytes
+        if bucket.nbytes >= BUCKET:
+            self.begin(bucket)
+
+    def begin(self, bucket: _Bucket) -> None:
+        op: Any = bucket.equations[0].op
+        del self.open[op]
+        self.count += 1
+        first = AllReduceBegin(op.kind, op.axes, op.groups, self.count)
+        ins = [e.ins[0] for e in bucket.equations]
+        bucket.begun = Var(first.infer())
+        self._add(first, ins, [bucket.begun], bucket)
+
+    def need(self, atoms: Any) -> None:
+        """End what gives some values, and begin it before if it has not been."""
+        for v in atoms:
+            maker = self.makers.get(v) if v.__class__ is Var else None
+            if maker is not None:
+                self.need(maker.ins)  # its operand is a sum itself: ended, it takes this one
+            bucket = self.of.get(v) if v.__class__ is Var else None
+            if bucket is None:
+                continue
+            if bucket.begun is None:
+                self.begin(bucket)
+            op: Any = bucket.equations[0].op
+            outs = [e.outs[0] for e in bucket.equations]
+            for o in outs:
+                del self.of[o]
+            ins = [bucket.begun, *(e.ins[0] for e in bucket.equations)]
+            self._add(AllReduceEnd(op.kind, op.axes, op.groups), ins, outs, bucket)
+
+    def _add(self, op: Any, ins: list[Any], outs: list[Any], bucket: _Bucket) -> None:
+        like = bucket.equations[0]
+        self.emit(Equation(op, ins, outs, like.source, like.scope))
+
+
+def overlapped(program: Program) -> Program:
+    """The Program with all-reduces begun early and ended late; for running, not for transforming.
+    """
+    program = inline_calls(program)
+    if not any(isinstance(e.op, AllReduce) for e in program.equations):
+        return program
+    return _Overlap(program).run()

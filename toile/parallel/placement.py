@@ -1,0 +1,286 @@
+"""Arrays put on devices, and where the results of compiled functions are.
+
+`put` lays an array out over the devices of a sharding. `place` finds out how the results of a
+Program lie over the devices of its operands, equation by equation; what it has no rule for lies
+whole on every device. `Constraint` is the identity that says where a value lies. May import
+control and below.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.passes.calls import INLINED, inline_calls
+from toile.engine import devices as engine_devices
+from toile.engine import gpu, sharded
+from toile.engine.arrays import ConcreteArray
+from toile.engine.avals import Aval
+from toile.engine.config import flags
+from toile.engine.conversion import as_array, wrap_aval
+from toile.engine.devices import Device
+from toile.engine.gpu_arrays import placed
+from toile.engine.operation import Axis, Dim
+from toile.engine.program import Equation, Program, Var
+from toile.engine.records import dataclass
+from toile.engine.sharded import Sharded, common_sharding, from_data
+from toile.engine.shardings import Format, Sharding, SingleDeviceSharding
+from toile.engine.source import here, message
+from toile.engine.trace import Tracer
+from toile.parallel.meshes import AbstractMesh, Mesh, mesh_in_force
+from toile.parallel.specs import UNCONSTRAINED, NamedSharding, PartitionSpec, axes_of
+from toile.primitives.families import Identity
+
+
+def concrete(sharding: Any, what: str) -> Any:
+    """A PartitionSpec on the mesh in force, any other sharding as it is."""
+    if isinstance(sharding, PartitionSpec):
+        mesh = mesh_in_force()
+        if mesh.empty:
+            raise ValueError(
+                f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
+                "pass a NamedSharding)" + here()
+            )
+        return NamedSharding(mesh, sharding)
+    if isinstance(sharding, Format) and isinstance(sharding.sharding, Sharding):
+        return sharding.sharding
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{what}: needed a Sharding or a PartitionSpec, got {sharding!r}{here()}")
+    return sharding
+
+
+def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
+    """Refuse a sharding that an array of this shape cannot have."""
+    try:
+        sharding.check_compatible_aval(shape)
+    except ValueError as e:
+        raise ValueError(
+            f"One of {what} is incompatible with its sharding annotation {sharding}: "
+            f"{message(e)}{here()}"
+        ) from e
+    sharding.shard_shape(shape)  # raises IndivisibleError
+
+
+def put(x: Any, target: Any) -> Any:
+    """An array on a device or under a sharding; where it is by default if `target` is None."""
+    made = as_array(x)
+    if target is None:
+        return _put_by_default(made)
+    sharding = SingleDeviceSharding(target) if isinstance(target, Device) else target
+    if isinstance(made, Tracer):
+        return Constraint(sharding)(made) if isinstance(sharding, NamedSharding) else made
+    if isinstance(made, Sharded) and made._sharding == sharding and made._is_committed:
+        return made
+    if sharded.on_gpus(sharding):
+        return _put_on_gpus(made, sharding)
+    if engine_devices.process_count() > 1 and not sharding.is_fully_addressable:
+        return sharded.from_parts(sharded.split(made._data, made.shape, sharding), made.aval,
+                                  sharding)
+    alone = engine_devices.cpu_count() == 1 and not isinstance(made, Sharded)
+    if alone and not isinstance(sharding, NamedSharding):
+        return placed(made, None)  # there is nowhere else to be
+    return from_data(sharded.fetched(made._data), made.aval, sharding)
+
+
+def _put_by_default(x: Any) -> Any:
+    """An array on the default device, where that is a CPU device other than the first."""
+    default = flags.default_device
+    if not isinstance(default, Device) or default is engine_devices.first_device() or (
+        default.platform != "cpu" or isinstance(x, (Sharded, Tracer))
+    ):
+        return x
+    return from_data(x._data, x.aval, SingleDeviceSharding(default), committed=False)
+
+
+def _put_on_gpus(x: Any, sharding: Sharding) -> Any:
+    """An array under a sharding over GPU devices, brought there now."""
+    if len(gpu.all_gpu_devices()) == 1 and not isinstance(x, Sharded):
+        return placed(x, gpu.gpu_devices()[0])
+    return sharded.from_parts(sharded.split(x._data, x.shape, sharding), x.aval, sharding)
+
+
+@dataclass(frozen=True)
+class Constraint(Identity):
+    """The operand itself, laid out over devices as a sharding says."""
+
+    sharding: NamedSharding
+
+    name = "sharding_constraint"
+
+    def result_shardings(self) -> list[NamedSharding]:
+        """Where the result is, for whoever wraps it."""
+        return [self.sharding]
+
+    def __call__(self, *args: Any) -> Any:
+        (x,) = args
+        if isinstance(x, ConcreteArray):
+            return put(x, self.sharding)
+        return super().__call__(x)
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return self(ct)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        if d is None:
+            return self(x), None
+        entries = list(self.sharding.spec)
+        entries += [None] * (d - len(entries))
+        entries.insert(d, None)
+        return Constraint(self.sharding.update(spec=PartitionSpec(*entries)))(x), d
+
+    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        (x,) = ins
+        entries = list(self.sharding.spec) + [None] * (x.aval.ndim - len(self.sharding.spec))
+        named = {n for e in entries for n in axes_of(e)}
+        layout = tuple(
+            tuple(n for n in own if n not in named) if e is UNCONSTRAINED else axes_of(e)
+            for e, own in zip(entries, x.layout, strict=True)
+        )
+        with f.without_notes():  # it is asked for
+            return [f.placed(outs[0], layout, f.to(x, layout))]
+
+
+def constrained(x: Any, sharding: Any, what: str = "with_sharding_constraint") -> Any:
+    """`x` laid out as a sharding (or a PartitionSpec on the mesh in force) says."""
+    found = concrete(sharding, what)
+    x = as_array(x)
+    if not isinstance(found, NamedSharding):
+        return put(x, found)
+    if isinstance(found.mesh, AbstractMesh):
+        return x
+    if isinstance(x, Tracer) and what == "with_sharding_constraint":
+        found = _dividing(found, x.shape)
+    check_fit(x.shape, found, f"{what} arguments")
+    return Constraint(found)(x)
+
+
+def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """What a sharding says about the axes that it can divide: inside jit it is a hint."""
+    if len(sharding.spec) > len(shape):
+        return sharding
+    counts = [p for _, p in sharding._tiling(len(shape))]
+    entries = [None if n % p else e
+               for e, n, p in zip(sharding.spec, shape, counts, strict=False)]
+    if entries == list(sharding.spec):
+        return sharding
+    while entries and entries[-1] is None:
+        entries.pop()
+    return sharding.update(spec=entries)
+
+
+# --------------------------------------------------------------- where the results of a Program are
+
+Env = dict[Any, Any]
+
+
+def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]] | None:
+    """How to wrap the raw results of a Program for these operands; None: as usual."""
+    fixed = program.memoized("placing", lambda: _placing(program))
+    first = common_sharding(program.name, args)
+    if first is None and fixed is False:
+        return None
+    given = tuple([a._sharding if isinstance(a, Sharded) else None for a in args])
+    found = program.memoized(("layouts", given), lambda: _layouts(program, given))
+    rest = (first._sharding if first is not None else fixed).everywhere()
+    committed = first is None or first._is_committed
+
+    def wrap(results: Sequence[Any]) -> list[Any]:
+        return [
+            from_data(r, o.aval, s or rest, committed)
+            if r.__class__ is np.ndarray or gpu.is_gpu_data(r) else wrap_aval(r, o.aval)
+            for r, o, s in zip(results, program.outputs, found, strict=True)
+        ]
+
+    return wrap
+
+
+def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:
+    """The sharding of each result for those of the inputs; None where there is no rule."""
+    inlined = inline_calls(program)
+    env: Env = {v: s for v, s in zip(inlined.inputs, given, strict=True) if s is not None}
+    for e in inlined.equations:
+        for out, found in zip(e.outs, _results(e, env), strict=True):
+            if found is not None:
+                env[out] = found
+    return [env.get(v) if v.__class__ is Var else None for v in inlined.outputs]
+
+
+def _placing(program: Program) -> Any:
+    """A sharding that the Program itself names; False if it names none."""
+    for e in program.equations:
+        found = getattr(e.op, "result_shardings", None)
+        if found is not None:
+            return found()[0]
+        if e.op.__class__ in INLINED:
+            inner = e.op.program
+            named = inner.memoized("placing", partial(_placing, inner))
+            if named is not False:
+                return named
+    return False
+
+
+def _results(e: Equation, env: Env) -> Sequence[Any]:
+    """The shardings of the results of an equation, None where there is no rule."""
+    own = getattr(e.op, "result_shardings", None)
+    if own is not None:
+        return own()
+    ins = [env.get(a) if a.__class__ is Var else None for a in e.ins]
+    if not any(isinstance(s, NamedSharding) for s in ins):
+        return [None] * len(e.outs)
+    avals = [a.aval for a in e.ins]
+    if e.op.multiple:
+        return [None] * len(e.outs)
+    if e.op.keeps_layout or isinstance(e.op, Identity):
+        shape = e.outs[0].aval.shape
+        return [next((s for s, a in zip(ins, avals, strict=True)
+                      if s is not None and a.shape == shape), None)]
+    return [_of_result(e.op, ins, avals)]
+
+
+def result(op: Any, args: Sequence[Any], aval: Aval) -> NamedSharding | None:
+    """The sharding of the result of an operation outside of `jit`; None: there is no rule."""
+    ins = [a._sharding if isinstance(a, Sharded) else None for a in args]
+    if op.multiple or not any(isinstance(s, NamedSharding) for s in ins):
+        return None
+    return _of_result(op, ins, [a.aval for a in args])
+
+
+def _of_result(op: Any, ins: Sequence[Any], avals: Sequence[Aval]) -> NamedSharding | None:
+    """The sharding that the operation's own rule of division gives its one result."""
+    mesh = next(s.mesh for s in ins if isinstance(s, NamedSharding))
+    if not isinstance(mesh, Mesh):
+        return None
+    programs = importlib.import_module("toile.parallel.partition_programs")
+    layouts = tuple([_layout(s, a) for s, a in zip(ins, avals, strict=True)])
+    entries = list(programs.result_layout(op, mesh, layouts, tuple(avals)))
+    while entries and not entries[-1]:
+        entries.pop()
+    named = [names[0] if len(names) == 1 else names or None for names in entries]
+    return NamedSharding(mesh, PartitionSpec(*named))
+
+
+def _layout(sharding: Any, aval: Aval) -> tuple[Any, ...]:
+    """The names that divide each axis of an array."""
+    spec = [axes_of(e) for e in sharding.spec] if isinstance(sharding, NamedSharding) else []
+    return tuple(spec + [()] * (aval.ndim - len(spec)))
+
+
+def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
+    """The results of a Program on all devices of a mesh; None where one device does it.
+
+    `partition`, which does it and takes this function's place, is loaded when it may be needed."""
+    plain = program.memoized("placing", lambda: _placing(program)) is False
+    if plain and not wanted and not any(isinstance(a, Sharded) for a in args):
+        return None
+    return importlib.import_module("toile.parallel.partition").divide(program, args, wanted)
+
+
+sharded.placing.result = result
+sharded.placing.place = place
+sharded.placing.divide = divide
+

@@ -1,0 +1,271 @@
+"""Which values differ between devices, inside of shard_map with `check_vma`, for reverse mode.
+
+There, a value that all devices have alike is one value: its cotangent is summed over devices, and a
+result that all have alike has one cotangent, not one per device. Inside of a mapped function psum
+transposes to psum, which gives the gradient of the *sum* over devices of what each returns, with
+respect to its own arguments. `shared` puts the difference right at the ends of a differentiated
+function: 1/n of the cotangent at results, a sum at arguments, along axes where they do not vary.
+Variation is found from the equations traced so far. May import control and below.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from toile.control.call import Call, Carrier
+from toile.control.custom import CustomJVPCall, CustomVJPCall
+from toile.control.remat import Remat
+from toile.engine import dtypes
+from toile.engine.avals import Zero, aval_of
+from toile.engine.operation import Operation
+from toile.engine.program import Equation, Program, ProgramTrace, ProgramTracer, Var, trace_program
+from toile.engine.records import dataclass
+from toile.engine.trace import Tracer, state
+from toile.primitives.collectives import AllReduce, AxisIndex, Collective
+from toile.primitives.families import Identity, bdim_at, mul, scalar
+from toile.transforms.jvp import JVPTracer
+from toile.transforms.vmap import BatchTracer, vmap_flat
+
+Names = frozenset[Any]
+NONE: Names = frozenset()
+
+
+class _Mode(threading.local):
+    """The axes that are checked in what is traced now, and what is known of traces' inputs."""
+
+    axes: tuple[tuple[Any, int], ...] = ()
+    traces: weakref.WeakKeyDictionary[Any, _Variation]
+    # What the inputs of the next trace vary over, and that trace once it is met.
+    pending: list[list[Any]]
+
+    def __init__(self) -> None:
+        self.traces = weakref.WeakKeyDictionary()
+        self.pending = []
+
+
+mode = _Mode()
+
+
+@contextmanager
+def checked(axes: Sequence[tuple[Any, int]], inputs: Sequence[Names]) -> Iterator[None]:
+    """A block that traces a function whose inputs vary over these axes of a mesh."""
+    before, inlines = mode.axes, state.inlines
+    mode.axes, state.inlines = (*before, *axes), True
+    mode.pending.append([list(inputs), None])
+    try:
+        yield
+    finally:
+        mode.axes, state.inlines = before, inlines
+        mode.pending.pop()
+
+
+@contextmanager
+def beginning_as(values: Sequence[Any]) -> Iterator[None]:
+    """A block that traces a Program whose inputs vary as these values do: the body of a loop."""
+    mode.pending.append([[varying(v) for v in values], None])
+    try:
+        yield
+    finally:
+        mode.pending.pop()
+
+
+# ------------------------------------------------------------------------------------ operations
+
+
+@dataclass(frozen=True)
+class Varying(Identity):
+    """The operand itself, from here on one value per device along `axes`."""
+
+    axes: tuple[Any, ...]
+    name = "pvary"
+
+
+class _End(Identity):
+    """One end of a differentiated function: only what is differentiated here passes through it,
+    so that a derivative of the derivative does not meet it again."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (dx,) = tangents
+        return primals[0], dx if dx.__class__ is Zero else self(dx)
+
+    @classmethod
+    def at(cls, x: Any, *parameters: Any) -> Any:
+        """The operation on a value that the innermost trace differentiates; others as they are."""
+        mine = isinstance(x, JVPTracer) and x._trace is state.trace
+        return cls(*parameters)(x) if mine and parameters[0] else x
+
+
+@dataclass(frozen=True)
+class _Argument(_End):
+    """The operand itself; all devices have the same, so its cotangents are summed."""
+
+    axes: tuple[Any, ...]
+    name = "shared_argument"
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return AllReduce("sum", self.axes)(ct)
+
+
+@dataclass(frozen=True)
+class _Result(_End):
+    """The operand itself; n devices have the same, so each gets 1/n of its cotangent."""
+
+    axes: tuple[Any, ...]
+    size: int
+    name = "shared_result"
+
+    def transpose(self, ct: Any, x: Any) -> Any:
+        return mul(ct, scalar(1 / self.size, ct.dtype))
+
+
+def shared(fun: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
+    """A flat function to be differentiated, so that equal values on devices count once."""
+    if not mode.axes:
+        return fun
+    sizes = dict(mode.axes)
+    alike = [_alike(a) for a in args]
+
+    def run(*xs: Any) -> list[Any]:
+        outs = fun(*[_Argument.at(x, n) for x, n in zip(xs, alike, strict=True)])
+        return [_Result.at(o, n, math.prod(sizes[a] for a in n))
+                for o, n in zip(outs, map(_alike, outs), strict=True)]
+
+    return run
+
+
+def _alike(x: Any) -> tuple[Any, ...]:
+    """The axes along which all devices have the same floating-point value."""
+    if not dtypes.is_inexact(aval_of(x).dtype):
+        return ()
+    found = varying(x)
+    return tuple(n for n, _ in mode.axes if n not in found)
+
+
+# -------------------------------------------------------------------------------------- analysis
+
+
+def varying(x: Any) -> Names:
+    """The checked axes along which a value may differ."""
+    everywhere = frozenset(n for n, _ in mode.axes)
+    while True:
+        if isinstance(x, JVPTracer):
+            x = x.primal
+        elif isinstance(x, BatchTracer):
+            x = x.value
+        elif isinstance(x, ProgramTracer):
+            trace = x._trace
+            assert isinstance(trace, ProgramTrace)
+            known = mode.traces.get(trace)
+            if known is None:
+                known = mode.traces[trace] = _Variation(trace, everywhere)
+            return known.of(x._var)
+        else:
+            return everywhere if isinstance(x, Tracer) else NONE
+
+
+class _Variation:
+    """What the values of a trace vary over, as far as it has come."""
+
+    __slots__ = ("trace", "env", "done", "unknown")
+
+    def __init__(self, trace: ProgramTrace, unknown: Names):
+        self.trace, self.unknown = weakref.ref(trace), unknown
+        self.env: dict[Var, Names] = {}
+        self.done = 0
+        entry = mode.pending[-1] if mode.pending else None
+        if entry is not None and entry[1] is None and len(entry[0]) == len(trace.inputs):
+            entry[1] = trace
+            self.env.update(zip(trace.inputs, entry[0], strict=True))
+
+    def of(self, var: Var) -> Names:
+        trace = self.trace()
+        assert trace is not None
+        for v, value in trace.consts:
+            if v not in self.env:
+                self.env[v] = varying(value)
+        for v in trace.inputs:
+            self.env.setdefault(v, self.unknown)
+        while self.done < len(trace.equations):
+            _propagate(trace.equations[self.done], self.env)
+            self.done += 1
+        return self.env[var]
+
+
+def _propagate(e: Equation, env: dict[Var, Names]) -> None:
+    ins = [env[a] if isinstance(a, Var) else NONE for a in e.ins]
+    env.update(zip(e.outs, _results(e, ins), strict=True))
+
+
+def _results(e: Equation, ins: Sequence[Names]) -> Sequence[Names]:
+    op, union = e.op, NONE.union(*ins)
+    checked_names = {n for n, _ in mode.axes}
+    if isinstance(op, AllReduce):
+        union = union - set(op.axes) if op.groups is None else union
+    elif isinstance(op, AxisIndex):
+        union = frozenset({op.axis}) & checked_names
+    elif isinstance(op, Varying):
+        union = union | (set(op.axes) & checked_names)
+    elif isinstance(op, Collective):
+        union = union | (set(op.axis_names) & checked_names)
+    elif isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
+        return program_variation(op.program, ins)
+    elif isinstance(op, Carrier) and not op.divided:
+        return _by_mapping(op, [a.aval for a in e.ins], ins)
+    return [union] * len(e.outs)
+
+
+def program_variation(program: Program, ins: Sequence[Names]) -> list[Names]:
+    """What the results of a Program vary over."""
+    env = dict(zip(program.inputs, ins, strict=True))
+    for e in program.equations:
+        _propagate(e, env)
+    return [env[o] if isinstance(o, Var) else NONE for o in program.outputs]
+
+
+def _by_mapping(op: Operation, avals: Sequence[Any], ins: Sequence[Names]) -> list[Names]:
+    """The same for an operation that carries Programs: its vmap knows what becomes mapped."""
+    mapped = [[n for n, _ in mode.axes if n in names] for names in ins]
+    found: list[Names] = []
+    sizes = dict(mode.axes)
+
+    def flat(*xs: Any) -> list[Any]:
+        outs, names = nested_maps(lambda *ys: op(*ys), xs, mapped, mode.axes)
+        found[:] = [frozenset(n) for n in names]
+        return outs
+
+    whole = [a.with_shape((*(sizes[n] for n in m), *a.shape))
+             for a, m in zip(avals, mapped, strict=True)]
+    trace_program(flat, whole, op.name)
+    return found
+
+
+def nested_maps(
+    fun: Callable[..., Any], xs: Sequence[Any], mapped: Sequence[Sequence[Any]],
+    axes: Sequence[tuple[Any, int]],
+) -> tuple[list[Any], list[list[Any]]]:
+    """A flat function mapped over named axes; results with the axes they vary over in front.
+
+    `mapped` says for each argument which axes it has, in front and in the order of `axes`."""
+    if not axes:
+        outs = list(fun(*xs))
+        return outs, [[] for _ in outs]
+    (name, size), *rest = axes
+    dims = [0 if name in m else None for m in mapped]
+    inner: list[list[Any]] = []
+
+    def one(*parts: Any) -> list[Any]:
+        outs, names = nested_maps(fun, parts, mapped, rest)
+        inner[:] = names
+        return outs
+
+    outs, found = vmap_flat(one, (name, size), xs, dims)
+    results, names = [], []
+    for o, d, v in zip(outs, found, inner, strict=True):
+        results.append(o if d is None else bdim_at(o, d, size, 0))
+        names.append(list(v) if d is None else [name, *v])
+    return results, names

@@ -1,0 +1,69 @@
+"""A Program through the compiler's passes to native code, or recalled from disk, and its run.
+
+May import the compiler, the reference backend, control, primitives and the engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from toile.engine.garbage import paused
+from toile.engine.locks import loading
+from toile.engine.program import Program
+from toile.platforms import reference
+from toile.platforms.cpu import plans_on_disk as recalling
+from toile.platforms.cpu.execution import Executable, shelf
+from toile.targets.llvm import native
+
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+# Programs of a process that are looked up and kept whatever they are: where all of them are found,
+# the first step comes without what plans, which takes longer to load than they to be planned.
+FIRST = 32
+_asked = itertools.count()
+
+
+def compiled(program: Program) -> Executable:
+    """A Program as native code, which may be on disk; older code may go (see `keeping`)."""
+    made = _compiled(program)
+    shelf.add(program, made)
+    return made
+
+
+def _compiled(program: Program) -> Executable:
+    early = next(_asked) < FIRST
+    many = len(program.equations) >= FEWEST
+    place = recalling.place(program) if early or many else None
+    found = place.recalled() if place is not None else None
+    if found is not None:
+        return found
+    with paused():
+        making = _making()  # which is not part of the time that planning takes
+        started = time.perf_counter()
+        with native.Work.beside():
+            made = making.planned(program)
+    if place is not None and (early or time.perf_counter() - started >= WORTH):
+        place.keep(made)
+    return made
+
+
+def planned(program: Program) -> Any:
+    """A Program as native code, with the plan it was made of (`making.PlannedExecutable`)."""
+    made = _making().planned(program)
+    shelf.add(program, made)
+    return made
+
+
+def _making() -> Any:
+    """What plans; it is large, and loaded for the first Program that is not on disk."""
+    with loading:
+        return importlib.import_module("toile.platforms.cpu.new_plans")
+
+
+def run(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
+    """Run a Program on raw buffers, compiling it at the first call."""
+    return reference.run(program, raws, compiled)

@@ -1,0 +1,48 @@
+"""What plans for the CPU consist of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toile.compiler.ir import steps
+from toile.compiler.plan import lower
+from toile.targets.llvm import native
+from toile.targets.llvm.launches import Launch
+
+WORTH_SHARING = 10_000  # nanoseconds: below, handing work over costs more than it saves
+SMALL = 2_000  # of a launch of one chunk, where nothing better is known
+
+
+class Region(steps.Region):
+    """Launches, and chains of them, whose chunks the threads of the pool share."""
+
+    __slots__ = ()
+
+    @property
+    def kernels(self) -> list[Launch]:
+        return [x for each in self.launches for x in getattr(each, "links", (each,))]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether there is enough to do for more than one thread."""
+        if any(x.chunks > 1 for x in self.launches):
+            return True
+        small = (SMALL if x.cost is None else x.cost for x in self.launches)
+        return len(self.launches) > 1 and sum(small) > WORTH_SHARING
+
+
+class Plan(lower.Plan):
+    """Steps of native kernels; implements `launches.Planner`."""
+
+    unchained: dict[int, str]  # for products without a chain why not, by origin
+
+    def __init__(self, fused: Any, target: Any, *args: Any, **where: Any):
+        super().__init__(fused, target, *args, **where)
+        self.threads = target.threads
+        self.also: set[str] = set()  # kernels that other extents would need
+
+    def stage(self, *launches: Launch) -> None:
+        for x in launches:
+            if x.extent > 0:
+                native.begin(x.text)
+        super().stage(*launches)

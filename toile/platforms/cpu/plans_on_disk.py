@@ -1,0 +1,84 @@
+"""Plans on disk: a Program that was planned before, in any process, is not planned again.
+
+What is kept is the `Image` of an executable, next to the objects of its kernels, under the
+fingerprint of the Program, the number of threads, the machine, and the state of toile's own source.
+Programs that call users' functions are not kept; TOILE_PLANS=off keeps none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+from toile.compiler.plan.fingerprint import fingerprint
+from toile.disk.object_cache import ObjectCache
+from toile.disk.plan_schema import Damaged, Unencodable
+from toile.disk.source_state import source_state
+from toile.engine.config import flags
+from toile.engine.program import Program
+from toile.engine.records import dataclass
+from toile.kernels.contraction import cpu_blas as blas
+from toile.platforms.cpu import images
+from toile.platforms.cpu.execution import Executable, callback
+from toile.targets.llvm import native
+from toile.targets.llvm import thread_count as threads
+
+
+@dataclass
+class Place:
+    """Where the image of a Program is, or would be."""
+
+    program: Program
+    cache: ObjectCache
+    key: str
+
+    def recalled(self) -> Executable | None:
+        """The executable, if all that it needs is on disk."""
+        data = self.cache.get(self.key)
+        if data is None:
+            return None
+        try:
+            kept = images.read(data, self.program)
+        except Damaged as problem:
+            self.cache.refuse(self.key, str(problem))
+            return None
+        if kept.symbols:
+            blas.library()  # adds them
+        try:
+            addresses = native.recalled(kept.kernels, kept.symbols)
+        except RuntimeError as problem:  # LLVM does not know one of the objects
+            for _, key in kept.kernels:
+                self.cache.refuse(key, str(problem))
+            return None
+        if addresses is None:
+            return None
+        callbacks = [callback(*step) for step in kept.steps]
+        return Executable(self.program, kept.image, addresses, callbacks)
+
+    def keep(self, made: Any) -> None:
+        """Write the image of a `making.PlannedExecutable`."""
+        texts = [*made.described.kernels, *sorted(made.plan.also)]
+        kernels = native.names_on_disk(texts)
+        symbols = sorted(native.symbols_of(texts))
+        try:
+            data = images.written(images.Kept(made.image, kernels, symbols, made.in_steps))
+        except Unencodable:  # operations that hold Programs
+            return
+        self.cache.put(self.key, data)
+
+
+def place(program: Program) -> Place | None:
+    """Where a Program's image is kept; None where it is not."""
+    off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
+    if off:
+        return None
+    engine = native.engine()
+    if engine.cache is None:
+        return None
+    found = fingerprint(program)
+    if found is None:
+        return None
+    parts = ("plan", found, str(threads.current()), engine.key(""), source_state(),
+             str(flags.allow_excess_precision))
+    return Place(program, engine.cache, hashlib.sha256("\0".join(parts).encode()).hexdigest())

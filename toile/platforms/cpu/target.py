@@ -1,0 +1,50 @@
+"""What the CPU says about the plans that are made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile.compiler.ir.groups import Limits
+from toile.compiler.ir.loop_nests import Loops
+from toile.compiler.ir.operands import Operand
+from toile.compiler.plan import lower
+from toile.engine.program import Equation
+from toile.kernels.copy import cpu as copies
+from toile.kernels.nest import cpu as nests
+from toile.kernels.nest.cpu_launches import plan_nest
+from toile.platforms.cpu import chains, lowerings, plan_reader
+from toile.platforms.cpu.assembly import PlannedExecutable
+from toile.platforms.cpu.planner import Plan, Region
+
+
+class Target(lower.Target):
+    """The CPU, with so many threads for a call."""
+
+    region = Region
+    plan = Plan
+    limits = Limits(total_row=1 << 13)  # elements: rows of totals stay in the caches
+
+    def __init__(self, threads: int):
+        self.threads = threads
+
+    def can_fuse(self, e: Equation) -> bool:
+        return nests.can_fuse(e)
+
+    def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
+        return lowerings.lowering_of(e)
+
+    def copy(self, target: Operand, source: Operand, plan: Any) -> None:
+        copies.copy(target, source, plan)
+
+    def loops(self, x: Loops, plan: Any) -> None:
+        plan_nest(x, plan)
+
+    def chain(self, plan: Any) -> None:
+        plan.steps, plan.unchained = chains.chained(plan, Region)
+
+    def assemble(self, *args: Any) -> PlannedExecutable:
+        return PlannedExecutable(*args)
+
+    def verify(self, made: PlannedExecutable) -> None:
+        plan_reader.verify(made)

@@ -1,0 +1,403 @@
+"""Running a plan on a GPU: pointers of the call, a shared arena for temporaries, graphs.
+
+The first runs of a Program issue its steps one by one; when calls repeat they are a CUDA graph,
+launched as a whole. A graph has its pointers baked in: graphs are kept for a few sets of them, and
+an input or result whose address changes with every call gets a place of its own, from or to which
+it is copied. All Programs of a device share one stream and one growing arena.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.debug_flags import asked_for
+from toile.compiler.ir.steps import Constant
+from toile.compiler.plan.place import arena_layout
+from toile.engine import gpu
+from toile.engine.buffers import GPU_ALIGNMENT
+from toile.engine.program import Program
+from toile.platforms.gpu.issuer import Issuer
+from toile.platforms.gpu.live_arrays import noted, results_of
+from toile.platforms.gpu.memory import allocated, arena_of, executables, out_of_memory
+from toile.platforms.gpu.plans_on_disk import planned
+from toile.platforms.gpu.steps import CallStep, MadePlan
+from toile.targets.cuda import cublas
+from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
+
+MOST_GRAPHS = 4  # of one Program
+MOST_NODES = 30_000  # of one graph
+TRIES = 3  # of captures that fail, one after the other
+EQUATION_BYTES = 3 << 10  # of a plan: steps, and texts of kernels
+MOST_PLACES = 3  # of an input or result, before it gets a place of its own
+
+
+_uses = itertools.count(1)  # of all of them
+
+
+class Executable:
+    """A compiled Program on a device; `original`: the Program, where its plan came from disk."""
+
+    def __init__(
+        self, program: Program, plan: MadePlan, device: gpu.GpuDevice,
+        original: Program | None = None,
+    ):
+        self.program, self.plan, self.device, self.original = program, plan, device, original
+        self.driver = driver()
+        self.offsets, self.arena_bytes = arena_layout(plan)
+        self.issuer = Issuer(plan, device)
+        self.out_specs = [(o.aval.shape, np.dtype(o.aval.dtype)) for o in program.outputs]
+        self.out_bytes = [o.aval.nbytes for o in program.outputs]
+        self.buffers: list[Any] = [*program.inputs, *(r.buffer for r in plan.outputs)]
+        self.sizes = [v.aval.nbytes for v in program.inputs] + self.out_bytes
+        self.made = results_of(original or program)
+        self.constants: dict[Any, int] = {}
+        self.kept: list[Any] = []
+        self.graphs: OrderedDict[Any, int] = OrderedDict()
+        self.seen: list[set[int]] = [set() for _ in self.buffers]
+        self.own: dict[int, tuple[Any, int]] = {}  # places for what moves with every call
+        self.calls = 0
+        self.steady = True  # whether there is memory for places of its own
+        self.tries = TRIES
+        self.refusal = "the host is waited for"
+        self.checked = asked_for("sync")
+        self.constants = self._uploaded()
+        self.used = next(_uses)
+        self.exits: list[weakref.ref[Any]] = []  # of calls that hold it
+        gpu.keepers.add(self)
+        executables.add(self)
+
+    def _verify(self, overwritten: dict[int, int]) -> None:
+        """Prove that results may lie where donated arguments lie, if such proofs are asked for.
+
+        A plan from disk was verified when it was made."""
+        if not self.plan.recalled and asked_for("verify"):
+            verifying = importlib.import_module("toile.platforms.gpu.plan_reader")
+            verifying.verify(self.plan, self.offsets, self.arena_bytes, overwritten)
+
+    def _uploaded(self) -> dict[Any, int]:
+        found = {}
+        plans = [self.plan]
+        while plans:
+            plan = plans.pop()
+            for c in plan.constants.values():
+                found[c] = self._upload(c)
+            for step in plan.steps:
+                plans += getattr(step, "children", ())
+        return found
+
+    def _upload(self, c: Constant) -> int:
+        memory, where = self.room(c.array.nbytes)
+        self.kept.append((memory, c.array))
+        if c.array.nbytes:
+            self.driver.upload(where, c.array.ctypes.data, c.array.nbytes, self.device.stream)
+        return where
+
+    def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
+        """For results the donated inputs (by number) in whose place they may be computed.
+
+        The results of one training step are the inputs of the next, in order: among those alike,
+        the n-th result takes the place of the n-th input, or none. Otherwise addresses would rotate
+        with every call, and graphs have fixed addresses. Further results take what is left."""
+        found: dict[int, int] = {}
+        given: dict[Any, list[int]] = {}
+        for j in donated:
+            aval = self.program.inputs[j].aval
+            if aval.size:
+                given.setdefault((aval.shape, aval.dtype), []).append(j)
+        may = self.plan.may_overwrite()
+        taken: dict[Any, int] = {}  # how many results of a shape and dtype there were
+        for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
+            form = o.aval.shape, o.aval.dtype
+            alike, number = given.get(form, []), taken.get(form, 0)
+            taken[form] = number + 1
+            left = (j for j in alike if j not in found.values())
+            for j in alike[number : number + 1] or left:
+                if may(self.program.inputs[j], ref.buffer):
+                    found[i] = j
+                    break
+        self._verify(found)
+        return found
+
+    # ---- calls
+    def __call__(self, raws: Sequence[Any]) -> list[Any]:
+        """The results for given buffers, each in memory of its own."""
+        with self.device.current():
+            held = [self.given(x) for x in raws]
+            memory = [self.room(n, i) for i, n in enumerate(self.out_bytes)]
+            self.run([x.data.ptr for x in held] + [p for _, p in memory], False)
+        return [m.array(shape, dtype, 0)
+                for (m, _), (shape, dtype) in zip(memory, self.out_specs, strict=True)]
+
+    def room(self, nbytes: int, index: int | None = None) -> tuple[Any, int]:
+        """Memory for a result, given by its number, or for something else."""
+        found = allocated(self.device, nbytes, self.device.allocate, self)
+        if index is not None:
+            found[0].made = noted(self.made[index], nbytes)
+        return found
+
+    def maker(self, index: int) -> Callable[[int], tuple[Any, int]]:
+        """`room` for a result, prepared for many calls."""
+        device, made, size = self.device, self.made[index], self.out_bytes[index]
+        if not getattr(device, "sole", False) or noted(made, size) is not made:
+            return functools.partial(self.room, index=index)
+        alloc = gpu.cupy().cuda.alloc
+
+        def room(nbytes: int) -> tuple[Any, int]:
+            try:
+                pointer = alloc(nbytes or 1)
+            except MemoryError:
+                return self.room(nbytes, index)
+            return gpu.DeviceMemory(pointer, nbytes, device, made), pointer.ptr
+
+        return room
+
+    def given(self, x: Any) -> Any:
+        """An operand as a CuPy array in row-major order."""
+        if not gpu.is_gpu_data(x):
+            return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
+        if x.device.id != self.device.ordinal:
+            return self.device.moved(x, gpu.device_of(x))
+        fits = x.flags.c_contiguous and not x.data.ptr % GPU_ALIGNMENT
+        return x if fits else x.copy()
+
+    def upload(self, target: int, source: int, nbytes: int) -> None:
+        """Bring an argument from the host."""
+        if nbytes:
+            self.driver.upload(target, source, nbytes, self.device.stream)
+
+    def run(self, pointers: Sequence[int], again: bool = True) -> None:
+        """Put the work on the stream: inputs and results lie at the pointers.
+
+        `again`: the call is one of many, whose results lie where earlier ones did."""
+        with self.device.lock:
+            self.device.program = self.program.name
+            arena, generation = self._arena()
+            try:
+                self._run(pointers, arena, generation, again)
+            except CudaError as error:
+                raise self._failed(error) from None
+
+    @property
+    def way(self) -> str:
+        """How calls that repeat are issued, in words."""
+        nodes = self.issuer.nodes
+        if self.checked:
+            return "issued step by step: each step is waited for"
+        if not self.issuer.capturable:
+            return f"issued step by step: {self.refusal}"
+        if nodes > MOST_NODES:
+            return f"issued step by step: {nodes} nodes are too many for a graph"
+        return f"one graph of {nodes} nodes" if nodes > 1 else "one launch"
+
+    def _run(self, pointers: Sequence[int], arena: int, generation: int, again: bool) -> None:
+        stream = self.device.stream
+        self.calls += 1
+        self.used = next(_uses)
+        graph = again and self.calls > 1 and self.issuer.capturable and not self.checked
+        if not (graph and self.steady) or not 1 < self.issuer.nodes <= MOST_NODES:
+            self.issuer.issue(self._addresses(pointers, arena), stream, self.checked)
+            return
+        self._launch(pointers, arena, generation, stream)
+
+    def direct(self) -> Callable[[Sequence[int]], None] | None:
+        """A function that does what `run` does, where that is one launch of one kernel."""
+        if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or self.checked:
+            return None
+        if isinstance(self.plan.steps[0], CallStep):
+            return self._direct_call(self.plan.steps[0].call)
+        launches = [x for same in self.issuer.launches.values() for x in same]
+        return self._direct_launch(launches[0]) if len(launches) == 1 else None
+
+    def _direct_launch(self, x: Any) -> Callable[[Sequence[int]], None] | None:
+        """`direct` for one launch; None where it reads what is not in the call, nor a constant."""
+        where = {b: i for i, b in enumerate(self.buffers)}
+        if any(b not in where and b not in self.constants for _, b, _ in x.refs):
+            return None
+        for i, b, offset in x.refs:
+            if b not in where:
+                x.words[i] = self.constants[b] + offset
+        moving = [(i, where[b], offset) for i, b, offset in x.refs if b in where]
+        launch = self.driver.launcher(x.function, x.blocks, x.threads, x.shared,
+                                      self.device.stream, x.words)
+        device, words, name = self.device, x.words, self.program.name
+
+        def run(pointers: Sequence[int]) -> None:
+            device.program, self.used = name, next(_uses)
+            for i, j, offset in moving:
+                words[i] = pointers[j] + offset
+            try:
+                launch()
+            except CudaError as error:
+                raise self._failed(error) from None
+
+        return run
+
+    def _direct_call(self, call: Any) -> Callable[[Sequence[int]], None]:
+        """`direct` for one library call."""
+        device, buffers, fixed = self.device, self.buffers, self.constants
+        places = {b: i for i, b in enumerate(buffers)}
+        product = None
+        if isinstance(call, cublas.Gemm):
+            with device.current():
+                product = call.bound(cublas.blas(), places, device.stream)
+
+        def issue(pointers: Sequence[int]) -> None:
+            addresses = dict(zip(buffers, pointers, strict=True)) | fixed
+            call.run(lambda ref: addresses[ref.buffer] + ref.offset, device.stream)
+
+        given = product or issue
+
+        def run(pointers: Sequence[int]) -> None:
+            device.program, self.used = self.program.name, next(_uses)
+            try:
+                given(pointers)
+            except CudaError as error:
+                raise self._failed(error) from None
+
+        return run
+
+    def _failed(self, error: CudaError) -> BaseException:
+        """What a failure of the driver is reported as: with the program's name."""
+        if error.code == OUT_OF_MEMORY:
+            return out_of_memory(self.device, 0, error, self)
+        if not getattr(error, "__notes__", ()):
+            error.add_note(f"in {self.program.name}, or before it ({gpu.SYNC_HINT})")
+        return error
+
+    def _arena(self) -> tuple[int, int]:
+        if not self.arena_bytes:
+            return 0, 0
+        return allocated(self.device, self.arena_bytes, arena_of(self.device).of, self)
+
+    def _addresses(self, pointers: Sequence[int], arena: int) -> dict[Any, int]:
+        addresses: dict[Any, int] = {b: arena + o for b, o in self.offsets.items()}
+        addresses.update(self.constants)
+        addresses.update(zip(self.buffers, pointers, strict=True))
+        return addresses
+
+    # ---- graphs
+    def _launch(
+        self, pointers: Sequence[int], arena: int, generation: int, stream: int
+    ) -> None:
+        places = list(pointers)
+        for i, (_, where) in self.own.items():
+            places[i] = where
+        key = (generation, tuple(places))
+        graph = self.graphs.get(key)
+        if graph is None:
+            if self._give_own_places(pointers):
+                return self._launch(pointers, arena, generation, stream)
+            if not self.steady:
+                return self.issuer.issue(self._addresses(pointers, arena), stream)
+            graph = self._capture(places, arena)
+            if not graph:
+                self.give_up()
+                return self.issuer.issue(self._addresses(pointers, arena), stream)
+            self.graphs[key] = graph
+            if len(self.graphs) > MOST_GRAPHS:
+                self.driver.synchronize(stream)
+                self.driver.destroy(self.graphs.popitem(last=False)[1])
+        inputs = len(self.program.inputs)
+        for i, (_, where) in self.own.items():
+            if i < inputs and self.sizes[i]:
+                self.driver.copy(where, pointers[i], self.sizes[i], stream)
+        self.driver.launch_graph(graph, stream)
+        for i, (_, where) in self.own.items():
+            if i >= inputs and self.sizes[i]:
+                self.driver.copy(pointers[i], where, self.sizes[i], stream)
+
+    def _give_own_places(self, pointers: Sequence[int]) -> bool:
+        """Give a place of its own to what has had too many; whether something got one."""
+        changed = False
+        for i, p in enumerate(pointers):
+            if i in self.own:
+                continue
+            self.seen[i].add(p)
+            if len(self.seen[i]) > MOST_PLACES:
+                try:
+                    self.own[i] = self.device.allocate(self.sizes[i])
+                except MemoryError:  # it would only be faster
+                    self.steady = False
+                    self.give_up()
+                    return False
+                self.seen[i].clear()
+                changed = True
+        if changed:
+            self._forget()
+        return changed
+
+    def _capture(self, places: Sequence[int], arena: int) -> int:
+        """A graph for these places; 0: the driver cannot capture the loops and branches, or another
+        thread made a call that invalidates captures, as libraries do when they start."""
+        try:
+            made = self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
+        except MemoryError:
+            raise
+        except Exception as error:  # the driver's, or that of a library
+            self.tries -= 1
+            if self.issuer.decides or not self.tries:
+                self.issuer.capturable = False
+                self.refusal = f"no graph could be captured ({error})"
+            return 0
+        self.tries = TRIES
+        return made
+
+    def _forget(self) -> None:
+        if self.graphs:
+            self.driver.synchronize(self.device.stream)
+        while self.graphs:
+            self.driver.destroy(self.graphs.popitem()[1])
+
+    def give_up(self) -> None:
+        """Free the memory that only makes calls faster."""
+        if self.own:
+            self._forget()
+            self.own.clear()
+            for places in self.seen:
+                places.clear()
+
+    # ---- what `keeping` asks
+    def held_bytes(self) -> int:
+        """The memory of its plan on the host, roughly."""
+        return EQUATION_BYTES * len(self.program.equations)
+
+    def last_used(self) -> int:
+        return self.used
+
+    def forget_exits(self) -> None:
+        """Make calls that hold this executable ask its Program again."""
+        for found in self.exits:
+            exit = found()
+            if exit is not None:
+                exit.close()
+        self.exits.clear()
+
+    def __del__(self) -> None:
+        try:
+            self._forget()
+        except Exception:  # the driver may be gone with the interpreter
+            pass
+
+    def described(self) -> Any:
+        """What reports need: this, or the same with a plan that knows its equations."""
+        if self.original is None:
+            return self
+        with self.device.current():
+            plan = planned(self.original)
+        return SimpleNamespace(program=plan.given, plan=plan, arena_bytes=self.arena_bytes,
+                               kept=self.kept, peak_bytes=self.peak_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """What a run needs: inputs, results, constants and temporaries."""
+        constants = sum(c.array.nbytes for c in self.constants)
+        return sum(self.sizes) + constants + self.arena_bytes

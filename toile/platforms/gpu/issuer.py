@@ -1,0 +1,274 @@
+"""Issuing a plan on a stream: launches, library calls, loops, and steps that run on the host.
+
+An `Issuer` is a plan made ready: kernels compiled, arguments laid out, with the positions of
+pointers noted. `issue(addresses)` puts the work on the stream once, in order; while a stream is
+captured the same calls make a graph. Loops of known length are issued turn by turn; while loops and
+branches are conditional nodes of a graph, and else wait for their predicate. Operations without a
+kernel run on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
+from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.engine.gpu import host
+from toile.engine.program import Equation
+from toile.platforms.gpu import conditional_nodes as conditional
+from toile.platforms.gpu.conditional_nodes import swap
+from toile.platforms.gpu.steps import CallStep, MadePlan
+from toile.targets.cuda import modules as kernels
+from toile.targets.cuda.driver import CudaError, driver, words_of
+from toile.targets.cuda.launches import Launch
+from toile.targets.cuda.modules import Kernel
+
+Addresses = dict[Any, int]
+MOST_NAMED = 4  # launches, where one that failed is named
+
+
+class _Launch:
+    """One launch: its words, which of them are pointers, and the plan's launches that it is."""
+
+    __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts")
+
+    def __init__(
+        self, kernel: Kernel, words: Sequence[Any], blocks: int, shared: int, parts: list[Launch]
+    ):
+        self.kernel, self.blocks, self.shared, self.parts = kernel, blocks, shared, parts
+        self.refs = [(i, w.buffer, w.offset) for i, w in enumerate(words) if isinstance(w, Ref)]
+        self.words = words_of([0 if isinstance(w, Ref) else w for w in words], kernel.room)
+        self.threads = kernels.threads_of(kernel.text)
+        self.function = 0
+
+
+def launches_of(region: Region) -> list[_Launch]:
+    """The launches of a region, those of one text together as far as an argument holds them."""
+    by_text: dict[Any, list[Any]] = {}
+    for x in region.launches:
+        by_text.setdefault((x.text, x.shared), []).append(x)
+    made = []
+    for (text, shared), same in by_text.items():
+        width = max(len(x.args) for x in same)
+        room = kernels.capacity(width)
+        for i in range(0, len(same), room):
+            parts = same[i : i + room]
+            many, words, blocks = kernels.joined([(x.blocks, x.args) for x in parts])
+            made.append(_Launch(Kernel(text, many), words, blocks, shared, parts))
+    return made
+
+
+class Issuer:
+    """The steps of a plan, ready to be issued on a device's stream."""
+
+    captured = False  # whether what is issued now becomes a graph
+
+    def __init__(self, plan: MadePlan, device: Any):
+        self.plan, self.device = plan, device
+        self.launches: dict[int, list[_Launch]] = {}
+        for step in plan.all_steps():
+            if isinstance(step, Region):
+                self.launches[id(step)] = launches_of(step)
+        every = [x for same in self.launches.values() for x in same]
+        steps = list(plan.all_steps())
+        self.decides = any(isinstance(s, (WhileStep, SwitchStep)) for s in steps)
+        self.capturable = not any(map(_waits, steps)) and (
+            not self.decides or conditional.possible(plan))
+        more = conditional.KERNELS if self.decides and self.capturable else ()
+        # Held here too: graphs use the kernels that set conditions.
+        self.functions = kernels.functions([*(x.kernel for x in every), *more], device)
+        for x in every:
+            x.function = self.functions[x.kernel]
+            if x.shared > 32 << 10:  # what kernels declare themselves counts too
+                driver().allow_shared(x.function, x.shared)
+        for step in plan.all_steps():
+            if isinstance(step, CallStep):
+                step.call.prepare()
+        self.nodes = _count(plan, self.launches)
+
+    def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
+        """Put the work on the stream; `checked`: wait after each step, and name the one that fails.
+        """
+        self._steps(self.plan, addresses, stream, checked)
+
+    def capture(self, addresses: Addresses, stream: int) -> int:
+        """The work as an executable graph; where that fails, nothing stays captured."""
+        driver().begin_capture(stream)
+        self.captured = True
+        try:
+            self.issue(addresses, stream)
+            graph = driver().end_capture(stream)
+        except BaseException:
+            driver().abandon_capture(stream)
+            raise
+        finally:
+            self.captured = False
+        return driver().instantiate(graph)
+
+    def _steps(self, plan: MadePlan, addresses: Addresses, stream: int, checked: bool) -> None:
+        def pointer(ref: Ref) -> int:
+            return addresses[ref.buffer] + ref.offset
+
+        launch = driver().launch
+        for step in plan.steps:
+            at: Any = step
+            try:
+                if isinstance(step, Region):
+                    for x in self.launches[id(step)]:
+                        words = x.words
+                        for i, buffer, offset in x.refs:
+                            words[i] = addresses[buffer] + offset
+                        launch(x.function, x.blocks, x.threads, x.shared, stream, words)
+                        if checked:
+                            at = x
+                            driver().synchronize(stream)
+                elif isinstance(step, CallStep):
+                    step.call.run(pointer, stream)
+                else:
+                    self._other(step, addresses, stream, checked)
+                if checked:
+                    driver().synchronize(stream)
+            except CudaError as error:
+                if checked:
+                    error.add_note(f"in {describe(at)} of {self.plan.program.name}")
+                raise
+
+    def _other(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+        match step:
+            case ScanStep():
+                self._scan(step, addresses, stream, checked)
+            case WhileStep() if self.captured:
+                self._nodes(addresses).loop(step, stream)
+            case SwitchStep() if self.captured:
+                self._nodes(addresses).switch(step, stream)
+            case WhileStep():
+                conditional.start(step, addresses)
+                where = step.predicate
+                while True:
+                    self._steps(step.condition, addresses, stream, checked)
+                    if not _read(addresses[where.buffer] + where.offset, np.bool_, stream):
+                        break
+                    self._steps(step.body, addresses, stream, checked)
+                    swap(step, addresses)
+            case SwitchStep():
+                conditional.start(step, addresses)
+                index = int(_read(addresses[step.index], np.int32, stream))
+                chosen = min(max(index, 0), len(step.children) - 1)
+                self._steps(step.children[chosen], addresses, stream, checked)
+            case EagerStep():
+                _on_host(step, addresses, stream)
+
+    def _nodes(self, addresses: Addresses) -> conditional.Nodes:
+        def issue(plan: MadePlan, stream: int) -> None:
+            self._steps(plan, addresses, stream, False)
+
+        return conditional.Nodes(self.device, addresses, issue)
+
+    def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+        conditional.start(step, addresses)
+        starts = [(m, addresses[r.buffer] + r.offset, stride) for m, r, stride in step.slices]
+        for turn in range(step.trips):
+            for moving, start, stride in starts:
+                addresses[moving] = start + turn * stride
+            self._steps(step.body, addresses, stream, checked)
+            swap(step, addresses)
+
+
+def _waits(step: Any) -> bool:
+    """Whether a step needs the host, so that it cannot be in a graph."""
+    if isinstance(step, CallStep):
+        return not getattr(step.call, "capturable", True)
+    return isinstance(step, EagerStep)
+
+
+def _count(plan: MadePlan, launches: dict[int, list[_Launch]]) -> int:
+    """About how many nodes a graph of the plan would have."""
+    total = 0
+    for step in plan.steps:
+        if isinstance(step, Region):
+            total += len(launches[id(step)])
+        elif isinstance(step, ScanStep):
+            total += step.trips * _count(step.body, launches)
+        elif isinstance(step, (WhileStep, SwitchStep)):
+            inside = [_count(child, launches) for child in step.children]
+            total += conditional.nodes_of(step, inside)
+        else:
+            total += 1
+    return total
+
+
+def describe(step: Any) -> str:
+    """A step, or a launch of one, in words: the kernel, and the equations that it computes."""
+    if isinstance(step, (Region, _Launch)):
+        parts = step.launches if isinstance(step, Region) else step.parts
+        kinds = ", ".join(dict.fromkeys(x.note or "kernel" for x in parts[:MOST_NAMED]))
+        names = dict.fromkeys(e for x in parts[:MOST_NAMED] for e in [_names(x.origin)] if e)
+        more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
+        return f"{kinds} kernel of {'; '.join(names)}{more}" if names else f"{kinds} kernel"
+    if isinstance(step, CallStep):
+        names = _names(step.origin)
+        return f"{step.call.note} of {names}" if names else step.call.note
+    if isinstance(step, EagerStep):
+        return f"{_of([step.equation])} (on the host)"
+    return f"a loop ({_names(step.origin)})" if getattr(step, "origin", None) else "a loop"
+
+
+def _names(group: Any) -> str:
+    return "" if group is None else _of([m.equation for m in group.members])
+
+
+def _of(equations: Sequence[Equation]) -> str:
+    """Equations in words: operations, shapes, the module and the user's line."""
+    text = " ".join(e.op.name for e in equations[:8])
+    made = ", ".join(dict.fromkeys(o.aval.str_short() for o in equations[-1].outs[:2]))
+    scope = next(("/".join(e.scope) for e in equations if e.scope), "")
+    source = next((e.source for e in equations if e.source is not None), None)
+    where = f" in {scope}" if scope else ""
+    return f"{text} -> {made}{where}" + (f" at {source}" if source is not None else "")
+
+
+# ---- the host
+
+
+def _read(address: int, dtype: Any, stream: int) -> Any:
+    value = np.empty((), dtype)
+    driver().download(value.ctypes.data, address, value.nbytes, stream)
+    return value[()]
+
+
+def _on_host(step: EagerStep, addresses: Addresses, stream: int) -> None:
+    """Bring operands to the host, run the operation there, and bring the results back."""
+    op = step.equation.op
+    given = [_fetched(x, addresses, stream) for x in step.ins]
+    token = ignore_errors()
+    before, host.only = host.only, True
+    try:
+        results = op.eager(np, *given)
+    finally:
+        host.only = before
+        restore_errors(token)
+    for x, r in zip(step.outs, results if op.multiple else [results], strict=True):
+        value = np.ascontiguousarray(np.broadcast_to(np.asarray(r, x.dtype), x.shape))
+        if value.size:
+            where = addresses[x.ref.buffer] + x.ref.offset
+            driver().upload(where, value.ctypes.data, value.nbytes, stream)
+            driver().synchronize(stream)
+
+
+def _fetched(x: Operand, addresses: Addresses, stream: int) -> Any:
+    """An operand as a NumPy array: the bytes it spans, seen with its strides."""
+    if 0 in x.shape:
+        return np.empty(x.shape, x.dtype)
+    size = x.dtype.itemsize
+    strides = [s * size for s in x.strides]
+    low = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(x.shape, strides, strict=True) if s > 0)
+    memory = (ctypes.c_char * (high - low + size))()
+    where = addresses[x.ref.buffer] + x.ref.offset + low
+    driver().download(ctypes.addressof(memory), where, len(memory), stream)
+    return np.ndarray(x.shape, x.dtype, memory, -low, strides)

@@ -1,0 +1,246 @@
+"""The batch that would fit: how a Program's planned peak grows with the axis of its examples.
+
+The shapes of a Program are fixed, but the batch axis can be followed from the inputs through the
+equations. Buffers that have it grow with the batch, the others do not: the largest sum of those in
+use at one step, for another batch, is the expected peak. Of the leading axes of inputs, the batch
+is the one that most bytes of temporaries depend on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.ir.operands import Scratch
+from toile.compiler.ir.steps import whole_buffer
+from toile.compiler.plan.place import arena_layout
+from toile.control.call import Carrier
+from toile.engine.program import Equation, Program, Var
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.conv import ConvGeneralDilated
+from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
+from toile.primitives.gathers import Scatter
+from toile.primitives.reductions import Reduction
+from toile.primitives.shapes import Iota
+from toile.targets.cuda.cublas import WORKSPACE
+
+MOST_CANDIDATES = 16
+Axes = dict[Any, int]  # of a variable the axis that grows with the batch
+
+
+# ---- the axis of the batch through the equations
+
+
+def grown(program: Program, n: int, seeds: Iterable[Var]) -> Axes:
+    """The batch axis of each variable that has one; that of `seeds` is the first, of extent n."""
+    axes: Axes = dict.fromkeys(seeds, 0)
+    for e in program.equations:
+        for o in e.outs:
+            found = _axis(e, o, n, axes)
+            if found is not None and o.aval.shape[found] % n == 0:
+                axes[o] = found
+    return axes
+
+
+def _axis(e: Equation, o: Var, n: int, axes: Axes) -> int | None:
+    shape = o.aval.shape
+    given = [(i, a.aval.shape, axes[a]) for i, a in enumerate(e.ins) if a in axes]
+    if not given:  # zeros, or numbers, one row for each example
+        made = isinstance(e.op, (BroadcastInDim, Iota)) and shape and shape[0] == n
+        return 0 if made else None
+    if isinstance(e.op, Carrier):
+        return shape.index(n) if n in shape else None
+    for i, operand, axis in given:
+        found = _through(e.op, i, operand, axis, shape, n)
+        if found is not None:
+            return found
+    return None
+
+
+def _through(
+    op: Any, i: int, operand: tuple[int, ...], axis: int, shape: tuple[int, ...], n: int
+) -> int | None:
+    """Where the axis of operand i is in a result; None: it is summed over, or lost."""
+    match op:
+        case DotGeneral():
+            return _index(op.out, (op.lhs, op.rhs)[i][axis])
+        case ReduceSum() | Reduction():
+            return None if axis in op.axes else axis - sum(a < axis for a in op.axes)
+        case Transpose(perm):
+            return perm.index(axis)
+        case BroadcastInDim(_, dims):
+            return dims[axis] if shape[dims[axis]] == operand[axis] else None
+        case Reshape():
+            return _reshaped(operand, axis, shape, n)
+        case Scatter():
+            return axis if i == 0 else None
+        case ConvGeneralDilated():
+            numbers = op.dimension_numbers
+            given = (numbers.lhs_spec[0], numbers.rhs_spec[0])[i]
+            return numbers.out_spec[i] if axis == given else None
+    if axis < len(shape) and shape[axis] == operand[axis]:
+        return axis
+    return _index(shape, operand[axis])
+
+
+def _index(items: Any, wanted: Any) -> int | None:
+    return items.index(wanted) if wanted in items else None
+
+
+def _reshaped(operand: tuple[int, ...], axis: int, shape: tuple[int, ...], n: int) -> int | None:
+    """The axis of the new shape that the old one, or its outer part, is in."""
+    before, passed = prod(operand[:axis]), 1
+    for i, extent in enumerate(shape):
+        if extent > 1 and passed <= before < passed * extent and extent % n == 0:
+            return i
+        passed *= extent
+    return None
+
+
+# ---- bytes at each step
+
+
+@dataclass
+class Growth:
+    """Bytes that are in use at each step of a plan: those that grow with the batch, and the rest.
+
+    `leading` are those that grow with a batch that is their first axis, as a batch mostly is."""
+
+    fixed: np.ndarray
+    growing: np.ndarray
+    leading: float = 0.0
+
+    def peak(self, factor: float) -> float:
+        return float((self.fixed + factor * self.growing).max(initial=0.0))
+
+
+def growth_of(plan: Any, n: int, axes: Axes) -> Growth:
+    """How the temporaries of a plan grow."""
+    count = len(plan.steps)
+    found = Growth(np.zeros(count + 1), np.zeros(count + 1))
+    spans: dict[Any, list[int]] = {}
+    grows: dict[Any, bool] = {}
+    for i, step in enumerate(plan.steps):
+        touched = {_variable(whole_buffer(b)) for b in step.reads | step.writes}
+        scales = any(b in axes for b in touched)
+        for b in plan.temporaries_of(step):
+            spans.setdefault(b, [i, i])[1] = i
+            grown_now = _variable(b) in axes or scales and _scratch_grows(b, n)
+            grows[b] = grows.get(b, False) or grown_now
+        for child in getattr(step, "children", ()):
+            inner = arena_layout(child)[1]
+            part = inner * _part_that_grows(child, n)
+            found.growing[i] += part
+            found.fixed[i] += inner - part
+    for b, (first, last) in spans.items():
+        (found.growing if grows[b] else found.fixed)[first : last + 1] += b.nbytes
+        if axes.get(_variable(b)) == 0:
+            found.leading += b.nbytes
+    return found
+
+
+def _variable(buffer: Any) -> Any:
+    """The variable that a buffer is for; the buffer itself where there is none."""
+    return getattr(buffer, "var", buffer)
+
+
+def _scratch_grows(b: Any, n: int) -> bool:
+    """Whether the room that a kernel works in is for the whole batch."""
+    return isinstance(b, Scratch) and b.nbytes != WORKSPACE and b.nbytes % n == 0
+
+
+def _part_that_grows(plan: Any, n: int) -> float:
+    """Of the temporaries of a loop's body, which may have the batch on any axis."""
+    axes: Axes = {v: v.aval.shape.index(n) for v in plan.program.inputs if n in v.aval.shape}
+    program = plan.program
+    for e in program.equations:
+        for o in e.outs:
+            found = _axis(e, o, n, axes)
+            if found is not None:
+                axes[o] = found
+    growth = growth_of(plan, n, axes)
+    total = growth.peak(1.0)
+    return 1.0 - growth.peak(0.0) / total if total else 0.0
+
+
+# ---- the batch
+FRAGMENTS = 1 / 32  # of the room: free parts of chunks that are in use
+
+
+@dataclass
+class Fit:
+    """How large a batch may be."""
+
+    batch: int  # what it is
+    fits: int  # what it may be; 0: no batch fits
+    of: str  # the input whose first axis it is
+    each: float  # bytes of one example
+    rest: float  # bytes of all else
+    room: int
+
+    def lines(self, size: Callable[[float], str]) -> list[str]:
+        """In words, with how it was found."""
+        if self.fits:
+            head = f"a batch of {self.fits} would fit (it is {self.batch}, the first axis of "
+        else:
+            head = f"not even a batch of 1 would fit (it is {self.batch}, the first axis of "
+        return [
+            f"{head}{self.of})",
+            f"  estimated: of the planned peak {size(self.rest)} do not depend on the batch, each "
+            f"example adds {size(self.each)}, and there is room for {size(self.room)}",
+        ]
+
+
+def batch_that_fits(executable: Any, room: int) -> Fit | None:
+    """The largest batch whose planned peak is within so many bytes; None: no axis is the batch."""
+    found = _chosen(executable)
+    if found is None:
+        return None
+    n, seeds, axes, growth = found
+    room -= int(room * FRAGMENTS)
+    program = executable.program
+    temporaries = growth.peak(1.0)
+    packing = executable.arena_bytes / temporaries if temporaries else 1.0
+    outside = [*program.inputs, *executable.plan.program.outputs]
+    given = sum(v.aval.nbytes for v in outside if v in axes)
+    rest = sum(v.aval.nbytes for v in outside if v not in axes)
+    rest += sum(array.nbytes for _, array in executable.kept)
+
+    def peak(batch: float) -> float:
+        return rest + batch / n * given + packing * growth.peak(batch / n)
+
+    low, high = 0, max(n, 1)
+    if peak(high) <= room:  # memory ran out for another reason: fragments, other work
+        high = max(n - 1, 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if peak(middle) <= room else (low, middle - 1)
+    each = (peak(n) - peak(0)) / n
+    return Fit(n, low, seeds[0].aval.str_short(), each, peak(0), room)
+
+
+def _chosen(executable: Any) -> tuple[int, list[Var], Axes, Growth] | None:
+    """The leading axis of inputs that most of the temporaries depend on."""
+    program, plan = executable.program, executable.plan
+    inputs = [v for v in program.inputs if v.aval.shape and v.aval.shape[0] > 1]
+    made = Counter((o.aval.shape, o.aval.dtype) for o in program.outputs)
+    state = [v for v in inputs if (v.aval.shape, v.aval.dtype) in made]
+    if len(made) > 1 and len(state) >= len(program.outputs) / 2:  # a step: new state for old
+        inputs = [v for v in inputs if v not in state] or inputs
+    extents = list(dict.fromkeys(v.aval.shape[0] for v in inputs))[:MOST_CANDIDATES]
+    best: tuple[float, Any] = (0.0, None)
+    for n in extents:
+        seeds = [v for v in inputs if v.aval.shape[0] == n]
+        axes = grown(plan.program, n, seeds)
+        growth = growth_of(plan, n, axes)
+        bound = sum(o.aval.nbytes for o in plan.program.outputs if axes.get(o) == 0)
+        score = growth.peak(1.0) - growth.peak(0.0) + growth.leading + bound
+        score += sum(v.aval.nbytes for v in seeds) / 1024  # of two alike, the larger data
+        if score > best[0]:
+            best = score, (n, seeds, axes, growth)
+    return best[1]

@@ -1,0 +1,121 @@
+"""The arrays in a GPU's memory, and the user's lines that made them, found on demand.
+
+A result's memory carries a `Made`, set when it is allocated: which Program's result it was first,
+with the line and the module of the equation. Operations outside of `jit` have no equation of a
+traced function: large results of theirs note the line that called. Arrays brought from the host are
+found by their address. Everything else is found by going through the interpreter's objects.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from toile.engine import source
+from toile.engine.arrays import ConcreteArray
+from toile.engine.avals import Aval
+from toile.engine.gpu import LARGE, DeviceMemory, is_gpu_data, uploads
+from toile.engine.program import Equation, Program, Var
+from toile.engine.sharded import Sharded, held
+from toile.engine.source import Source
+
+
+class Made(NamedTuple):
+    """Where the bytes of an array come from."""
+
+    by: str  # the operation, or what else it is
+    program: str = ""
+    source: Source | None = None
+    scope: str = ""  # the path of the module
+
+    def __str__(self) -> str:
+        where = [f"by {self.by}" + (f" of {self.program}" if self.program else "")]
+        if self.scope:
+            where.append(f"in {self.scope}")
+        if self.source is not None:
+            line, text = f"at {self.source.file}:{self.source.line}", self.source.text()
+            where.append(f"{line}: {text}" if text else line)
+        return " ".join(where)
+
+
+def results_of(program: Program) -> list[Made]:
+    """What makes each result of a Program."""
+    makers: dict[Any, Equation] = {o: e for e in program.equations for o in e.outs}
+    found = []
+    for o in program.outputs:
+        e = makers.get(o) if isinstance(o, Var) else None
+        if e is None:
+            found.append(Made("an argument that is returned", program.name))
+            continue
+        named = e if e.source is not None else _nearest(e, makers)
+        name = "" if program.name == e.op.name else program.name
+        found.append(Made(e.op.name, name, named.source, "/".join(e.scope or named.scope)))
+    return found
+
+
+def _nearest(e: Equation, makers: dict[Any, Equation]) -> Equation:
+    """The nearest equation before that has a source line: those that passes add have none."""
+    seen = {id(e)}
+    level = [e]
+    while level:
+        before = [makers[a] for x in level for a in x.ins if a in makers]
+        level = [x for x in before if id(x) not in seen]
+        for x in level:
+            if x.source is not None:
+                return x
+            seen.add(id(x))
+    return e
+
+
+def noted(made: Made, nbytes: int) -> Made:
+    """What a result is made by; for a large one of an operation outside of `jit` with its line."""
+    if made.source is not None or nbytes < LARGE:
+        return made
+    path = source.module_path().strip().removeprefix("in module ")
+    return made._replace(source=source.user_source(2), scope=made.scope or path)
+
+
+class Buffer(NamedTuple):
+    """Bytes of a GPU that are in use."""
+
+    nbytes: int
+    what: str  # dtype and shape
+    made: Made
+
+
+def live_arrays(objects: Iterable[Any] | None = None) -> list[Buffer]:
+    """Arrays on GPUs that are in use, the largest first."""
+    arrays: dict[int, tuple[Aval, int]] = {}
+    memories: dict[int, DeviceMemory] = {}
+    for x in gc.get_objects() if objects is None else objects:
+        kind = type(x)
+        if kind is DeviceMemory:
+            memories[x.start] = x
+        elif issubclass(kind, ConcreteArray) and not x.is_deleted():
+            for data in held(x) if issubclass(kind, Sharded) else [x._data]:
+                if is_gpu_data(data):
+                    arrays[data.data.ptr] = x.aval, data.nbytes
+    found = [Buffer(n, aval.str_short(), _maker(at, n, memories))
+             for at, (aval, n) in arrays.items()]
+    return sorted(found, key=lambda b: -b.nbytes)
+
+
+def _maker(address: int, nbytes: int, memories: dict[int, DeviceMemory]) -> Made:
+    memory = memories.get(address)
+    if memory is not None and memory.made is not None:
+        return memory.made
+    size, line = uploads.get(address, (0, None))
+    if memory is None and size == nbytes:
+        return Made("a copy from the host", source=line)
+    return Made("something else than toile" if memory is None else "toile")
+
+
+def constants_of(executables: Sequence[Any]) -> list[Buffer]:
+    """What compiled Programs keep for their calls."""
+    found = []
+    for x in executables:
+        for _, array in list(x.kept):
+            what = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            found.append(Buffer(array.nbytes, what, Made("a constant", x.program.name)))
+    return found

@@ -1,0 +1,221 @@
+"""Memory on a GPU: the arena that a device's Programs share, and what to say when it runs out.
+
+Before a Program fails, what calls keep for later ones is given up, and the allocation is tried
+again. The report has the largest buffers with the lines that made them, the Program's planned peak,
+and the batch that would fit.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from toile.engine import gpu
+from toile.engine.gpu import GpuDevice, cupy
+from toile.engine.program import Program
+from toile.platforms.code_memory import Shelf
+from toile.platforms.gpu.largest_batch import Fit, batch_that_fits
+from toile.platforms.gpu.live_arrays import Buffer, Made, constants_of, live_arrays
+from toile.targets.cuda import modules as kernels
+
+SHOWN = 10  # of the largest buffers
+LARGE = 64 << 20  # bytes of an arena that the pool is not to keep
+T = TypeVar("T")
+
+
+class OutOfMemoryError(MemoryError, RuntimeError):
+    """A GPU has no room for what a program needs."""
+
+
+class Arena:
+    """Temporaries of the Program that is running; it grows, and each growth has a number."""
+
+    def __init__(self, device: GpuDevice):
+        self.device = device
+        self.memory: Any = None
+        self.start, self.nbytes, self.generation = 0, 0, 0
+
+    def of(self, nbytes: int) -> tuple[int, int]:
+        """Where an arena of at least so many bytes begins, and its generation."""
+        if nbytes > self.nbytes:
+            before = self.nbytes
+            self.give_up()  # in order on the stream: what was issued is done before the reuse
+            if before >= LARGE:
+                self.device.trim()  # or the pool would hold both
+            self.memory, self.start = self.device.allocate(nbytes)
+            self.nbytes = nbytes
+            self.generation = next(_generations)
+        return self.start, self.generation
+
+    def give_up(self) -> None:
+        """Free the memory; the next use allocates again."""
+        self.memory, self.nbytes = None, 0
+
+
+_generations = itertools.count(1)  # of all arenas: graphs know theirs by it
+_arenas: dict[GpuDevice, Arena] = {}
+executables: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
+
+
+def _forgotten(program: Program, made: Any) -> None:
+    """Remove an executable and its plan from what a Program remembers."""
+    for key, value in list(program.memo.items()):
+        if value is made or value is made.plan:
+            program.memo.pop(key, None)
+
+
+shelf = Shelf(lambda: kernels.Loaded.code_bytes, _forgotten)
+
+
+def arena_of(device: GpuDevice) -> Arena:
+    """The arena of a device."""
+    found = _arenas.get(device)
+    if found is None:
+        found = _arenas[device] = Arena(device)
+    return found
+
+
+@contextmanager
+def other_arenas(devices: Sequence[GpuDevice]) -> Iterator[None]:
+    """A block in which a running Program of these devices runs others: its temporaries stay."""
+    before = {d: _arenas.pop(d) for d in devices if d in _arenas}
+    try:
+        yield
+    finally:
+        for d in devices:
+            _arenas.pop(d, None)
+        _arenas.update(before)
+
+
+def release() -> None:
+    """Give the memory of temporaries back to CuPy's pool, and the pool's to the device."""
+    for device in list(_arenas):
+        device.synchronize()
+    _arenas.clear()
+    cupy().get_default_memory_pool().free_all_blocks()
+
+
+# ---- running out
+
+
+def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executable: Any) -> T:
+    """`make(nbytes)`; without room, once more after freeing what is kept for later calls."""
+    try:
+        return make(nbytes)
+    except MemoryError:
+        reclaim(device, executable is not None)
+    try:
+        return make(nbytes)
+    except MemoryError as error:
+        raise out_of_memory(device, nbytes, error, executable) from None
+
+
+def reclaim(device: GpuDevice, with_arena: bool) -> None:
+    """Give up what is not in use: memory of results for later calls, graphs' own places, cycles.
+
+    The arena goes too where a program is about to begin; else a running one may use it. Other
+    devices may be on the same GPU: what they keep goes where no program of theirs is running."""
+    _give_up(device, with_arena)
+    gc.collect()  # after the references to the keepers here are gone
+
+
+def _give_up(device: GpuDevice, with_arena: bool) -> None:
+    kept: dict[GpuDevice, list[Any]] = {}
+    for keeper in members(gpu.keepers):
+        kept.setdefault(_device_of(keeper), []).append(keeper)
+    with device.lock:
+        device.synchronize()
+        for keeper in kept.pop(device, ()):
+            keeper.give_up()
+        if with_arena:
+            arena_of(device).give_up()
+    for other, keepers in kept.items():
+        if other.lock.acquire(blocking=False):  # waiting could be a deadlock
+            try:
+                with other.current():
+                    for keeper in keepers:
+                        keeper.give_up()
+            finally:
+                other.lock.release()
+
+
+def _device_of(keeper: Any) -> GpuDevice:
+    """The device of an executable, or of a call that holds one."""
+    return getattr(keeper, "executable", keeper).device
+
+
+def members(found: weakref.WeakSet[T]) -> list[T]:
+    """The members of a set that other threads may add to at the same time."""
+    while True:
+        try:
+            return list(found)
+        except RuntimeError:  # its size changed
+            continue
+
+
+def out_of_memory(
+    device: GpuDevice, needed: int, error: BaseException, executable: Any = None
+) -> BaseException:
+    """The error for an allocation that failed, of a Program or of an array."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    executable = executable.described() if executable is not None else None
+    try:
+        stats = device.memory_stats()
+    except Exception:  # a device that cannot even be asked
+        stats = {}
+    arena = _arenas.get(device)
+    held = arena.nbytes if arena is not None else 0
+    buffers = [*live_arrays(), *constants_of(members(executables))]
+    if held:
+        buffers.append(Buffer(held, f"uint8[{held}]", Made("temporaries of all programs")))
+    fit = batch_that_fits(executable, room_for(executable, stats, held)) if executable else None
+    text = report(executable, needed, stats, buffers, fit)
+    return OutOfMemoryError(f"RESOURCE_EXHAUSTED: {text}\n  ({error})")
+
+
+def room_for(executable: Any, stats: dict[str, Any], arena: int) -> int:
+    """The most a Program may need: all memory that is free or its own."""
+    limit = stats.get("bytes_limit", 0)
+    total = min(stats.get("bytes_free", limit) + stats.get("pool_bytes", 0), limit)
+    inputs = sum(v.aval.nbytes for v in executable.program.inputs)
+    constants = sum(array.nbytes for _, array in executable.kept)
+    others = max(stats.get("bytes_in_use", 0) - arena - inputs - constants, 0)
+    return max(total - others, 0)
+
+
+def report(
+    executable: Any, needed: int, stats: dict[str, Any], buffers: Sequence[Buffer],
+    fit: Fit | None = None,
+) -> str:
+    """What to say when memory runs out."""
+    name = executable.program.name if executable else "an array" if needed else "a library"
+    wanted = f"{size(needed)} more" if needed else "more than there is"
+    lines = [f"out of memory on the GPU: {name} needed {wanted}"]
+    if executable:
+        lines.append(f"  planned peak of {name}: {size(executable.peak_bytes)} "
+                     "(inputs, results, constants, temporaries)")
+    lines.append(f"  in use: {size(stats.get('bytes_in_use', 0))} of "
+                 f"{size(stats.get('bytes_limit', 0))}")
+    if buffers:
+        lines.append("  largest live buffers:")
+        for b in sorted(buffers, key=lambda b: -b.nbytes)[:SHOWN]:
+            lines.append(f"    {size(b.nbytes):>10}  {b.what}  {b.made}")
+    if fit is not None:
+        lines += [f"  {line}" for line in fit.lines(size)]
+    lines.append("  (smaller batches, toile.checkpoint on layers, donate_argnums for the state, or "
+                 "bfloat16 take less)")
+    return "\n".join(lines)
+
+
+def size(nbytes: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    raise AssertionError

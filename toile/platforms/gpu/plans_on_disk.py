@@ -1,0 +1,153 @@
+"""Plans of a GPU on disk: a Program that was planned before, in any process, is not planned again.
+
+What is kept is the plan with its steps, buffers and constants, without the equations that they came
+from: reports that need those plan again. The name of a file covers the Program's fingerprint, the
+GPU, NVIDIA's libraries, the state of toile's own source and the flags that plans read. Programs
+that call users' functions or communicate with other devices are not kept; nothing is kept with
+TOILE_PLANS=off or TOILE_DEBUG.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import time
+from typing import Any
+
+from toile.compiler.ir.operands import Scratch
+from toile.compiler.plan.fingerprint import fingerprint
+from toile.disk.object_cache import ObjectCache
+from toile.disk.plan_schema import Damaged
+from toile.disk.source_state import source_state
+from toile.engine.config import flags
+from toile.engine.locks import loading
+from toile.engine.program import Program
+from toile.platforms.gpu import plan_records
+from toile.platforms.gpu.steps import CallStep, MadePlan
+from toile.targets.cuda import cudnn, driver, libraries
+from toile.targets.cuda import modules as kernels
+
+FEWEST = 12  # equations of a Program that is worth looking up
+WORTH = 0.02  # seconds of planning that are worth a file
+# Programs of a process that are looked up and kept whatever they are: where all of them are found,
+# the first step comes without what makes plans, which takes longer to load than they to be made.
+FIRST = 32
+FORMAT = "2"
+
+
+def ahead() -> None:
+    """Find out what names of plans and kernels are made of: it takes no device, which is about to
+    start. What fails here fails again, and says why, where it is needed."""
+    for find in (kernels._cache, kernels._compiler_version, _installed, source_state, _make_ready):
+        try:
+            find()
+        except Exception:
+            continue
+
+
+def _making() -> Any:
+    """The module that makes and writes plans: it is large, and loaded for the first new plan."""
+    with loading:
+        return importlib.import_module("toile.platforms.gpu.new_plans")
+
+
+def _make_ready() -> None:
+    """Load the planner where no plans will be found."""
+    cache = kernels._cache()
+    if cache is None or _off() or cache.is_empty():
+        _making()
+
+
+def _off() -> bool:
+    return os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
+
+
+def planned(program: Program) -> Any:
+    """A new plan, with the equations that it was made from."""
+    return _making().planned(program)
+
+
+def plan_of(program: Program, device: Any) -> MadePlan:
+    """The plan of a Program for a device, which is current: from disk, or made now and kept."""
+    early = next(_asked) < FIRST
+    where = _place(program, device) if early or len(program.equations) >= FEWEST else None
+    if where is None:
+        return planned(program)
+    cache, key = where
+    found = _recalled(cache, key, program)
+    if found is None:
+        making = _making()  # which is not part of the time that planning takes
+        started = time.perf_counter()
+        found = planned(program)
+        if early or time.perf_counter() - started >= WORTH:
+            making.keep(cache, key, found)
+    return found
+
+
+_asked = itertools.count()
+
+
+def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
+    """Where a plan is kept, and its name there; None where it is not."""
+    cache = kernels._cache()
+    if _off() or cache is None or program.axis_names:
+        return None
+    found = fingerprint(program)
+    if found is None:
+        return None
+    parts = ("gpu plan", FORMAT, found, device.architecture, device.device_kind, _installed(),
+             str([type(x).__name__ for x in cudnn._used[-1:]]), source_state(),
+             str(flags.allow_excess_precision), str(flags.default_matmul_precision),
+             str(driver.shared_limit()))
+    return cache, hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _installed() -> str:
+    """The libraries that plans depend on."""
+    frontend = importlib.util.find_spec("cudnn")
+    found = [libraries.identity(name) for name in ("cublas", "cublasLt", "cudnn")]
+    origin = frontend.origin if frontend else None
+    return "\n".join([*found, f"{origin} {os.stat(origin).st_mtime_ns}" if origin else "none"])
+
+
+def _recalled(cache: ObjectCache, key: str, program: Program) -> MadePlan | None:
+    data = cache.get(key)
+    if data is None:
+        return None
+    try:
+        found = plan_records.read(data)
+        _check(found, program)
+    except Damaged as problem:
+        cache.refuse(key, str(problem))
+        return None
+    try:
+        fits = all(_fits(s.call) for s in found.all_steps() if isinstance(s, CallStep))
+    except Exception:  # a library has no such plan any more
+        fits = False
+    if not fits:
+        cache.remove(key)
+        return None
+    return found
+
+
+def _check(plan: MadePlan, program: Program) -> None:
+    """Refuse a plan whose inputs and results are not of the sizes of a Program's; random keys are
+    their numbers in a plan."""
+    for mine, other in ((plan.given.in_avals, program.in_avals),
+                        (plan.given.out_avals, program.out_avals)):
+        if [x.nbytes for x in mine] != [x.nbytes for x in other]:
+            raise Damaged("its inputs and results are not those of the Program")
+
+
+def _fits(call: Any) -> bool:
+    """Whether a library call has the room that it needs."""
+    if not isinstance(call, cudnn.GraphCall):
+        return True
+    engine = cudnn.engine()
+    room: Any = None if call.workspace is None else call.workspace.buffer
+    given = room.nbytes if isinstance(room, Scratch) else 0
+    return engine is not None and engine.plan(call.description).workspace <= given

@@ -1,0 +1,261 @@
+"""What the steps of a plan take on a GPU: events recorded around each, in the order of a call.
+
+Where a call is a CUDA graph, so is what is measured: the same work captured once with events as
+nodes between the steps, and once with events at its ends only. Else steps are issued one by one.
+Events cost about a microsecond: what two of them take with nothing in between is subtracted, and
+the steps' times are scaled to the whole where they exceed it. Of a loop the first turn is measured
+step by step. There are no events within conditional nodes: how the time of one is shared by what is
+inside is measured outside of the graph. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from toile.compiler.ir.steps import Region
+from toile.platforms.gpu.execution import MOST_NODES, Executable
+from toile.platforms.gpu.issuer import Addresses, Issuer
+from toile.targets.cuda.driver import CudaError, driver
+
+BEST = 3  # of so many rounds the fastest one counts
+INNER_ROUNDS = 3  # of what is inside of conditional nodes
+
+
+@dataclass
+class Part:
+    """One launch of a region, or another step as a whole."""
+
+    step: Any  # what is issued
+    launches: list[Any]  # of the plan; none: the step is no region
+    times: list[float] = field(default_factory=list)
+
+    def shared(self) -> list[tuple[Any, float]]:
+        """The groups (or launches without one) that it computes, and what part of it each is."""
+        work = [float(x.nbytes or x.blocks) for x in self.launches]
+        total = sum(work) or 1.0
+        keys = [id(x.origin) if x.origin is not None else id(x) for x in self.launches]
+        return [(key, w / total) for key, w in zip(keys, work, strict=True)]
+
+
+@dataclass
+class Timed:
+    """A step of a plan with its times, and those of what is inside it."""
+
+    step: Any
+    measured: list[Part]
+    bodies: list[list[Timed]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return sum(statistics.fmean(p.times) for p in self.measured if p.times)
+
+    @property
+    def parts(self) -> list[tuple[Any, None]]:
+        """The groups that a region computes."""
+        return [(key, None) for key in self._by_key()]
+
+    def shares(self) -> list[float]:
+        """How a region's time is shared by them."""
+        found = self._by_key()
+        total = sum(found.values())
+        return [x / total if total else 1 / len(found) for x in found.values()]
+
+    def _by_key(self) -> dict[Any, float]:
+        found: dict[Any, float] = {}
+        for p in self.measured:
+            took = statistics.fmean(p.times) if p.times else 0.0
+            for key, share in p.shared():
+                found[key] = found.get(key, 0.0) + took * share
+        return found
+
+
+class Stopwatch(Issuer):
+    """Issues a plan with events around its launches and calls."""
+
+    def __init__(self, issuer: Issuer):
+        self.__dict__.update(vars(issuer))
+        self.launches = dict(issuer.launches)
+        self.by_step: dict[int, Timed] = {}
+        self.timed = self._prepare(issuer.plan)
+        self.marks: list[tuple[Part, int, int]] = []
+        self.events: list[int] = []
+        self.begun: set[int] = set()
+        self.ends = self.empty = (0, 0)
+        self.captured = False
+
+    def _prepare(self, plan: Any) -> list[Timed]:
+        found = []
+        for step in plan.steps:
+            measured = [Part(step, [])]
+            if isinstance(step, Region):
+                measured = []
+                for x in self.launches[id(step)]:
+                    alone = Region(x.parts, set(), set())
+                    self.launches[id(alone)] = [x]
+                    measured.append(Part(alone, x.parts))
+            bodies = [self._prepare(child) for child in getattr(step, "children", ())]
+            self.by_step[id(step)] = Timed(step, measured, bodies)
+            found.append(self.by_step[id(step)])
+        return found
+
+    def _mark(self, stream: int) -> int:
+        event = driver().event()
+        self.events.append(event)
+        driver().record(event, stream, self.captured)
+        return event
+
+    def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
+        """Put the work on the stream, with events."""
+        self.forget()
+        self.empty = self._mark(stream), self._mark(stream)
+        first = self._mark(stream)
+        super().issue(addresses, stream, checked)
+        self.ends = first, self._mark(stream)
+
+    def _steps(self, plan: Any, addresses: Addresses, stream: int, checked: bool) -> None:
+        hidden = self.captured and stream != self.device.capture_stream  # in a conditional node
+        if hidden or id(plan) in self.begun:  # another turn of a loop
+            return super()._steps(plan, addresses, stream, checked)
+        self.begun.add(id(plan))
+        for step in plan.steps:
+            for part in self.by_step[id(step)].measured:
+                alone: Any = SimpleNamespace(steps=[part.step])
+                first = self._mark(stream)
+                super()._steps(alone, addresses, stream, checked)
+                self.marks.append((part, first, self._mark(stream)))
+
+    def read(self, known: Collection[int] = ()) -> None:
+        """Add the times of what has been issued, and is done; not of parts that are known (ids)."""
+        elapsed = driver().elapsed
+        floor = elapsed(*self.empty)
+        for part, first, second in self.marks:
+            if id(part) not in known:
+                part.times.append(max(elapsed(first, second) - floor, 0.0))
+
+    def forget(self) -> None:
+        """Be ready for the next issue."""
+        for event in self.events:
+            driver().forget_event(event)
+        self.marks, self.events = [], []
+        self.begun.clear()
+
+    def keep_best(self) -> None:
+        """Forget the rounds that were slow as a whole, and the others' share of the events."""
+        top = [p for t in self.timed for p in t.measured]
+        rounds = range(min((len(p.times) for p in top), default=0))
+        totals = [sum(p.times[r] for p in top) for r in rounds]
+        kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]
+        for t in self.by_step.values():
+            for p in t.measured:
+                p.times = [p.times[r] for r in kept if r < len(p.times)]
+
+
+class _Whole(Issuer):
+    """Issues a plan with an event before it and one after."""
+
+    def __init__(self, issuer: Issuer):
+        self.__dict__.update(vars(issuer))
+        self.captured = False
+        self.ends = driver().event(), driver().event()
+
+    def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
+        """Put the work on the stream, with two events."""
+        driver().record(self.ends[0], stream, self.captured)
+        super().issue(addresses, stream, checked)
+        driver().record(self.ends[1], stream, self.captured)
+
+
+def graph_of(executable: Executable, issuer: Any, addresses: Addresses) -> int:
+    """A graph of what an issuer issues; 0 where that cannot be captured."""
+    if not executable.issuer.capturable or executable.issuer.nodes > MOST_NODES:
+        return 0
+    try:
+        return issuer.capture(dict(addresses), executable.device.capture_stream)
+    except CudaError:  # a driver that has no events in graphs
+        return 0
+
+
+def measure(
+    executable: Executable, pointers: Sequence[int], rounds: int
+) -> tuple[list[Timed], float, float]:
+    """The steps with their times, what the whole takes, and the factor of the steps' times."""
+    device, stream = executable.device, executable.device.stream
+    with device.lock, device.current():
+        arena, _ = executable._arena()
+        addresses = executable._addresses(pointers, arena)
+        watch, whole = Stopwatch(executable.issuer), _Whole(executable.issuer)
+        graphs = []
+        taken: list[float] = []
+        try:
+            for x in (watch, whole):
+                graphs.append(graph_of(executable, x, addresses))
+            for turn in range(rounds + 1):
+                for x, graph in zip((watch, whole), graphs, strict=True):
+                    if graph:
+                        driver().launch_graph(graph, stream)
+                    else:
+                        x.issue(dict(addresses), stream)
+                    driver().synchronize(stream)
+                if turn:  # the first one loads code and touches memory
+                    watch.read()
+                    taken.append(driver().elapsed(*whole.ends))
+            watch.keep_best()
+            if graphs[0] and executable.issuer.decides:
+                known = {id(part) for part, _, _ in watch.marks}
+                for _ in range(INNER_ROUNDS):
+                    watch.issue(dict(addresses), stream)
+                    driver().synchronize(stream)
+                    watch.read(known)
+        finally:
+            for graph in filter(None, graphs):
+                driver().destroy(graph)
+            watch.forget()
+            for event in whole.ends:
+                driver().forget_event(event)
+    took = statistics.fmean(sorted(taken)[: -(-len(taken) // BEST)])
+    total = sum(t.seconds for t in watch.timed)
+    return watch.timed, took, min(took / total, 1.0) if total else 1.0
+
+
+class _Hollow(Executable):
+    """An executable with nothing to do but to launch a graph of one event, or nothing."""
+
+    def __init__(self, executable: Executable):
+        self.__dict__.update(vars(executable))
+        self.graphs, self.own = OrderedDict(), {}
+        self.event: int | None = None
+        if executable.issuer.capturable and not executable.checked:
+            self._make_graph(self.device.capture_stream)
+
+    def _make_graph(self, stream: int) -> None:
+        made = self.driver
+        self.event = made.event()
+        made.begin_capture(stream)
+        made.record(self.event, stream, True)
+        self.graphs[None] = made.instantiate(made.end_capture(stream))
+
+    def run(self, pointers: Sequence[int], again: bool = True) -> None:
+        """Launch what there is."""
+        with self.device.lock:
+            for graph in self.graphs.values():
+                self.driver.launch_graph(graph, self.device.stream)
+
+    def direct(self) -> None:
+        """The kernel is not to run."""
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self.event is not None:  # nothing records it any more
+            self.driver.forget_event(self.event)
+            self.event = None
+
+
+def without_steps(executable: Executable) -> Executable:
+    """The same executable with nothing to do but to launch a graph, or nothing: what calling takes.
+    """
+    return _Hollow(executable)

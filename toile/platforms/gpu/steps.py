@@ -1,0 +1,72 @@
+"""What plans for a GPU have besides regions and loops: library calls, and what may be overwritten.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from toile.compiler.ir import steps
+from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.steps import Region, whole_buffer
+from toile.engine.program import Program
+from toile.targets.cuda.launches import Call, Launch
+
+
+class CallStep:
+    """A library call between the regions."""
+
+    __slots__ = ("call", "reads", "writes", "origin")
+
+    def __init__(self, call: Call, origin: Any):
+        self.call, self.origin = call, origin
+        self.reads: set[Any] = set(call.reads)
+        self.writes: set[Any] = set(call.writes)
+
+
+class MadePlan(steps.MadePlan):
+    """A plan for a GPU, as it comes from disk; `given` is the Program before the plan changed it.
+
+    `in_place` has launches with two buffers (read, written): such a launch reads an element of the
+    one only where it writes that of the other."""
+
+    given: Program
+    in_place: set[tuple[Launch, Any, Any]]
+    recalled = True  # whether it came from disk, without its equations
+
+    def may_overwrite(self) -> Callable[[Any, Any], bool]:
+        """Whether a result may lie where an input lies, as a function of their buffers.
+
+        It may where nothing reads the input after the first part of the result is written."""
+        last: dict[Any, int] = {}
+        first: dict[Any, int] = {}
+        for i, s in enumerate(self.steps):
+            last.update(dict.fromkeys(s.reads, i))
+            for b in map(whole_buffer, s.writes):
+                first.setdefault(b, i)
+        returned = {r.buffer for r in self.outputs}
+        launches = functools.cache(self._launches_by_buffer)
+
+        def may(read: Any, written: Any) -> bool:
+            at, until = first.get(written, -1), last.get(read, -1)
+            if at < 0 or until > at or read in returned:
+                return False
+            if until < at:
+                return True
+            if not isinstance(self.steps[at], Region):
+                return False
+            readers, writers = (launches(at).get(b, []) for b in (read, written))
+            if len(readers) != 1 or len(writers) != 1 or readers[0] is not writers[0]:
+                return False
+            return (readers[0], read, written) in self.in_place
+
+        return may
+
+    def _launches_by_buffer(self, i: int) -> dict[Any, list[Any]]:
+        """Which launches of a step have to do with a buffer."""
+        found: dict[Any, list[Any]] = {}
+        for x in self.steps[i].launches:
+            for b in {a.buffer for a in x.args if isinstance(a, Ref)}:
+                found.setdefault(b, []).append(x)
+        return found

@@ -1,0 +1,57 @@
+"""What a GPU says about the plans that are made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toile.compiler.ir.groups import Limits
+from toile.compiler.ir.loop_nests import Loops
+from toile.compiler.ir.operands import Operand
+from toile.compiler.plan import lower
+from toile.engine.program import Equation, Program
+from toile.kernels.attention import gpu as attention
+from toile.kernels.contraction import gpu_epilogues as epilogues
+from toile.kernels.copy import gpu as copies
+from toile.kernels.nest import gpu as nests
+from toile.platforms.gpu import lowerings, plan_reader
+from toile.platforms.gpu.planner import Plan
+
+
+class Target(lower.Target):
+    """A GPU."""
+
+    plan = Plan
+    choose = staticmethod(attention.choose)
+    # A row is one block's work unless there are too few of them to fill the device.
+    limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
+
+    def last_pass(self, program: Program) -> Program:
+        return epilogues.absorb(program)
+
+    def can_fuse(self, e: Equation) -> bool:
+        return nests.can_fuse(e)
+
+    def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
+        return lowerings.lowering_of(e)
+
+    def copy(self, target: Operand, source: Operand, plan: Any) -> None:
+        copies.copy(target, source, plan)
+
+    def loops(self, x: Loops, plan: Any) -> None:
+        before = len(plan.steps)
+        nests.plan_nest(x, plan.place, plan)
+        if x.nest.kind == "map":
+            for step in plan.steps[before:]:
+                for launch in step.launches:
+                    plan.note_in_place(x, launch)
+
+    def assemble(self, program: Program, plan: Plan, *layout: Any) -> Plan:
+        plan.layout = layout
+        return plan
+
+    def verify(self, made: Plan) -> None:
+        plan_reader.verify(made, *made.layout)
+
+
+TARGET = Target()

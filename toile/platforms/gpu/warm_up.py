@@ -1,0 +1,93 @@
+"""What a GPU's libraries do once in a process, done early and beside other things.
+
+A library loads its kernels at its first calls, which take longer than hundreds of later ones. Here
+these calls are made by the thread that starts a GPU (engine.gpu_start) and another, while Python
+imports and traces: the C code does not hold the interpreter. What fails here fails again, and says
+why, at the first real use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import threading
+from typing import Any
+
+from toile.compiler.ir.operands import Ref
+from toile.engine.gpu import GpuDevice
+from toile.engine.gpu_start import load
+from toile.targets.cuda import cublas, libraries
+
+# Rows, columns, dtype and arithmetic of the first products: each loads kernels of another kind.
+_PRODUCTS = ((256, 256, "float32", "tf32"), (10, 128, "float32", "tf32"),
+             (256, 256, "bfloat16", "float32"))
+_DEPTH = 256
+# Parts of cuDNN that run plans; it would load each at the first plan that needs it.
+_PARTS = ("engines_precompiled", "engines_runtime_compiled")
+
+
+def begin(device: GpuDevice) -> None:
+    """Make the first calls of cuBLAS here, and those of cuDNN in a thread of their own.
+
+    Not where a library is in use already: its calls and these could wait for each other."""
+    if cublas.in_use():
+        return
+    beside = threading.Thread(target=_cudnn, args=(device,), name="toile: starting cuDNN")
+    if importlib.util.find_spec("cudnn") is None:
+        _cublas()
+        return
+    beside.start()
+    try:
+        _cublas()
+    finally:
+        beside.join()
+
+
+def _cublas() -> None:
+    cublas.blas()
+    first_products(cublas.make())
+
+
+def first_products(blas: cublas.Blas) -> None:
+    """Small products by a handle that nobody else has, and which is given up."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    places = {name: blas.address + (i << 20) for i, name in enumerate("abc")}
+    try:
+        for m, n, kind, compute in _PRODUCTS:
+            a, b, c = (cublas.Matrix(Ref(x), kind, rows) for x, rows in zip(
+                "abc", (m, _DEPTH, m), strict=True))
+            gemm = cublas.Gemm(m, n, _DEPTH, a, b, c, compute)
+            gemm.issue(blas, lambda ref: places[ref.buffer], stream.ptr)
+    except libraries.LibraryError:  # a GPU that has no such products
+        pass
+    stream.synchronize()
+    blas.functions.cublasDestroy_v2(blas.handle)
+
+
+def _cudnn(device: GpuDevice) -> None:
+    try:
+        with device.current():
+            first_handle()
+            load_parts()
+    except Exception:  # the first use says what is wrong
+        return
+
+
+def first_handle() -> None:
+    """Have cuDNN begin, by making a handle and giving it up."""
+    loaded: Any = libraries.load("cudnn")
+    handle = ctypes.c_void_p()
+    if loaded.cudnnCreate(ctypes.byref(handle)) == 0:
+        loaded.cudnnDestroy(handle)
+
+
+def load_parts() -> None:
+    """Load the parts of cuDNN that run plans, where they lie beside it."""
+    path = libraries.candidates(libraries.CATALOGUE["cudnn"])[0]
+    for part in _PARTS:
+        beside = path.replace("libcudnn.", f"libcudnn_{part}.")
+        if os.path.isabs(path) and os.path.isfile(beside):
+            load(beside)

@@ -1,0 +1,144 @@
+"""Python functions of trees as flat functions of leaves, and back.
+
+`FlatFunction` remembers the structure of what the function returned last, for whoever called it.
+May import the engine only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toile.engine.errors import call_error
+from toile.engine.keypaths import keystr
+from toile.engine.source import here
+from toile.engine.treeerrors import prefix_errors
+from toile.engine.trees import flatten, flatten_with_path, structure, unflatten
+
+
+class FlatFunction:
+    """`fun(*args, **kwargs)` as a function of the leaves of (args, kwargs)."""
+
+    __slots__ = ("fun", "in_tree", "out_tree")
+
+    def __init__(self, fun: Callable[..., Any], in_tree: Any):
+        self.fun, self.in_tree = fun, in_tree
+        self.out_tree: Any = None
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args, kwargs = unflatten(self.in_tree, leaves)
+        try:
+            out = self.fun(*args, **kwargs)
+        except TypeError as error:
+            raise call_error(error, self.fun) from error.__cause__
+        flat, self.out_tree = flatten(out)
+        return flat
+
+
+def is_index(x: Any) -> bool:
+    """Whether `x` is one number, rather than several."""
+    try:
+        operator.index(x)
+    except TypeError:
+        return False
+    return True
+
+
+def index_tuple(x: Any) -> tuple[int, ...]:
+    """One integer or several as a tuple."""
+    return (operator.index(x),) if is_index(x) else tuple([operator.index(n) for n in x])
+
+
+def given_argnums(argnums: int | Sequence[int], what: str) -> tuple[int, ...]:
+    """Argument numbers as they were given, all of them integers."""
+    try:
+        return index_tuple(argnums)
+    except TypeError as e:
+        raise TypeError(
+            f"{e}: {what} needed argnums as int or tuple of int, got {argnums!r}{here()}"
+        ) from e
+
+
+def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int, ...]:
+    """Canonical argument numbers."""
+    found = []
+    for n in given_argnums(argnums, what):
+        if what == "grad" and n >= count:
+            raise TypeError(
+                f"differentiating with respect to argnums={argnums} requires at least {n + 1} "
+                f"positional arguments to be passed by the caller, but got only {count} positional "
+                f"arguments.{here()}"
+            )
+        if not -count <= n < count:
+            raise ValueError(
+                "Positional argument indices must have value greater than or equal to -len(args) "
+                f"and less than len(args), but got value {n} for len(args) == {count}: {what} "
+                f"needed argnums within the {count} positional arguments{here()}"
+            )
+        found.append(n % count)
+    return tuple(found)
+
+
+def check_axes(what: str, name: str, axes: Any) -> None:
+    """Refuse mapped axes (`in_axes`, `out_axes`) that are no integers."""
+    for leaf in flatten(axes)[0]:
+        if not isinstance(leaf, int) or isinstance(leaf, bool):
+            raise TypeError(
+                f"{what} {name} must be an int, None, or (nested) container with those types as "
+                f"leaves, but got {axes!r}{here()}"
+            )
+
+
+def prefix_error(
+    what: str, given: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> ValueError:
+    """The error for a specification that is no prefix of a tree, with each place that differs."""
+    found = [str(make(what)) for make in prefix_errors(given, tree, is_leaf)]
+    details = "".join(f"\n  {text}" for text in found[:8])
+    return ValueError(
+        f"{what} specification must be a tree prefix of the corresponding value; got specification "
+        f"{given!r} for value tree {structure(tree)}.\nMismatch details ({len(found)} found):"
+        f"{details}{here()}"
+    )
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """A function's name for messages and Programs; a partial has that of its function."""
+    while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
+        fun = fun.func
+    return getattr(fun, "__name__", None) or type(fun).__name__
+
+
+def argument_labels(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+    by_keyword: str | None = None,
+) -> list[str]:
+    """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`.
+
+    What is passed by keyword is an entry of `by_keyword` where that is given: `kwargs['x']`."""
+    names: list[str] = []
+    rest, known = "args", None
+    try:
+        for p in inspect.signature(fun).parameters.values():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+            elif p.kind is p.VAR_POSITIONAL:
+                rest = p.name
+            elif p.kind is p.VAR_KEYWORD:
+                known = p.name
+    except (TypeError, ValueError):
+        pass
+    labels = []
+    for i, arg in enumerate(args):
+        base = names[i] if i < len(names) else f"{rest}[{i - len(names)}]"
+        labels += [base + keystr(path) for path, _ in flatten_with_path(arg)[0]]
+    for key in sorted(kwargs):
+        if by_keyword is not None:
+            base = f"{by_keyword}[{key!r}]"
+        else:
+            base = key if known is None or key in names else f"{known}[{key!r}]"
+        labels += [base + keystr(path) for path, _ in flatten_with_path(kwargs[key])[0]]
+    return labels

@@ -1,0 +1,388 @@
+"""cuDNN through its frontend: descriptions of graphs in, plans that run on raw pointers out.
+
+A description is a frozen value that says everything but addresses; it adds itself to a graph of the
+frontend. Plans are kept in memory by device and description, and on disk in the frontend's own
+serialized form. Only engines that give the same result every time are taken, the first that the
+library's heuristic names and that can be built: nothing is timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from toile.compiler.ir.operands import Ref
+from toile.disk import object_cache
+from toile.engine import gpu_start
+from toile.targets.cuda import cublas, libraries
+from toile.targets.cuda.launches import Pointers
+
+FORMAT = "2"  # of keys on disk
+LEAST_FRONTEND = (1, 9)
+TYPES = {
+    "float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16",
+    "int32": "INT32", "int64": "INT64", "bool": "BOOLEAN", "int8": "INT8", "uint8": "UINT8",
+}  # fmt: skip
+
+
+class Unsupported(Exception):
+    """There is no engine for a description."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Extents, strides in elements, and the name of a dtype."""
+
+    dim: tuple[int, ...]
+    stride: tuple[int, ...]
+    type: str
+
+
+class Description(Protocol):
+    """A graph: equal descriptions have equal plans."""
+
+    name: str
+
+    def add(self, cudnn: Any, graph: Any) -> None:
+        """Add tensors (numbered) and operations to a graph of the frontend."""
+
+    def left_out(self) -> tuple[str, ...]:
+        """Notes of engines that may not be taken."""
+
+
+class BuiltPlan(Protocol):
+    """A graph with an engine."""
+
+    workspace: int  # bytes
+
+    def execute(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
+        """Issue it; pointers by the numbers of tensors."""
+
+
+class Engine(Protocol):
+    """What makes plans of descriptions."""
+
+    def plan(self, description: Any) -> BuiltPlan:
+        """The plan of a description; raises Unsupported."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) from that in y.
+
+    Dims are (images, channels, spatial...), (features, channels of a group, spatial...) and
+    (images, features, spatial...); tensors are numbered 1, 2 and 3."""
+
+    kind: str
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    tf32: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    @property
+    def result(self) -> str:
+        return {"fprop": "y", "dgrad": "x", "wgrad": "w"}[self.kind]
+
+    def add(self, cudnn: Any, graph: Any) -> None:
+        """One node."""
+        numbers = {"x": 1, "w": 2, "y": 3}
+        given = inputs(cudnn, graph, numbers, [
+            (name, getattr(self, name)) for name in "xwy" if name != self.result])
+        method, names = {
+            "fprop": (graph.conv_fprop, {"image": "x", "weight": "w"}),
+            "dgrad": (graph.conv_dgrad, {"loss": "y", "filter": "w"}),
+            "wgrad": (graph.conv_wgrad, {"image": "x", "loss": "y"}),
+        }[self.kind]
+        wide = "float64" if self.x.type == "float64" else "float32"
+        out = method(
+            **{key: given[name] for key, name in names.items()}, pre_padding=list(self.low),
+            post_padding=list(self.high), stride=list(self.stride), dilation=list(self.dilation),
+            compute_data_type=data_type(cudnn, wide))  # fmt: skip
+        output(cudnn, out, getattr(self, self.result), numbers[self.result])
+
+    def left_out(self) -> tuple[str, ...]:
+        """What rounds more than asked for: half for float32 operands, sums in half."""
+        notes = ["NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
+        if self.x.type in ("float32", "float64"):
+            notes.append("DOWN_CONVERT_INPUTS")
+            if not self.tf32:
+                notes.append("TENSOR_CORE")
+        return tuple(notes)
+
+
+def data_type(cudnn: Any, name: str) -> Any:
+    """The frontend's word for a dtype."""
+    return getattr(cudnn.data_type, TYPES[name])
+
+
+def inputs(
+    cudnn: Any, graph: Any, numbers: Mapping[str, int], tensors: Iterable[tuple[str, Tensor]]
+) -> dict[str, Any]:
+    """Tensors of a graph by name."""
+    return {name: graph.tensor(name=name, dim=list(t.dim), stride=list(t.stride),
+                               uid=numbers[name], data_type=data_type(cudnn, t.type))
+            for name, t in tensors}
+
+
+def output(cudnn: Any, made: Any, tensor: Tensor, number: int) -> None:
+    """Say what a result of a node is."""
+    made.set_output(True)
+    made.set_uid(number)
+    made.set_dim(list(tensor.dim))
+    made.set_stride(list(tensor.stride))
+    made.set_data_type(data_type(cudnn, tensor.type))
+
+
+# ---- the frontend
+class FrontendPlan:
+    """A built graph of the frontend; `kept`: its description, where it came from disk."""
+
+    def __init__(self, owner: Frontend, graph: Any, kept: Any = None):
+        self.owner, self.graph, self.kept = owner, graph, kept
+        self.workspace = max(int(graph.get_workspace_size()), 0)
+
+    def execute(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
+        """Issue it."""
+        with self.owner.lock:
+            try:
+                self._issue(pointers, workspace, stream)
+            except Exception:
+                if self.kept is None or not self._rebuilt():
+                    raise
+                self._issue(pointers, workspace, stream)
+
+    def _issue(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
+        owner = self.owner
+        if stream != owner.stream:
+            owner.cudnn.set_stream(handle=owner.handle, stream=stream)
+            owner.stream = stream
+        self.graph.execute(dict(pointers), workspace, handle=owner.handle)
+
+    def _rebuilt(self) -> bool:
+        """Build anew what could not run as it was kept on disk."""
+        self.owner.forget(self.kept)
+        made = self.owner.built(self.kept)
+        self.kept = None
+        if made is None or made.workspace > self.workspace:
+            return False
+        self.graph = made.graph
+        return True
+
+
+class Frontend:
+    """The frontend with a handle on one device, and the plans made there."""
+
+    def __init__(self, cudnn: Any, device: str, cache: Any, ordinal: int | None = None):
+        self.cudnn, self.device, self.cache = cudnn, device, cache
+        self.handle = handle_of(cudnn, ordinal)
+        self.stream: int | None = None
+        self.lock = threading.RLock()
+        self.plans: dict[Any, FrontendPlan | None] = {}
+
+    def plan(self, description: Any) -> FrontendPlan:
+        """The plan of a description, from memory, from disk, or built now."""
+        with self.lock:
+            if description not in self.plans:
+                self.plans[description] = self._loaded(description) or self.built(description)
+            found = self.plans[description]
+        if found is None:
+            raise Unsupported(description)
+        return found
+
+    def _key(self, description: Any) -> str:
+        parts = ("cudnn", FORMAT, str(self.cudnn.__version__), str(self.cudnn.backend_version()),
+                 self.device, repr(description))  # fmt: skip
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _loaded(self, description: Any) -> FrontendPlan | None:
+        data = self.cache.get(self._key(description)) if self.cache is not None else None
+        if data is None:
+            return None
+        try:
+            self._leave_stream()
+            graph = self.cudnn.pygraph(handle=self.handle)
+            graph.deserialize(self.handle, data)
+            return FrontendPlan(self, graph, description)
+        except Exception:  # of another driver or library: as if it were not there
+            self.forget(description)
+            return None
+
+    def _leave_stream(self) -> None:
+        """Let the handle be on the default stream: making a plan asks about the handle's stream,
+        and whoever ran the last one may have destroyed his."""
+        if self.stream:
+            self.cudnn.set_stream(handle=self.handle, stream=0)
+            self.stream = 0
+
+    def forget(self, description: Any) -> None:
+        """Remove a plan from disk."""
+        if self.cache is not None:
+            self.cache.remove(self._key(description))
+
+    def built(self, description: Any) -> FrontendPlan | None:
+        """A plan made now, and kept on disk; None where no engine serves it."""
+        cudnn = self.cudnn
+        self._leave_stream()
+        float_type = cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(
+            name=description.name, intermediate_data_type=float_type,
+            compute_data_type=float_type, handle=self.handle)  # fmt: skip
+        description.add(cudnn, graph)
+        notes = [getattr(cudnn.numerical_note, n) for n in description.left_out()
+                 if hasattr(cudnn.numerical_note, n)]
+        try:
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            if notes:
+                graph.deselect_numeric_notes(notes)
+            graph.check_support()
+            graph.build_plans()
+            built = FrontendPlan(self, graph)
+        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError):
+            return None
+        self._keep(description, graph)
+        return built
+
+    def _keep(self, description: Any, graph: Any) -> None:
+        if self.cache is None:
+            return
+        try:
+            data = graph.serialize()
+        except Exception:  # engines that cannot be kept are built in each process
+            return
+        self.cache.put(self._key(description), bytes(data))
+
+
+def handle_of(cudnn: Any, ordinal: int | None) -> Any:
+    """A handle on the current device. The frontend's own way to make one imports NVIDIA's bindings
+    for Python, only to ask which device that is."""
+    if ordinal is None or not hasattr(cudnn, "Handle"):
+        return cudnn.create_handle()
+    made = ctypes.c_void_p()
+    status = libraries.load("cudnn").cudnnCreate(ctypes.byref(made))
+    if status:
+        raise RuntimeError(f"cudnnCreate failed with status {status}")
+    return cudnn.Handle(made.value, ordinal, 0)
+
+
+def frontend() -> tuple[Any, str]:
+    """The frontend and "", or None and why it cannot be used."""
+    try:
+        libraries.load("cudnn")
+    except libraries.LibraryError as error:
+        return None, str(error)
+    try:
+        import cudnn
+    except (ImportError, OSError) as error:
+        return None, (f"toile: needed nvidia-cudnn-frontend, found none ({error}): "
+                      f"{libraries.extra()}")
+    version = tuple(int(n) for n in cudnn.__version__.split(".")[:2])
+    if version < LEAST_FRONTEND:
+        return None, (f"toile: needed nvidia-cudnn-frontend >= {'.'.join(map(str, LEAST_FRONTEND))}"
+                      f", found {cudnn.__version__}: pip install -U nvidia-cudnn-frontend")
+    return cudnn, ""
+
+
+def make() -> Any:
+    """The engine of the current device, or None where there is no cuDNN."""
+    gpu_start.wait()
+    found, problem = frontend()
+    if found is None:
+        _warn(problem)
+        return None
+    import cupy
+
+    device = cupy.cuda.Device()
+    properties = cupy.cuda.runtime.getDeviceProperties(device.id)
+    name = f"{properties['name']!r} {device.compute_capability}"
+    try:
+        return Frontend(found, name, object_cache.from_environment(), device.id)
+    except RuntimeError as error:  # no handle: a driver too old for this cuDNN
+        _warn(f"toile: needed a driver that serves cuDNN {found.backend_version()}, found one for "
+              f"CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): install a "
+              "newer driver, or an older cuDNN with pip install 'nvidia-cudnn-cu12<=9.10'")
+        return None
+
+
+@functools.cache
+def _warn(problem: str) -> None:
+    """Say once that others than cuDNN's kernels are used, and what to install."""
+    warnings.warn(f"{problem}; until then convolutions and attention run on kernels of toile's "
+                  "own, which are slower", RuntimeWarning, stacklevel=2)
+
+
+_used: list[Any] = []  # engines that tests put in place
+
+
+def engine() -> Any:
+    """The engine of the current device; None where cuDNN or the frontend is not installed."""
+    if _used:
+        return _used[-1]
+    return cublas.handle(make) if cublas.present() else None
+
+
+def use(other: Any) -> AbstractContextManager[Any]:
+    """Put an engine in place of cuDNN within a `with` block."""
+    return libraries.replaced(_used, other)
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """A plan on buffers: where each tensor lies, by number; `results` are those it writes."""
+
+    description: Any
+    places: tuple[tuple[int, Ref], ...]
+    results: tuple[int, ...]
+    workspace: Ref | None
+    note: str = field(default="cuDNN", compare=False)
+    origin: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def reads(self) -> frozenset[Any]:
+        return self._buffers(lambda n: n not in self.results)
+
+    @property
+    def writes(self) -> frozenset[Any]:
+        return self._buffers(lambda n: n in self.results)
+
+    def _buffers(self, wanted: Callable[[int], bool]) -> frozenset[Any]:
+        """Those of some tensors, and the workspace."""
+        room = () if self.workspace is None else (self.workspace,)
+        return frozenset(r.buffer for r in (*(r for n, r in self.places if wanted(n)), *room))
+
+    def prepare(self) -> None:
+        """Build the plan; to be called outside of a capture."""
+        engine().plan(self.description)
+
+    def run(self, pointer: Pointers, stream: int) -> None:
+        """Issue it."""
+        self.issue(engine(), pointer, stream)
+
+    def issue(self, on: Any, pointer: Pointers, stream: int) -> None:
+        """Issue it by an engine."""
+        at = {number: pointer(ref) for number, ref in self.places}
+        room = 0 if self.workspace is None else pointer(self.workspace)
+        on.plan(self.description).execute(at, room, stream)
+
+
+def call(description: Any, places: Mapping[int, Ref], results: tuple[int, ...], plan: Any,
+         note: str, built: BuiltPlan) -> None:
+    """Add the call of a plan, with room for it to work in."""
+    room = plan.scratch(built.workspace) if built.workspace else None
+    plan.call(GraphCall(description, tuple(places.items()), results, room, note))

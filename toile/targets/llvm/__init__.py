@@ -1,0 +1,1 @@
+"""LLVM: text of kernels, machine code that is loaded, vectors and types of numbers."""

@@ -1,0 +1,312 @@
+"""The scalar builder as LLVM text: one instruction at a time into an `ir.Function`.
+
+Code has no branches, so that LLVM's loop vectoriser takes it as it is, and calls nothing outside
+the module: instructions and intrinsics that become instructions only (fused multiply-add and,
+on x86-64, F16C are required of the processor).
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.compiler.scalar.builder import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    UINT32,
+    Dtype,
+    Operand,
+    Unsupported,
+    Value,
+    is_narrow,
+    kind,
+    part,
+)
+from toile.compiler.scalar.mathematics import Builder
+from toile.targets.llvm import text as ir
+
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
+
+_FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_CALLS = {"minimum": "minimum", "maximum": "maximum", "copysign": "copysign",
+                "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil",
+                "round_even": "rint", "trunc": "trunc"}
+_INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or",
+                   "xor": "xor", "shift_left": "shl", "shift_right_logical": "lshr",
+                   "shift_right_arithmetic": "ashr"}
+_CONTRACTED = ("fadd", "fsub", "fmul")
+_FLOAT_RELATIONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def register(dtype: Dtype) -> str:
+    """LLVM's type of a register that holds such a number (or a part of it)."""
+    k = kind(dtype)
+    if k == "b":
+        return "i1"
+    if k in "iu":
+        return f"i{8 * dtype.itemsize}"
+    return "double" if dtype == FLOAT64 or (k == "c" and part(dtype) == FLOAT64) else "float"
+
+
+def memory(dtype: Dtype) -> str:
+    """LLVM's type of an element in memory; complex numbers are two of these."""
+    if dtype == BOOL:
+        return "i8"
+    if dtype == BFLOAT16:
+        return "i16"
+    return "half" if dtype == FLOAT16 else register(dtype)
+
+
+def _float_text(value: Any, dtype: Dtype) -> str:
+    """A float constant: LLVM writes both widths as the bits of a double."""
+    if dtype != FLOAT64:
+        value = np.asarray(value).astype(dtype if is_narrow(dtype) else FLOAT32)
+    bits = struct.unpack("<Q", struct.pack("<d", float(value)))[0]
+    return f"0x{bits:016X}"
+
+
+class Scalars(Builder):
+    """The builder that writes into one LLVM function.
+
+    `contract` lets LLVM fuse products into sums, which changes last bits; without it a fused
+    kernel computes what its operations compute one by one."""
+
+    def __init__(self, f: ir.Function, contract: bool = False):
+        self.f = f
+        self.contract = contract
+
+    def _value(self, text: str, dtype: Dtype) -> Value:
+        return Value(self.f.value(text), dtype)
+
+    # ---- memory
+    def load(self, pointer: str, index: Any, dtype: Dtype) -> Value:
+        f, type, size = self.f, memory(dtype), dtype.itemsize
+        if kind(dtype) == "c":
+            pair = f.at(pointer, index, f"{{ {type}, {type} }}")
+            re = f.load(type, pair, size // 2)
+            return Value(re, dtype, f.load(type, f.at(pair, 1, type), size // 2))
+        raw = f.load(type, f.at(pointer, index, type), size)
+        return self._from_memory(raw, dtype)
+
+    def _from_memory(self, raw: str, dtype: Dtype) -> Value:
+        """A register from what memory holds."""
+        f = self.f
+        if dtype == BOOL:
+            return self._value(f"trunc i8 {raw} to i1", dtype)
+        if dtype == BFLOAT16:
+            high = f.value(f"shl i32 {f.value(f'zext i16 {raw} to i32')}, 16")
+            return self._value(f"bitcast i32 {high} to float", dtype)
+        if dtype == FLOAT16:
+            return self._value(f"fpext half {raw} to float", dtype)
+        return Value(raw, dtype)
+
+    def store(self, value: Value, pointer: str, index: Any) -> None:
+        f, dtype = self.f, value.dtype
+        type, size = memory(dtype), dtype.itemsize
+        if value.imag:
+            pair = f.at(pointer, index, f"{{ {type}, {type} }}")
+            f.store(type, value.name, pair, size // 2)
+            f.store(type, value.imag, f.at(pair, 1, type), size // 2)
+            return
+        f.store(type, self._to_memory(value), f.at(pointer, index, type), size)
+
+    def _to_memory(self, x: Value) -> str:
+        f = self.f
+        if x.dtype == BOOL:
+            return f.value(f"zext i1 {x.name} to i8")
+        if x.dtype == BFLOAT16:
+            high = f.value(f"lshr i32 {self._bfloat16_bits(x).name}, 16")
+            return f.value(f"trunc i32 {high} to i16")
+        if x.dtype == FLOAT16:
+            return f.value(f"fptrunc float {x.name} to half")
+        return x.name
+
+    def bits_argument(self, text: Any, dtype: Dtype, imag: Any = None) -> Value:
+        if kind(dtype) == "c":
+            to = part(dtype)
+            return self.complex(self.bits_argument(text, to), self.bits_argument(imag, to))
+        width, type = 8 * dtype.itemsize, memory(dtype)
+        bits = str(text) if width == 64 else self.f.value(f"trunc i64 {text} to i{width}")
+        if type != f"i{width}":
+            bits = self.f.value(f"bitcast i{width} {bits} to {type}")
+        return self._from_memory(bits, dtype)
+
+    def opaque(self, x: Value) -> Value:
+        """An integer of which LLVM does not ask how it came about."""
+        return Value(self.f.value(f"freeze {register(x.dtype)} {x.name}"), x.dtype)
+
+    def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
+        f = self.f
+        owner = f.head.split("@", 1)[1].split("(", 1)[0]
+        label = f"@{owner}.{name}"
+        if not any(text.startswith(label + " ") for text in f.metadata):
+            entries = ", ".join(f"double {_float_text(c, FLOAT64)}" for c in table)
+            type = f"[{len(table)} x double]"
+            f.metadata.append(f"{label} = internal unnamed_addr constant {type} [{entries}]\n")
+        wide = f.value(f"zext i32 {index.name} to i64")
+        return Value(f.load("double", f.at(label, wide, "double"), 8), FLOAT64)
+
+    # ---- stack slots: values whose names are addresses
+    def slot(self, x: Value) -> Value:
+        """A slot that holds a value."""
+        type = register(x.dtype)
+        name = self.f.variable(type, x.name)
+        return Value(name, x.dtype, self.f.variable(type, x.imag) if x.imag else "")
+
+    def read(self, slot: Value) -> Value:
+        """What a slot holds."""
+        type = register(slot.dtype)
+        name = self.f.load(type, slot.name)
+        return Value(name, slot.dtype, self.f.load(type, slot.imag) if slot.imag else "")
+
+    def write(self, slot: Value, x: Value) -> None:
+        """Put a value into a slot."""
+        self.f.store(register(slot.dtype), x.name, slot.name)
+        if slot.imag:
+            self.f.store(register(slot.dtype), x.imag, slot.imag)
+
+    # ---- constants and instructions
+    def constant(self, value: Any, dtype: Dtype) -> Value:
+        k = kind(dtype)
+        if k == "c":
+            re, im = (_float_text(v, part(dtype)) for v in (np.real(value), np.imag(value)))
+            return Value(re, dtype, im)
+        if k == "b":
+            return Value("true" if value else "false", dtype)
+        if k in "iu":
+            return Value(str(int(value)), dtype)
+        return Value(_float_text(value, dtype), dtype)
+
+    def unary(self, name: str, x: Value) -> Value:
+        type, k = register(x.dtype), kind(x.dtype)
+        if k == "f":
+            if name == "neg":
+                return self._value(f"fneg {type} {x.name}", x.dtype)
+            return self._call(_FLOAT_CALLS[name], x)
+        if name == "not":
+            return self._value(f"xor {type} {x.name}, {'true' if k == 'b' else -1}", x.dtype)
+        if name == "population_count":
+            return self._value(f"call {type} @llvm.ctpop.{type}({type} {x.name})", x.dtype)
+        if name == "clz":
+            text = f"call {type} @llvm.ctlz.{type}({type} {x.name}, i1 false)"
+            return self._value(text, x.dtype)
+        raise Unsupported(f"{name} of {x.dtype}")
+
+    def _call(self, name: str, *xs: Value) -> Value:
+        """An intrinsic on floats of one dtype."""
+        type = register(xs[0].dtype)
+        suffix = "f64" if type == "double" else "f32"
+        operands = ", ".join(f"{type} {x.name}" for x in xs)
+        return self._value(f"call {type} @llvm.{name}.{suffix}({operands})", xs[0].dtype)
+
+    def binary(self, name: str, x: Value, y: Value) -> Value:
+        type, k = register(x.dtype), kind(x.dtype)
+        if k == "f":
+            if name not in _FLOAT_BINARY:
+                return self._call(_FLOAT_CALLS[name], x, y)
+            text = _FLOAT_BINARY[name]
+            flags = " contract" if self.contract and text in _CONTRACTED else ""
+            return self._value(f"{text}{flags} {type} {x.name}, {y.name}", x.dtype)
+        sign = "s" if k == "i" else "u"
+        if name in ("minimum", "maximum"):
+            intrinsic = f"@llvm.{sign}{name[:3]}.{type}"
+            text = f"call {type} {intrinsic}({type} {x.name}, {type} {y.name})"
+            return self._value(text, x.dtype)
+        text = sign + name if name in ("div", "rem") else _INTEGER_BINARY[name]
+        return self._value(f"{text} {type} {x.name}, {y.name}", x.dtype)
+
+    def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
+        return self._call("fma", *self.operands(x, y, z))
+
+    def compare(self, relation: str, x: Value, y: Value) -> Value:
+        type, k = register(x.dtype), kind(x.dtype)
+        if k == "f":
+            return self._value(f"fcmp {_FLOAT_RELATIONS[relation]} {type} {x.name}, {y.name}", BOOL)
+        if relation not in ("eq", "ne"):
+            relation = ("s" if k == "i" else "u") + relation
+        return self._value(f"icmp {relation} {type} {x.name}, {y.name}", BOOL)
+
+    def choose(self, condition: Value, x: Value, y: Value) -> Value:
+        type = register(x.dtype)
+        text = f"select i1 {condition.name}, {type} {x.name}, {type} {y.name}"
+        return self._value(text, x.dtype)
+
+    def within(self, x: Value, low: float | None, high: float) -> Value:
+        if not _X86:  # one instruction each, which keeps NaN
+            return self.minimum(x if low is None else self.maximum(x, low), high)
+        # minps and maxps give the second operand when one is NaN: these selects are those
+        if low is not None:
+            x = self.select(self.lt(x, low), low, x)
+        return self.select(self.gt(x, high), high, x)
+
+    # ---- conversion
+    def bitcast(self, x: Value, dtype: Dtype) -> Value:
+        if x.dtype.itemsize != dtype.itemsize or "c" in kind(x.dtype) + kind(dtype):
+            raise Unsupported(f"bits of {x.dtype} as {dtype}")
+        old, new = memory(x.dtype), memory(dtype)
+        raw = self._to_memory(x)
+        if old != new:
+            raw = self.f.value(f"bitcast {old} {raw} to {new}")
+        return self._from_memory(raw, dtype)
+
+    def cast(self, x: Value, dtype: Dtype) -> Value:
+        old, new = kind(x.dtype), kind(dtype)
+        if new == "b":
+            return x if old == "b" else self.ne(x, 0)
+        if old == "f":
+            return self._to_float(x, dtype) if new == "f" else self._to_integer(x, dtype)
+        if new == "f":
+            to = FLOAT32 if is_narrow(dtype) else dtype
+            text = "sitofp" if old == "i" else "uitofp"
+            y = self._value(f"{text} {register(x.dtype)} {x.name} to {register(to)}", to)
+            return y if to == dtype else self._to_float(y, dtype)
+        return self._resized(x, dtype)
+
+    def _resized(self, x: Value, dtype: Dtype) -> Value:
+        """An integer or boolean as an integer of another width."""
+        old, new = register(x.dtype), register(dtype)
+        if old == new:
+            return Value(x.name, dtype)
+        if int(old[1:]) > int(new[1:]):
+            text = "trunc"
+        else:
+            text = "sext" if kind(x.dtype) == "i" else "zext"
+        return self._value(f"{text} {old} {x.name} to {new}", dtype)
+
+    def _to_integer(self, x: Value, dtype: Dtype) -> Value:
+        """Truncation; saturates, and NaN gives 0."""
+        text = "fptosi" if kind(dtype) == "i" else "fptoui"
+        to, type = register(dtype), register(x.dtype)
+        suffix = "f64" if type == "double" else "f32"
+        return self._value(f"call {to} @llvm.{text}.sat.{to}.{suffix}({type} {x.name})", dtype)
+
+    def _to_float(self, x: Value, dtype: Dtype) -> Value:
+        """A float in another float dtype; narrow ones are rounded, and stay in the register."""
+        if dtype == FLOAT64:
+            return x if x.dtype == FLOAT64 else self._value(
+                f"fpext float {x.name} to double", dtype)
+        if x.dtype == FLOAT64:
+            y = self._value(f"fptrunc double {x.name} to float", FLOAT32)
+            x = self.to_odd(x, y) if dtype == FLOAT16 else y
+        if dtype == BFLOAT16:
+            return Value(self.bitcast(self._bfloat16_bits(x), FLOAT32).name, dtype)
+        if dtype == FLOAT16:
+            half = self.f.value(f"fptrunc float {x.name} to half")
+            return self._value(f"fpext half {half} to float", dtype)
+        return Value(x.name, dtype)
+
+    def _bfloat16_bits(self, x: Value) -> Value:
+        """The bits of a float32 register with the lower half rounded away, to nearest even."""
+        bits = self.bitcast(Value(x.name, FLOAT32), UINT32)
+        odd = self.and_(self.binary("shift_right_logical", bits, self.constant(16, UINT32)), 1)
+        rounded = self.add(self.add(bits, 0x7FFF), odd)
+        quiet = self.or_(bits, 0x400000)  # a NaN whose payload is in the lower half stays one
+        chosen = self.select(self.is_nan(x), quiet, rounded)
+        return self.and_(chosen, 0xFFFF0000)

@@ -1,0 +1,294 @@
+"""A writer of LLVM functions as text: integers, memory, loops, branches.
+
+Instructions are appended to the current block in order, so Python code that writes a loop nest
+reads like the loop nest. Variables that change are stack slots (`alloca`), which LLVM turns into
+registers. Values are the operands' names as text; an int stands for an i64 constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from toile.targets.llvm.stop_checks import CHECK, DECLARATION
+
+Operand = str | int
+
+# What the vectoriser is told about a loop, which would not interleave long bodies by itself: how
+# many iterations go side by side. Polynomials keep so many values that more than two spill; random
+# bits, chains of additions and rotations that wait for each other, gain by four, but very long
+# bodies (bits that become normal numbers) then take twice as long to compile.
+INTERLEAVE, OF_LONG = 4, 2
+LONG, VERY_LONG = 64, 300  # lines
+_NOTE = re.compile(r"!@(\d+)")
+
+
+def _interleaved(body: Sequence[str]) -> int:
+    """How many iterations of a loop go side by side."""
+    bits = sum(" = xor i" in line for line in body)
+    long = LONG if 8 * bits < len(body) else VERY_LONG
+    return OF_LONG if len(body) > long else INTERLEAVE
+
+
+def typed(llvm: str, lanes: int = 1) -> str:
+    """The type of a vector, or of a single value."""
+    return llvm if lanes == 1 else f"<{lanes} x {llvm}>"
+
+
+def constant(value: Operand, lanes: int = 1, llvm: str = "i32") -> str:
+    """A constant in each lane."""
+    return str(value) if lanes == 1 else f"<{', '.join([f'{llvm} {value}'] * lanes)}>"
+
+
+class Function:
+    """The text of one function."""
+
+    def __init__(
+        self, name: str, params: Sequence[str], result: str = "void", internal: bool = False,
+        attributes: str = "nounwind",
+    ):
+        """`params` are as LLVM writes them: "i64 %n", "ptr noalias %x"."""
+        linkage = "internal " if internal else ""
+        self.name, self.types = name, [param.split()[0] for param in params]
+        self.head = f"define {linkage}{result} @{name}({', '.join(params)}) {attributes} {{"
+        self.slots: list[str] = []
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.count = 0
+        self.metadata: list[str] = []
+        self.result = result if result == "void" else f"{result} 0"  # what the text ends with
+        self.checks = False  # whether it asks if the run is to stop
+
+    # ---- text
+    def fresh(self, hint: str = "v") -> str:
+        self.count += 1
+        return f"%{hint}{self.count}"
+
+    def value(self, text: str) -> str:
+        """Append an instruction that has a result; its name."""
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """Append an instruction without a result."""
+        self.lines.append(f"  {text}")
+
+    def call(self, function: Function, *args: Operand) -> None:
+        """Call a function of the same module, without a result."""
+        given = (f"{type} {x}" for type, x in zip(function.types, args, strict=True))
+        self.do(f"call void @{function.name}({', '.join(given)})")
+
+    def label(self, name: str) -> None:
+        """Begin a block; the one before must have ended with a branch."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def text(self, first: int = 0) -> str:
+        """The finished function: a return closes the last block; `first` numbers its metadata."""
+        body = "\n".join([*self.slots, *self.lines])
+        text = f"{self.head}\nentry:\n{body}\n  ret {self.result}\n}}\n" + "".join(self.metadata)
+        return _NOTE.sub(lambda found: f"!{first + int(found[1])}", text)
+
+    # ---- integers of 64 bits
+    def add(self, a: Operand, b: Operand) -> str:
+        return str(b) if a in (0, "0") else str(a) if b in (0, "0") else self.value(
+            f"add nsw i64 {a}, {b}")
+
+    def sub(self, a: Operand, b: Operand) -> str:
+        return str(a) if b in (0, "0") else self.value(f"sub nsw i64 {a}, {b}")
+
+    def mul(self, a: Operand, b: Operand) -> str:
+        return str(b) if a in (1, "1") else str(a) if b in (1, "1") else self.value(
+            f"mul nsw i64 {a}, {b}")
+
+    def udiv(self, a: Operand, b: Operand) -> str:
+        return str(a) if b in (1, "1") else self.value(f"udiv i64 {a}, {b}")
+
+    def urem(self, a: Operand, b: Operand) -> str:
+        return self.value(f"urem i64 {a}, {b}")
+
+    def divided(self, a: Operand, b: Operand) -> tuple[str, str]:
+        """Quotient and remainder of numbers that are not negative, by one division."""
+        quotient = self.udiv(a, b)
+        return quotient, self.sub(a, self.mul(quotient, b))
+
+    def smin(self, a: Operand, b: Operand) -> str:
+        return self.value(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def smax(self, a: Operand, b: Operand) -> str:
+        return self.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
+
+    def compare(self, relation: str, a: Operand, b: Operand, type: str = "i64") -> str:
+        """`relation` is LLVM's: eq, ne, slt, sle, ult, ..."""
+        return self.value(f"icmp {relation} {type} {a}, {b}")
+
+    def select(self, condition: str, a: Operand, b: Operand, type: str = "i64") -> str:
+        return self.value(f"select i1 {condition}, {type} {a}, {type} {b}")
+
+    def all(self, a: str, b: str) -> str:
+        """Whether both conditions hold; "" is one that always does."""
+        return self.value(f"and i1 {a}, {b}") if a else b
+
+    def splat(self, type: str, value: Operand, lanes: int) -> str:
+        """A vector with a number in every lane; of one lane, the number."""
+        if lanes == 1:
+            return str(value)
+        vector = typed(type, lanes)
+        first = self.value(f"insertelement {vector} poison, {type} {value}, i32 0")
+        return self.value(f"shufflevector {vector} {first}, {vector} poison, "
+                          f"<{lanes} x i32> zeroinitializer")
+
+    # ---- memory
+    def at(self, pointer: str, index: Operand, type: str) -> str:
+        """The address of element `index` of an array of `type`."""
+        if index in (0, "0"):
+            return pointer
+        return self.value(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}")
+
+    def offset(self, pointer: str, bytes: Operand) -> str:
+        """An address some bytes further; it may point outside, as those of views do."""
+        if bytes in (0, "0"):
+            return pointer
+        return self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
+
+    def load(self, type: str, pointer: str, align: int | None = None) -> str:
+        return self.value(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def store(self, type: str, value: Operand, pointer: str, align: int | None = None) -> None:
+        self.do(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
+
+    def copy(self, to: str, source: str, bytes: Operand) -> None:
+        """Copy bytes between places that do not overlap."""
+        self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {bytes}, i1 false)")
+
+    def alloca(self, type: str, count: Operand = 1, align: int = 0) -> str:
+        """A stack slot of the function; constant counts are set apart at its start."""
+        name = self.fresh("s")
+        text = f"  {name} = alloca {type}, i64 {count}" + (f", align {align}" if align else "")
+        (self.slots if isinstance(count, int) else self.lines).append(text)
+        return name
+
+    def variable(self, type: str, value: Operand) -> str:
+        """A stack slot that holds `value`."""
+        slot = self.alloca(type)
+        self.store(type, value, slot)
+        return slot
+
+    # ---- control
+    @contextmanager
+    def loop(
+        self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None
+    ) -> Iterator[str]:
+        """for (i = lo; i < hi; i += step); `vectorize` asks for vectors, or forbids them."""
+        n = self.count = self.count + 1
+        body, done = f"body{n}", f"done{n}"
+        before = self.block
+        enters = self.compare("slt", lo, hi)
+        self.do(f"br i1 {enters}, label %{body}, label %{done}")
+        self.label(body)
+        index = f"%i{n}"
+        place = len(self.lines)
+        yield index
+        following = self.value(f"add nuw nsw i64 {index}, {step}")
+        again = self.compare("slt", following, hi)
+        self.lines.insert(
+            place, f"  {index} = phi i64 [ {lo}, %{before} ], [ {following}, %{self.block} ]"
+        )
+        note = ""
+        if vectorize is not None:
+            times = _interleaved(self.lines[place:])
+            note = f", !llvm.loop !@{self._loop_note(vectorize, times)}"
+        self.do(f"br i1 {again}, label %{body}, label %{done}{note}")
+        self.label(done)
+
+    def _loop_note(self, vectorize: bool, times: int) -> int:
+        """Metadata for one loop."""
+        n = 3 * len(self.metadata)
+        hints = [f'"llvm.loop.vectorize.enable", i1 {str(vectorize).lower()}']
+        if vectorize:
+            hints.append(f'"llvm.loop.interleave.count", i32 {times}')
+        nodes = ", ".join(f"!@{n + i}" for i in range(1 + len(hints)))
+        text = f"!@{n} = distinct !{{{nodes}}}\n"
+        self.metadata.append(
+            text + "".join(f"!@{n + i} = !{{!{hint}}}\n" for i, hint in enumerate(hints, 1)))
+        return n
+
+    def stops(self) -> str:
+        """Whether the run is to stop: asked now and then by what takes long (see `stop_checks`)."""
+        self.checks = True
+        return self.compare("ne", self.value(f"call i64 @{CHECK}()"), 0)
+
+    @contextmanager
+    def long_loop(
+        self, lo: Operand, hi: Operand, turns: int, vectorize: bool | None = None
+    ) -> Iterator[str]:
+        """`loop`, which ends early where the run is to stop; that is asked every `turns` turns."""
+        n = self.count = self.count + 1
+        with self.loop(lo, hi, turns) as first:
+            last = self.smin(self.add(first, turns), hi)
+            with self.loop(first, last, vectorize=vectorize) as i:
+                yield i
+            more = self.compare("slt", last, hi)
+            self.do(f"br i1 {more}, label %ask{n}, label %ended{n}")
+            self.label(f"ask{n}")
+            self.do(f"br i1 {self.stops()}, label %ended{n}, label %onward{n}")
+            self.label(f"onward{n}")
+        self.do(f"br label %ended{n}")
+        self.label(f"ended{n}")
+
+    @contextmanager
+    def when(self, condition: str, holds: bool = True) -> Iterator[None]:
+        """if (condition) { ... }"""
+        n = self.count = self.count + 1
+        yes, no = (f"then{n}", f"after{n}") if holds else (f"after{n}", f"then{n}")
+        self.do(f"br i1 {condition}, label %{yes}, label %{no}")
+        self.label(f"then{n}")
+        yield
+        self.do(f"br label %after{n}")
+        self.label(f"after{n}")
+
+    def unless(self, condition: str) -> AbstractContextManager[None]:
+        """if (!condition) { ... }"""
+        return self.when(condition, holds=False)
+
+    # ---- arguments of kernels
+    def argument(self, index: int) -> str:
+        """Entry `index` of the kernel's i64 arguments."""
+        return self.load("i64", self.at("%args", index, "i64"), 8)
+
+    def arguments(self, first: int, names: Sequence[str]) -> dict[str, str]:
+        """The entries from `first` on, by name."""
+        return {name: self.argument(first + i) for i, name in enumerate(names)}
+
+    def buffer(self, index: int) -> str:
+        """The address that entry `index` (a slot of `buffers`) and the next one (bytes) give."""
+        slot = self.argument(index)
+        base = self.load("ptr", self.at("%buffers", slot, "ptr"), 8)
+        return self.offset(base, self.argument(index + 1))
+
+
+NOINLINE = "nounwind noinline"
+KERNEL = ("i64 %lo", "i64 %hi", "ptr noalias %args", "ptr noalias %buffers")
+
+
+def kernel(attributes: str = "nounwind") -> Function:
+    """A function with the signature that chunks are called with."""
+    return Function("kernel", KERNEL, attributes=attributes)
+
+
+def inner(name: str, params: str, attributes: str = "nounwind", result: str = "void") -> Function:
+    """A function that only its own module calls."""
+    return Function(name, params.split(", "), result, internal=True, attributes=attributes)
+
+
+def module(*functions: Function) -> str:
+    """The text of several functions; the metadata of each gets numbers of its own."""
+    texts, first = [], 0
+    for f in functions:
+        texts.append(f.text(first=first))
+        first += 3 * len(f.metadata)
+    if any(f.checks for f in functions):
+        texts.append(DECLARATION)
+    return "".join(texts)

@@ -1,0 +1,174 @@
+"""How checkpoints are named: a prefix and a number, and how such names are sorted.
+
+A directory may hold other files. Those that belong to a save under way (`<prefix>tmp` of Flax,
+`.<prefix>tmp-*` of toile), checksums (`.<name>.sums_gda`), parts kept beside a checkpoint
+(`*_gda`), Orbax's unfinished directories and checkpoints set aside as unreadable are not
+checkpoints. A name that ends in anything but a number sorts before all numbers and is never
+removed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from toile import io
+from toile.dtypes import issubdtype
+from toile.engine.source import here
+
+SIGNED_FLOAT_RE = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)")
+UNSIGNED_FLOAT_RE = re.compile(r"[-+]?((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)")
+MODULE_NUM_RE = re.compile(r"(.*)_\d+$")
+SCHEME_RE = re.compile(r"^(?P<scheme>[a-z][a-z0-9.+-]+://)?(?P<path>.*)", re.IGNORECASE)
+MP_ARRAY_POSTFIX = "_gda"
+ASIDE = "unreadable."
+_ORBAX_UNFINISHED = ".orbax-checkpoint-tmp"
+_TEMPORARY = re.compile(r"(?:tmp|" + SIGNED_FLOAT_RE.pattern + r"\.tmp)")
+# Flax leaves names that end in this out of its lists, whatever its prefix.
+_HIDDEN = MP_ARRAY_POSTFIX
+_SUMS = ".sums" + _HIDDEN
+
+
+def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
+    """Names in the order of the numbers in them; with `signed`, a sign belongs to its number.
+
+    Example::
+
+        >>> natural_sort(["file_10", "file_2", "file_1e3"])
+        ['file_2', 'file_10', 'file_1e3']
+    """
+    number = SIGNED_FLOAT_RE if signed else UNSIGNED_FLOAT_RE
+
+    def key(name: str) -> list[Any]:
+        parts: list[Any] = number.split(name)
+        parts[1::2] = map(float, parts[1::2])  # text and numbers alternate
+        return parts
+
+    return sorted(file_list, key=key)
+
+
+def safe_normpath(path: str) -> str:
+    """A path without `.`, `..` and double slashes; a scheme such as gs:// stays in front."""
+    found = SCHEME_RE.match(path)
+    assert found is not None  # the pattern matches any text
+    return (found["scheme"] or "") + os.path.normpath(found["path"])
+
+
+def checkpoint_path(ckpt_dir: str, step: Any, prefix: str) -> str:
+    """The path of the checkpoint of a step."""
+    return os.path.join(ckpt_dir, f"{prefix}{step}")
+
+
+def checked_step(step: Any, caller: str) -> Any:
+    """The step as a number that a name can end in; an error for what would not sort."""
+    number = step
+    if hasattr(step, "dtype") and hasattr(step, "shape"):
+        kinds = (np.integer, np.floating)
+        if step.shape != () or not any(issubdtype(step.dtype, kind) for kind in kinds):
+            got = f"an array of {step.dtype}{list(step.shape)}"
+            hint = " (of a replicated state: step[0])" if step.shape else ""
+            raise TypeError(f"{caller}: needed step to be one number, got {got}{hint}{here()}")
+        number = np.asarray(step)[()]
+    elif isinstance(step, bool) or not isinstance(step, (int, float)):
+        raise TypeError(
+            f"{caller}: needed step to be an int or a float, got {step!r} of type"
+            f" {type(step).__name__} (other names go into prefix=){here()}"
+        )
+    if not math.isfinite(number):
+        raise ValueError(f"{caller}: needed step to be a finite number, got {number}{here()}")
+    return number
+
+
+def step_of(path: str, prefix: str) -> int | float | None:
+    """The number that a name has after the prefix; None where something else is there."""
+    rest = os.path.basename(path)[len(os.path.basename(prefix)) :]
+    if not SIGNED_FLOAT_RE.fullmatch(rest):
+        return None
+    if rest.lstrip("+-").isdecimal():
+        return int(rest)  # exact, however large
+    return float(rest) if math.isfinite(float(rest)) else None
+
+
+def is_temporary(name: str, start: str) -> bool:
+    """Whether a file belongs to a save that is under way or was interrupted, of toile or Flax."""
+    if is_own_temporary(name, start):
+        return True
+    return name.startswith(start) and _TEMPORARY.fullmatch(name[len(start) :]) is not None
+
+
+def is_own_temporary(name: str, start: str) -> bool:
+    """Whether a file was written by toile, to be renamed."""
+    return name.startswith(f".{start}tmp-")
+
+
+def temporary_path(folder: str, start: str) -> str:
+    """A new, unpredictable name for a file that is written before it is renamed."""
+    return os.path.join(folder, f".{start}tmp-{secrets.token_hex(8)}{_HIDDEN}")
+
+
+def sums_path(path: str) -> str:
+    """Where the checksums of a checkpoint are."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}{_SUMS}")
+
+
+def summed_name(name: str, start: str) -> str | None:
+    """The name of the checkpoint that a file of checksums belongs to; None for other files."""
+    if not name.startswith(f".{start}") or not name.endswith(_SUMS):
+        return None
+    return name[1 : -len(_SUMS)]
+
+
+def all_checkpoints(ckpt_dir: str | os.PathLike[str], prefix: str) -> list[str]:
+    """The paths of the checkpoints in a directory, in the order of their steps.
+
+    Names without a step come first: `<prefix>nan` or `<prefix>best` is not newer than step 3.
+    """
+    folder, start = os.path.split(os.path.join(os.fspath(ckpt_dir), prefix))
+    try:
+        names = io.listdir(folder) if io.isdir(folder) else []
+    except FileNotFoundError:
+        return []
+    found = [name.rstrip("/") for name in names]
+    paths = [os.path.join(folder, name) for name in found if _is_checkpoint(name, start)]
+    others = [path for path in paths if step_of(path, prefix) is None]
+    return natural_sort(sorted(others)) + _by_step(paths, prefix)
+
+
+def numbered_checkpoints(ckpt_dir: str | os.PathLike[str], prefix: str) -> list[str]:
+    """The paths of the checkpoints whose names end in a step, in the order of their steps."""
+    return _by_step(all_checkpoints(ckpt_dir, prefix), prefix)
+
+
+def _by_step(paths: list[str], prefix: str) -> list[str]:
+    steps = ((step_of(path, prefix), path) for path in paths)
+    return [path for _, path in sorted((n, path) for n, path in steps if n is not None)]
+
+
+def _is_checkpoint(name: str, start: str) -> bool:
+    if not name.startswith(start) or name.endswith(MP_ARRAY_POSTFIX):
+        return False
+    if is_temporary(name, start) or name.startswith(ASIDE):
+        return False
+    return _ORBAX_UNFINISHED not in name
+
+
+def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_") -> str | None:
+    """The path of the checkpoint of the highest step, judged by its name; None where none is."""
+    found = all_checkpoints(ckpt_dir, prefix)
+    return found[-1] if found else None
+
+
+def available_steps(
+    ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_", step_type: type = int
+) -> list[int | float]:
+    """The steps of the checkpoints in a directory, sorted, as `step_type`."""
+    start = len(os.path.basename(prefix))
+    found = numbered_checkpoints(ckpt_dir, prefix)
+    return [step_type(os.path.basename(path)[start:]) for path in found]

@@ -1,0 +1,176 @@
+"""`restore_checkpoint`: the newest checkpoint that can be read, whole or in part."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toile import errors, io, monitoring, serialization
+from toile.core.frozen_dict import FrozenDict, freeze
+from toile.engine.source import here
+from toile.training.checkpoints import names as naming
+from toile.training.checkpoints import streams
+
+_READ_EVENT = "/jax/checkpoint/read/durations_sec"
+_PLACEHOLDER = "//GDAPlaceholder:"  # Flax writes it where an array is spread over processes
+_ORBAX_FILES = ("checkpoint", "_METADATA", "manifest.ocdbt")
+_logger = logging.getLogger("toile")
+
+Load = Callable[[str], Any]
+
+
+def restore_checkpoint(
+    ckpt_dir: str | os.PathLike[str], target: Any | None, step: int | float | None = None,
+    prefix: str = "checkpoint_", parallel: bool = True, gda_manager: Any = None,
+    allow_partial_mpa_restoration: bool = False, orbax_checkpointer: Any = None,
+    orbax_transforms: Any = None, *, partial: bool = False, check_shapes: bool = True,
+    check_dtypes: bool = True, checksums: bool = True,
+) -> Any:
+    """A copy of `target` with the values of a checkpoint; without a target, nested dicts of arrays.
+
+    `ckpt_dir` is a file, or a directory of which the checkpoint of `step` is read, or the newest.
+    A newest one that is truncated or corrupted is named in a warning, and the one before it is
+    read; if all are, the error lists them. Where there is no checkpoint at all, `target` is
+    returned; a `step` that is not there is a ValueError. Data is compared with the checksums that
+    `save_checkpoint` left, unless `checksums` is false. `parallel` reads large files in several
+    threads.
+
+    Arrays whose shape or dtype is not the target's are listed in one ValueError, unless
+    `check_shapes` or `check_dtypes` is false. With `partial` what fits is restored, the rest stays
+    as in the target, and what is missing, unexpected or misshaped is printed.
+    """
+    if orbax_checkpointer is not None or orbax_transforms is not None:
+        raise ValueError(
+            "restore_checkpoint: needed orbax_checkpointer=None and orbax_transforms=None (toile"
+            f" reads checkpoint files itself; leave the arguments out){here()}"
+        )
+    if partial and target is None:
+        raise ValueError(
+            f"restore_checkpoint: partial=True needed a target to fill in, got None{here()}"
+        )
+    monitoring.record_event("/jax/flax/checkpoint/restore")
+    start = time.time()
+    place = naming.safe_normpath(os.fspath(ckpt_dir))
+    found = _find(place, step, prefix, functools.partial(_load, parallel, checksums))
+    if found is None:
+        return target
+    path, state = found
+    if not allow_partial_mpa_restoration:
+        _refuse_placeholders(path, step, state)
+    if target is None:
+        restored = state
+    elif partial:
+        restored, differences = serialization.restore_partially(
+            target, state, check_shapes=check_shapes, check_dtypes=check_dtypes
+        )
+        print(f"restore_checkpoint: {path}: {differences}")
+    else:
+        restored = serialization.from_state_dict(
+            target, state, check_shapes=check_shapes, check_dtypes=check_dtypes
+        )
+    monitoring.record_event_duration_secs(_READ_EVENT, time.time() - start)
+    return restored
+
+
+def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | None:
+    """The path and the state of the checkpoint that was asked for."""
+    if step is not None:
+        path = naming.checkpoint_path(place, step, prefix)
+        if not io.exists(path):
+            steps = [os.path.basename(each) for each in naming.all_checkpoints(place, prefix)]
+            raise ValueError(
+                f"Matching checkpoint not found: {path} (in the directory: {steps}){here()}"
+            )
+        return path, load(path)
+    if not io.exists(place):
+        _logger.info("restore_checkpoint: nothing at %s", place)
+        return None
+    if not io.isdir(place) or _is_orbax(place):
+        return place, load(place)
+    return _newest(place, prefix, load)
+
+
+def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
+    """The newest checkpoint of a directory that can be read."""
+    bad: dict[str, str] = {}
+    while True:
+        # Listed anew each time: a saver may remove what was just found, after writing a newer one.
+        rest = [path for path in naming.all_checkpoints(folder, prefix) if path not in bad]
+        if not rest:
+            break
+        path = rest[-1]
+        try:
+            return path, load(path)
+        except FileNotFoundError:
+            if io.exists(path):
+                raise
+            if not os.path.islink(path):
+                continue  # removed by a saver
+            bad[path] = "it is a link to a file that does not exist"
+        except errors.CorruptedCheckpointError as error:
+            bad[path] = error.reason
+        warnings.warn(
+            f'restore_checkpoint: skipped the checkpoint "{path}", which cannot be read:'
+            f" {bad[path]}",
+            stacklevel=4,
+        )
+    if bad:
+        reasons = "".join(f"\n  {os.path.basename(path)}: {why}" for path, why in bad.items())
+        raise errors.CorruptedCheckpointError(
+            folder, f"none of the checkpoints in it can be:{reasons}",
+            "restore one of them from a backup",
+        )
+    _logger.info("restore_checkpoint: no checkpoint %s* in %s", prefix, folder)
+    return None
+
+
+def _is_orbax(path: str) -> bool:
+    return any(io.exists(os.path.join(path, name)) for name in _ORBAX_FILES)
+
+
+def _load(parallel: bool, checksums: bool, path: str) -> Any:
+    if _is_orbax(path):
+        raise ValueError(
+            "restore_checkpoint: needed a msgpack file, got a checkpoint of Orbax at"
+            f" {path} (load it with what wrote it, and save the tree by"
+            f" toile.training.checkpoints.save_checkpoint){here()}"
+        )
+    if io.isdir(path):
+        raise errors.CorruptedCheckpointError(path, "it is a directory, and a file was needed")
+    return streams.load(path, parallel, checksums)
+
+
+def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
+    """An error where a leaf says that the array is stored elsewhere, in parts."""
+    if isinstance(state, Mapping):
+        for value in state.values():
+            _refuse_placeholders(path, step, value)
+    elif isinstance(state, str) and state.startswith(_PLACEHOLDER):
+        raise errors.MPACheckpointingRequiredError(path, step)
+
+
+def convert_pre_linen(params: Any) -> Any:
+    """Parameters of Flax's API of before Linen, with Linen's numbering: per class, from 0.
+
+    Example::
+
+        >>> convert_pre_linen({"Conv_0": {}, "Dense_1": {}, "Dense_2": {}})
+        {'Conv_0': {}, 'Dense_0': {}, 'Dense_1': {}}
+    """
+    if not isinstance(params, (dict, FrozenDict)):
+        return params
+    counts: dict[str, int] = {}
+    renamed = {}
+    for name in naming.natural_sort(params):
+        new = name
+        if found := naming.MODULE_NUM_RE.match(name):
+            number = counts.get(found[1], 0)
+            counts[found[1]] = number + 1
+            new = f"{found[1]}_{number}"
+        renamed[new] = convert_pre_linen(params[name])
+    return freeze(renamed) if isinstance(params, FrozenDict) else renamed

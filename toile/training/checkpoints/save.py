@@ -1,0 +1,247 @@
+"""`save_checkpoint`: one file per step, of Flax's name and format, and which older ones stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import os
+import time
+import warnings
+from typing import Any
+
+from toile import errors, io, monitoring, serialization
+from toile.api.devices import process_count, process_index
+from toile.engine.source import here
+from toile.engine.trace import Array
+from toile.experimental.multihost_utils import sync_global_devices
+from toile.serialization import stream_encoder
+from toile.training.checkpoints import files, streams
+from toile.training.checkpoints import names as naming
+from toile.training.checkpoints import sums as sidecar
+from toile.training.checkpoints.asynchronous import AsyncManager
+from toile.tree_util import tree_leaves
+
+_WRITE_EVENT = "/jax/checkpoint/write/durations_sec"
+_logger = logging.getLogger("toile")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Save:
+    """One checkpoint to be written, and what happens to those beside it."""
+
+    folder: str
+    prefix: str
+    step: Any
+    keep: int
+    overwrite: bool
+    keep_every_n_steps: int | None
+    checksums: bool
+    show: bool  # a bar, if there is much to write
+
+    @property
+    def path(self) -> str:
+        return naming.checkpoint_path(self.folder, self.step, self.prefix)
+
+    @property
+    def start(self) -> str:
+        return os.path.basename(self.prefix)
+
+    def others(self) -> list[str]:
+        return naming.numbered_checkpoints(self.folder, self.prefix)
+
+
+def save_checkpoint(
+    ckpt_dir: str | os.PathLike[str], target: Any, step: int | float, prefix: str = "checkpoint_",
+    keep: int = 1, overwrite: bool = False, keep_every_n_steps: int | None = None,
+    async_manager: AsyncManager | None = None, orbax_checkpointer: Any = None, *,
+    checksums: bool = True,
+) -> str:
+    """Write a tree to the file `<ckpt_dir>/<prefix><step>`, and give its path.
+
+    The file is written aside, forced to disk and renamed, and only then are older ones removed: all
+    but the last `keep`, and those `keep_every_n_steps` apart. A checkpoint of this or a later step
+    is an error, unless `overwrite` replaces it and removes the later ones; one that cannot be read
+    is set aside. With an `async_manager` the file is written in its thread, with the values of
+    before this function returns: NumPy arrays and those of a GPU are copied, toile's arrays in
+    main memory, which cannot change, are only held.
+
+    Arrays are written from where they are, without a second copy. `checksums` leaves a small file
+    beside the checkpoint that lets `restore_checkpoint` find a changed bit.
+
+    Example::
+
+        >>> import tempfile
+        >>> import toile.numpy as jnp
+        >>> from toile.training import checkpoints
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = checkpoints.save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
+        ...     checkpoints.restore_checkpoint(path, target=None)
+        {'w': array([0., 1., 2.], dtype=float32)}
+    """
+    _refuse_orbax("save_checkpoint", orbax_checkpointer)
+    step = naming.checked_step(step, "save_checkpoint")
+    monitoring.record_event("/jax/flax/checkpoint/save")
+    start = time.time()
+    if async_manager is not None:
+        async_manager.wait_previous_save()
+    save = _Save(
+        naming.safe_normpath(os.fspath(ckpt_dir)), prefix, step, keep, overwrite,
+        keep_every_n_steps, checksums, show=async_manager is None,
+    )  # fmt: skip
+    if any(isinstance(x, Array) and not x.is_fully_addressable for x in tree_leaves(target)):
+        raise errors.MPACheckpointingRequiredError(save.path, step)
+    if not overwrite:
+        _refuse_outdated(save)  # raised here, not in the thread
+    state = serialization.to_state_dict(target)
+    parts = stream_encoder.encode(state, serialization.MAX_CHUNK_SIZE)
+    task = functools.partial(_write, save, parts)
+    if async_manager is not None:
+        for part in parts:
+            if isinstance(part, stream_encoder.Piece):
+                part.keep_now()
+        async_manager.save_async(task)
+    else:
+        task()
+    monitoring.record_event_duration_secs(_WRITE_EVENT, time.time() - start)
+    return save.path
+
+
+def save_checkpoint_multiprocess(
+    ckpt_dir: str | os.PathLike[str], target: Any, step: int | float, prefix: str = "checkpoint_",
+    keep: int = 1, overwrite: bool = False, keep_every_n_steps: int | None = None,
+    async_manager: AsyncManager | None = None, gda_manager: Any = None,
+    orbax_checkpointer: Any = None, *, checksums: bool = True,
+) -> str:
+    """`save_checkpoint` called by every process: the first one writes, the others wait for it.
+
+    Arrays have to be whole in that process; `gda_manager` is accepted and not needed for them. With
+    an `async_manager` no process waits.
+    """
+    _refuse_orbax("save_checkpoint_multiprocess", orbax_checkpointer)
+    step = naming.checked_step(step, "save_checkpoint_multiprocess")
+    if process_count() == 1 or process_index() == 0:
+        path = save_checkpoint(
+            ckpt_dir, target, step, prefix, keep, overwrite, keep_every_n_steps, async_manager,
+            checksums=checksums,
+        )  # fmt: skip
+    else:
+        folder = naming.safe_normpath(os.fspath(ckpt_dir))
+        path = naming.checkpoint_path(folder, step, prefix)
+    if async_manager is None:
+        sync_global_devices(f"save_checkpoint {path}")
+    return path
+
+
+def _refuse_orbax(caller: str, checkpointer: Any) -> None:
+    if checkpointer is not None:
+        raise ValueError(
+            f"{caller}: needed orbax_checkpointer=None, got {type(checkpointer).__name__} (toile"
+            f" writes and reads checkpoint files itself; leave the argument out){here()}"
+        )
+
+
+def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
+    """Write the file, then remove what has to go."""
+    monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
+    folder = os.path.dirname(save.path)
+    files.make_folder(folder)
+    with files.directory_lock(folder) as locked:
+        if not save.overwrite:
+            for path in _refuse_outdated(save):  # again: now no other process is saving
+                _set_aside(path)
+        if locked:
+            files.clean_up(folder, save.start)  # first: this save may need the space
+        label = f"save {os.path.basename(save.path)}"
+        with (
+            streams.bar(label, stream_encoder.total_bytes(parts), save.show) as advance,
+            files.PendingFile(folder, save.start) as pending,
+        ):
+            sums = streams.write(pending, parts, save.checksums, advance)
+            pending.sync()
+            _put(save, folder, pending, sums)
+        files.sync_folder(folder)
+        _logger.info("saved checkpoint %s", save.path)
+        for path in _superfluous(save):
+            _logger.info("removing checkpoint %s", path)
+            for part in (path + naming.MP_ARRAY_POSTFIX, path, naming.sums_path(path)):
+                if files.is_there(part):
+                    files.remove(part)
+
+
+def _put(save: _Save, folder: str, pending: files.PendingFile, sums: sidecar.Sums | None) -> None:
+    """Give the file its name, and its checksums theirs: never those of one to the other."""
+    replaces = io.exists(save.path)
+    if files.is_there(naming.sums_path(save.path)):
+        files.remove(naming.sums_path(save.path))
+    if not replaces:
+        _write_sums(save, folder, pending, sums)
+    with files.moved_away(save.path, folder, save.start):
+        pending.put(save.path)
+    if replaces:
+        _write_sums(save, folder, pending, sums)
+
+
+def _write_sums(
+    save: _Save, folder: str, pending: files.PendingFile, sums: sidecar.Sums | None
+) -> None:
+    if sums is None:
+        return
+    try:
+        sidecar.write(sums, save.path, pending.inode, folder, save.start)
+    except OSError as error:  # a checkpoint without checksums is better than none
+        warnings.warn(f"save_checkpoint: no checksums of {save.path}: {error}", stacklevel=2)
+
+
+def _refuse_outdated(save: _Save) -> list[str]:
+    """An error if there is a checkpoint of this or a later step; returns unreadable ones."""
+    step = naming.step_of(save.path, save.prefix)
+    assert step is not None  # it was checked
+    steps = {path: naming.step_of(path, save.prefix) for path in save.others()}
+    later = [path for path, n in steps.items() if path == save.path or (n is not None and n > step)]
+    later = [path for path in later if files.is_there(path)]
+    if any(_is_readable(path) for path in later):
+        raise errors.InvalidCheckpointError(save.path, save.step)
+    return later
+
+
+def _is_readable(path: str) -> bool:
+    if io.isdir(path):
+        return bool(io.listdir(path))  # not written by toile, so assumed readable
+    try:
+        streams.verify(path)
+    except (errors.CorruptedCheckpointError, FileNotFoundError):
+        return False
+    return True
+
+
+def _set_aside(path: str) -> None:
+    """Give a file that cannot be read a name that no checkpoint has."""
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, naming.ASIDE + name)
+    if not files.is_there(path):
+        return
+    files.remove(aside)
+    io.rename(path, aside)
+    if io.exists(naming.sums_path(path)):
+        io.rename(naming.sums_path(path), naming.sums_path(aside), overwrite=True)
+    warnings.warn(f"save_checkpoint: {path} could not be read and is now {aside}", stacklevel=2)
+
+
+def _superfluous(save: _Save) -> list[str]:
+    """The checkpoints to be removed after this one was written."""
+    found = save.others()
+    out = []
+    if save.overwrite and save.path in found:
+        cut = found.index(save.path) + 1
+        found, out = found[:cut], found[cut:]
+    if len(found) <= save.keep:
+        return out
+    last_kept = -float("inf")
+    for path in found[: -save.keep]:
+        step = naming.step_of(path, save.prefix) if save.keep_every_n_steps else None
+        if step is not None and step - last_kept >= save.keep_every_n_steps:
+            last_kept = step
+        else:
+            out.append(path)
+    return out
