@@ -15,7 +15,10 @@ import toile.numpy as jnp
 from tests.interrupted_programs import counting, interrupted
 
 pytest.importorskip("llvmlite")
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="runs there end by themselves")
+pytestmark = [
+    pytest.mark.cpu,  # on a GPU the wait ends, not the work (docs/reliability.md)
+    pytest.mark.skipif(sys.platform == "win32", reason="runs there end by themselves"),
+]
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -20,6 +20,7 @@ from toile.platforms.cpu import runner
 from toile.targets.llvm import native
 
 pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.cpu  # modules of a GPU: tests/gpu/test_unloading.py
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 

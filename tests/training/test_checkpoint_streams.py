@@ -211,6 +211,7 @@ def peaks(folder, megabytes):
     return found
 
 
+@pytest.mark.cpu  # it forks, and a forked process cannot use a GPU
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ru_maxrss in KiB")
 def test_no_second_copy_of_the_arrays(tmp_path):
     found = peaks(tmp_path, 200)
