@@ -48,11 +48,12 @@ docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings ar
 	$(PY) -m mkdocs build --strict
 	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
 
-lint: $(VENV)/installed-dev  ## ruff, mypy and the layers of the package
+lint: $(VENV)/installed-dev  ## ruff, mypy, the layers of the package and its structure
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.code_limits
+	$(PY) -m tools.structure
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache \

@@ -2,7 +2,7 @@
 
 `check(path, *args)` calls `toile.<path>` and `jax.<path>` with the same NumPy arguments, with x64
 off and on, and compares values, dtypes, weak types and, where asked, the gradient of the sum of
-outputs.
+outputs. What JAX gives is recorded (tests/golden/recorded.py).
 """
 
 import functools
@@ -15,7 +15,10 @@ import jax
 import numpy as np
 
 import toile
+from tests.golden.recorded import Record, text_of
 from tests.quick_jax import OPTIONS
+
+RECORD = Record("functions")
 
 # JAX runs compiled, which is faster than its op-by-op mode; toile runs op by op unless asked.
 COMPILED = os.environ.get("TOILE_TEST_COMPILED", "0") not in ("", "0")
@@ -141,7 +144,10 @@ def check(this: Case, x64: bool):
         ours = functools.partial(resolve("toile", this.path), **this.kwargs)
         theirs = functools.partial(resolve("jax", this.path), **this.kwargs)
         got, got_grad = _run(toile, ours, args, this.grad, this.jit and COMPILED)
-        want, want_grad = _run(jax, theirs, args, this.grad, this.jit)
+        key = text_of(this.path, *args, this.grad, this.jit, x64, _run, _total,
+                      *(part for pair in sorted(this.kwargs.items()) for part in pair))
+        want, want_grad = RECORD.answer(
+            key, lambda: _run(jax, theirs, args, this.grad, this.jit))
         narrow = (this.rtol, min(this.atol, 1e-5))
         compare(got, want, rtol, atol, f"{this} x64={x64}", narrow)
         narrow = (10 * narrow[0], 10 * narrow[1])

@@ -7,8 +7,9 @@ none, each with its reason. The properties themselves are in `test_operations.py
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,17 @@ MATRICES = (*REALS, *COMPLEX)
 def dtype_of(name: str) -> np.dtype:
     """A NumPy dtype, those of ml_dtypes included."""
     return np.dtype(getattr(ml_dtypes, name, name))
+
+
+@contextlib.contextmanager
+def noted(case: object) -> Iterator[None]:
+    """Name the case in what it raises: for tests that try several, which costs less than a test
+    of pytest for each of thousands."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"with {case}")
+        raise
 
 
 @dataclass(frozen=True)

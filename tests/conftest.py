@@ -6,14 +6,20 @@ the seed of the run, which is the date (tests/seeds.py): machines agree on the s
 `TOILE_TEST_SEED=20261116 make test` repeats a run.
 """
 
+import atexit
 import gc
 import os
+import shutil
+import sys
+import tempfile
 
 import hypothesis
 import hypothesis.core
 import pytest
 
 from tests import sampling, seeds
+from tests.golden import recorded
+from tests.rewriting import pytest_sessionstart  # noqa: F401  a hook
 from tests.sampling import (  # noqa: F401  hooks
     pytest_report_header,
     pytest_sessionfinish,
@@ -23,6 +29,16 @@ from tests.sampling import (  # noqa: F401  hooks
 
 # Decided once, here: workers and processes that tests start find it in the environment.
 os.environ[seeds.VARIABLE] = str(seeds.today())
+
+# What workers make for each other, until the process that started them ends: compiled kernels.
+if "TOILE_TEST_FOLDER" not in os.environ:
+    os.environ["TOILE_TEST_FOLDER"] = tempfile.mkdtemp(prefix="toile-tests-")
+    atexit.register(shutil.rmtree, os.environ["TOILE_TEST_FOLDER"], ignore_errors=True)
+
+# Bytecode is kept even where the environment forbids it, as in many containers: tests start
+# hundreds of processes, and each would compile toile first, and every worker all the tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the oracle reads it when it is first imported
 os.environ.setdefault("TOILE_PLATFORM", "auto")  # a GPU where there is one
@@ -82,7 +98,7 @@ if ON_GPU:
     def where_tests_run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
         """On the GPU; tests of the CPU as if there were none."""
         import toile
-        from toile.engine import gpu
+        from toile.platforms.gpu import devices as gpu
 
         path = request.path.as_posix()
         of_gpu = request.node.get_closest_marker("gpu")
@@ -107,19 +123,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(specname="pytest_sessionfinish")
 def pytest_keep_answers(exitstatus: int) -> None:
-    """Keep the answers of jax, in a run that records them (tests/golden/recorded.py)."""
-    if exitstatus == 0 and "TOILE_TEST_RECORD" in os.environ:
-        from tests.golden import recorded
-
+    """Keep the answers of jax, in a run that records them; what a failed run did not ask stays."""
+    if recorded.VARIABLE in os.environ and (exitstatus == 0 or recorded.DROPS not in os.environ):
         recorded.save()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this run or this machine is not meant to do."""
     sampling.sample(config, items)
+    if not TEST_ALL:
+        sampling.leave_out(config, items, lambda item: "slow" in item.keywords,
+                           "slow: TOILE_TEST_ALL=1 (make test-all)")
+    if not ON_GPU:
+        sampling.leave_out(config, items, lambda item: item.get_closest_marker("gpu"),
+                           "gpu: CuPy sees no device")
     items.sort(key=lambda item: item.name not in LONG)
-    for item in items:
-        if "slow" in item.keywords and not TEST_ALL:
-            item.add_marker(pytest.mark.skip(reason="slow: TOILE_TEST_ALL=1 (make test-all)"))
-        if item.get_closest_marker("gpu") and not ON_GPU:
-            item.add_marker(pytest.mark.skip(reason="gpu: CuPy sees no device"))

@@ -1,4 +1,4 @@
-"""Which tests of long tables a run leaves out, and how it says so.
+"""Which tests a run leaves out, and how it says so.
 
 `make test` runs every n-th test of the tables in `SAMPLED`; the seed of the run (tests/seeds.py)
 chooses which, so that seven days in a row run all of them. `make test-all` leaves out none, and
@@ -8,16 +8,18 @@ seed in the environment, and tell the process that started them what they left o
 
 import os
 import pathlib
+from collections.abc import Callable
 
 import pytest
 
 from tests import seeds
+from tests.golden import recorded
 
 HERE = pathlib.Path(__file__).parent
 
 # Files under tests/, or single tests of them, and n: one test in n runs each day. At most 7, so
-# that a week runs all. What they hold is compared with jax, which takes its time to compile, or is
-# CUDA text that g++ compiles.
+# that a week runs all. What they hold is compared with jax, which takes its time to compile, is
+# CUDA text that g++ compiles, or starts processes with other frameworks.
 SAMPLED = {
     "scipy/test_stats.py": 7,
     "scipy/test_special.py": 7,
@@ -76,11 +78,16 @@ SAMPLED = {
     "test_jax_corners.py": 3,
     "test_corners_numpy.py": 3,
     "test_experimental.py": 3,
+    "test_benchmarks.py::test_a_child_runs_cases": 3,
 }
 DAYS = 7  # in which everything has run
+OTHER_DAYS = (f"they run on other days, each at least once in {DAYS} days in a row (make test-all: "
+              "all)")
 
 _COLLECTED = pytest.StashKey[list[tuple[str, str]]]()  # places and names, before any was left out
-_LEFT_OUT = pytest.StashKey[tuple[int, int]]()  # how many of how many
+_TOTAL = pytest.StashKey[int]()  # how many there are, as workers told
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()  # why, and how many
+_ASKED = pytest.StashKey[list[dict]]()  # what each worker asked of jax
 
 
 def place_of(item: pytest.Item) -> str:
@@ -105,14 +112,26 @@ def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of other days."""
     found = [(place_of(item), item.name) for item in items]
     config.stash[_COLLECTED] = found
-    recording = os.environ.get("TOILE_TEST_RECORD")  # see tests/golden/recorded.py
+    recording = recorded.VARIABLE in os.environ
     if seeds.EVERYTHING or recording or any("::" in arg for arg in config.args):
         return
     seed = seeds.today()
-    away = [is_left_out(*each, seed) for each in found]
-    config.hook.pytest_deselected(items=[i for i, out in zip(items, away, strict=True) if out])
-    items[:] = [i for i, out in zip(items, away, strict=True) if not out]
-    config.stash[_LEFT_OUT] = sum(away), len(away)
+    leave_out(config, items, lambda item: is_left_out(place_of(item), item.name, seed), OTHER_DAYS)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item],
+              is_away: Callable[[pytest.Item], object], reason: str) -> None:
+    """Take tests away from those that run: a test that is skipped costs 5 ms, and there are
+    thousands. They are skipped, and say why, if no test would be left or single ones are named."""
+    away = [item for item in items if is_away(item)]
+    if len(away) == len(items) or any("::" in arg for arg in config.args):
+        for item in away:
+            item.add_marker(pytest.mark.skip(reason=reason))
+        return
+    config.hook.pytest_deselected(items=away)
+    gone = set(away)
+    items[:] = [item for item in items if item not in gone]
+    config.stash.setdefault(_LEFT_OUT, {})[reason] = len(away)
 
 
 def collected(config: pytest.Config) -> list[tuple[str, str]]:
@@ -129,28 +148,34 @@ def pytest_report_header() -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells how many tests it left out."""
+    """A worker tells how many tests it left out, and how often it asked jax."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = list(session.config.stash.get(_LEFT_OUT, (0, 0)))
+        output["left_out"] = session.config.stash.get(_LEFT_OUT, {})
+        output["collected"] = len(collected(session.config))
+        output["asked"] = recorded.counts()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
-    """All workers left out the same."""
-    told = getattr(node, "workeroutput", {}).get("left_out")
-    if told:
-        node.config.stash[_LEFT_OUT] = tuple(told)
+    """All workers left out the same; what they asked adds up."""
+    told = getattr(node, "workeroutput", {})
+    if told.get("left_out"):
+        node.config.stash[_LEFT_OUT] = told["left_out"]
+        node.config.stash[_TOTAL] = told["collected"]
+    if told.get("asked"):
+        node.config.stash.setdefault(_ASKED, []).append(told["asked"])
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    """How many tests were left out, and how to run the same ones again."""
-    left, total = config.stash.get(_LEFT_OUT, (0, 0))
+    """How many tests were left out, how often jax was asked, how to run the same ones again."""
+    total = config.stash.get(_TOTAL, len(collected(config)))
     seed = seeds.today()
     terminalreporter.section("sampling")
-    if left:
-        terminalreporter.write_line(
-            f"{left:,} of {total:,} tests were left out: they run on other days, each at least "
-            f"once in {DAYS} days in a row (make test-all: all)")
+    for reason, left in config.stash.get(_LEFT_OUT, {}).items():
+        if left:
+            terminalreporter.write_line(f"{left:,} of {total:,} tests were left out: {reason}")
+    asked = [recorded.counts(), *config.stash.get(_ASKED, [])]
+    terminalreporter.write_line(recorded.summary(asked))
     terminalreporter.write_line(
         f"the seed was {seed}; to repeat this run: {seeds.VARIABLE}={seed} make test")

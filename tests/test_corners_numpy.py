@@ -15,6 +15,7 @@ import pytest
 
 import toile
 from tests.against_jax import compare
+from tests.golden.recorded import CORNERS
 
 pytestmark = pytest.mark.cpu
 
@@ -250,7 +251,7 @@ def _agree(got, want, name):
 @pytest.mark.parametrize("name", VALUES)
 def test_values(name):
     row = VALUES[name]
-    _agree(row(toile), row(jax), name)
+    _agree(row(toile), CORNERS.in_test(lambda: row(jax)), name)
 
 
 @pytest.mark.parametrize("name", ERRORS)

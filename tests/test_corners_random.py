@@ -14,6 +14,7 @@ import pytest
 
 import toile
 from tests.against_jax import compare
+from tests.golden.recorded import CORNERS
 
 pytestmark = pytest.mark.cpu
 
@@ -220,7 +221,7 @@ RAISES = {
 
 @pytest.mark.parametrize("row", SAME.values(), ids=SAME)
 def test_same(row):
-    compare(row(toile), row(jax), 1e-6, 1e-6, "")
+    compare(row(toile), CORNERS.in_test(lambda: row(jax)), 1e-6, 1e-6, "")
 
 
 @pytest.mark.parametrize(("row", "words"), RAISES.values(), ids=RAISES)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import toile
+from tests.golden.recorded import CORNERS
 
 SHAPE = (64, 32)  # on a GPU, where there is one
 
@@ -72,7 +73,7 @@ def _named(lib, function, count):
 @pytest.mark.parametrize("name", CASES)
 def test_as_in_jax(name, ahead):
     call = {"times": 2 if ahead else 6, "ahead": ahead}
-    assert outcome(toile, name, call) == outcome(jax, name, call)
+    assert outcome(toile, name, call) == CORNERS.in_test(lambda: outcome(jax, name, call))
 
 
 def test_forms_that_differ_in_what_they_give_up():

@@ -120,7 +120,7 @@ HEAVY = {
     "toile": (
         "toile.platforms.cpu.compilation toile.compiler.pipeline toile.compiler.ir.loop_nests "
         "toile.core toile.linen toile.optim toile.parallel.spmd toile.scipy toile.serialization "
-        "toile.staging.cpu_callpath toile.training concurrent.futures difflib fractions hashlib "
+        "toile.platforms.cpu.exits toile.training concurrent.futures difflib fractions hashlib "
         "logging msgpack numpy.ma queue urllib"
     ),
     "toile.linen, toile.optim, toile.numpy, toile.random": (
@@ -137,7 +137,7 @@ HEAVY = {
         "toile.compiler.ir.loop_nests toile.compiler.pipeline "
         "toile.compiler.plan.lower"
     ),
-    "toile.platforms.gpu": (
+    "toile.platforms.gpu.executables": (
         "toile.platforms.gpu.new_plans toile.kernels.nest.gpu toile.platforms.gpu.planner "
         "toile.compiler.plan.fuse toile.compiler.ir.loop_nests toile.compiler.pipeline "
         "toile.compiler.plan.lower"
@@ -253,7 +253,7 @@ def test_a_child_may_be_forked_while_the_compiler_loads(part, tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize("module, use", [
     ("toile.linen.convolution", "nn.Conv"),
-    ("toile.staging.cpu_callpath", "[f(jnp.ones(3)) for _ in range(4)]"),
+    ("toile.platforms.cpu.exits", "[f(jnp.ones(3)) for _ in range(4)]"),
 ])
 def test_a_child_may_be_forked_while_a_part_loads(module, use, tmp_path):
     text = textwrap.dedent(f"""

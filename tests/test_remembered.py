@@ -12,8 +12,8 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.cases_control import ROWS
-from toile.engine import gpu
 from toile.engine.config import trace_context
+from toile.engine.platform_registry import registry
 from toile.transforms import remembered as remembering
 
 pytestmark = pytest.mark.cpu  # nothing is remembered where operations may run on a GPU
@@ -24,7 +24,7 @@ DTYPES = ("float32", "bfloat16", "complex64")
 def remembered(monkeypatch):
     """Says how often an operation is met before it is remembered; counts what was then used."""
     tables, used = {}, []
-    monkeypatch.setattr(gpu.presence, "none", True)
+    monkeypatch.setattr(registry, "active", ())
     monkeypatch.setattr(remembering, "_tables", tables)
     send = remembering.Remembered.send
     monkeypatch.setattr(remembering.Remembered, "send",
@@ -60,7 +60,8 @@ def rows():
 def test_same_bits(row, dtype, remembered, monkeypatch):
     sharded = row.op.__name__ == "Spmd"  # results that are no plain arrays
     if sharded:
-        monkeypatch.setattr(gpu.presence, "none", False)  # its devices are the first there are
+        # Its devices are the first there are.
+        monkeypatch.setattr(registry, "active", (registry.names["gpu"],))
     raw = row.arguments(dtype)
     moving = row.differentiable(dtype)
 

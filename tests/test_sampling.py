@@ -120,6 +120,10 @@ from hypothesis import strategies as st
 def test_row(i):
     print("row", i)
 
+@pytest.mark.slow
+def test_long():
+    print("long")
+
 @hypothesis.given(st.integers())
 def test_drawn(x):
     print("drawn", x)
@@ -128,13 +132,14 @@ def test_drawn(x):
 
 
 def run_table(folder, *options, **variables):
-    """What pytest says of a table of 141 tests, of which each day runs a seventh."""
+    """What pytest says of a table of 142 tests, of which each day runs a seventh."""
     (folder / "early.py").write_text(EARLY)
     (folder / "test_table.py").write_text(TABLE)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOILE_TEST"))}
     env |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", **variables}
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={folder}", "-rA",
-               "-p", "early", "-p", "tests.conftest", "-p", "no:cacheprovider", *options]
+               "-p", "early", "-p", "tests.conftest", "-p", "no:cacheprovider",
+               "-p", "no:jaxtyping", *options]
     out = subprocess.run([*command, str(folder / "test_table.py")], env=env, cwd=folder,
                          capture_output=True, text=True, timeout=120, check=False).stdout
     return {int(i) for i in re.findall(r"^PASSED .*test_row\[(\d+)\]", out, re.M)}, out
@@ -145,26 +150,28 @@ def test_workers_agree_over_midnight(tmp_path):
     rows, out = run_table(tmp_path, "-n", "2")
     of = lambda seed: {i for i in range(140) if seeds.is_chosen(f"test_row[{i}]", 7, seed)}
     assert rows == of(20261231) != of(20261230) and 10 <= len(rows) <= 30
-    assert re.search(r"1\d\d of 141 tests were left out", out), out
+    assert re.search(r"1\d\d of 142 tests were left out: they run on other days", out), out
+    assert re.search(r"\d of 142 tests were left out: slow: TOILE_TEST_ALL=1", out), out
+    assert "PASSED test_table.py::test_long" not in out
     assert "to repeat this run: TOILE_TEST_SEED=20261231 make test" in out
     assert "collected differently" not in out
 
 
 def test_a_failure_says_how_to_repeat_it(tmp_path):
     everything, out = run_table(tmp_path, "-n", "0", TOILE_TEST_ALL="1", TOILE_TEST_SEED="20261202")
-    assert len(everything) == 140
+    assert len(everything) == 140 and "PASSED test_table.py::test_long" in out
     assert "@reproduce_failure(" in out and re.search(r"x=1000\b", out)
     assert "TOILE_TEST_SEED=20261202 make test" in out
     assert "were left out" not in out
 
 
-@pytest.mark.parametrize("ci", ["", "true"])
-def test_examples_follow_the_seed_everywhere(ci, tmp_path):
+def test_examples_follow_the_seed_everywhere(tmp_path):
     """hypothesis draws the same examples on every run, unless told otherwise, if `CI` is set."""
-    def drawn(seed):
+    def drawn(seed, ci):
         _, out = run_table(tmp_path, "-n", "0", CI=ci, TOILE_TEST_ALL="1",
                            TOILE_TEST_SEED=seed)
         return re.findall(r"^drawn (-?\d+)", out, re.M)
 
-    first = drawn("20261116")
-    assert first and first == drawn("20261116") != drawn("20261117")
+    first, second = ([drawn(seed, ci) for ci in ("", "true")] for seed in ("20261116", "20261117"))
+    assert first[0] and first[0] == first[1]
+    assert second[0] and second[0] == second[1] != first[0]

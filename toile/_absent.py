@@ -83,4 +83,4 @@ def missing_attribute(module: str, name: str) -> AttributeError:
 def install() -> None:
     """Put the finder at the end of `sys.meta_path`, once."""
     if _Finder not in sys.meta_path:
-        sys.meta_path.append(_Finder)  # type: ignore[arg-type]
+        sys.meta_path.append(_Finder)

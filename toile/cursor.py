@@ -95,7 +95,7 @@ def _traverse_tree(
 class Cursor(Generic[A]):
     """A value inside an object, and the changes recorded below it. Made by `cursor`."""
 
-    _obj: A
+    _obj: Any
     _parent_key: ParentKey[A] | None
     _changes: dict[Any, Cursor[A]]
 
@@ -105,7 +105,7 @@ class Cursor(Generic[A]):
 
     @property
     def _root(self) -> Cursor[A]:
-        """The cursor that this one was reached from in the end."""
+        """The cursor that the path to this one starts from."""
         here_now = self
         while here_now._parent_key is not None:
             here_now = here_now._parent_key.parent
@@ -133,7 +133,7 @@ class Cursor(Generic[A]):
         if isinstance(obj, Mapping) and key not in obj:
             raise KeyError(f"Key {key} not found in {_shown(obj)} at {_at(self)}")
         if is_named_tuple(obj):
-            return getattr(self, obj._fields[key])
+            return getattr(self, self._obj._fields[key])
         self._changes[key] = Cursor(obj[key], ParentKey(self, key, AccessType.ITEM))
         return self._changes[key]
 
@@ -188,19 +188,7 @@ class Cursor(Generic[A]):
             key: child.build() if isinstance(child, Cursor) else child
             for key, child in self._changes.items()
         }
-        obj: Any = self._obj
-        if isinstance(obj, FrozenDict):
-            return obj.copy(changes)
-        if is_named_tuple(obj):
-            return obj._replace(**changes)
-        if isinstance(obj, (dict, list, tuple)):
-            out = list(obj) if isinstance(obj, tuple) else obj.copy()
-            for key, value in changes.items():
-                out[key] = value
-            return tuple(out) if isinstance(obj, tuple) else out
-        if dataclasses.is_dataclass(obj):
-            return dataclasses.replace(obj, **changes)
-        return obj
+        return _changed(self._obj, changes)
 
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
         """Record update_fn(path, value) wherever it is another object than `value`.
@@ -299,7 +287,23 @@ class Cursor(Generic[A]):
     def __round__(self, ndigits: int | None = None) -> Any:
         return round(self._obj, ndigits)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _changed(obj: Any, changes: dict[Any, Any]) -> Any:
+    """A copy of an object with other parts."""
+    if isinstance(obj, FrozenDict):
+        return obj.copy(changes)
+    if is_named_tuple(obj):
+        return obj._replace(**changes)
+    if isinstance(obj, (dict, list, tuple)):
+        out: Any = list(obj) if isinstance(obj, tuple) else obj.copy()
+        for key, value in changes.items():
+            out[key] = value
+        return tuple(out) if isinstance(obj, tuple) else out
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        return dataclasses.replace(obj, **changes)
+    return obj
 
 
 def _shown(obj: Any) -> str:

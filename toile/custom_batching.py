@@ -44,6 +44,7 @@ class CustomVmapCall(Call):
     consts: int = 0
 
     name = "custom_vmap_call"
+    is_inlined = False
 
     def with_program(self, program: Any) -> Call:
         return Call(program, self.label)  # what is derived otherwise has no rule

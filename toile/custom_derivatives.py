@@ -1,4 +1,5 @@
 """Functions with derivatives of the user's own."""
+# ruff: noqa: F401
 
 from toile.api.custom import (
     CustomVJPPrimal,
@@ -14,8 +15,4 @@ from toile.api.programs import closure_convert
 from toile.control.custom import CustomJVPCall as custom_jvp_call_p
 from toile.control.custom import CustomVJPCall as custom_vjp_call_p
 
-__all__ = [
-    "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
-    "custom_jvp_call_p", "custom_vjp", "custom_vjp_call_p", "custom_vjp_primal_tree_values",
-    "linear_call", "zero_from_primal",
-]
+__all__ = [name for name in globals() if name[0] != "_"]

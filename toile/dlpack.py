@@ -9,7 +9,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray
 from toile.engine.conversion import from_numpy, wrap
-from toile.engine.gpu import shared
+from toile.engine.platform_registry import shared
 from toile.engine.source import here
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
@@ -26,9 +26,9 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
             "(a capsule has lost its device; pass the array itself)" + here()
         )
-    on_gpu = shared(external_array)
-    if on_gpu is not None:
-        return wrap(on_gpu)
+    elsewhere = shared(external_array)
+    if elsewhere is not None:
+        return wrap(elsewhere)
     return from_numpy(np.from_dlpack(external_array))
 
 
@@ -37,7 +37,7 @@ def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any
     """A DLPack capsule of an array, for libraries that take nothing else."""
     if not isinstance(x, ConcreteArray):
         raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}{here()}")
-    return x.__dlpack__()  # type: ignore[attr-defined]
+    return x.__dlpack__()
 
 
 def is_supported_dtype(dtype: Any) -> bool:

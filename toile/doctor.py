@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import toile
 from toile.disk import object_cache
-from toile.engine.gpu import wanted_platform
+from toile.engine.platform_registry import wanted_platform
 from toile.targets.cuda import cudnn, driver, libraries
 
 

@@ -1,4 +1,5 @@
-"""Dtypes and the rules between them; the public face of `toile.engine.dtypes`."""
+"""Dtypes and the rules between them; the public part of `toile.engine.dtypes`."""
+# ruff: noqa: F401
 
 import ml_dtypes as _ml_dtypes
 
@@ -18,7 +19,4 @@ from toile.engine.dtypes import (
 
 bfloat16 = _ml_dtypes.bfloat16
 
-__all__ = [
-    "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",
-    "issubdtype", "itemsize_bits", "prng_key", "result_type", "scalar_type_of",
-]
+__all__ = [name for name in globals() if name[0] != "_"]

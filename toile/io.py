@@ -118,7 +118,9 @@ def exists(path: Any) -> bool:
 
 def makedirs(path: Any) -> None:
     """Make a directory and those above it, unless they exist."""
-    return gfile.makedirs(path) if (gfile := _gfile()) else os.makedirs(path, exist_ok=True)
+    if gfile := _gfile():
+        return gfile.makedirs(path)
+    return os.makedirs(path, exist_ok=True)
 
 
 def glob(pattern: Any) -> list[str]:
@@ -130,12 +132,14 @@ def glob(pattern: Any) -> list[str]:
 
 def remove(path: Any) -> None:
     """Remove a file."""
-    return gfile.remove(path) if (gfile := _gfile()) else os.remove(path)
+    removing: Any = gfile.remove if (gfile := _gfile()) else os.remove
+    return removing(path)
 
 
 def rmtree(path: Any) -> None:
     """Remove a directory and everything in it."""
-    return gfile.rmtree(path) if (gfile := _gfile()) else shutil.rmtree(path)
+    removing: Any = gfile.rmtree if (gfile := _gfile()) else shutil.rmtree
+    return removing(path)
 
 
 def getsize(path: Any) -> int:

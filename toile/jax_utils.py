@@ -193,7 +193,7 @@ def pad_shard_unpad(
     Arguments are padded with zeros to a multiple of the number of devices and split over them;
     results are joined and cut back. Static arguments go through as they are, and so do results
     with `static_return`. The new function has a keyword `min_device_batch`: batches are padded to
-    at least this many per device, so that a smaller last batch is no new shape.
+    at least this many per device, so that a smaller last batch does not have a new shape.
 
     >>> forward = pad_shard_unpad(lambda w, x: w * x)
     >>> forward(2.0, np.arange(3.0)).tolist()

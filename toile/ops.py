@@ -6,22 +6,12 @@ holds the identity. Ids outside [0, num_segments) are dropped, negative ones inc
 
 import operator
 
-import numpy as np
-
 from toile import lax
 from toile import numpy as jnp
 from toile.engine.source import here
+from toile.numpy.reductions import highest, lowest
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
-
-
-def _extreme(dtype, largest):
-    if dtype == np.bool_:
-        return largest
-    if jnp.issubdtype(dtype, np.integer):
-        info = jnp.iinfo(dtype)
-        return info.max if largest else info.min
-    return np.inf if largest else -np.inf
 
 
 def _segment(name, scatter, reduce, identity, summary):
@@ -38,7 +28,7 @@ def _segment(name, scatter, reduce, identity, summary):
         if num_segments < 0:
             raise ValueError("num_segments must be non-negative." + here())
         mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
-        leading = (num_segments,)
+        leading: tuple[int, ...] = (num_segments,)
         indices = ids[..., None]
         if bucket_size is not None:  # rows of one bucket are reduced together, then the buckets
             if out_sharding is not None:
@@ -72,10 +62,10 @@ segment_prod = _segment(
     "Product of the rows of `data` per segment; 1 where a segment is empty.",
 )
 segment_max = _segment(
-    "segment_max", lax.scatter_max, jnp.max, lambda dtype: _extreme(dtype, False),
+    "segment_max", lax.scatter_max, jnp.max, lowest,
     "Maximum of the rows of `data` per segment; the least value where a segment is empty.",
 )
 segment_min = _segment(
-    "segment_min", lax.scatter_min, jnp.min, lambda dtype: _extreme(dtype, True),
+    "segment_min", lax.scatter_min, jnp.min, highest,
     "Minimum of the rows of `data` per segment; the greatest value where a segment is empty.",
 )

@@ -148,7 +148,8 @@ def annotate_function(
     func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any
 ) -> Callable[..., Any]:
     """`func` with each call a span."""
-    label = name or getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+    called: Any = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
+    label: str = name or called
 
     @functools.wraps(func)
     def annotated(*args: Any, **kwargs: Any) -> Any:
@@ -168,7 +169,7 @@ def device_memory_profile(backend: str | None = None) -> bytes:
             entry[1] += o.nbytes
     rows = [{"dtype": d, "shape": list(s), "count": n, "bytes": b}
             for (d, s), (n, b) in sorted(found.items(), key=lambda item: -item[1][1])]
-    total = sum(r["bytes"] for r in rows)  # type: ignore[misc]
+    total = sum(r["bytes"] for r in rows)
     return json.dumps({"total_bytes": total, "arrays": rows}).encode()
 
 

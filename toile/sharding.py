@@ -16,8 +16,8 @@ from toile.engine.arrays import Array, ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import Device, cpu_count, process_count
-from toile.engine.gpu import default_gpu
-from toile.engine.sharded import Sharded, fetched, from_parts, on_gpus, own_places, part_on
+from toile.engine.platform_registry import default_device
+from toile.engine.sharded import Sharded, fetched, from_parts, own_places, platform_over
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.trees import broadcast_prefix, flatten, unflatten
@@ -68,12 +68,13 @@ def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> A
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
     alone = len(parts) == 1 and cpu_count() == 1 and sharding.is_fully_addressable
-    if alone and (on_gpus(sharding) or not isinstance(sharding, NamedSharding)):
+    elsewhere = platform_over(sharding) is not None
+    if alone and (elsewhere or not isinstance(sharding, NamedSharding)):
         return parts[0]
-    if on_gpus(sharding):
+    if elsewhere:
         places = own_places(sharding, shape)
         raws = [p._parts[0] if p.devices() == {d} and isinstance(p, Sharded)
-                else part_on(d, raw_operand(p)) for d, p in zip(places, parts, strict=True)]
+                else d.put(raw_operand(p)) for d, p in zip(places, parts, strict=True)]
     else:
         raws = [np.ascontiguousarray(fetched(raw_operand(p))) for p in parts]
     return from_parts(raws, Aval(shape, aval.dtype, aval.weak_type), sharding)
@@ -237,9 +238,9 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
 
 def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
     """The device of an array on one device; for a small array that waits on the host for its first
-    use, the default GPU if that is wanted."""
+    use, the default device if that is wanted."""
     (own,) = x.devices()
-    default = default_gpu()
+    default = default_device()
     waits = default is not None and not x.committed and own.platform == "cpu"
     return default if waits and default in wanted else own
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, TypeVar, cast, dataclass_transform, overload
 
 from toile.engine import records
 from toile.tree_util import register_dataclass
@@ -57,7 +57,7 @@ def dataclass(clz: _T | None = None, **kwargs: Any) -> _T | Callable[[_T], _T]:
         return functools.partial(dataclass, **kwargs)
     if "_flax_dataclass" in vars(clz):
         return clz  # made by this function before
-    made: Any = records.dataclass(**{"frozen": True, **kwargs})(clz)
+    made: Any = records.dataclass(**{"frozen": True, **kwargs})(cast(Any, clz))
     data: list[str] = []
     meta: list[str] = []
     for each in dataclasses.fields(made):

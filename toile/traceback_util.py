@@ -12,7 +12,7 @@ import os
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from toile.configurations import config
 from toile.engine import source
@@ -124,7 +124,7 @@ def api_boundary(
             e.with_traceback(filter_traceback(e.__traceback__))
             raise
 
-    return filtering  # type: ignore[return-value]
+    return cast(F, filtering)
 
 
 _boundary_code: Any = api_boundary(api_boundary).__code__

@@ -242,7 +242,7 @@ class TraverseAttr(Traversal):
         change = {self._attr: fn(getattr(inputs, self._attr))}
         if _is_namedtuple(type(inputs)):
             return inputs._replace(**change)
-        if dataclasses.is_dataclass(inputs):
+        if dataclasses.is_dataclass(inputs) and not isinstance(inputs, type):
             return dataclasses.replace(inputs, **change)
         out = copy.copy(inputs)
         setattr(out, self._attr, change[self._attr])

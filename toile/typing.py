@@ -13,7 +13,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -94,9 +94,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 class PromoteDtypeFn(Protocol):
     """Brings arrays to one dtype, as `nn.dtypes.promote_dtype` does."""
 
-    def __call__(
-        self, args: TupleArg, /, *, dtype: Any = None, inexact: bool = True
-    ) -> TupleArg: ...
+    def __call__(self, *args: Any, dtype: Any = None, inexact: bool = True) -> Any: ...
 
 
 # Variables.
@@ -277,4 +275,4 @@ class BaseConfigContext(abc.ABC):
             finally:
                 self.get_stack().pop()
 
-        return wrapper  # type: ignore[return-value]
+        return cast(F, wrapper)

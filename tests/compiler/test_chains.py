@@ -16,9 +16,8 @@ from toile.compiler.plan.lower import planned as plan_of
 from toile.compiler.plan.place import arena_layout
 from toile.disk.object_cache import ObjectCache
 from toile.kernels.contraction import cpu as contractions
-from toile.platforms import cpu
+from toile.platforms import cpu, recall
 from toile.platforms.cpu import chains as chaining
-from toile.platforms.cpu import compilation as compiling
 from toile.platforms.cpu import execution
 from toile.platforms.cpu.target import Target
 from toile.primitives.contractions import DotGeneral
@@ -283,8 +282,8 @@ def test_uneven_blocks_stay_apart(monkeypatch):
 def test_recalled_chains_give_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(compiling, "WORTH", 0.0)
-    monkeypatch.setattr(compiling, "FEWEST", 1)
+    monkeypatch.setattr(recall, "WORTH", 0.0)
+    monkeypatch.setattr(recall, "FEWEST", 1)
     monkeypatch.setattr(native.engine(), "cache", ObjectCache(tmp_path / "kernels"))
     for name in ("both", "scan", "convolution, half"):
         f, args, _ = CASES[name]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.fake_plan import lowered
-from toile.kernels.cumulative.cpu import lower_cumulative
+from toile.kernels.cumulative.cpu import lower
 from toile.primitives.cumulative import Cumlogsumexp, Cummax, Cummin, Cumprod, Cumsum
 
 REAL = [np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, np.float32,
@@ -24,7 +24,7 @@ def data(shape, dtype, seed=0):
 def check(op, x, threads=2):
     with np.errstate(all="ignore"):
         expected = op.eager(np, x)
-    got = lowered(lower_cumulative, op, [x], [(x.shape, x.dtype)], threads)
+    got = lowered(lower, op, [x], [(x.shape, x.dtype)], threads)
     assert got is not None
     if x.dtype.kind in "iu":
         assert np.array_equal(got[0], expected)
@@ -66,7 +66,7 @@ def test_complex_sums(dtype):
             check(Cumsum(axis), data(shape, dtype))
             check(Cumsum(axis, True), data(shape, dtype))
     x = data((5,), dtype)
-    assert lowered(lower_cumulative, Cumprod(0), [x], [(x.shape, x.dtype)]) is None
+    assert lowered(lower, Cumprod(0), [x], [(x.shape, x.dtype)]) is None
 
 
 def test_nan_and_infinity_pass_on():

@@ -10,8 +10,8 @@ import toile
 import toile.numpy as jnp
 from tests.compiler.fake_plan import FakePlan, lowered, run_equations
 from toile.kernels.copy import cpu as copies
-from toile.kernels.gather.cpu import lower_gather
-from toile.kernels.scatter.cpu import lower_scatter
+from toile.kernels.gather.cpu import lower as lower_gather
+from toile.kernels.scatter.cpu import lower as lower_scatter
 from toile.primitives import shapes
 from toile.primitives.addresses import (
     GatherDimensionNumbers,
@@ -23,11 +23,11 @@ from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, S
 LOWERS = {
     Gather: lower_gather,
     Scatter: lower_scatter,
-    DynamicSlice: copies.moves.lower_dynamic_slice,
-    DynamicUpdateSlice: copies.moves.lower_dynamic_update_slice,
-    shapes.Pad: copies.moves.lower_pad,
-    shapes.Concatenate: copies.moves.lower_concatenate,
-    shapes.Rev: copies.moves.lower_rev,
+    DynamicSlice: copies.lower_dynamic_slice,
+    DynamicUpdateSlice: copies.lower_dynamic_update_slice,
+    shapes.Pad: copies.lower_pad,
+    shapes.Concatenate: copies.lower_concatenate,
+    shapes.Rev: copies.lower_rev,
 }
 DTYPES = [
     np.bool_, np.uint8, np.int16, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
@@ -130,17 +130,17 @@ def test_pad_concatenate_rev(dtype):
         op = shapes.Pad(config)
         for y in (x, x[::-1]):
             expected = op.eager(np, y, value)
-            got = lowered(copies.moves.lower_pad, op, [y, value], [(expected.shape, x.dtype)])
+            got = lowered(copies.lower_pad, op, [y, value], [(expected.shape, x.dtype)])
             same_bytes(op, got[0], expected)
     for axis in range(3):
         parts = [x, x[::-1], x[tuple(slice(1) if i == axis else slice(None) for i in range(3))]]
         op = shapes.Concatenate(axis)
         expected = op.eager(np, *parts)
-        got = lowered(copies.moves.lower_concatenate, op, parts, [(expected.shape, x.dtype)])
+        got = lowered(copies.lower_concatenate, op, parts, [(expected.shape, x.dtype)])
         same_bytes(op, got[0], expected)
     for axes in [(), (0,), (2,), (0, 1, 2)]:
         op = shapes.Rev(axes)
-        same_bytes(op, lowered(copies.moves.lower_rev, op, [x], [(x.shape, x.dtype)])[0],
+        same_bytes(op, lowered(copies.lower_rev, op, [x], [(x.shape, x.dtype)])[0],
                    op.eager(np, x))  # fmt: skip
 
 
@@ -152,10 +152,10 @@ def test_dynamic_slices(index):
         given = [np.array(s, index) for s in starts]
         for y in (x, x[::-1], bits((4, 5, 6), np.float32).T):
             op = DynamicSlice((2, 5, 3))
-            got = lowered(copies.moves.lower_dynamic_slice, op, [y, *given], [((2, 5, 3), x.dtype)])
+            got = lowered(copies.lower_dynamic_slice, op, [y, *given], [((2, 5, 3), x.dtype)])
             same_bytes(op, got[0], op.eager(np, y, *given))
             op = DynamicUpdateSlice()
-            lower = copies.moves.lower_dynamic_update_slice
+            lower = copies.lower_dynamic_update_slice
             got = lowered(lower, op, [y, update, *given], [(x.shape, x.dtype)])
             same_bytes(op, got[0], op.eager(np, y, update, *given))
             got = lowered(lower, op, [y, x, *given], [(x.shape, x.dtype)])

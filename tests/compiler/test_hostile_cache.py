@@ -21,11 +21,10 @@ from tests.gpu.test_programs import program_of
 from toile.disk import object_cache
 from toile.disk.object_cache import ObjectCache
 from toile.errors import CacheWarning
-from toile.platforms import cpu
-from toile.platforms import gpu as gpu_backend
-from toile.platforms.cpu import compilation as compiling
+from toile.platforms import cpu, recall
 from toile.platforms.cpu import execution
 from toile.platforms.cpu import plans_on_disk as recalling
+from toile.platforms.gpu import executables as gpu_backend
 from toile.platforms.gpu import memory
 from toile.platforms.gpu import plans_on_disk as gpu_recalling
 from toile.targets.cuda import modules as kernels
@@ -45,8 +44,8 @@ PROGRAMS = [
 def cache(tmp_path, monkeypatch):
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(compiling, "WORTH", 0.0)
-    monkeypatch.setattr(compiling, "FEWEST", 0)
+    monkeypatch.setattr(recall, "WORTH", 0.0)
+    monkeypatch.setattr(recall, "FEWEST", 0)
     made = ObjectCache(tmp_path / "kernels")
     monkeypatch.setattr(native.engine(), "cache", made)
     forget_kernels(monkeypatch)
@@ -258,8 +257,8 @@ def gpu(tmp_path, monkeypatch):
         pytest.skip("needs g++")
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(gpu_recalling, "WORTH", 0.0)
-    monkeypatch.setattr(gpu_recalling, "FEWEST", 0)
+    monkeypatch.setattr(recall, "WORTH", 0.0)
+    monkeypatch.setattr(recall, "FEWEST", 0)
     monkeypatch.setattr(memory, "_arenas", {})
     with host_driver.host_gpu(monkeypatch) as (_, device):
         cache = ObjectCache(tmp_path / "kernels")

@@ -11,7 +11,7 @@ from tests.compiler.test_passes import names, program, same
 from toile import lax
 from toile.compiler import pipeline
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
-from toile.kernels.messages.cpu import lower_edges, lower_messages
+from toile.kernels.messages.cpu import lower, lower_edges
 
 EDGES, NODES = 300, 40
 
@@ -126,7 +126,7 @@ def test_sums_keep_the_order_of_edges(dtype, width):
         want = (start[0] if start else np.zeros_like(h)).astype(work)
         np.add.at(want, dst[:, 0], h[src[:, 0]].astype(work))
         want = want.astype(dtype)
-        got = lowered(lower_messages, GatherScatter(), [h, ends, sources, *start],
+        got = lowered(lower, GatherScatter(), [h, ends, sources, *start],
                       [(want.shape, want.dtype)])  # fmt: skip
         assert got is not None and got[0].tobytes() == want.tobytes()
         eager = GatherScatter().eager(np, h, ends, sources, *start)

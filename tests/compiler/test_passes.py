@@ -15,6 +15,8 @@ from toile.compiler.passes.subexpressions import merge_common
 from toile.compiler.verify.programs import MalformedProgramError, verify
 from toile.engine.program import Equation, Literal, Program, without_dead_code
 from toile.platforms.reference import Executable
+from toile.primitives import simplification
+from toile.primitives.families import Elementwise, Identity
 
 X = jnp.linspace(-2, 2, 6).reshape(2, 3)
 
@@ -202,3 +204,40 @@ def test_what_slices_would_compute_twice_stays(f):
     x = jnp.linspace(-2, 2, 12)
     after = same(program(f, x), x)
     assert [e.outs[0].aval.shape for e in after.equations if e.op.name == "sin"] == [(12,)]
+
+
+class Plus(Elementwise):
+    """A sum that passes know by its answers only."""
+
+    is_sum = True
+    simplified = simplification.without_neutral(0.0)
+
+    def eager(self, xp, x, y):
+        return x + y
+
+
+class Mirror(Identity):
+    """An operation that undoes itself."""
+
+    simplified = simplification.undone
+    commutes_with_sums = True
+
+    def eager(self, xp, x):
+        return -x
+
+
+def test_an_operation_takes_part_by_its_answers():
+    plus, mirror = Plus(), Mirror()
+    p = program(lambda x: mirror(mirror(plus(x, jnp.float32(0.0)))), X)
+    assert len(p.equations) == 3
+    assert without_dead_code(simplify(p)).equations == [] and simplify(p).outputs == p.inputs
+
+    def halves(x, y):  # the sum of two padded arrays
+        return plus(jnp.pad(x, ((0, 2), (0, 0))), jnp.pad(y, ((2, 0), (0, 0))))
+
+    assert "concatenate" in names(pipeline.optimize(program(halves, X, X)))
+
+    def steps(x):  # a sum of sums: one after the loop
+        return lax.scan(lambda c, y: (plus(c, mirror(jnp.sum(y))), None), jnp.float32(0), x)[0]
+
+    assert "scan" not in names(pipeline.optimize(program(steps, X)))

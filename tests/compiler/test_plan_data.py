@@ -136,11 +136,13 @@ def concrete_operations():
                 todo.append(cls)
                 seen.add(cls)
     families = {"toile.primitives.random.RandomClone"}  # which has subclasses and is one itself
-    return {f"{c.__module__}.{c.__name__}" for c in seen
-            if not c.__subclasses__() or f"{c.__module__}.{c.__name__}" in families}
+    # Those of single elements are parts of loop nests: a plan on disk has their code. One that runs
+    # in Python, for a dtype without code, may be missing; its plans are not kept.
+    return {f"{c.__module__}.{c.__name__}" for c in seen if not c.by_element
+            and (not c.__subclasses__() or f"{c.__module__}.{c.__name__}" in families)}
 
 
-def test_the_table_has_every_operation_without_programs():
+def test_the_table_has_every_operation_that_is_a_step():
     records = plan_records.schema().records
     table = {f"{r.module}.{r.name}" for r in [*operation_records.operations(), *records]}
     missing = {x for x in concrete_operations() - table if not x.startswith(tuple(WITHOUT))}

@@ -7,7 +7,8 @@ import toile
 import toile.numpy as jnp
 from benchmarks import operations, workloads
 from tests.compiler.test_fusion import normal, planned
-from toile.compiler.ir.loop_nests import build, reciprocal_products
+from toile.compiler.plan.nests import build
+from toile.compiler.plan.quotients import reciprocal_products
 
 SPECIAL = [
     0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1e-38, 1e-30, 3.4e38, -3.4e38, 1.0, 3.0,

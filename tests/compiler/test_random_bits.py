@@ -7,6 +7,7 @@ import toile
 import toile.numpy as jnp
 from toile import lax, random
 from toile.compiler.passes.random_bits import lower_random, physical_keys
+from toile.compiler.pipeline import optimize
 from toile.compiler.verify.programs import verify
 from toile.engine import dtypes
 from toile.engine.conversion import as_array, raw_operand
@@ -154,3 +155,37 @@ def test_programs_inside():
 def test_nothing_to_do_gives_the_program_back():
     p = program(lambda x: jnp.sin(x), jnp.ones(3))
     assert lower_random(p) is p and physical_keys(p) is p
+
+
+LOOPS = {
+    "constant of a scan": lambda k: lax.scan(lambda c, _: (c, random.gamma(c, 2.0)), k, None, 3)[1],
+    "constant of a loop": lambda k: lax.fori_loop(
+        0, 3, lambda i, s: s + random.gamma(k, 2.0), jnp.float32(0)),
+    "carry": lambda k: lax.scan(
+        lambda c, _: (random.split(c)[0], random.gamma(random.split(c)[1], 2.0)), k, None, 3)[1],
+    "mapped": toile.vmap(
+        lambda k: lax.fori_loop(0, 3, lambda i, s: s + random.gamma(k, 2.0), jnp.float32(0))),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_functions_with_derivative_rules_take_keys_in_loops(name):
+    """Their Programs are on buffers as the loop's is; no step runs in Python."""
+    f, key = LOOPS[name], KEYS[0] if name == "mapped" else KEY
+    steps = [random.gamma(k, 2.0) for k in (key if name == "mapped" else [key])]
+    found = np.asarray(toile.jit(f)(key))
+    if name == "constant of a scan":
+        np.testing.assert_array_equal(found, [steps[0]] * 3)
+    elif name != "carry":
+        total = np.add(np.add(steps, steps), steps)
+        np.testing.assert_array_equal(found, total if name == "mapped" else total[0])
+    names = [e.op.__class__.__name__ for e in optimized(program(f, key))]
+    assert names and "OnBuffers" not in names
+
+
+def optimized(p):
+    """The equations of a Program after all passes, and of those in its loops."""
+    for e in optimize(p).equations:
+        yield e
+        for inner in e.op.programs():
+            yield from optimized(inner)

@@ -15,9 +15,8 @@ from toile.compiler.plan.fingerprint import fingerprint
 from toile.disk.object_cache import ObjectCache
 from toile.engine.program import Program
 from toile.errors import CacheWarning
-from toile.platforms import cpu
+from toile.platforms import cpu, recall
 from toile.platforms.cpu import assembly as making
-from toile.platforms.cpu import compilation as compiling
 from toile.platforms.cpu import execution
 from toile.platforms.cpu import plans_on_disk as recalling
 from toile.targets.llvm import native
@@ -27,8 +26,8 @@ from toile.targets.llvm import native
 def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(compiling, "WORTH", 0.0)
-    monkeypatch.setattr(compiling, "FEWEST", 1)
+    monkeypatch.setattr(recall, "WORTH", 0.0)
+    monkeypatch.setattr(recall, "FEWEST", 1)
     cache = ObjectCache(tmp_path / "kernels")
     monkeypatch.setattr(native.engine(), "cache", cache)
     return cache
@@ -234,8 +233,9 @@ PROCESS = """
 import sys
 import numpy as np
 import toile, toile.numpy as jnp
+from toile.platforms import recall
 from toile.platforms.cpu import compilation as compiling, execution, plans_on_disk as recalling
-compiling.WORTH = 60.0
+recall.WORTH = 60.0
 found = []
 kind = recalling.Place.recalled
 recalling.Place.recalled = lambda self: found.append(kind(self)) or found[-1]

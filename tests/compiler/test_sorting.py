@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.fake_plan import lowered
-from toile.kernels.sort.cpu import lower_argmax, lower_sort, lower_top_k
+from toile.kernels.sort.cpu import lower, lower_extremum, lower_top_k
 from toile.primitives.sorts import Argmax, Argmin, Sort, TopK
 
 REAL = [
@@ -65,9 +65,9 @@ def test_sort(dtype):
         for axis in range(len(shape)):
             x = data(shape, dtype)
             for y in (x, x[::-1], np.broadcast_to(x[:1], shape)):
-                check(lower_sort, Sort(axis), [y])
+                check(lower, Sort(axis), [y])
             places = np.indices(shape, np.int32)[axis]
-            check(lower_sort, Sort(axis), [x, places])
+            check(lower, Sort(axis), [x, places])
 
 
 @pytest.mark.parametrize("shape", [(1,), (19,), (4, 33), (3, 500), (40, 3)])
@@ -75,10 +75,10 @@ def test_sort_by_several_keys(shape):
     for axis in range(len(shape)):
         few, wide = data(shape, np.int8, 1) // 50, data(shape, np.int64, 2) % 4
         x, z = data(shape, np.float32, 3), data(shape, np.complex128, 4)
-        check(lower_sort, Sort(axis, 2), [few, x, z])
-        check(lower_sort, Sort(axis, 3), [few, wide, x, z])
-        check(lower_sort, Sort(axis, 1), [few, wide[::-1], x, z])
-        check(lower_sort, Sort(axis, 2), [few, z, x])
+        check(lower, Sort(axis, 2), [few, x, z])
+        check(lower, Sort(axis, 3), [few, wide, x, z])
+        check(lower, Sort(axis, 1), [few, wide[::-1], x, z])
+        check(lower, Sort(axis, 2), [few, z, x])
 
 
 @pytest.mark.parametrize("dtype", REAL)
@@ -98,30 +98,30 @@ def test_arg_extrema(dtype):
         for axis in range(len(shape)):
             x = data(shape, dtype)
             for op in (Argmax(axis, np.dtype(np.int32)), Argmin(axis, np.dtype(np.int64))):
-                check(lower_argmax, op, [x])
-                check(lower_argmax, op, [x[::-1]])
-    check(lower_argmax, Argmax(0, np.dtype(np.uint8)), [data((40,), dtype)])
+                check(lower_extremum, op, [x])
+                check(lower_extremum, op, [x[::-1]])
+    check(lower_extremum, Argmax(0, np.dtype(np.uint8)), [data((40,), dtype)])
 
 
 def test_first_of_equals_and_of_nans():
     for n in (1, 5, 16, 17, 64, 100):
         x = np.zeros(n, np.float32)
         x[n // 2 :] = -0.0
-        check(lower_argmax, Argmax(0, np.dtype(np.int32)), [x])
-        check(lower_argmax, Argmin(0, np.dtype(np.int32)), [x])
+        check(lower_extremum, Argmax(0, np.dtype(np.int32)), [x])
+        check(lower_extremum, Argmin(0, np.dtype(np.int32)), [x])
         x[n // 3 :: 3] = np.nan
-        check(lower_argmax, Argmax(0, np.dtype(np.int32)), [x])
-        check(lower_argmax, Argmin(0, np.dtype(np.int32)), [x])
+        check(lower_extremum, Argmax(0, np.dtype(np.int32)), [x])
+        check(lower_extremum, Argmin(0, np.dtype(np.int32)), [x])
 
 
 def test_threads_do_not_show():
     x = data((20, 700), np.float32)
     for threads in (1, 2, 8):
-        check(lower_sort, Sort(1), [x], threads)
-        check(lower_sort, Sort(0), [x, np.indices(x.shape, np.int32)[0]], threads)
+        check(lower, Sort(1), [x], threads)
+        check(lower, Sort(0), [x, np.indices(x.shape, np.int32)[0]], threads)
         check(lower_top_k, TopK(7, 1), [x], threads)
 
 
 def test_what_is_declined():
     x = data((4,), np.float32).astype(ml_dtypes.float8_e4m3fn)
-    assert lowered(lower_sort, Sort(0), [x], [((4,), x.dtype)]) is None
+    assert lowered(lower, Sort(0), [x], [((4,), x.dtype)]) is None

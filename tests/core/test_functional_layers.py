@@ -12,7 +12,10 @@ import pytest
 
 import toile
 import toile.core.nn
+from tests.golden.recorded import Record
 from tests.quick_jax import OPTIONS
+
+RECORD = Record("core")
 
 
 def library(engine, modules):
@@ -231,7 +234,8 @@ def assert_same(got, want):
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer(name):
     build, *arrays = LAYERS[name]
-    want = observe(THEIRS, build, arrays, lambda f: jax.jit(f, compiler_options=OPTIONS))
+    compiled = lambda f: jax.jit(f, compiler_options=OPTIONS)
+    want = RECORD.in_test(lambda: observe(THEIRS, build, arrays, compiled), flax.__version__)
     assert_same(observe(OURS, build, arrays), want)
 
 
@@ -260,7 +264,8 @@ def decode(lib):
 
 
 def test_decoding_with_a_cache():
-    answers = jax.jit(lambda: decode(THEIRS), compiler_options=OPTIONS)()
+    answers = RECORD.in_test(jax.jit(lambda: decode(THEIRS), compiler_options=OPTIONS),
+                             flax.__version__)
     stepwise, full, *_ = results = decode(OURS)
     np.testing.assert_allclose(stepwise, full, rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(results, answers, strict=True):

@@ -34,6 +34,9 @@ class Leaf:
     def shape(self):
         return self.value.shape
 
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.value, dtype, copy=copy)
+
 
 def is_sampled(name, one_in=12):
     """Whether this run asks the oracle itself."""

@@ -10,10 +10,10 @@ import numpy as np
 import toile
 from tests.gpu import fibers
 from toile.compiler.ir.groups import Limits
-from toile.compiler.ir.loop_nests import build, rounding
 from toile.compiler.ir.operands import Ref, Scratch
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan.fuse import fuse
+from toile.compiler.plan.nests import build, rounding
 from toile.engine.program import Literal
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest.gpu import can_fuse

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from tests.gpu.fake_libraries import DTYPES, array_at
-from toile.kernels.contraction.gpu_fused import gelu, gelu_slope
+from toile.kernels.fused_product.gpu import gelu, gelu_slope
 from toile.targets.cuda import cublaslt
 
 EPILOGUES = {code: name for name, code in cublaslt.EPILOGUES.items()}

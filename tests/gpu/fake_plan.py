@@ -10,8 +10,8 @@ import numpy as np
 from tests.gpu import emulator, fibers
 from toile.compiler.ir.geometry import dense
 from toile.compiler.ir.operands import Operand, Ref, Scratch
-from toile.engine.gpu import gpu_devices
 from toile.kernels.copy import gpu as copies
+from toile.platforms.gpu.devices import gpu_devices
 from toile.targets.cuda.driver import Driver, words_of
 from toile.targets.cuda.modules import Kernel, compile_source, joined, threads_of
 

@@ -15,9 +15,13 @@ import pytest
 
 import toile
 import toile.numpy as jnp
-from toile.engine import gpu, gpu_arrays, gpu_start
 from toile.engine.buffers import coming
-from toile.engine.gpu_arrays import GpuArray
+from toile.engine.platform_registry import registry
+from toile.platforms.gpu import arrays as gpu_arrays
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu import start as gpu_start
+from toile.platforms.gpu.arrays import GpuArray
+from toile.targets.cuda import starting as cuda_starting
 
 
 class Numbers:
@@ -50,10 +54,10 @@ def starting(monkeypatch):
         device.uploads.append(data)
         return Numbers(data)
 
-    monkeypatch.setattr(gpu.presence, "none", False)
+    monkeypatch.setattr(registry, "active", (registry.names["gpu"],))
     monkeypatch.setattr(gpu, "gpu_devices", lambda: (device,))
-    monkeypatch.setattr(gpu_start, "_begun", [thread])
-    monkeypatch.setattr(gpu_arrays, "upload", upload)
+    monkeypatch.setattr(cuda_starting, "begun", [thread])
+    monkeypatch.setattr(gpu, "upload", upload)
     yield SimpleNamespace(go=go, uploads=device.uploads, device=device)
     go.set()
     thread.join()
@@ -114,17 +118,17 @@ def test_after_the_start_arrays_go_at_once(starting, monkeypatch):
 
 def test_an_upload_that_fails_is_tried_again(starting, monkeypatch):
     x = jnp.asarray(np.ones(3000, np.float32))
-    works = gpu_arrays.upload
+    works = gpu.upload
 
     def fails(data, to):
         raise RuntimeError("no context")
 
     starting.go.set()
-    monkeypatch.setattr(gpu_arrays, "upload", fails)
+    monkeypatch.setattr(gpu, "upload", fails)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no context"):
             x._data  # noqa: B018
-    monkeypatch.setattr(gpu_arrays, "upload", works)
+    monkeypatch.setattr(gpu, "upload", works)
     assert x._data.nbytes == 12000
 
 
@@ -160,7 +164,7 @@ def test_first_uses_of_a_gpu(use, tmp_path):
         import pickle
         import numpy as np
         import toile, toile.numpy as jnp
-        from toile.engine import gpu_start
+        from toile.platforms.gpu import start as gpu_start
         from toile.engine.buffers import coming
         starts, gpu_start.is_starting = gpu_start.is_starting, lambda: True
         given = np.arange(2000.0, dtype=np.float32).reshape(40, 50)

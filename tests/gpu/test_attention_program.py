@@ -33,7 +33,7 @@ def normal(*shape, dtype=bfloat16, seed=0):
 @pytest.fixture
 def whole(monkeypatch):
     """Attention is traced as one operation, as where the default device is a GPU."""
-    monkeypatch.setattr(attention, "default_gpu", lambda: "a GPU")
+    monkeypatch.setattr(attention, "default_device", lambda: "a GPU")
 
 
 def described(program, engine=None):
@@ -57,7 +57,7 @@ def close(got, wanted, tolerance=3e-2):
 def on_cpu(fun, args):
     """What the CPU computes, in float32 inside of kernels, where nothing is one operation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "default_gpu", lambda: None)
+        patch.setattr(attention, "default_device", lambda: None)
         return flatten(toile.jit(lambda *xs: fun(*xs))(*args))[0]
 
 
@@ -352,8 +352,8 @@ def computed(op, xs):
     ins = [plan.operand(x) for x in xs]
     avals = op.infer(*[toile.ShapeDtypeStruct(x.shape, x.dtype) for x in xs])
     arrays = [np.zeros(a.shape, a.dtype) for a in avals]
-    lower = attending.lower_forward if isinstance(op, attending.FusedAttention) \
-        else attending.lower_backward
+    lower = attending.lower if isinstance(op, attending.FusedAttention) \
+        else attending.lower_gradient
     engine = FakeAttention()
     with cudnn.use(engine):
         assert lower(op, ins, [plan.operand(a) for a in arrays], plan)

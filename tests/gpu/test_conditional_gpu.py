@@ -9,9 +9,9 @@ from tests.closeness import nearly_equal
 from tests.gpu.branching import FUNCTIONS
 from tests.gpu.test_programs import normal
 from toile import lax, random
-from toile.engine.gpu import gpu_devices
 from toile.engine.trees import flatten, tree_map
 from toile.platforms.gpu import conditional_nodes as conditional
+from toile.platforms.gpu.devices import gpu_devices
 from toile.targets.cuda import driver
 
 pytestmark = [pytest.mark.gpu,

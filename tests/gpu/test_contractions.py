@@ -43,7 +43,7 @@ def check(pattern, x, y, out=None, precision=None, aligned=64):
     plan = FakePlan()
     op = DotGeneral(lhs, rhs, result, dtype, precision)
     ins = [plan.operand(x), plan.operand(y)]
-    if not contractions.lower(op, ins, [plan.operand(found)], plan):
+    if not contractions.by_library(op, ins, [plan.operand(found)], plan):
         return None
     plan.handle = fake_blas()
     plan.run(plan.handle, aligned)
@@ -222,7 +222,7 @@ def test_the_handle_has_its_own_workspace_and_no_atomics(monkeypatch):
     out = np.zeros((4, 4), "f4")
     op = DotGeneral("ik", "kj", "ij")
     operands = [plan.operand(a) for a in (x, x)]
-    assert contractions.lower(op, operands, [plan.operand(out)], plan)
+    assert contractions.by_library(op, operands, [plan.operand(out)], plan)
     [call] = plan.calls
     for stream in (5, 5, 6):
         call.run(lambda ref: ref.buffer.array.ctypes.data + ref.offset, stream)
@@ -328,7 +328,7 @@ def test_float8(dtype, out, ok):
     op = DotGeneral("ik", "kj", "ij", result)
     ins = [plan.operand(x), plan.operand(y)]
     with cublaslt.use(cublaslt.Lt(FakeLt())):
-        assert contractions.lower(op, ins, [plan.operand(found)], plan) == ok
+        assert contractions.by_library(op, ins, [plan.operand(found)], plan) == ok
     if ok:
         [call] = plan.calls
         assert (call.m, call.n, call.k) == (48, 32, 16)

@@ -95,7 +95,8 @@ def run(op, x, w, engine=None, out_dtype=None):
     out = np.full(expected.shape, 77).astype(out_dtype or x.dtype)
     plan = FakePlan()
     with cudnn.use(engine):
-        ok = convolution.lower(op, [plan.operand(x), plan.operand(w)], [plan.operand(out)], plan)
+        ins = [plan.operand(x), plan.operand(w)]
+        ok = convolution.by_library(op, ins, [plan.operand(out)], plan)
     if not ok:
         return None, plan, expected
     for step in plan.steps:
@@ -281,7 +282,7 @@ def test_without_cudnn():
         out = np.zeros(op.out_shape(a.shape, b.shape), dtype)
         with cudnn.use(None):
             operands = [plan.operand(v.astype(dtype)) for v in (a, b)]
-            assert convolution.lower(op, operands, [plan.operand(out)], plan) == taken
+            assert convolution.by_library(op, operands, [plan.operand(out)], plan) == taken
         assert bool(plan.steps) == taken
 
 

@@ -10,8 +10,8 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from tests.gpu.test_programs import PROGRAMS, normal
-from toile.engine.gpu import gpu_devices
 from toile.engine.trees import flatten, tree_map
+from toile.platforms.gpu.devices import gpu_devices
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]

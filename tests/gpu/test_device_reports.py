@@ -12,8 +12,8 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.gpu.test_programs import mlp, normal
-from toile.engine.gpu import cupy, gpu_devices
 from toile.platforms.gpu import memory
+from toile.platforms.gpu.devices import cupy, gpu_devices
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not gpu_devices(), reason="needs a GPU and CuPy")]

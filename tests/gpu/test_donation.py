@@ -6,7 +6,7 @@ import pytest
 import toile.numpy as jnp
 from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
-from toile.staging.gpu_callpath import oldest
+from toile.platforms.gpu.exits import oldest
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
 

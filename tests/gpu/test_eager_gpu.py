@@ -7,8 +7,8 @@ import pytest
 
 import toile
 import toile.numpy as jnp
-from toile.engine import gpu_eager
-from toile.engine.gpu_arrays import GpuArray, operators
+from toile.platforms.gpu import eager as gpu_eager
+from toile.platforms.gpu.arrays import GpuArray, operators
 
 pytestmark = pytest.mark.gpu
 X = np.random.default_rng(0).normal(size=(40, 50)).astype("f4")

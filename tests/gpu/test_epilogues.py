@@ -23,10 +23,8 @@ from toile.kernels.contraction import (
 from toile.kernels.contraction import (
     gpu_epilogues as epilogues,
 )
-from toile.kernels.contraction import (
-    gpu_fused as fused_products,
-)
-from toile.kernels.contraction.gpu_fused import FusedProduct
+from toile.kernels.fused_product import gpu as fused_products
+from toile.kernels.fused_product.gpu import FusedProduct
 from toile.platforms.gpu.steps import CallStep
 from toile.platforms.gpu.target import TARGET
 from toile.primitives.contractions import DotGeneral

@@ -21,7 +21,7 @@ from toile.inspection.kernels import all_kernels, kernels_of
 from toile.inspection.profiles import Profile, assigned
 from toile.platforms.gpu import execution, memory
 from toile.platforms.gpu import step_times as timing
-from toile.staging.gpu_callpath import GpuExit
+from toile.platforms.gpu.exits import GpuExit
 from toile.targets.cuda import cudnn, driver, precision
 from toile.targets.cuda.cublas import Gemm, Matrix
 

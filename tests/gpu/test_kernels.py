@@ -14,13 +14,11 @@ from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.contraction import gpu_tiles as tiled_products
 from toile.kernels.copy import gpu as copies
 from toile.kernels.cumulative import gpu as cumulative
-from toile.kernels.cumulative.gpu import lower_cumulative
 from toile.kernels.gather import gpu as gathering
 from toile.kernels.messages import gpu as messages
 from toile.kernels.scatter import gpu as scattering
 from toile.kernels.scatter import gpu_segments as segments
 from toile.kernels.sort import gpu as sorting
-from toile.kernels.sort import gpu_extrema as extrema
 from toile.kernels.window import gpu as pooling
 from toile.primitives import shapes, windows
 from toile.primitives.addresses import (
@@ -164,7 +162,7 @@ def test_positions_of_64_bits(monkeypatch):
     copied(np.zeros((5, 6, 5), np.float32), x[:, :, ::2])
     copied(np.zeros((5, 6, 8), np.float32), x[:, :, :8])
     op = Gather(ROWS, (1, 7))
-    check(gathering.lower_gather, op, [x[0], np.array([[3], [-1], [5]])])
+    check(gathering.lower, op, [x[0], np.array([[3], [-1], [5]])])
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.float32, np.complex128])
@@ -180,13 +178,13 @@ def test_fill(dtype):
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_moves(dtype):
     x, value = bits((6, 11), dtype), bits((), dtype, 1)
-    check(copies.moves.lower_rev, shapes.Rev((0,)), [x])
-    check(copies.moves.lower_rev, shapes.Rev((0, 1)), [x.T])
-    check(copies.moves.lower_copy, shapes.Copy(), [x[:, ::-2]])
-    check(copies.moves.lower_concatenate, shapes.Concatenate(1), [x, x[:, :3], x[:, ::-1]])
+    check(copies.lower_rev, shapes.Rev((0,)), [x])
+    check(copies.lower_rev, shapes.Rev((0, 1)), [x.T])
+    check(copies.lower, shapes.Copy(), [x[:, ::-2]])
+    check(copies.lower_concatenate, shapes.Concatenate(1), [x, x[:, :3], x[:, ::-1]])
     for config in [((1, 2, 0), (3, 0, 0)), ((-1, 2, 0), (0, -4, 0)), ((0, 0, 1), (1, 1, 2)),
                    ((-6, 4, 0), (0, 0, 0))]:  # fmt: skip
-        check(copies.moves.lower_pad, shapes.Pad(config), [x, value])
+        check(copies.lower_pad, shapes.Pad(config), [x, value])
 
 
 @pytest.mark.parametrize("starts", [(1, 2), (-5, 100), (2, 0)])
@@ -194,10 +192,10 @@ def test_moves(dtype):
 def test_slices_at_traced_places(starts, dtype):
     x = bits((6, 16), np.float32)
     places = [np.asarray(np.asarray(s, np.int64).astype(dtype)) for s in starts]
-    check(copies.moves.lower_dynamic_slice, DynamicSlice((3, 4)), [x, *places])
+    check(copies.lower_dynamic_slice, DynamicSlice((3, 4)), [x, *places])
     update = bits((2, 8), np.float32, 1)
     for given in (None, 0):
-        check(copies.moves.lower_dynamic_update_slice, DynamicUpdateSlice(), [x, update, *places],
+        check(copies.lower_dynamic_update_slice, DynamicUpdateSlice(), [x, update, *places],
               in_place=given)  # fmt: skip
 
 
@@ -227,8 +225,8 @@ def test_gather(name, mode):
     indices = np.random.default_rng(0).integers(-3, 14, shape)
     for dtype, index in [(np.float32, np.int32), (np.complex128, np.uint8)]:
         x = bits((9, 12), dtype)
-        check(gathering.lower_gather, op, [x, indices.astype(index)])
-    check(gathering.lower_gather, op, [bits((12, 9), np.int16).T, indices.astype(np.int16)])
+        check(gathering.lower, op, [x, indices.astype(index)])
+    check(gathering.lower, op, [bits((12, 9), np.int16).T, indices.astype(np.int16)])
 
 
 SCATTERS = {
@@ -257,9 +255,9 @@ def test_scatter(name, combine, mode, dtype, monkeypatch):
     indices = np.random.default_rng(0).integers(-2, 11, shape).astype(np.int32)
     op = Scatter(combine, ScatterDimensionNumbers(*numbers), mode=mode)
     given = [values((9, 12), dtype), indices, values(updates, dtype, 1)]
-    check(scattering.lower_scatter, op, given, close)
+    check(scattering.lower, op, given, close)
     monkeypatch.setattr(scattering, "FEW", 1)  # as if there were many
-    check(scattering.lower_scatter, op, given, close, in_place=0)
+    check(scattering.lower, op, given, close, in_place=0)
 
 
 @pytest.mark.parametrize("combine,dtype", [
@@ -268,7 +266,7 @@ def test_scatter(name, combine, mode, dtype, monkeypatch):
 def test_integers_are_scattered_at_once(combine, dtype):
     op = Scatter(combine, ScatterDimensionNumbers(*ROWS))
     indices = np.random.default_rng(0).integers(0, 3, (20, 1)).astype(np.int64)
-    check(scattering.lower_scatter, op, [special((3, 4), dtype), indices, special((20, 4), dtype)])
+    check(scattering.lower, op, [special((3, 4), dtype), indices, special((20, 4), dtype)])
 
 
 def test_scatter_of_complex_numbers_and_to_unique_places():
@@ -277,10 +275,10 @@ def test_scatter_of_complex_numbers_and_to_unique_places():
                                    ("set", np.complex128, True)]:  # fmt: skip
         op = Scatter(combine, ScatterDimensionNumbers(*ROWS), unique_indices=unique)
         given = [values((9, 5), dtype), indices, values((6, 5), dtype, 1)]
-        check(scattering.lower_scatter, op, given, close)
+        check(scattering.lower, op, given, close)
     op = Scatter("mul", ScatterDimensionNumbers(*ROWS))
     x = values((9, 5), np.complex64)
-    assert lowered(scattering.lower_scatter, op, [x, indices, x[:6]], [(x.shape, x.dtype)]) is None
+    assert lowered(scattering.lower, op, [x, indices, x[:6]], [(x.shape, x.dtype)]) is None
 
 
 @pytest.mark.parametrize("combine", ["add", "max", "set"])
@@ -292,7 +290,7 @@ def test_many_updates_of_few_places(combine):
         indices = np.where(rng.random(n) < 0.5, 1, rng.integers(-1, places + 1, n))[:, None]
         op = Scatter(combine, ScatterDimensionNumbers((1,) if width else (), (0,), (0,)))
         x, u = values((places, *width), np.float32), values((n, *width), np.float32, 1)
-        check(scattering.lower_scatter, op, [x, indices.astype(np.int32), u], close)
+        check(scattering.lower, op, [x, indices.astype(np.int32), u], close)
 
 
 # ---------------------------------------------------------------------------------------- messages
@@ -328,7 +326,7 @@ def test_sums_of_messages(dtype, width, more):
             given += [numbered, values((1200,), dtype, 3)]
         if "start" in more:
             given.append(values((50, width), dtype, 2))
-        check(messages.lower_messages, GatherScatter("weights" in more), given, close)
+        check(messages.lower, GatherScatter("weights" in more), given, close)
 
 
 def test_long_rows_are_those_beyond_the_limit():
@@ -337,7 +335,7 @@ def test_long_rows_are_those_beyond_the_limit():
         ends = np.array([3, 3 + degree, 3 + degree + 5], np.int32)
         order = np.arange(ends[-1], dtype=np.int32) % 7
         h = values((7, 4), np.float64)
-        check(messages.lower_messages, GatherScatter(), [h, ends, order], close)
+        check(messages.lower, GatherScatter(), [h, ends, order], close)
 
 
 # -------------------------------------------------------------------------------------- cumulative
@@ -352,25 +350,25 @@ def test_cumulative(kind, dtype, reverse):
     for shape, axis in [((40, 33), 1), ((700,), 0), ((2, 4500), 1), ((2, 150, 3), 1)]:
         x = values(shape, dtype, scale=0.1)
         x = x + np.asarray(1, x.dtype)
-        check(lower_cumulative, kind(axis, reverse), [x], close)
+        check(cumulative.lower, kind(axis, reverse), [x], close)
 
 
 def test_cumulative_of_many_tiles(monkeypatch):
     """Totals of tiles have tiles of their own."""
     monkeypatch.setattr(cumulative, "_SHORT", 3)
-    check(lower_cumulative, Cumsum(1), [values((2, 9000), np.int32)])
-    check(lower_cumulative, Cummax(1, True), [values((1, 9000), np.float32)])
+    check(cumulative.lower, Cumsum(1), [values((2, 9000), np.int32)])
+    check(cumulative.lower, Cummax(1, True), [values((1, 9000), np.float32)])
 
 
 def test_cumulative_of_special_numbers():
     x = np.array([1.0, np.inf, -np.inf, 2.0, np.nan, 3.0], np.float32)
     for kind in (Cumsum, Cumprod, Cummax, Cummin, Cumlogsumexp):
         for y in (x, x[:4], np.stack([x, x[::-1]], 1)):
-            check(lower_cumulative, kind(0), [y], close)
+            check(cumulative.lower, kind(0), [y], close)
     z = values((300, 2), np.complex64)
-    check(lower_cumulative, Cumsum(0, True), [z], close)
-    check(lower_cumulative, Cumlogsumexp(1), [values((3, 600), np.float32, scale=40)], close)
-    assert lowered(lower_cumulative, Cumprod(0), [z], [(z.shape, z.dtype)]) is None
+    check(cumulative.lower, Cumsum(0, True), [z], close)
+    check(cumulative.lower, Cumlogsumexp(1), [values((3, 600), np.float32, scale=40)], close)
+    assert lowered(cumulative.lower, Cumprod(0), [z], [(z.shape, z.dtype)]) is None
 
 
 # ------------------------------------------------------------------------------------------ sorting
@@ -382,16 +380,16 @@ REAL = [np.bool_, np.int8, np.uint64, BFLOAT16, np.float32, np.float64]
 def test_sort(dtype):
     for shape, axis in [((3, 40, 3), 1), ((2300,), 0)]:
         x = special(shape, dtype)
-        check(sorting.lower_sort, Sort(axis), [x])
-        check(sorting.lower_sort, Sort(axis), [x[::-1], np.indices(shape, np.int32)[axis]])
+        check(sorting.lower, Sort(axis), [x])
+        check(sorting.lower, Sort(axis), [x[::-1], np.indices(shape, np.int32)[axis]])
 
 
 @pytest.mark.parametrize("shape", [(4, 33), (2300, 2)])
 def test_sort_by_several_keys(shape):
     few, wide = special(shape, np.int8, 1) // 50, special(shape, np.int64, 2) % 4
     x, z = special(shape, np.float32, 3), special(shape, np.complex128, 4)
-    check(sorting.lower_sort, Sort(0, 3), [few, wide, x, z])
-    check(sorting.lower_sort, Sort(0, 2), [few, z, x])
+    check(sorting.lower, Sort(0, 3), [few, wide, x, z])
+    check(sorting.lower, Sort(0, 2), [few, z, x])
 
 
 @pytest.mark.parametrize("dtype", REAL)
@@ -406,13 +404,13 @@ def test_top_k(dtype):
 def test_arg_extrema(dtype):
     for shape, axis in [((9, 33), 1), ((10000,), 0), ((200, 2), 0)]:
         x = special(shape, dtype)
-        check(extrema.lower_arg_extremum, Argmax(axis, np.dtype(np.int32)), [x])
-        check(extrema.lower_arg_extremum, Argmin(axis, np.dtype(np.uint8)), [x[::-1]])
+        check(sorting.lower_extremum, Argmax(axis, np.dtype(np.int32)), [x])
+        check(sorting.lower_extremum, Argmin(axis, np.dtype(np.uint8)), [x[::-1]])
 
 
 def test_what_is_declined():
     x = values((4,), np.float32).astype(ml_dtypes.float8_e4m3fn)
-    assert lowered(sorting.lower_sort, Sort(0), [x], [((4,), x.dtype)]) is None
+    assert lowered(sorting.lower, Sort(0), [x], [((4,), x.dtype)]) is None
 
 
 # ------------------------------------------------------------------------------------------ windows
@@ -464,12 +462,12 @@ def test_selections(name, select):
     check(pooling.lower, op, [tangent, x], close)
     out = windows.ReduceWindowMax(window, strides, padding, ones, ones).eager(np, x).shape
     op = windows.SelectAndScatterAdd(select, window, strides, padding)
-    check(pooling.lower_scatter, op, [sample(out, dtype, 2, nan=False), x], close)
+    check(pooling.lower, op, [sample(out, dtype, 2, nan=False), x], close)
 
 
 def test_large_windows_count_their_elements_in_words():
     op = windows.SelectAndScatterAdd("ge", (300,), (100,), ((0, 0),))
-    check(pooling.lower_scatter, op, [sample((8,), np.float32), sample((1000,), np.float32)], close)
+    check(pooling.lower, op, [sample((8,), np.float32), sample((1000,), np.float32)], close)
 
 
 # ----------------------------------------------------------------------------------------- products

@@ -150,7 +150,7 @@ def test_contractions(pattern, dtype):
         x, y = (sample([size[c] for c in s], kind) for s in (lhs, rhs))
         wide = "c16" if kind.kind == "c" else "f8"
         expected = np.einsum(pattern, x.astype(wide), y.astype(wide)).astype(kind)
-        found, _ = on_device(contractions.lower, DotGeneral(lhs, rhs, out), [x, y],
+        found, _ = on_device(contractions.by_library, DotGeneral(lhs, rhs, out), [x, y],
                              np.full(expected.shape, 7).astype(kind))
         np.testing.assert_array_equal(found, expected)  # sums of small integers are exact
 
@@ -158,7 +158,7 @@ def test_contractions(pattern, dtype):
 @pytest.mark.parametrize("left", VIEWS)
 def test_views(left):
     x, y = VIEWS[left](sample((16, 16), "f4")), sample((8, 12), "f4", 1)
-    found, _ = on_device(contractions.lower, DotGeneral("ik", "kj", "ij"), [x, y],
+    found, _ = on_device(contractions.by_library, DotGeneral("ik", "kj", "ij"), [x, y],
                          np.zeros((8, 12), "f4"))
     np.testing.assert_array_equal(found, x @ y)
 
@@ -166,11 +166,12 @@ def test_views(left):
 def test_int8_and_float8():
     x, y = sample((32, 64), "i1"), sample((64, 48), "i1", 1)
     expected = x.astype("i4") @ y.astype("i4")
-    found, _ = on_device(contractions.lower, DotGeneral("ik", "kj", "ij", np.dtype("i4")), [x, y],
+    op = DotGeneral("ik", "kj", "ij", np.dtype("i4"))
+    found, _ = on_device(contractions.by_library, op, [x, y],
                          np.zeros((32, 48), "i4"))
     np.testing.assert_array_equal(found, expected)
     kind = np.dtype(ml_dtypes.float8_e4m3fn)
-    found, _ = on_device(contractions.lower, DotGeneral("ik", "kj", "ij", np.dtype("f4")),
+    found, _ = on_device(contractions.by_library, DotGeneral("ik", "kj", "ij", np.dtype("f4")),
                          [x.astype(kind), y.astype(kind)], np.zeros((32, 48), "f4"))
     np.testing.assert_array_equal(found, expected)
 
@@ -182,7 +183,7 @@ def test_precision():
     errors = []
     for precision in (None, toile.lax.Precision.HIGHEST):
         op = DotGeneral("ik", "kj", "ij", None, precision and (precision,) * 2)
-        found, _ = on_device(contractions.lower, op, [x, y], np.zeros((256, 256), "f4"))
+        found, _ = on_device(contractions.by_library, op, [x, y], np.zeros((256, 256), "f4"))
         errors.append(abs(found - exact).max())
     assert errors[1] < 1e-4 < errors[0] < 0.1
 
@@ -228,7 +229,7 @@ def test_convolutions(case, dtype):
         a, b = (np.clip(v, -3, 3).astype(kind) for v in (a, b))
         b = reversed_as_a_view(op, a, b) if i == 2 else b
         expected = op.eager(np, a.astype("f8"), b.astype("f8")).astype(kind).astype("f4")
-        runs = [on_device(convolution.lower, op, [a, b], np.zeros(expected.shape, kind))[0]
+        runs = [on_device(convolution.by_library, op, [a, b], np.zeros(expected.shape, kind))[0]
                 for _ in range(2)]
         if runs[0] is None:
             declined.append(op)

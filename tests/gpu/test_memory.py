@@ -9,7 +9,7 @@ from tests.gpu.fake_cudnn import FakeConvolution, FakeEngine
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
-from toile.platforms import gpu as backend
+from toile.platforms.gpu import executables as backend
 from toile.platforms.gpu import memory
 from toile.platforms.gpu.memory import Arena
 from toile.targets.cuda import cudnn

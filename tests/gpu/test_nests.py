@@ -25,8 +25,8 @@ from tests.compiler.test_golden_kernels import (
 from tests.gpu import fibers
 from tests.gpu.emulator import LIMITS, Nests
 from toile import lax, nn
-from toile.compiler.ir.loop_nests import build
 from toile.compiler.ir.operands import Ref
+from toile.compiler.plan.nests import build
 from toile.kernels.nest import gpu as nests
 from toile.kernels.nest import gpu_forms as nest_forms
 from toile.targets.cuda import driver as driver_module

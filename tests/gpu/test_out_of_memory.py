@@ -14,17 +14,17 @@ from tests.gpu import fibers, host_driver
 from tests.gpu.test_programs import normal, program_of
 from toile import lax
 from toile import linen as nn
-from toile.engine import gpu
 from toile.engine.arrays import DeviceArray
 from toile.engine.buffers import signature
+from toile.engine.platform_registry import registry
 from toile.engine.trees import flatten
-from toile.platforms import dispatch as running
+from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu import largest_batch as batch
 from toile.platforms.gpu import live_arrays as live
 from toile.platforms.gpu import memory
+from toile.platforms.gpu.exits import GpuExit
 from toile.platforms.gpu.live_arrays import Buffer, Made
 from toile.platforms.gpu.memory import OutOfMemoryError
-from toile.staging.gpu_callpath import GpuExit
 from toile.targets.cuda import driver
 
 pytestmark = pytest.mark.skipif(not fibers.available(), reason="needs g++")
@@ -195,7 +195,7 @@ def fake_array(ptr, shape):
 
 
 def test_live_arrays_with_what_made_them(monkeypatch):
-    monkeypatch.setattr(gpu.presence, "none", False)
+    monkeypatch.setattr(registry, "active", (registry.names["gpu"],))
     monkeypatch.setattr(gpu, "uploads", {})
     monkeypatch.setattr(live, "uploads", gpu.uploads)
     known = gpu.DeviceMemory(FakePointer(64), 400, None)
@@ -365,8 +365,8 @@ def test_places_of_their_own_are_not_needed(device):
 def test_arrays_from_the_host(device):
     device.limit = 1000
     with pytest.raises(OutOfMemoryError, match="an array needed 2.0 KiB more"):
-        running._reserve(device, 2048, device.allocate)
-    assert running._reserve(device, 500, device.allocate)[0].nbytes == 500
+        gpu.reserved(device, 2048, device.allocate)
+    assert gpu.reserved(device, 500, device.allocate)[0].nbytes == 500
 
 
 # ---- faults of the driver

@@ -15,7 +15,8 @@ from toile import linen as nn
 from toile.control import attention
 from toile.disk.object_cache import ObjectCache
 from toile.kernels.contraction.gpu import float32_compute
-from toile.platforms import gpu as backend
+from toile.platforms import recall
+from toile.platforms.gpu import executables as backend
 from toile.platforms.gpu import execution, memory
 from toile.platforms.gpu import plans_on_disk as recalling
 from toile.platforms.gpu.planner import Plan
@@ -67,8 +68,8 @@ PROGRAMS = {
 def device(tmp_path, monkeypatch):
     monkeypatch.delenv("TOILE_PLANS", raising=False)
     monkeypatch.delenv("TOILE_DEBUG", raising=False)
-    monkeypatch.setattr(recalling, "WORTH", 0.0)
-    monkeypatch.setattr(recalling, "FEWEST", 1)
+    monkeypatch.setattr(recall, "WORTH", 0.0)
+    monkeypatch.setattr(recall, "FEWEST", 1)
     monkeypatch.setattr(memory, "_arenas", {})
     with host_driver.host_gpu(monkeypatch) as (_, device):
         cache = ObjectCache(tmp_path / "kernels")
@@ -117,7 +118,7 @@ def test_donated_arguments_are_overwritten_alike(device, monkeypatch):
 
 
 def test_plans_with_library_calls(device, monkeypatch):
-    monkeypatch.setattr(attention, "default_gpu", lambda: "a GPU")
+    monkeypatch.setattr(attention, "default_device", lambda: "a GPU")
     monkeypatch.setattr(cudnn, "_used", [FakeAttention()])
     q = normal(2, 16, 2, 8).astype("float16")
     program, _ = program_of(lambda q: nn.dot_product_attention(q, q, q) * 2, [q])
@@ -238,9 +239,9 @@ def test_what_makes_plans_is_loaded_early_where_none_are_found(why, tmp_path, mo
 
 @pytest.mark.parametrize("first", [0, 2])
 def test_the_first_programs_of_a_process_are_kept_whatever_they_are(first, device, monkeypatch):
-    monkeypatch.setattr(recalling, "WORTH", 60.0)
-    monkeypatch.setattr(recalling, "FEWEST", 12)
-    monkeypatch.setattr(recalling, "FIRST", first)
+    monkeypatch.setattr(recall, "WORTH", 60.0)
+    monkeypatch.setattr(recall, "FEWEST", 12)
+    monkeypatch.setattr(recall, "FIRST", first)
     for _ in range(2):
         monkeypatch.setattr(recalling, "_asked", itertools.count())
         found = [backend._recalled(program_of(lambda x, k=k: x + k, [normal(50)])[0], device)

@@ -10,13 +10,14 @@ from tests.gpu import host_driver
 from tests.gpu.fake_libraries import FakeCublas
 from tests.gpu.test_programs import program_of
 from toile.compiler.ir.operands import Ref
-from toile.engine import gpu, gpu_eager
 from toile.engine.buffers import signature
-from toile.engine.gpu_arrays import GpuArray, called, operators
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu import eager as gpu_eager
+from toile.platforms.gpu.arrays import GpuArray, called, operators
 from toile.platforms.gpu.execution import Executable
+from toile.platforms.gpu.exits import GpuExit
 from toile.platforms.gpu.live_arrays import Made
 from toile.primitives import transcendental as curves
-from toile.staging.gpu_callpath import GpuExit
 from toile.targets.cuda import cublas
 from toile.targets.cuda import driver as driver_module
 from toile.targets.cuda.driver import driver

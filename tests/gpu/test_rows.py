@@ -23,7 +23,7 @@ from tests.compiler.test_rows import (
     ulps_of,
     wide,
 )
-from toile.engine.gpu import gpu_devices
+from toile.platforms.gpu.devices import gpu_devices
 from toile.primitives import reductions
 
 pytestmark = [pytest.mark.gpu,

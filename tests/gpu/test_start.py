@@ -13,9 +13,13 @@ import pytest
 
 import toile.numpy as jnp
 from tests.gpu.fake_libraries import FakeCublas
-from toile.engine import gpu, gpu_start
+from toile.engine.platform_registry import registry
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu import late
+from toile.platforms.gpu import start as gpu_start
 from toile.platforms.gpu import warm_up as starting
 from toile.targets.cuda import cublas, cudnn, driver, libraries
+from toile.targets.cuda import starting as cuda_starting
 
 
 class Driver:
@@ -43,17 +47,18 @@ def begun(monkeypatch):
     }.items():
         monkeypatch.setattr(gpu, name, value)
     made = Driver()
-    monkeypatch.setattr(gpu.presence, "none", False)
-    monkeypatch.setattr(gpu.hooks, "warm", lambda device: done.append("warm"), raising=False)
-    monkeypatch.setattr(gpu.hooks, "load", lambda: done.append("backend"), raising=False)
-    monkeypatch.setattr(gpu.hooks, "ahead", lambda: done.append("names"), raising=False)
-    monkeypatch.setattr(gpu_start, "_begun", [])
+    monkeypatch.setattr(registry, "active", (registry.names["gpu"],))
+    warm = types.SimpleNamespace(begin=lambda device: done.append("warm"))
+    backend = types.SimpleNamespace(ahead=lambda: done.append("names"))
+    monkeypatch.setattr(late, "warm_up", lambda: warm)
+    monkeypatch.setattr(late, "executables", lambda: done.append("backend") or backend)
+    monkeypatch.setattr(cuda_starting, "begun", [])
     monkeypatch.setattr(gpu_start, "load_cublas", lambda: done.append("cuBLAS"))
     return types.SimpleNamespace(done=done, driver=made, fleet=fleet)
 
 
 def ended():
-    for thread in gpu_start._begun:
+    for thread in cuda_starting.begun:
         thread.join()
 
 
@@ -63,7 +68,8 @@ def test_captures_and_cudnn_wait_until_all_has_begun(begun, monkeypatch):
     made = SimpleNamespace(_do=lambda call, *_: said.append(call))
     monkeypatch.setattr(cudnn, "frontend", lambda: said.append("frontend") or (None, "none"))
     monkeypatch.setattr(cudnn, "_warn", lambda problem: None)
-    monkeypatch.setattr(gpu.hooks, "warm", lambda device: (go.wait(10), gpu_start.wait()))
+    warm = types.SimpleNamespace(begin=lambda device: (go.wait(10), gpu_start.wait()))
+    monkeypatch.setattr(late, "warm_up", lambda: warm)
     gpu_start.soon()
     uses = [threading.Thread(target=driver.Driver.begin_capture, args=(made, 5)),
             threading.Thread(target=cudnn.make)]
@@ -75,7 +81,7 @@ def test_captures_and_cudnn_wait_until_all_has_begun(begun, monkeypatch):
     for each in uses:
         each.join(10)
     assert sorted(said) == ["cuStreamBeginCapture_v2", "frontend"]
-    assert gpu_start._begun and not any(x.is_alive() for x in gpu_start._begun)
+    assert cuda_starting.begun and not any(x.is_alive() for x in cuda_starting.begun)
 
 
 def test_context_and_cupy_at_the_same_time_and_once(begun):
@@ -104,7 +110,7 @@ def test_not_where_there_is_none_to_use(why, begun, monkeypatch):
     if why == "none of it ours":
         begun.fleet.ordinals = ()
     gpu_start.soon()
-    assert not gpu_start._begun and not begun.done
+    assert not cuda_starting.begun and not begun.done
 
 
 def test_no_thread_is_started_any_more(begun, monkeypatch):
@@ -129,7 +135,7 @@ def test_errors_are_left_to_the_first_use(begun, monkeypatch):
 def test_small_arrays_start_nothing(begun, monkeypatch):
     monkeypatch.setattr(gpu, "gpu_devices", lambda: ())
     jnp.asarray([1.0, 2.0]) + 1
-    assert not gpu_start._begun
+    assert not cuda_starting.begun
 
 
 @pytest.mark.parametrize("folder, major", [("cu13", 13), ("cublas", 12), ("other", 11)])

@@ -62,7 +62,7 @@ def on_fibers(op, x, y, out):
     lower = tensor_products.lower_dot if isinstance(op, DotGeneral) else None
     if lower is None:
         with cudnn.use(None):
-            assert convolution.lower(op, given, [plan.operand(out)], plan)
+            assert convolution.by_library(op, given, [plan.operand(out)], plan)
     else:
         assert lower(op, *given, plan.operand(out), plan)
     plan.run(None)
@@ -120,7 +120,7 @@ def taken(op, x, y):
     out = np.zeros(op.out_shape(x.shape, y.shape), "f4")
     ins = [plan.operand(a) for a in (x, y)]
     with cudnn.use(FakeEngine()):
-        convolution.lower(op, ins, [plan.operand(out)], plan)
+        convolution.by_library(op, ins, [plan.operand(out)], plan)
     return not any(isinstance(s, (cudnn.GraphCall, cublas.Gemm)) for s in plan.steps)
 
 
@@ -137,7 +137,7 @@ def test_only_where_tf32_is_allowed(precision, monkeypatch):
         plan.without_libraries = alone
         m = [plan.operand(numbers((32, 32))) for _ in range(3)]
         op = DotGeneral("ab", "bc", "ac", np.dtype("f4"), precision)
-        contractions.lower(op, m[:2], m[2:], plan)
+        contractions.by_library(op, m[:2], m[2:], plan)
         assert bool(plan.calls) == (highest or not alone)
 
 
@@ -207,7 +207,8 @@ def test_what_is_declined_without_cudnn(case):
         b = reversed_as_a_view(op, a, b) if i == 2 else b
         plan, out = FakePlan(), np.zeros(op.out_shape(a.shape, b.shape), "f4")
         with cudnn.use(None):
-            ok = convolution.lower(op, [plan.operand(v) for v in (a, b)], [plan.operand(out)], plan)
+            ins = [plan.operand(v) for v in (a, b)]
+            ok = convolution.by_library(op, ins, [plan.operand(out)], plan)
         assert ok == ours(op) == bool(plan.steps)
 
 
@@ -260,7 +261,8 @@ def test_convolutions_on_a_gpu(case):
         b = reversed_as_a_view(op, a, b) if i == 2 else b
         expected = op.eager(np, a.astype("f8"), b.astype("f8")).astype("f4")
         with cudnn.use(None):
-            found, plan = on_device(convolution.lower, op, [a, b], np.full(expected.shape, 7, "f4"))
+            given = np.full(expected.shape, 7, "f4")
+            found, plan = on_device(convolution.by_library, op, [a, b], given)
         assert (found is not None) == ours(op)
         if found is not None:
             np.testing.assert_array_equal(found, expected)

@@ -10,8 +10,8 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.gpu.host_driver import host_gpu
-from toile.engine.gpu import wait_until
-from toile.platforms import gpu as backend
+from toile.platforms.gpu import executables as backend
+from toile.platforms.gpu.devices import wait_until
 from toile.platforms.gpu.memory import shelf
 from toile.targets.cuda import modules as kernels
 

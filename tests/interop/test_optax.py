@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 HALF = ("adam", "adamw_mask", "lamb", "lion", "sgd", "adafactor", "multi_steps", "inject")
 
 
-RECORD = Record("optax")
+RECORD = Record("optax", every_version=True)
 
 
 def on_jax(name, dtype):

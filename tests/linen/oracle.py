@@ -7,6 +7,7 @@ toile. What flax answers is recorded in `tests/golden/layers.npz` under a hash o
 
 import hashlib
 import importlib
+import importlib.metadata
 import inspect
 import json
 import math
@@ -17,6 +18,9 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
+from tests.golden.recorded import Record
+
+RECORD = Record("linen")
 FILE = pathlib.Path(__file__).parent.parent / "golden" / "layers.npz"
 TABLES = ("linear", "normalization", "attention", "recurrent", "others", "fp8")
 
@@ -180,7 +184,12 @@ def answer(row):
         return observe(lib, row, lambda f: jax.jit(f, compiler_options=options))
 
 
-# The record.
+# The records: what tests ask by the way, and what the rows above ask.
+
+
+def on_flax(ask):
+    """What `ask()` gives in this test, by the record or asked of flax."""
+    return RECORD.in_test(ask, importlib.metadata.version("flax"))
 
 
 def digest(row):

@@ -13,6 +13,7 @@ import pytest
 
 import toile
 import toile.linen
+from tests.linen.oracle import on_flax
 from toile.core.variables import Variable
 
 BOTH = {"toile": types.SimpleNamespace(nn=toile.linen, jax=toile, jnp=toile.numpy, flax=toile),
@@ -187,13 +188,13 @@ TREES = [copies, copies_and_one_shared, copied_whole, settings, subclasses, shar
 
 @pytest.mark.parametrize("make", TREES, ids=lambda f: f.__name__)
 def test_variables_and_results(make):
-    found = []
-    for lib in BOTH.values():
+    def observed(lib):
         model = make(lib)
         out, variables = model.init_with_output(lib.jax.random.key(3), X)
         flat = lib.flax.traverse_util.flatten_dict(variables, sep="/")
-        found.append(({k: np.asarray(v) for k, v in flat.items()}, np.asarray(out)))
-    (ours, y), (theirs, z) = found
+        return {k: np.asarray(v) for k, v in flat.items()}, np.asarray(out)
+
+    (ours, y), (theirs, z) = observed(BOTH["toile"]), on_flax(lambda: observed(BOTH["flax"]))
     assert list(ours) == list(theirs)
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-6, err_msg=name)

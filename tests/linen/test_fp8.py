@@ -9,7 +9,7 @@ import pytest
 import toile
 import toile.linen as nn
 import toile.numpy as jnp
-from tests.linen.oracle import flat, flax_library, toile_library
+from tests.linen.oracle import flat, flax_library, on_flax, toile_library
 from tests.quick_jax import OPTIONS as QUICK
 from toile import lax
 from toile.linen import fp8_ops
@@ -34,6 +34,12 @@ def quick(lib, f, *args):
     return lib.jax.jit(f, compiler_options=OPTIONS)(*args) if lib.name == "jax" else f(*args)
 
 
+def observed(both, run):
+    """What a function of a library gives: flax's by the record or asked, and toile's."""
+    theirs, ours = both
+    return on_flax(lambda: run(theirs)), run(ours)
+
+
 def same_bits(a, b):
     a, b = np.asarray(a), np.asarray(b)
     assert a.dtype == b.dtype and a.shape == b.shape
@@ -51,19 +57,19 @@ def spread(*shape):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("q_dtype", FLOAT8)
 def test_rounding_is_bit_equal(both, dtype, q_dtype):
-    seen = []
-    for lib in both:
+    def rounded(lib):
         x = lib.jnp.asarray(spread(16, 33)).astype(dtype)
         scale = lib.jnp.asarray(np.array([0.37], np.float32))
         history = lib.jnp.arange(5.0)
         q, f = lib.jnp.dtype(q_dtype), lib.fp8
-        seen.append([
+        return [
             f.get_fp8_max(q, dtype), f.quantize(x, q, scale, dtype), f.qdq(x, q, scale, dtype),
             *f.update_fp8_meta(x, q, scale, history),
             *f.quantize_dequantize_update(x, q, scale, history, dtype),
             f.dequantize(f.quantize(x, q, scale, dtype), dtype, scale),
-        ])  # fmt: skip
-    for a, b in zip(*seen, strict=True):
+        ]  # fmt: skip
+
+    for a, b in zip(*observed(both, rounded), strict=True):
         same_bits(a, b)
 
 
@@ -125,7 +131,7 @@ LAYERS = {
 @pytest.mark.filterwarnings("ignore:The Fp8DotGeneralOp is deprecated")
 def test_training_is_that_of_flax(both, name):
     x = np.random.RandomState(1).normal(size=(5, 4, 6)).astype(np.float32)
-    a, b = (train(lib, LAYERS[name], x, 3) for lib in both)
+    a, b = observed(both, lambda lib: train(lib, LAYERS[name], x, 3))
     assert a.keys() == b.keys()
     for k in a:
         assert a[k].dtype == b[k].dtype and a[k].shape == b[k].shape
@@ -138,7 +144,7 @@ def test_training_in_bfloat16(both, op):
         7, use_bias=False, dtype=lib.jnp.bfloat16, dot_general_cls=getattr(lib.nn, op)
     )
     x = np.random.RandomState(1).normal(size=(5, 6)).astype(np.float32)
-    a, b = (train(lib, build, x, 2) for lib in both)
+    a, b = observed(both, lambda lib: train(lib, build, x, 2))
     for k in a:
         left, right = a[k].astype(np.float32), b[k].astype(np.float32)
         assert a[k].dtype == b[k].dtype
@@ -151,8 +157,8 @@ def test_einsum(both, equation):
               "abc,cde->adbe": ((2, 3, 4), (4, 3, 2))}[equation]  # fmt: skip
     random = np.random.RandomState(2)
     x, w = (random.normal(size=s).astype(np.float32) for s in shapes)
-    seen = []
-    for lib in both:
+
+    def trained(lib):
         module = lib.nn.Fp8Einsum(amax_history_length=3)
         args = lib.jnp.asarray(x), lib.jnp.asarray(w)
         options = {"preferred_element_type": lib.jnp.float32}
@@ -162,9 +168,11 @@ def test_einsum(both, equation):
         for _ in range(2):
             grads = quick(lib, lib.jax.grad(loss, argnums=(0, 1, 2)), variables, *args)
             variables = grads[0]
-        seen.append(flat(lib, [grads, quick(lib, run, variables, *args)]))
-    for k in seen[0]:
-        np.testing.assert_allclose(seen[1][k], seen[0][k], rtol=2e-6, atol=2e-5, err_msg=k)
+        return flat(lib, [grads, quick(lib, run, variables, *args)])
+
+    theirs, ours = observed(both, trained)
+    for k in theirs:
+        np.testing.assert_allclose(ours[k], theirs[k], rtol=2e-6, atol=2e-5, err_msg=k)
 
 
 @pytest.mark.parametrize(

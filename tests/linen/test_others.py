@@ -183,7 +183,7 @@ def test_initializer_names_and_values():
             for name in builders
         }
 
-    wanted = jax.jit(lambda: draw(theirs, jax.random), compiler_options=OPTIONS)()
+    wanted = oracle.on_flax(jax.jit(lambda: draw(theirs, jax.random), compiler_options=OPTIONS))
     for name, got in draw(mine, toile.random).items():
         np.testing.assert_allclose(got, wanted[name], rtol=1e-5, atol=1e-6, err_msg=name)
         assert got.dtype == np.float32

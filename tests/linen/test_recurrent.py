@@ -9,7 +9,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.linen import oracle
-from tests.linen.oracle import normal
+from tests.linen.oracle import normal, on_flax
 from toile.linen import recurrent
 from toile.linen.methods import compact, nowrap
 
@@ -31,16 +31,14 @@ CELLS = {
 @pytest.mark.parametrize("features", [(), (2,), (2, 3)])
 def test_flip_sequences(lengths, time_major, features):
     x = normal(*((4, 3) if time_major else (3, 4)), *features)
-    results = [
-        module.flip_sequences(x, None if lengths is None else np.array(lengths), 1, time_major)
-        for module in (linen.recurrent, recurrent)
-    ]
-    np.testing.assert_array_equal(results[1], results[0])
+    flip = lambda module: module.flip_sequences(
+        x, None if lengths is None else np.array(lengths), 1, time_major)
+    np.testing.assert_array_equal(flip(recurrent), on_flax(lambda: flip(linen.recurrent)))
 
 
 def test_flip_two_batch_axes():
     x, lengths = normal(2, 3, 4, 5), np.array([[1, 2, 3], [4, 3, 2]])
-    want = linen.recurrent.flip_sequences(x, lengths, 2, False)
+    want = on_flax(lambda: linen.recurrent.flip_sequences(x, lengths, 2, False))
     np.testing.assert_array_equal(recurrent.flip_sequences(x, lengths, 2, False), want)
 
 

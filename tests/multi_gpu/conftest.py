@@ -8,8 +8,9 @@ import toile
 from tests.gpu import fibers, host_driver
 from tests.multi_gpu import host_cupy
 from tests.multi_gpu.fake_nccl import FakeNccl
-from toile.engine import gpu
+from toile.engine.platform_registry import registry
 from toile.parallel import gpu_exchange
+from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu.execution import Executable
 from toile.targets.cuda import cublas, nccl
 from toile.targets.cuda import modules as kernels
@@ -48,7 +49,7 @@ def aligned(run):
 @pytest.fixture
 def gpus(monkeypatch):
     """gpus(count, devices) -> the fake driver and NCCL."""
-    before = toile.config.read("jax_num_gpu_devices"), gpu.presence.none
+    before = toile.config.read("jax_num_gpu_devices"), registry.active
     with host_driver.host_gpu(monkeypatch):
         driver = Driver()
         library = driver.library = FakeNccl(driver.events)
@@ -66,9 +67,9 @@ def gpus(monkeypatch):
             monkeypatch.setattr(gpu_exchange, "_communicators", {})
             monkeypatch.setattr(nccl, "functions", lambda: library)
             toile.config.update("jax_num_gpu_devices", devices)
-            gpu.presence.none = False
+            registry.active = (registry.names["gpu"],)
             return driver, library
 
         yield make
         toile.config.update("jax_num_gpu_devices", before[0])
-        gpu.presence.none = before[1]
+        registry.active = before[1]

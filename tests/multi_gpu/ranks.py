@@ -16,7 +16,8 @@ from tests.multi_gpu import host_cupy
 from tests.multi_gpu.conftest import Driver
 from tests.multi_gpu.fake_nccl import FakeNccl
 from toile import lax
-from toile.engine import gpu
+from toile.engine.platform_registry import registry
+from toile.platforms.gpu import devices as gpu
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
 from toile.targets.cuda import nccl
@@ -51,7 +52,7 @@ def main(mode: str) -> None:
         patch.setattr(gpu, "usable", lambda: 1 if mode == "host" else 2)
         patch.setattr(gpu, "fleet", gpu.Fleet())
         patch.setattr(nccl, "functions", Told)
-        gpu.presence.none = False
+        registry.active = (registry.names["gpu"],)
         if mode == "host":
             toile.config.update("jax_num_gpu_devices", 2)
         toile.distributed.initialize()

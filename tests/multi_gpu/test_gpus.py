@@ -13,8 +13,8 @@ import toile
 from tests.multi_gpu.test_host import by_vmap, collectives, train, with_axes_elsewhere
 from tests.parallel.programs import PATH, PROGRAMS, N
 from toile import lax
-from toile.engine import gpu
 from toile.engine.exchange import Span
+from toile.platforms.gpu import devices as gpu
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
 from toile.targets.cuda import libraries, nccl

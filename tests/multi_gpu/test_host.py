@@ -14,12 +14,12 @@ from tests.multi_gpu import host_cupy
 from tests.multi_gpu.conftest import needs_compiler
 from toile import lax, optim, training
 from toile.distributed import share
-from toile.engine import gpu
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
 from toile.engine.program import derive
 from toile.parallel import overlap as overlapping
 from toile.parallel.spmd import bound_axes
+from toile.platforms.gpu import devices as gpu
 from toile.sharding import AxisType, NamedSharding
 from toile.sharding import PartitionSpec as P
 from toile.targets.cuda import libraries, nccl

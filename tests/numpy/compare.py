@@ -2,7 +2,10 @@
 
 Expressions are Python text over the names in `NAMES` and `jnp`, so a case reads as a user would
 write it. Values, dtypes, weak types and shapes must agree, and so must the class of an exception.
+What jax.numpy gives is recorded (tests/golden/recorded.py).
 """
+
+import re
 
 import jax
 import jax.numpy
@@ -10,6 +13,9 @@ import numpy as np
 
 import toile
 import toile.numpy
+from tests.golden.recorded import Record, attempt, text_of
+
+RECORD = Record("numpy")
 
 DATA = {
     "x": np.array([1.0, 2.0, 3.0], np.float32),
@@ -51,25 +57,15 @@ def _names(lib):
     return _NAMES[lib]
 
 
-def attempt(run):
-    """What `run` returns, or the exception it raises."""
-    try:
-        return run()
-    except Exception as error:
-        return error
-
-
 def check(expression, rtol=2e-5, atol=1e-6, values=True):
     """Both libraries agree on the expression; without `values`, on everything but those.
 
     Compiling is what takes the oracle's time, and facts about shapes and dtypes need none of it.
     """
     code = compile(expression, expression, "eval")
-    oracle = _names(jax)
-    if values:
-        wanted = attempt(lambda: eval(code, oracle))
-    else:
-        wanted = attempt(lambda: _traced(code, oracle))
+    evaluate = eval if values else _traced
+    wanted = RECORD.answer(_key(expression, values),
+                           lambda: attempt(lambda: evaluate(code, _names(jax))))
     got = attempt(lambda: eval(code, _names(toile)))
     if isinstance(wanted, Exception) or isinstance(got, Exception):
         assert isinstance(wanted, Exception), f"{expression}: needed {wanted}, raised {got!r}"
@@ -81,6 +77,13 @@ def check(expression, rtol=2e-5, atol=1e-6, values=True):
         assert alike, f"{expression}: {wanted!r} {got!r}"
         return
     same(wanted, got, expression, rtol, atol, values)
+
+
+def _key(expression, values):
+    """What decides the answer: the expression, the arrays that it mentions, and the mode."""
+    words = set(re.findall(r"\w+", expression)) | {"x"}  # `bf` is made of it
+    arrays = [text_of(name, DATA[name]) for name in sorted(words & set(DATA))]
+    return text_of(expression, values, bool(jax.config.jax_enable_x64), namespace, *arrays)
 
 
 def _traced(code, names):

@@ -1,6 +1,7 @@
 """Comparison of toile.random with jax.random, sample by sample.
 
 Parameters are written as NumPy arrays or numbers; keys are made from the same seed on both sides.
+JAX's samples are recorded as differences from toile's (tests/golden/recorded.py).
 """
 
 import contextlib
@@ -9,7 +10,10 @@ import jax
 import numpy as np
 
 import toile
+from tests.golden.recorded import Record, text_of
 from toile import random
+
+RECORD = Record("random")
 
 # Before 0.11 jax's float64 log1p and erf_inv were off by up to 128 and 21 units in the last place,
 # its float16 logarithm by 8, and digamma was nan at zero; toile follows the newer ones.
@@ -38,9 +42,15 @@ def plain(x):
 def both(name, *args, seed=0, raw=False, **kwargs):
     """The results of toile's and of JAX's sampler `name`."""
     make = "PRNGKey" if raw else "key"
-    ours = getattr(random, name)(getattr(random, make)(seed), *args, **kwargs)
-    theirs = getattr(jax.random, name)(getattr(jax.random, make)(seed), *args, **kwargs)
-    ours, theirs = plain(ours), plain(theirs)
+
+    def draw(library):
+        key = getattr(library, make)(seed)
+        return plain(getattr(library, name)(key, *args, **kwargs))
+
+    ours = draw(random)
+    modes = jax.config.jax_enable_x64, jax.config.jax_threefry_partitionable
+    key = text_of(name, args, sorted(kwargs.items()), seed, raw, modes)
+    theirs = RECORD.answer(key, lambda: draw(jax.random), near=ours)
     assert ours.dtype == theirs.dtype
     assert ours.shape == theirs.shape
     return ours, theirs

@@ -1,9 +1,9 @@
 """What joins the layers: the transformations users call, over trees.
 
-Importing it fills the slots through which operations run the Programs they carry, run on GPUs and
-are checked for random keys that are used twice.
+Importing it makes the platforms known to the engine.
 """
 
+import toile.platforms  # noqa: F401 - makes them known
 from toile.api.autodiff import (
     VJPFunction,
     grad,
@@ -22,14 +22,6 @@ from toile.api.programs import (
     make_jaxpr,
 )
 from toile.api.vectorization import hessian, jacfwd, jacobian, jacrev, vmap
-from toile.control import key_reuse
-from toile.engine import checked, gpu_eager, operation, program
-from toile.platforms import dispatch as running
-
-program.execution.run = running.run
-operation.elsewhere.run = gpu_eager.run
-checked.keys.run = key_reuse.run
-program.hooks.keys_used = key_reuse.keys_used
 
 __all__ = [
     "VJPFunction",

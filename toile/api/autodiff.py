@@ -17,7 +17,6 @@ from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.keypaths import keystr
-from toile.engine.operation import instantiate
 from toile.engine.program import evaluate, trace_program
 from toile.engine.source import describe, here
 from toile.engine.trees import (
@@ -30,7 +29,7 @@ from toile.engine.trees import (
 )
 from toile.parallel.varying_values import shared
 from toile.primitives.elementwise import convert
-from toile.primitives.families import scalar
+from toile.primitives.families import instantiate, scalar
 from toile.staging.flat_functions import FlatFunction, argnums_of, given_argnums, is_index, name_of
 from toile.transforms.jvp import jvp_flat
 from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape_to_program

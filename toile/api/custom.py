@@ -24,7 +24,6 @@ from toile.engine.cached import cached_property
 from toile.engine.conversion import as_array
 from toile.engine.errors import UnexpectedTracerError
 from toile.engine.keypaths import keystr
-from toile.engine.operation import instantiate
 from toile.engine.program import Program, trace_program
 from toile.engine.source import describe, here, message
 from toile.engine.trace import Tracer, state
@@ -32,6 +31,7 @@ from toile.engine.treedefs import node_type
 from toile.engine.trees import flatten, flatten_with_path, structure, tree_map, unflatten
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
+from toile.primitives.families import instantiate
 from toile.staging.flat_functions import FlatFunction, name_of
 
 _SCALARS = (bool, int, float, complex)

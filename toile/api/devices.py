@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from toile.engine import devices as engine_devices
-from toile.engine import dtypes, gpu
+from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, SingleDeviceSharding
 from toile.engine.avals import Aval, aval_of
-from toile.engine.conversion import as_array
+from toile.engine.conversion import as_array, placed
 from toile.engine.devices import Device
-from toile.engine.gpu_arrays import placed
+from toile.engine.platform_registry import default_device, default_devices, registry
 from toile.engine.sharded import Sharded
 from toile.engine.shardings import Format, MemorySpace
 from toile.engine.source import here, message
@@ -32,16 +32,8 @@ from toile.staging.flat_functions import prefix_error
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform (the default one if not given), of all processes."""
     if backend is None:
-        return gpu.default_devices()
-    if backend == "cpu":
-        return engine_devices.all_cpu_devices()
-    if backend in ("gpu", "cuda"):
-        gpu.require()
-        return list(gpu.all_gpu_devices())
-    raise RuntimeError(
-        f"Unknown backend: '{backend}' requested, but no platforms that are instances of {backend} "
-        "are present. Platforms present are: cpu" + here()
-    )
+        return default_devices()
+    return list(registry.named(backend).all_devices())
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
@@ -71,7 +63,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 def default_backend() -> str:
     """The platform arrays are on unless told otherwise."""
-    return "gpu" if gpu.gpu_devices() else "cpu"
+    return registry.default().name
 
 
 def process_index(backend: str | None = None) -> int:
@@ -106,9 +98,9 @@ def device_put(
     places = [] if device is None else [_resolved(d) for d in _places(device, x)]
     for d, leaf in zip(places, flatten(x)[0], strict=False):
         _check_device(d, leaf)
-    target = _gpu_target(device)
+    target = _sole_target(device)
     if target is not None:
-        return tree_map(lambda v: _on_gpu(as_array(v), target, device is None), x)
+        return tree_map(lambda v: _on_target(as_array(v), target, device is None), x)
     if device is None:
         return tree_map(lambda v: put(v, None), x)
     leaves, tree = flatten(x)
@@ -118,7 +110,7 @@ def device_put(
     return unflatten(tree, outs)
 
 
-def _on_gpu(x: Any, target: Device, by_default: bool) -> Any:
+def _on_target(x: Any, target: Device, by_default: bool) -> Any:
     """An array on the only device of its kind; what is sharded stays there by default."""
     fixed = by_default and isinstance(x, Sharded)
     return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
@@ -169,19 +161,20 @@ def _resolved(device: Any) -> Any:
     return None if isinstance(device, MemorySpace) else device
 
 
-def _gpu_target(device: Any) -> Any:
-    """Where device_put moves arrays to on a machine with GPUs; None: they stay."""
-    if not gpu.gpu_devices():
+def _sole_target(device: Any) -> Any:
+    """Where device_put moves arrays to if that is the only device of its platform; None: they stay,
+    or the array has to know which of several devices it is on."""
+    if not any(p.devices() for p in registry.active):
         return None
     if device is None:
-        return gpu.default_gpu()
+        return default_device()
     if isinstance(device, SingleDeviceSharding):
         device = next(iter(device.device_set))
     if not isinstance(device, Device):
         return None
-    several = (len(gpu.all_gpu_devices()) if device.platform == "gpu"
-               else engine_devices.cpu_count()) > 1
-    return None if several else device  # of several, arrays know which one they are on
+    count = (engine_devices.cpu_count() if device.platform == "cpu"
+             else len(registry.names[device.platform].all_devices()))
+    return None if count > 1 else device
 
 
 def _is_none(x: Any) -> bool:
@@ -206,13 +199,16 @@ def _check_device(d: Any, leaf: Any) -> None:
             "device_put only accepts None, a Sharding, a Device, a Format or a pytree of these "
             f"values. Received invalid value: {d!r}{here()}"
         )
-    targets = list(found) if found is not None else [d]
-    for t in targets:
-        there = [*engine_devices.cpu_devices(), *gpu.gpu_devices()]
-        if found is not None:
-            there += [*engine_devices.all_cpu_devices(), *gpu.all_gpu_devices()]
+    there = _there(found is not None)
+    for t in [d] if found is None else found:
         if isinstance(t, Device) and t not in there:
             raise ValueError(f"device_put: needed one of {there}, got {t}{here()}")
+
+
+def _there(everywhere: bool) -> list[Device]:
+    """The devices of all platforms, of this process or of all."""
+    return [d for p in registry.platforms()
+            for d in (p.all_devices() if everywhere else p.devices())]
 
 
 def _is_plain(x: Any) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from toile.control.call import Call, map_where, pruned
 from toile.engine.avals import Aval, Zero, aval_of
-from toile.engine.gpu import default_gpu
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.platform_registry import default_device
 from toile.engine.program import Program, Var, derive, without_dead_code
 from toile.engine.records import dataclass
 from toile.engine.trace import state
@@ -50,6 +50,8 @@ class _Whole(Call):
     form: Form = Form(1.0)
     moving: tuple[bool, ...] = ()  # of a derivative: which operands have tangents
     full: Program | None = None  # of an attention whose Program has lost its second result
+    direction: ClassVar[str] = ""  # of the pass, where libraries have it: "forward" or "backward"
+    backend_chooses = True
 
     def with_program(self, program: Program) -> Call:
         return Call(program, self.label)
@@ -78,6 +80,7 @@ class Attention(_Whole):
     Those are float32, (*batch, heads, queries)."""
 
     name = "attention"
+    direction = "forward"
 
     def dce(self, used: Sequence[bool]) -> tuple[Operation, list[bool], list[bool]] | None:
         if not used[0]:
@@ -144,6 +147,7 @@ class AttentionGradient(_Whole):
     Operands: those of the attention, its two results, and the cotangent of the first."""
 
     name = "attention_gradient"
+    direction = "backward"
 
 
 def wanted(*heads: Any) -> bool:
@@ -152,7 +156,7 @@ def wanted(*heads: Any) -> bool:
     if trace is None or not trace.staging:
         return False
     kinds = {x.dtype.name for x in heads}
-    return len(kinds) == 1 and kinds <= set(HALVES) and default_gpu() is not None
+    return len(kinds) == 1 and kinds <= set(HALVES) and default_device() is not None
 
 
 def attend(fun: Callable[..., Sequence[Any]], form: Form, *operands: Any) -> Any:

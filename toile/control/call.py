@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
+from toile.engine.key_uses import KeyUse
 from toile.engine.operation import Axis, Dim, Operation, infer_list
 from toile.engine.program import (
     Equation,
@@ -27,6 +29,7 @@ from toile.engine.records import dataclass
 from toile.engine.sharded import placing
 from toile.engine.trace import state
 from toile.primitives.families import bdim_at
+from toile.primitives.rules import frame_rule, itself
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
 from toile.transforms.masks import fill, nonzero_mask, pick, spread
@@ -40,11 +43,9 @@ class Carrier(Operation):
     multiple = True
     handles_zeros = True
     interned = False
+    carries_programs = True
     divided = False  # whether its Program runs on several devices, each with parts of the operands
-
-    def programs(self) -> Sequence[Program]:
-        """The Programs it carries."""
-        raise NotImplementedError
+    key_use = key_uses.call
 
     @property
     def effects(self) -> frozenset[str]:
@@ -54,8 +55,7 @@ class Carrier(Operation):
     def axis_names(self) -> tuple[Any, ...]:
         return tuple(n for p in self.programs() for n in p.axis_names)
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self  # Programs run on raw buffers
+    physical = itself  # Programs run on raw buffers
 
     def flops(self, *avals: Aval) -> int:
         return sum(program_flops(p) for p in self.programs())  # once each
@@ -90,8 +90,7 @@ class ByIdentity:
     def __hash__(self) -> int:
         return id(self)
 
-    def physical(self, *avals: Aval) -> Any:
-        return self  # functions get raw buffers
+    physical = itself  # functions get raw buffers
 
 
 def leading(mask: Sequence[bool]) -> list[Dim]:
@@ -119,6 +118,9 @@ class Call(Carrier):
     label: str = "jit"
 
     name = "jit"
+    title = "jit-compiled function"
+    checked = frame_rule("call")
+    is_inlined = True
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
@@ -133,6 +135,11 @@ class Call(Carrier):
     def eager(self, xp: Any, *xs: Any) -> Any:
         return execute(self.program, xs)
 
+    def key_use(self, avals: Sequence[Aval]) -> KeyUse:
+        if self.label == "rematted":  # the forward pass has done it before
+            return KeyUse()
+        return super().key_use(avals)
+
     def with_program(self, program: Program) -> Call:
         return Call(program, self.label)
 
@@ -142,6 +149,10 @@ class Call(Carrier):
         outs = self.with_program(program)(*primals, *pick(tangents, nonzero))
         n = len(moving)
         return outs[:n], spread(outs[n:], moving, outs[:n])
+
+    def taylor(self, f: Any, primals: Sequence[Any], series: Sequence[Any]) -> tuple[Any, Any]:
+        own = type(self).jvp is not Call.jvp
+        return f.integrated(self, primals, series) if own else f.inlined(self, primals, series)
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
         parts = split_program(self.program, linear)

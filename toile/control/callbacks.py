@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile.control.call import ByIdentity, map_where, move_mapped
-from toile.engine import dtypes
+from toile.engine import dtypes, key_uses
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import JaxRuntimeError
@@ -46,6 +46,7 @@ class Callback(ByIdentity, Operation):
     multiple = True
     handles_zeros = True
     interned = False
+    keeps_operands = True
 
     def __init__(self, function: Callable[..., Sequence[Any]], avals: Sequence[Aval],
                  vmap_method: str | None = None, label: str = "callback"):
@@ -209,6 +210,7 @@ class DebugCallback(Callback):
 
     name = "debug_callback"
     effects = frozenset[str]({DebugEffect("debug")})
+    key_use = key_uses.reads
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         self.function(*[DeviceArray(x) for x in xs])

@@ -14,8 +14,9 @@ import numpy as np
 from toile.control import division
 from toile.control.call import Carrier, leading, map_where, move_mapped, program_flops
 from toile.engine import dtypes
+from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate, execute, used_vars, without_dead_code
 from toile.engine.records import dataclass
 from toile.engine.source import here
@@ -23,7 +24,8 @@ from toile.engine.trace import state
 from toile.primitives.barriers import stop_gradient
 from toile.primitives.bits import eq
 from toile.primitives.elementwise import clamp, select_n
-from toile.primitives.families import bdim_at, broadcast_in_dim, scalar, zeros
+from toile.primitives.families import bdim_at, broadcast_in_dim, instantiate, scalar, zeros
+from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
 from toile.transforms.masks import fill, nonzero_mask, pick, spread
@@ -40,7 +42,11 @@ class Cond(Carrier):
     """branches[index](*operands); all branches take and return the same avals."""
 
     branches: tuple[Program, ...]
+    kernel_family = "control.cond"
     divide = division.cond
+    key_use = key_uses.cond
+    taylor = frame_rule("cond")
+    checked = frame_rule("cond")
 
     def programs(self) -> Sequence[Program]:
         return self.branches

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.control.call import ByIdentity, Carrier
-from toile.engine import dtypes
+from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero, aval_of
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, ProgramTrace, evaluate, execute, trace_program
 from toile.engine.source import here
 from toile.engine.trace import state
-from toile.primitives.families import bdim_at, move_axis, reduce_sum
+from toile.primitives.families import bdim_at, instantiate, move_axis, reduce_sum
+from toile.primitives.rules import frame_rule
 from toile.transforms.masks import merge, nonzero_mask, pick, spread
 from toile.transforms.vmap import vmap_flat
 
@@ -136,6 +137,10 @@ class CustomCall(ByIdentity, Carrier):
 
     program: Program
     consts: int
+    is_inlined = True
+
+    key_use = key_uses.uses_all
+    checked = frame_rule("custom_call")
 
     def call(self) -> _CustomFunction:
         """The call of the function that was staged."""

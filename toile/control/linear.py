@@ -8,10 +8,10 @@ from typing import Any
 from toile.control.call import Call, leading, map_where, move_mapped
 from toile.engine import dtypes
 from toile.engine.avals import Zero, aval_of
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program
 from toile.engine.records import dataclass
-from toile.primitives.families import add, zeros
+from toile.primitives.families import add, instantiate, zeros
 from toile.transforms.masks import nonzero_mask
 from toile.transforms.vmap import vmap_program
 
@@ -29,6 +29,7 @@ class LinearCall(Call):
     residuals: int = 0
 
     name = "linear_call"
+    is_inlined = False
 
     def with_program(self, program: Program) -> Call:
         return Call(program, self.label)  # what is derived otherwise has no transpose of its own

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.control.call import Carrier, leading, map_where, move_mapped
+from toile.engine import key_uses
 from toile.engine.avals import Aval, Zero
-from toile.engine.operation import Axis, Dim, instantiate
+from toile.engine.operation import Axis, Dim
 from toile.engine.program import Program, evaluate, execute
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.primitives.families import neg, sub
+from toile.primitives.families import instantiate, neg, sub
 from toile.transforms.jvp import jvp_program
 from toile.transforms.masks import nonzero_mask, pick, spread
 from toile.transforms.vmap import vmap_program
@@ -33,6 +34,8 @@ class LinearSolve(Carrier):
     unknowns: int
 
     name = "custom_linear_solve"
+    key_use = key_uses.uses_all
+    can_make_nan = True
 
     def programs(self) -> Sequence[Program]:
         every = (self.matvec, self.vecmat, self.solve, self.transpose_solve)

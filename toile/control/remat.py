@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from toile.control.call import Call, Carrier, pruned
+from toile.engine import key_uses
 from toile.engine.avals import Aval
 from toile.engine.operation import Axis, Dim
 from toile.engine.program import (
@@ -140,6 +141,7 @@ class RematLinear(Carrier):
     prevent_cse: bool
 
     name = "checkpoint_linear"
+    key_use = key_uses.reads  # what it does again was done by the forward pass
 
     def programs(self) -> Sequence[Program]:
         return self.replay, self.linear

@@ -13,11 +13,13 @@ from typing import Any
 
 from toile.control import division
 from toile.control.call import LoopCarrier, leading, map_where, move_mapped, program_flops, pruned
+from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
-from toile.primitives.families import add, zeros
+from toile.primitives.families import add, instantiate, zeros
+from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
 from toile.transforms.masks import fill, fixed_point, nonzero_mask, pick, spread
@@ -35,10 +37,22 @@ class Scan(LoopCarrier):
     length: int
     reverse: bool = False
     unroll: int = 1
+    kernel_family = "control.scan"
     divide = division.scan
+    key_use = key_uses.scan
+    taylor = frame_rule("scan")
+    checked = frame_rule("scan")
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
+
+    @property
+    def turns(self) -> int:
+        return self.length
+
+    @property
+    def overwrites(self) -> slice:
+        return slice(self.consts, self.consts + self.carry)
 
     def _parts(self, xs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         a, b = self.consts, self.consts + self.carry

@@ -7,22 +7,26 @@ May import control.call and below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from toile.control import division
 from toile.control.call import LoopCarrier, leading, map_where, move_mapped
 from toile.engine import dtypes
+from toile.engine import program_keys as key_uses
 from toile.engine.avals import Aval
 from toile.engine.config import flags
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.key_uses import reads
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.program import Program, derive, evaluate, execute, rearranged
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.elementwise import select
-from toile.primitives.families import broadcast_in_dim
+from toile.primitives.families import broadcast_in_dim, instantiate
 from toile.primitives.random import random_clone
 from toile.primitives.reductions import ReduceOr
+from toile.primitives.rules import frame_rule
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import Split, split_program
 from toile.transforms.masks import fill, fixed_point, nonzero_mask, pick, spread
@@ -37,10 +41,20 @@ class While(LoopCarrier):
     body: Program
     cond_consts: int
     body_consts: int
+    kernel_family = "control.while"
     divide = division.while_loop
+    key_use = key_uses.while_loop
+    taylor = frame_rule("while_loop")
+    checked = frame_rule("while_loop")
+
+    turns = math.inf
 
     def programs(self) -> Sequence[Program]:
         return self.cond, self.body
+
+    @property
+    def overwrites(self) -> slice:
+        return slice(self.cond_consts + self.body_consts, None)
 
     def _parts(self, xs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         a, b = self.cond_consts, self.cond_consts + self.body_consts
@@ -184,6 +198,7 @@ class LinearWhile(Operation):
     keep: tuple[bool, ...]
     multiple = True
     interned = False
+    key_use = reads  # what it does again was done by the forward pass
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return pick(self.loop.infer(*avals), self.keep)

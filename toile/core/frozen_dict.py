@@ -1,6 +1,6 @@
 """FrozenDict: a nested dictionary that cannot be changed, and functions that also take plain ones.
 
-The levels below the top are plain dicts that nobody else holds; reading one wraps it without a
+The levels below the top are plain dicts that no other code holds; reading one wraps it without a
 copy. As a tree its keys are sorted and its path entries are DictKeys, like a dict's; the children
 are plain dicts. `freeze`, `copy` and `pop` share what is already frozen.
 """
@@ -48,7 +48,7 @@ class FrozenDict(Mapping[K, V]):
     """
 
     __slots__ = ("_dict", "_hash")
-    _dict: dict[K, Any]
+    _dict: dict[Any, Any]
     _hash: int | None
 
     def __init__(self, *args: Any, __unsafe_skip_copy__: bool = False, **kwargs: Any) -> None:
@@ -112,7 +112,8 @@ class FrozenDict(Mapping[K, V]):
 
     def copy(self, add_or_replace: Mapping[K, V] = MappingProxyType({})) -> FrozenDict[K, V]:
         """A FrozenDict with entries added or replaced."""
-        return self._like({**self._dict, **_private(dict(unfreeze(add_or_replace)))})
+        added: Any = add_or_replace
+        return self._like({**self._dict, **_private(dict(unfreeze(added)))})
 
     def keys(self) -> FrozenKeysView[K]:
         """The keys, in the order of insertion."""
@@ -137,7 +138,7 @@ class FrozenDict(Mapping[K, V]):
         return unfreeze(self)
 
     def _like(self, xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
-        """A dictionary of this type with entries that nobody else holds."""
+        """A dictionary of this type with entries that no other code holds."""
         return _view(xs) if type(self) is FrozenDict else type(self)(xs)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Hashable]:
@@ -148,7 +149,7 @@ class FrozenDict(Mapping[K, V]):
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], Hashable]:
         """The (path entry, value) pairs in the order of sorted keys, and these keys."""
         values, keys = self.tree_flatten()
-        return tuple(zip(map(DictKey, keys), values)), keys
+        return tuple(zip(map(DictKey, sorted(self._dict)), values)), keys
 
     @classmethod
     def tree_unflatten(cls, keys: Any, values: Any) -> FrozenDict[Any, Any]:
@@ -164,8 +165,8 @@ trees.register(
 )
 
 
-def _view(xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
-    """A FrozenDict around a dict that nobody changes, without a copy."""
+def _view(xs: dict[Any, Any]) -> Any:
+    """A FrozenDict around a dict that is not changed any more, without a copy."""
     out = object.__new__(FrozenDict)
     out._dict, out._hash = xs, None
     return out

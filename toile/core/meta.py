@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from toile import errors, struct
 from toile.engine import trees
@@ -139,7 +139,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
 
     def replace_boxed(self, val: B) -> Partitioned[B]:
         """The same names around another value."""
-        return self.replace(value=val)
+        return cast("Partitioned[B]", self.replace(value=val))
 
     def _new_name(self, params: dict[Any, Any]) -> Any:
         if PARTITION_NAME not in params:

@@ -85,7 +85,7 @@ class LazyRng:
 register_pytree_with_keys(
     LazyRng,
     lambda x: (((GetAttrKey("rng"), x.rng),), x.suffix),
-    lambda suffix, children: LazyRng(children[0], suffix),
+    lambda suffix, children: LazyRng(next(iter(children)), suffix),
     lambda x: ((x.rng,), x.suffix),
 )
 

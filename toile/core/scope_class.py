@@ -72,10 +72,10 @@ class Scope:
     ):
         self._variables = variables
         self.parent = parent
-        self.name = name
+        self.name: Any = name  # None for a root
         self.path = tuple(path)
         self.debug_path = tuple(debug_path) or self.path
-        self._rngs = {k: LazyRng.create(v) for k, v in rngs.items()} if rngs else {}
+        self._rngs: Any = {k: LazyRng.create(v) for k, v in rngs.items()} if rngs else {}
         self._streams = tuple(self._rngs)
         self.mutable = mutable
         self.flags = freeze(flags or {})
@@ -120,7 +120,8 @@ class Scope:
     def rngs(self) -> dict[str, LazyRng]:
         """The random streams, with the path folded in when a key is made."""
         if self._rngs is None:  # most scopes never draw
-            streams = self.parent.rngs.items()
+            above: Any = self.parent  # a root has its streams from the start
+            streams = above.rngs.items()
             self._rngs = {key: LazyRng.create(rng, self.name) for key, rng in streams}
         return self._rngs
 
@@ -301,7 +302,7 @@ class Scope:
         parent_col = self.parent._collection(col)
         if self.name not in parent_col:
             return _EMPTY
-        self._variables[col] = found = parent_col[self.name]  # type: ignore[index]
+        self._variables[col] = found = parent_col[self.name]
         return found
 
     def _populate_collections(self) -> None:

@@ -40,7 +40,7 @@ def lifted_transform() -> str:
     """The lifted transform to use in place of the raw one that is innermost now."""
     trace = state.trace
     while trace is not None:
-        kind = trace.__class__
+        kind: Any = trace.__class__
         if kind in _LIFTED:
             if kind is JVPTrace and trace.parent.__class__ is LinearTrace:
                 kind = LinearTrace  # reverse mode is a jvp over a linear tape

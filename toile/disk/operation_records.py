@@ -1,6 +1,7 @@
 """The operations that plans on disk may have, as steps that run in Python: a closed table.
 
 Operations that hold Programs or functions are not in it: plans with steps of theirs are not kept.
+New ones that work element by element need not be: their code is part of kernels.
 `tests/compiler/test_plan_data.py` compares the table with all classes there are.
 """
 
@@ -10,7 +11,7 @@ from toile.disk.plan_schema import Record
 
 _OPERATIONS = {
     "toile.compiler.passes.messages": "EdgesByTarget GatherScatter",
-    "toile.compiler.passes.random_bits": "OnBuffers ThreefryWord",
+    "toile.compiler.passes.random_bits": "OnBuffers",
     "toile.parallel.varying_values": "Varying",
     "toile.primitives.barriers": "Name StopGradient",
     "toile.primitives.bits":
@@ -44,6 +45,7 @@ _OPERATIONS = {
     "toile.primitives.special":
         "BesselI0e BesselI1e Digamma Erf ErfInv Erfc FusedMultiplyAdd Igamma IgammaGradA Igammac "
         "Lgamma Polygamma RandomGammaGrad RegularizedIncompleteBeta Zeta",
+    "toile.primitives.threefry_words": "ThreefryWord",
     "toile.primitives.transcendental":
         "Acos Acosh Asin Asinh Atan Atan2 Atanh Cbrt Cos Cosh Exp Exp2 Expm1 Log1p Log2 Logistic "
         "OneMinusSquare Rsqrt Sin Sinh Sqrt Tan Tanh",

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.distributed import rendezvous
-from toile.engine import devices, gpu
+from toile.engine import devices
+from toile.engine.platform_registry import registry
 from toile.engine.source import here
 from toile.parallel import processes
 
@@ -96,11 +97,12 @@ def share(gpus: int, index: int, count: int, ids: Sequence[int] | None) -> list[
 def _own_devices(found: processes.Processes, ids: Sequence[int] | None) -> bytes:
     """The devices that this process brings: the number of CPUs, and the GPUs by name."""
     names: list[str] = []
-    if gpu.usable():
-        members = found.members
-        local = [m.rank for m in members if m.host == members[found.rank].host]
-        gpu.fleet.use(share(gpu.usable(), local.index(found.rank), len(local), ids))
-        names = [d.hardware for d in gpu.gpu_devices()]
+    for platform in registry.active:
+        if platform.is_default and (count := platform.usable()):
+            members = found.members
+            local = [m.rank for m in members if m.host == members[found.rank].host]
+            platform.use(share(count, local.index(found.rank), len(local), ids))
+            names = [d.hardware for d in platform.devices()]
     return json.dumps([devices.cpu_count(), names]).encode()
 
 
@@ -115,7 +117,7 @@ def _meet_devices(rank: int, texts: Sequence[bytes]) -> None:
         )
     devices.join(rank, [count for count, _ in given])
     if not without:
-        gpu.fleet.join(rank, [names for _, names in given])
+        registry.default().join(rank, [names for _, names in given])
 
 
 def _join(
@@ -184,7 +186,8 @@ def shutdown() -> None:
         sys.excepthook = _State.hook
     atexit.unregister(shutdown)
     devices.leave()
-    gpu.fleet.leave()
+    for platform in registry.platforms():
+        platform.leave()
 
 
 def __getattr__(name: str) -> Any:

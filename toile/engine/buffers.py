@@ -3,7 +3,7 @@
 An array has four slots, each filled from the others when first read: `_data` (a NumPy array),
 `_signature`, `_pointer` (of the first element) and `_memory` (what keeps the bytes alive). Eager
 code makes `_data`, compiled calls make the other three, and most of their results never need the
-first. May import engine.dtypes, engine.gpu.
+first. May import engine.dtypes, engine.platform_registry.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.gpu import device_of, is_gpu_data
-
-GPU_ALIGNMENT = 64  # bytes, of arrays that kernels read
+from toile.engine.platform_registry import device_of, platform_of
 
 # Bytes that compiled code writes to, and where they begin.
 Block = tuple[Any, int]
@@ -86,7 +84,7 @@ def release(nbytes: float = float("inf")) -> None:
 class Signature:
     """Shape, dtype, weak bit and device, and how a buffer holds them; one for all arrays alike.
 
-    The device is a GPU, or None for the host's memory.
+    The device is None for the host's memory.
 
     Compiled calls compare signatures by identity; two equal ones cost a slower call, no more."""
 
@@ -136,19 +134,19 @@ def _fill_data(x: Any) -> Any:
 
 
 def _fill_signature(x: Any) -> Signature:
-    device = device_of(x._data) if is_gpu_data(x._data) else None
-    x._signature = found = signature(x.shape, x.dtype, x.weak_type, device)
+    x._signature = found = signature(x.shape, x.dtype, x.weak_type, device_of(x._data))
     return found
 
 
 def _fill_pointer(x: Any) -> int:
     """Row-major elements: an array that has others is given such, once."""
     data = x._data
-    if is_gpu_data(data):
-        if not data.flags.c_contiguous or data.data.ptr % GPU_ALIGNMENT:
-            x._data = data = data.copy()
-        x._memory, x._pointer = data, data.data.ptr
-        return data.data.ptr
+    owner = platform_of(data)
+    if owner is not None:
+        data, pointer = owner.address(data)
+        x._data = x._memory = data
+        x._pointer = pointer
+        return pointer
     flags = data.flags
     if not (flags.c_contiguous and flags.aligned):
         x._data = data = np.array(data, order="C", copy=True, subok=False)

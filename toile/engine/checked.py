@@ -7,7 +7,7 @@ operation by operation to find the first that is. May import the engine below it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from toile.engine import config, dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import aval_of
+from toile.engine.key_reuse import run as run_noting_keys
 from toile.engine.operation import Operation, run_eager
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
@@ -29,7 +30,7 @@ class CheckedTrace(Trace):
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         op.infer(*[aval_of(a) for a in args])  # faces leave it to a trace to look at operands
-        result = (keys.run if config.flags.debug_key_reuse else run_eager)(op, args)
+        result = (run_noting_keys if config.flags.debug_key_reuse else run_eager)(op, args)
         outs = result if op.multiple else [result]
         bad = next((b for b in map(bad_value, outs) if b), None)
         if bad is None:
@@ -47,15 +48,6 @@ class CheckedTrace(Trace):
         return call.run(*args)
 
     process_custom_vjp = process_custom_jvp
-
-
-class _Keys:
-    """How an operation runs while uses of random keys are counted; filled by `toile.api`."""
-
-    run: Callable[[Operation, Sequence[Any]], Any] = staticmethod(run_eager)
-
-
-keys = _Keys()
 
 
 def bad_value(x: Any) -> str | None:

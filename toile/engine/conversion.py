@@ -1,6 +1,6 @@
-"""Arrays from what users and array libraries give: NumPy and CuPy arrays, numbers, raw results.
+"""Arrays from what users and array libraries give: arrays, buffers, numbers, raw results.
 
-May import engine.arrays, engine.gpu_arrays and below.
+May import engine.arrays, engine.platform_registry and below.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import Aval, check_numeric
 from toile.engine.errors import UnexpectedTracerError
-from toile.engine.gpu import presence
-from toile.engine.gpu_arrays import GpuArray, is_gpu_data, placed_by_default
+from toile.engine.platform_registry import platform_of, registry
 from toile.engine.source import here
 from toile.engine.trace import Array, Tracer, check_alive
 
@@ -24,8 +23,9 @@ ndarray = np.ndarray
 def wrap(data: Any, weak: bool = False) -> DeviceArray:
     """A DeviceArray around what an array library returned (rank-0 results may be scalars)."""
     if data.__class__ is not ndarray:
-        if is_gpu_data(data):
-            return GpuArray(data, weak)
+        owner = platform_of(data)
+        if owner is not None:
+            return owner.wrap(data, weak)
         data = np.asarray(data)
     return DeviceArray(data, weak)
 
@@ -44,8 +44,9 @@ def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArra
     data, or `copy` is False."""
     dtype = x.dtype
     wanted = dtypes.canonicalize_dtype(dtype)
-    if is_gpu_data(x):
-        return GpuArray(x.astype(wanted, copy=copy), weak_type)
+    owner = platform_of(x)
+    if owner is not None:
+        return owner.wrap(owner.converted(x, wanted, copy), weak_type)
     if wanted != dtype or not dtype.isnative:
         x = np.asarray(x).astype(wanted)
     elif copy and (x.flags.writeable or not x.flags.owndata):
@@ -53,7 +54,35 @@ def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArra
     if x.__class__ is not ndarray:
         x = np.asarray(x)
     made = DeviceArray(x, weak_type)
-    return made if presence.none else placed_by_default(made)
+    return placed_by_default(made) if registry.active else made
+
+
+def like(x: Any, data: Any, kind: type) -> Any:
+    """Another buffer in an array of `kind`, or of keys, as `x` is."""
+    if isinstance(x, KeyArray):
+        return KeyArray(data, x.dtype)
+    return kind(data, x.weak_type)
+
+
+def placed(x: Any, device: Any) -> Any:
+    """The array on a device; itself where it is there already. None: on the host."""
+    data = x._data
+    owner = platform_of(data)
+    if device is None or device.platform == "cpu":
+        if owner is None:
+            return x
+        return like(x, x.host() if isinstance(x, owner.array) else owner.get(data), DeviceArray)
+    if owner is not None and owner.device_of(data) is device.primary:
+        return x
+    return like(x, device.primary.put(data), registry.names[device.platform].array)
+
+
+def placed_by_default(x: Any) -> Any:
+    """A new array where new arrays belong: large ones are on the default device."""
+    for platform in registry.active:
+        if platform.is_default:
+            return platform.placed_by_default(x)
+    return x
 
 
 _WEAK = (int, float, complex)
@@ -76,7 +105,7 @@ def as_array(x: Any) -> Any:
         return from_numpy(np.asarray(x), copy=False)
     if isinstance(x, _WEAK):
         return DeviceArray(np.asarray(x, dtypes.scalar_dtype(x)), True)
-    if is_gpu_data(x):
+    if platform_of(x) is not None:
         return from_numpy(x)
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())

@@ -9,6 +9,7 @@ know each other's devices, numbered in the order of processes.
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +24,8 @@ class Device:
 
     __slots__ = ("platform", "id", "device_kind", "_owner", "_number", "__weakref__")
 
-    def __init__(self, platform: str, id: int, device_kind: str, owner: int | None = None):
-        self.platform, self.id, self.device_kind = platform, id, device_kind
+    def __init__(self, platform_name: str, id: int, device_kind: str, owner: int | None = None):
+        self.platform, self.id, self.device_kind = platform_name, id, device_kind
         self._owner = owner  # a process; None: this one
         self._number = id  # among the devices of its process
 
@@ -46,6 +47,24 @@ class Device:
 
     def memory_stats(self) -> dict[str, Any] | None:
         return None
+
+    # ---- what a platform's devices do in their own way
+    @property
+    def primary(self) -> Device:
+        """The device that arrays outside of shardings are on, of those on the same hardware."""
+        return self
+
+    @property
+    def hardware(self) -> str:
+        """The hardware by a name that no other has, on any machine."""
+        return f"{platform.node()} {self.platform} {self._number}"
+
+    def put(self, data: Any) -> Any:
+        """A buffer of this device with the values of a buffer, NumPy's or its platform's."""
+        return data
+
+    def synchronize(self) -> None:
+        """Wait for all work that was begun here."""
 
     def __repr__(self) -> str:
         return f"{self.platform.title()}Device(id={self.id})"

@@ -8,7 +8,7 @@ the module of that name, is part of this module's interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from typing import Any
 
 import ml_dtypes
@@ -58,10 +58,6 @@ float0: np.dtype = np.dtype([("float0", np.void, 0)])
 
 # Scalar types.
 
-# Makes an array from (value, dtype); filled once by the layer that knows arrays.
-scalar_factory: Callable[[Any, np.dtype], Any] | None = None
-
-
 class ScalarMeta(type):
     """The type of `float32` and its kin: stands for the NumPy scalar type of the same name."""
 
@@ -81,11 +77,8 @@ class ScalarMeta(type):
         return not cls == other
 
     def __call__(cls, x: Any) -> Any:
-        if scalar_factory is None:
-            raise RuntimeError(
-                f"{cls.__name__}: needed the array layer, got none (import toile){here()}"
-            )
-        return scalar_factory(x, cls.dtype)
+        # Users call these as functions of the layer above, which is loaded where they have them.
+        return importlib.import_module("toile.numpy").asarray(x, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.dtype.type)

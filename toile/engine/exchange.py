@@ -1,8 +1,8 @@
 """How a device that runs a Program reaches the others that run it: the interface, and the slot.
 
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
-when they run, or with spans of a GPU's memory; `toile.parallel` provides one whose devices are
-threads, one for GPUs, and others that join devices of several processes. Every device of a group
+when they run, or with spans of a device's memory; `toile.parallel` provides one whose devices are
+threads, and others for other devices and several processes. Every device of a group
 makes the same calls in the same order. May import the engine's messages only.
 """
 
@@ -17,7 +17,7 @@ Groups = tuple[tuple[int, ...], ...] | None
 
 
 class Span(NamedTuple):
-    """Elements that follow each other in the memory of a GPU."""
+    """Elements that follow each other in the memory of a device."""
 
     address: int
     shape: tuple[int, ...]
@@ -62,11 +62,11 @@ class Exchange(ABC):
         self, kind: str, sources: Sequence[Span], targets: Sequence[Span], axes: tuple[Any, ...],
         groups: Groups, perm: Sequence[tuple[int, int]], stream: int,
     ) -> None:
-        """A collective from spans to spans of a GPU's memory, put on its stream.
+        """A collective from spans to spans of a device's memory, put on its stream.
 
         `kind`: sum, max or min (of all sources, one by one), gather, scatter, exchange or permute,
         which mean what the methods above say; what permute sends nothing is set to 0."""
-        raise NotImplementedError(f"{type(self).__name__}: devices that are not GPUs")
+        raise NotImplementedError(f"{type(self).__name__}: devices without streams")
 
 
     def beside(self, axes: tuple[Any, ...], groups: Groups) -> int | None:

@@ -1,7 +1,7 @@
 """The contract of an operation: fields are static parameters, methods are rules.
 
 `op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces.
-Rules are named after who calls them: `infer` (avals), `eager` (numpy or cupy arrays), `jvp`,
+Rules are named after who calls them: `infer` (avals), `eager` (NumPy's arrays), `jvp`,
 `transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
 operands.
 May import the engine below it.
@@ -10,21 +10,23 @@ May import the engine below it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray, KeyArray
-from toile.engine.avals import Aval, Zero, aval_of
+from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.gpu import presence
+from toile.engine.key_uses import KeyUse, uses_all
+from toile.engine.platform_registry import registry
 from toile.engine.sharded import layout
 from toile.engine.source import here
 from toile.engine.trace import state
+from toile.engine.traits import Traits
 
 ndarray = np.ndarray
 Axis = tuple[Any, int]  # the name (or None) and size of an axis that vmap maps
@@ -57,7 +59,7 @@ class OperationType(type):
 MOST_INSTANCES = 4096  # of one class, kept for reuse
 
 
-class Operation(metaclass=OperationType):
+class Operation(Traits, metaclass=OperationType):
     """One primitive. Those with parameters are frozen dataclasses; families supply most rules."""
 
     # Results come as a list, not one value; `eager` then returns a sequence.
@@ -74,22 +76,34 @@ class Operation(metaclass=OperationType):
     # `lower_steps(k, rounded, *xs)`: the same on narrow floats, for an operation that is defined by
     # several steps with `rounded` after each. None: what `lower` gives is rounded, once.
     lower_steps: ClassVar[Any] = None
+    # The folder of `toile.kernels` with its code, or "folder.name" of one with several functions
+    # (see `kernels.families`). None: a loop nest computes it, or `eager` runs as a step.
+    kernel_family: ClassVar[str | None] = None
     # Whether it takes longer than storing its result and loading it again.
     costly: ClassVar[bool] = False
+    # Whether checks look for NaNs in its results: JAX's list, and what is made of those.
+    can_make_nan: ClassVar[bool] = False
+    # Whether it carries Programs, which run when it does.
+    carries_programs: ClassVar[bool] = False
     # Names of the effects an equation of this operation has ("debug", "io", ...).
     effects: frozenset[str] = frozenset()
 
     name: ClassVar[str] = "operation"
+    title: ClassVar[str]  # what errors call it; the name unless told otherwise
 
     # Instances with equal parameters are one object; not for those that hold Programs or functions.
     interned: ClassVar[bool] = True
     instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
+    is_view: ClassVar[bool] = False  # it has a `view` rule
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.instances = {}
+        cls.is_view = cls.view is not Operation.view
         if "name" not in cls.__dict__:
             cls.name = _SNAKE.sub("_", cls.__name__).lower()
+        if "title" not in cls.__dict__:
+            cls.title = cls.name
 
     def __call__(self, *args: Any) -> Any:
         trace = state.trace
@@ -118,6 +132,12 @@ class Operation(metaclass=OperationType):
             f"custom_jvp){here()}"
         )
 
+    def taylor(self, f: Any, primals: Sequence[Any], series: Sequence[Any]) -> tuple[Any, Any]:
+        """Result and the coefficients of its Taylor polynomial, from those of the operands.
+
+        `f` has the rules (see `primitives.taylor`); without one, `jvp` is integrated."""
+        return f.integrated(self, primals, series)
+
     def transpose(self, ct: Any, *xs: Any) -> Any:
         """Cotangents of the linear operands, which arrive as avals.
 
@@ -145,10 +165,29 @@ class Operation(metaclass=OperationType):
         found = self(*(f.to(v, ((),) * v.aval.ndim) for v in ins))
         return f.placed_all(self, outs, [((),) * a.ndim for a in outs], found)
 
+    # ---- what the check of key reuse asks
+    def key_use(self, avals: Sequence[Aval]) -> KeyUse:
+        """What it does to the random keys among its operands (see `engine.key_uses`)."""
+        return uses_all(self, avals)
+
+    # ---- what checks of values ask
+    def checked(self, f: Any, ins: list[Any]) -> list[Any]:
+        """The results, with a note of what fails (`f` is of `toile.experimental.checkify`)."""
+        return f.run(self, ins)
+
     # ---- what the compiler asks
     def view(self, x: Any) -> Any:
         """The view (`compiler.ir.views`) that the result is of `x`, one; None: it is none."""
         return None
+
+    def programs(self) -> Sequence[Any]:
+        """The Programs it carries."""
+        return ()
+
+    @property
+    def overwrites(self) -> slice:
+        """The operands that it may change where they are, to make results of them."""
+        return slice(1 if self.updates else 0)
 
     def flops(self, *avals: Aval) -> int:
         """Floating-point operations of one call, for cost analysis."""
@@ -176,8 +215,8 @@ def infer_list(op: Operation, avals: Sequence[Aval]) -> list[Aval]:
 
 def run_eager(op: Operation, args: Sequence[Any]) -> Any:
     """Run an operation now, on concrete operands."""
-    if not presence.none:
-        found = elsewhere.run(op, args)
+    if registry.active:
+        found = registry.run(op, args)
         if found is not NotImplemented:
             return found
     raws = []
@@ -221,29 +260,3 @@ def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> An
     if not op.multiple:
         return wrap(results, outs[0])
     return [wrap(r, a) for r, a in zip(results, outs, strict=True)]
-
-
-class _Elsewhere:
-    """How an operation runs on a GPU; filled by `toile.api`.
-
-    Gives NotImplemented where the operation belongs on the host."""
-
-    run: Callable[[Operation, Sequence[Any]], Any]
-
-
-elsewhere = _Elsewhere()
-
-
-def instantiate(x: Any) -> Any:
-    """An array of zeros for a symbolic zero; anything else as it is."""
-    if type(x) is Zero:
-        return zeros_hook(x.aval)
-    return x
-
-
-def _unfilled(aval: Aval) -> Any:
-    raise RuntimeError("toile.primitives has not been imported" + here())
-
-
-# Filled by toile.primitives.shapes, which owns the broadcast operation.
-zeros_hook: Any = _unfilled

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from toile.engine import key_uses
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Operation, infer_list
+from toile.engine.platform_registry import run_program
 from toile.engine.source import Source, describe, here
 from toile.engine.trace import (
     Trace,
@@ -175,7 +177,8 @@ _ITSELF = object()
 
 
 class _Hooks:
-    """Slots that other modules fill: printing and the checks of keys are kept out of this file.
+    """Slots that other modules of the engine fill: printing and the checks of keys have files of
+    their own, which import this one.
 
     `keys_used` gives the inputs that are random keys which a Program uses up."""
 
@@ -479,6 +482,8 @@ class Captured(Operation):
 
     name = "captured"
     interned = False
+    key_use = key_uses.makes_keys  # uses of a value that a derived Program holds are not counted
+    is_distinct = True
 
     def __init__(self, value: Any):
         self.value = value
@@ -547,18 +552,9 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
     return [env[a] if a.__class__ is Var else a.value() for a in program.outputs]  # type: ignore
 
 
-class _Execution:
-    """How an operation that carries a Program runs it on raw buffers; filled by `toile.api`."""
-
-    run: Callable[[Program, Sequence[Any]], Sequence[Any]]
-
-
-execution = _Execution()
-
-
 def execute(program: Program, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers with the backend that `toile.api` installed."""
-    return execution.run(program, raws)
+    """Run a Program on raw buffers, on the device where they belong."""
+    return run_program(program, raws)
 
 
 def wrap_outputs(program: Program, raws: Sequence[Any]) -> list[Any]:

@@ -3,9 +3,9 @@
 A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes each
 form from the other when it is first asked for. Programs over devices take and give parts; all else
 sees one array. What an operation gives is laid out over its operands' devices: as an operand of its
-shape, if it works element by element, whole on every device otherwise. On GPUs a part is a CuPy
-array in its device's memory, and the one buffer for all in that of a primary device (or NumPy's).
-May import engine.arrays, engine.gpu_arrays.
+shape, if it works element by element, whole on every device otherwise. On another platform a part
+is a buffer of its device, and the one buffer for all is one of a primary device (or NumPy's).
+May import engine.arrays, engine.platform_registry.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import arrays, dtypes, gpu
+from toile.engine import arrays, dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, Shard
 from toile.engine.avals import Aval
 from toile.engine.buffers import LATE, Signature
 from toile.engine.config import flags
 from toile.engine.devices import Device, first_device, process_count, process_index
-from toile.engine.gpu import GpuDevice, as_bits, device_of, is_gpu_data, presence
-from toile.engine.gpu_arrays import GpuArray, upload
+from toile.engine.platform_registry import platform_at, platform_of, registry
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
@@ -112,8 +111,8 @@ class Sharded(ConcreteArray):
     def block_until_ready(self) -> Any:
         if self.is_deleted():
             return self._data._refuse()  # raises, saying why
-        for device in () if presence.none else self._sharding.device_set:
-            if device.platform == "gpu" and device.process_index == process_index():
+        for device in self._sharding.device_set if registry.active else ():
+            if device.process_index == process_index():
                 device.synchronize()
         return self
 
@@ -153,7 +152,7 @@ class ShardedArray(Sharded, DeviceArray):
 
 
 for _name in arrays.FAST_OPERATORS:
-    setattr(ShardedArray, _name, _through_operations(_name))  # GpuArray has none of NumPy's
+    setattr(ShardedArray, _name, _through_operations(_name))
 
 
 class ShardedKeyArray(Sharded, KeyArray):
@@ -166,33 +165,19 @@ class ShardedKeyArray(Sharded, KeyArray):
         self._dtype = aval.dtype
 
 
-class ShardedGpuArray(Sharded, GpuArray):
-    """An array in parts on GPU devices."""
-
-    __slots__ = _SLOTS
-
-    def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
-        self._aval, self._sharding, self._is_committed = aval, sharding, committed
-        self.weak_type = aval.weak_type
-
-    def host(self) -> Any:
-        self.block_until_ready()
-        return gathered(self)
-
-
 LATE.setdefault("_parts", lambda x: [x._data])
 
 
 def _new(aval: Aval, sharding: Sharding, committed: bool) -> Any:
     if dtypes.is_extended(aval.dtype):
         return ShardedKeyArray(aval, sharding, committed)
-    kind = ShardedGpuArray if on_gpus(sharding) else ShardedArray
-    return kind(aval, sharding, committed)
+    owner = platform_over(sharding)
+    return (ShardedArray if owner is None else owner.sharded)(aval, sharding, committed)
 
 
-def on_gpus(sharding: Sharding) -> bool:
-    """Whether the devices of a sharding are GPUs."""
-    return not presence.none and next(iter(sharding.device_set)).platform == "gpu"
+def platform_over(sharding: Sharding) -> Any:
+    """The platform of the devices of a sharding; None: the host."""
+    return platform_at(next(iter(sharding.device_set))) if registry.active else None
 
 
 def from_parts(parts: list[Any], aval: Aval, sharding: Sharding) -> Any:
@@ -206,9 +191,10 @@ def from_data(data: Any, aval: Aval, sharding: Sharding, committed: bool = True)
     """An array of one buffer, laid out over the devices of a sharding."""
     made = _new(aval, sharding, committed)
     if data.__class__ is not np.ndarray:
-        if not is_gpu_data(data):
+        owner = platform_of(data)
+        if owner is None:
             data = np.asarray(data)
-        elif not on_gpus(sharding):
+        elif platform_over(sharding) is not owner:
             data = fetched(data)
     made._data = data
     return made
@@ -218,7 +204,7 @@ def on_device(part: Any, aval: Aval, device: Any) -> Any:
     """One buffer as an array on one device."""
     rank = len(aval.shape)
     local = Aval(tuple(part.shape[:rank]), aval.dtype, aval.weak_type)
-    if is_gpu_data(part):
+    if platform_of(part) is not None:
         return from_parts([part], local, SingleDeviceSharding(device))
     return from_data(part, local, SingleDeviceSharding(device))
 
@@ -237,8 +223,8 @@ def _key(index: Sequence[slice]) -> Any:
 def split(data: Any, shape: tuple[int, ...], sharding: Sharding) -> list[Any]:
     """The part of each device of this process; replicas share memory, where that is the host's."""
     places = own_places(sharding, shape)
-    if on_gpus(sharding):
-        return [part_on(device, data[index] if index else data) for device, index in places.items()]
+    if platform_over(sharding) is not None:
+        return [device.put(data[index] if index else data) for device, index in places.items()]
     made: dict[Any, Any] = {}
     found = []
     for index in places.values():
@@ -250,18 +236,9 @@ def split(data: Any, shape: tuple[int, ...], sharding: Sharding) -> list[Any]:
     return found
 
 
-def part_on(device: GpuDevice, data: Any) -> Any:
-    """A buffer of NumPy's, or of a primary device, in the memory of a GPU device."""
-    if is_gpu_data(data):
-        return device.moved(data, device_of(data))
-    return upload(data, device)
-
-
 def replicas(data: Any, devices: Sequence[Any]) -> list[Any]:
     """A buffer on each of the devices."""
-    if devices[0].platform != "gpu":
-        return [data] * len(devices)
-    return [part_on(d, data) for d in devices]
+    return [d.put(data) for d in devices]
 
 
 def _contiguous(x: Any) -> Any:
@@ -279,23 +256,12 @@ def _joined(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
             f"{sharding} (compute with it inside of jit, whose out_shardings can bring all of it "
             f"everywhere; addressable_shards are this process's parts){here()}"
         )
-    if is_gpu_data(parts[0]):
-        return _joined_on_gpu(parts, aval, sharding)
+    owner = platform_of(parts[0])
+    if owner is not None:
+        return owner.joined(parts, aval, sharding)
     if sharding.is_fully_replicated:
         return parts[0]
-    return _filled(parts, aval, sharding, np.empty)
-
-
-def _joined_on_gpu(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
-    """All parts in one buffer of the primary device of the first one's GPU."""
-    devices = list(own_places(sharding, aval.shape))
-    home = devices[0].primary
-    if sharding.is_fully_replicated:
-        return home.moved(parts[0], devices[0])
-    dtype = parts[0].dtype
-    with home.current():
-        bits = [as_bits(home.moved(p, d)) for p, d in zip(parts, devices, strict=True)]
-        return _filled(bits, aval, sharding, gpu.cupy().empty).view(dtype)
+    return filled(parts, aval, sharding, np.empty)
 
 
 def gathered(x: Any) -> Any:
@@ -322,14 +288,12 @@ def held(x: Any) -> list[Any]:
 
 
 def fetched(data: Any) -> Any:
-    """A buffer as one of NumPy's, when all that was begun on its GPU is done."""
-    if not is_gpu_data(data):
-        return data
-    with data.device:
-        return data.get()
+    """A buffer as one of NumPy's, when all that was begun on its device is done."""
+    owner = platform_of(data)
+    return data if owner is None else owner.get(data)
 
 
-def _filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> Any:
+def filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> Any:
     """A new array with the parts where the sharding says."""
     extra = parts[0].shape[len(aval.shape):]  # the words of keys
     out = empty((*aval.shape, *extra), parts[0].dtype)
@@ -417,6 +381,10 @@ class _Placing:
     result: Any = staticmethod(lambda op, args, aval: None)
     divide: Any = staticmethod(lambda program, args, wanted=(): None)
     place: Any = staticmethod(lambda program, args: None)
+
+    def fill(self, result: Any, place: Any, divide: Any) -> None:
+        """Set what `toile.parallel` knows."""
+        self.result, self.place, self.divide = result, place, divide
 
 
 placing = _Placing()

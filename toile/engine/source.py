@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import threading
 from types import CodeType, FrameType
 from typing import Any
 
@@ -81,11 +82,22 @@ def user_source(depth: int = 1) -> Source | None:
     return None
 
 
-def _no_module() -> str:
-    return ""
+class _Modules(threading.local):
+    """The modules of a network that are running, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = [None]
 
 
-module_path = _no_module  # the module that runs, for errors; set by `toile.linen`
+modules = _Modules()
+
+
+def module_path() -> str:
+    """For errors: which module runs."""
+    module = modules.stack[-1]
+    if module is None or module.scope is None:
+        return ""
+    return f"\n  in module {module.scope.path_text} ({type(module).__name__})"
 
 
 def here() -> str:

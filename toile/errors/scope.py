@@ -345,7 +345,7 @@ class JaxTransformError(FlaxError):
 
 
 class PartitioningUnspecifiedError(FlaxError):
-    """A lifted transformation added an axis to a Partitioned variable and nobody named the axis.
+    """A lifted transformation added an axis to a Partitioned variable without a name for the axis.
 
     Broken::
 

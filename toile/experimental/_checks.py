@@ -11,6 +11,7 @@ from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.trees import unflatten
 from toile.errors import JaxRuntimeError as _RuntimeError
 from toile.primitives.families import bdim_at
+from toile.primitives.rules import frame_rule
 
 
 class JaxException(Exception):
@@ -116,6 +117,7 @@ class Check(Operation):
     multiple = True
     handles_zeros = True
     effects = frozenset({"check"})
+    checked = frame_rule("user_check")
 
     def __init__(self, site: Site, debug: bool = False):
         self.site, self.debug = site, debug

@@ -16,32 +16,25 @@ from typing import Any
 
 import toile.lax as lax
 import toile.numpy as jnp
-from toile.control.call import Call
-from toile.control.cond import Cond
-from toile.control.remat import Remat
-from toile.control.scan import Scan
-from toile.control.while_loop import While
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
-from toile.engine.operation import Operation, instantiate
+from toile.engine.operation import Operation
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
 from toile.engine.trace import Array, Trace, Tracer, opened, state
 from toile.engine.trees import flatten, structure, unflatten
-from toile.experimental._taylor import (
-    RULES,
+from toile.primitives.choices import convert
+from toile.primitives.families import Elementwise, instantiate
+from toile.primitives.taylor import (
+    Taylor,
     Terms,
     ZeroSeries,
-    linear,
-    product,
+    of_floats,
     times,
     zero_series,
     zero_term,
 )
-from toile.primitives.choices import Clamp, ConvertElementType, convert, like
-from toile.primitives.elementwise import IntegerPow, div, max_, min_
-from toile.primitives.families import Bilinear, Elementwise, Linear, full_like, mul
 from toile.tree_util import treedef_is_leaf
 
 __all__ = ["fact", "jet", "jet2", "zero_series", "zero_term"]
@@ -161,11 +154,11 @@ class JetTracer(Tracer):
 class JetTrace(Trace):
     """Runs the rules for coefficients in the parent trace."""
 
-    __slots__ = ("order",)
+    __slots__ = ("rules",)
 
     def __init__(self, parent: Trace | None, order: int):
         super().__init__(parent)
-        self.order = order
+        self.rules = _Rules(order)
 
     def pair(self, primal: Any, terms: Terms) -> Any:
         if isinstance(terms, ZeroSeries) or all(t is zero_term for t in terms):
@@ -180,15 +173,11 @@ class JetTrace(Trace):
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         primals, series = map(list, zip(*map(self.split, args))) if args else ([], [])
         still = all(s is zero_series for s in series)
-        composed = None if still else _COMPOSED.get(type(op))
-        if composed is not None:
-            return composed(op, *args)
         state.trace = self.parent
         try:
             if still or isinstance(op, Elementwise) and op.result is not None:
                 return op(*primals)
-            series = _without_integers(op, primals, series)
-            outs, out_series = _rule(op)(op, self.order, primals, series)
+            outs, out_series = op.taylor(self.rules, primals, series)
         finally:
             state.trace = self
         if op.multiple:
@@ -201,7 +190,7 @@ class JetTrace(Trace):
         try:
             if all(s is zero_series for s in series):
                 return call(*primals)
-            outs, out_series = _from_derivative(call.jvp_flat, self.order, primals, series)
+            outs, out_series = _from_derivative(call.jvp_flat, self.rules.order, primals, series)
         finally:
             state.trace = self
         return [self.pair(o, s) for o, s in zip(outs, out_series, strict=True)]
@@ -219,50 +208,6 @@ def _propagate(
     with opened(trace):
         outs = [trace.split(o) for o in fun(*args)]
     return [o for o, _ in outs], [s for _, s in outs]
-
-
-def _without_integers(op: Operation, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-    """Coefficients that the rules can use: those of integers go where integers are parameters."""
-    if type(op) is ConvertElementType:
-        return series
-    whole = [s is not zero_series and not dtypes.is_inexact(x.dtype)
-             for x, s in zip(primals, series)]
-    if any(whole):
-        avals = op.infer(*map(aval_of, primals))
-        for aval in avals if op.multiple else [avals]:
-            if dtypes.kind(aval.dtype) in "iu":
-                raise TypeError(
-                    f"jet: needed arguments of floats, got {aval.str_short()} from {op.name} "
-                    f"(convert them, or close over integers){here()}"
-                )
-    return [zero_series if w else s for s, w in zip(series, whole)]
-
-
-# ------------------------------------------------------------------------------------------- rules
-
-
-def _rule(op: Operation) -> Callable[..., tuple[Any, Any]]:
-    found = RULES.get(type(op)) or _CONTROL.get(type(op))
-    if found is not None:
-        return found
-    if type(op).jvp is Linear.jvp and not op.multiple:
-        return linear
-    if type(op).jvp is Bilinear.jvp:
-        return product
-    return _other
-
-
-def _other(op: Any, order: int, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-    """Any operation, from its derivative."""
-
-    def jvp(xs: Sequence[Any], dxs: Sequence[Any]) -> tuple[Any, Any]:
-        if not op.handles_zeros:
-            dxs = [instantiate(dx) for dx in dxs]
-        y, dy = op.jvp(xs, dxs)
-        return (y, dy) if op.multiple else ([y], [dy])
-
-    outs, out_series = _from_derivative(jvp, order, primals, series)
-    return (outs, out_series) if op.multiple else (outs[0], out_series[0])
 
 
 def _from_derivative(
@@ -301,9 +246,6 @@ def _from_derivative(
     return outs[:m], out_series
 
 
-# ------------------------------------------------------------------------------------ control flow
-
-
 def _ran(program: Program, order: int, xs: Sequence[Any], series: Sequence[Terms]) -> Any:
     """The results of a Program, and their coefficients as arrays."""
     outs, out_series = _propagate(lambda *args: evaluate(program, args), order, xs, series)
@@ -321,81 +263,75 @@ def _series(terms: Sequence[Any]) -> Terms:
     return terms or zero_series
 
 
-def _scan(op: Scan, order: int, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-    """A scan whose carry and steps have coefficients too."""
-    a, b = op.consts, op.consts + op.carry
-    start = primals[a:b], [_moving(x, s, order) for x, s in zip(primals[a:b], series[a:b])]
-    steps = primals[b:], [[] if isinstance(s, ZeroSeries) else _moving(x, s, order)
-                          for x, s in zip(primals[b:], series[b:])]
-
-    def body(carry: Any, step: Any) -> Any:
-        (cs, c_terms), (xs, x_terms) = carry, step
-        moves = [*series[:a], *map(_series, c_terms), *map(_series, x_terms)]
-        outs, terms = _ran(op.program, order, [*primals[:a], *cs, *xs], moves)
-        n = op.carry
-        return (outs[:n], terms[:n]), (outs[n:], terms[n:])
-
-    (cs, c_terms), (ys, y_terms) = lax.scan(
-        body, start, steps, op.length, reverse=op.reverse, unroll=op.unroll
-    )
-    return [*cs, *ys], [*map(_series, c_terms), *map(_series, y_terms)]
+# ------------------------------------------------------------------------------------------- rules
 
 
-def _while(op: While, order: int, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-    """A loop that goes on for as long as its values say."""
-    a, b = op.cond_consts, op.cond_consts + op.body_consts
-    start = primals[b:], [_moving(x, s, order) for x, s in zip(primals[b:], series[b:])]
+class _Rules(Taylor):
+    """The rules that call functions: those of derivatives, of others, and of control flow."""
 
-    def goes_on(carry: Any) -> Any:
-        return evaluate(op.cond, [*primals[:a], *carry[0]])[0]
+    @of_floats
+    def integrated(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
+        """Any operation, from its derivative."""
 
-    def body(carry: Any) -> Any:
-        moves = [*series[a:b], *map(_series, carry[1])]
-        return _ran(op.body, order, [*primals[a:b], *carry[0]], moves)
+        def jvp(xs: Sequence[Any], dxs: Sequence[Any]) -> tuple[Any, Any]:
+            if not op.handles_zeros:
+                dxs = [instantiate(dx) for dx in dxs]
+            y, dy = op.jvp(xs, dxs)
+            return (y, dy) if op.multiple else ([y], [dy])
 
-    outs, terms = lax.while_loop(goes_on, body, start)
-    return outs, list(map(_series, terms))
+        outs, out_series = _from_derivative(jvp, self.order, primals, series)
+        return (outs, out_series) if op.multiple else (outs[0], out_series[0])
 
+    def composed(self, op: Any, fun: Callable[..., Any], primals: Sequence[Any],
+                 series: Sequence[Terms]) -> Any:
+        if op.multiple:
+            return _propagate(fun, self.order, primals, series)
+        (out,), (terms,) = _propagate(lambda *xs: [fun(*xs)], self.order, primals, series)
+        return out, terms
 
-def _cond(op: Cond, order: int, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-    """Branches that give coefficients too."""
-    index, *xs = primals
-    branches = [
-        lambda xs, program=program: _ran(program, order, xs, series[1:])
-        for program in op.branches
-    ]
-    outs, terms = lax.switch(index, branches, xs)
-    return outs, list(map(_series, terms))
+    @of_floats
+    def scan(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
+        """A scan whose carry and steps have coefficients too."""
+        a, b = op.consts, op.consts + op.carry
+        start = primals[a:b], [_moving(x, s, self.order) for x, s in zip(primals[a:b], series[a:b])]
+        steps = primals[b:], [[] if isinstance(s, ZeroSeries) else _moving(x, s, self.order)
+                              for x, s in zip(primals[b:], series[b:])]
 
+        def body(carry: Any, step: Any) -> Any:
+            (cs, c_terms), (xs, x_terms) = carry, step
+            moves = [*series[:a], *map(_series, c_terms), *map(_series, x_terms)]
+            outs, terms = _ran(op.program, self.order, [*primals[:a], *cs, *xs], moves)
+            n = op.carry
+            return (outs[:n], terms[:n]), (outs[n:], terms[n:])
 
-_CONTROL: dict[type, Callable[..., tuple[Any, Any]]] = {Scan: _scan, While: _while, Cond: _cond}
+        (cs, c_terms), (ys, y_terms) = lax.scan(
+            body, start, steps, op.length, reverse=op.reverse, unroll=op.unroll
+        )
+        return [*cs, *ys], [*map(_series, c_terms), *map(_series, y_terms)]
 
+    @of_floats
+    def while_loop(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
+        """A loop that goes on for as long as its values say."""
+        a, b = op.cond_consts, op.cond_consts + op.body_consts
+        start = primals[b:], [_moving(x, s, self.order) for x, s in zip(primals[b:], series[b:])]
 
-# ---------------------------------------------------------------- operations as functions of others
+        def goes_on(carry: Any) -> Any:
+            return evaluate(op.cond, [*primals[:a], *carry[0]])[0]
 
+        def body(carry: Any) -> Any:
+            moves = [*series[a:b], *map(_series, carry[1])]
+            return _ran(op.body, self.order, [*primals[a:b], *carry[0]], moves)
 
-def _inlined(op: Any, *args: Any) -> list[Any]:
-    return evaluate(op.program, args)
+        outs, terms = lax.while_loop(goes_on, body, start)
+        return outs, list(map(_series, terms))
 
-
-def _clamped(op: Any, low: Any, x: Any, high: Any) -> Any:
-    return min_(max_(low, x), high)
-
-
-def _whole_power(op: IntegerPow, x: Any) -> Any:
-    """x^n by repeated squaring."""
-    if op.y < 0:
-        return div(full_like(x, 1), _whole_power(IntegerPow(-op.y), x))
-    if op.y == 0:
-        return like(x, 1)
-    half, odd = divmod(op.y, 2)
-    square = None if half == 0 else _whole_power(IntegerPow(half), mul(x, x))
-    return square if not odd else x if square is None else mul(x, square)
-
-
-_COMPOSED: dict[type, Callable[..., Any]] = {
-    Call: _inlined,
-    Remat: _inlined,
-    Clamp: _clamped,
-    IntegerPow: _whole_power,
-}
+    @of_floats
+    def cond(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
+        """Branches that give coefficients too."""
+        index, *xs = primals
+        branches = [
+            lambda xs, program=program: _ran(program, self.order, xs, series[1:])
+            for program in op.branches
+        ]
+        outs, terms = lax.switch(index, branches, xs)
+        return outs, list(map(_series, terms))

@@ -14,7 +14,8 @@
 ...         print(str(error)[:23])
 Previously-consumed key
 
-`random.clone` gives the same key to be used once more. The rules are in `toile.control.key_reuse`.
+`random.clone` gives the same key to be used once more. Operations say
+what they do to keys by `key_use` (see `toile.engine.key_uses`).
 """
 
 from toile.engine.errors import KeyReuseError

@@ -6,7 +6,7 @@ fusion makes them.
 
 from __future__ import annotations
 
-from toile.compiler.ir.groups import REDUCTIONS, Fused, Group
+from toile.compiler.ir.groups import Fused, Group
 from toile.engine.program import Atom, Literal, Var
 
 
@@ -87,7 +87,7 @@ def _short(g: Group) -> str:
 
 
 def _sums(g: Group) -> bool:
-    return any(isinstance(m.equation.op, REDUCTIONS) for m in g.members)
+    return any(m.equation.op.is_reduction for m in g.members)
 
 
 def _extents(g: Group) -> tuple[int, ...]:

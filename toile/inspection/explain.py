@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import html
-import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from toile.compiler.ir.steps import Region
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
-from toile.inspection.subjects import Subject, gpu_kernels, subject, texts_of
+from toile.inspection.subjects import Subject, inspection_of, subject, texts_of
 from toile.inspection.tables import amount, counted, duration, html_table, plural
 from toile.targets.llvm import native
 
@@ -48,7 +47,7 @@ class Explanation:
         self.program = plan.program
         self.kernels: list[Kernel] = kernels_of(plan)
         self.steps = len(plan.steps)
-        self.device = of.device  # a GPU; None: the CPU
+        self.device = of.device  # None: the CPU
         self.threads = getattr(plan, "threads", 1)
         every = [s for s in plan.all_steps() if isinstance(s, Region)]
         self.regions = len(every)
@@ -58,18 +57,16 @@ class Explanation:
         self.memory: Memory = memory_of(plan.program, of.executable)
         self.compilation = _compilation(of)
         self.partition = of.partition  # where the kernels are those of one device of many
-        self.graph = ""  # on a GPU: how calls are issued
+        self.graph = ""  # how calls are issued, where that may differ
         if of.device is not None:
-            self._of_gpu(of)
+            self._of_platform(of)
 
-    def _of_gpu(self, of: Subject) -> None:
-        precision = importlib.import_module("toile.targets.cuda.precision")
-        for k in all_kernels(self.kernels):
-            found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
-            own = None if k.bodies or found else precision.of_kernels(k.launches, k.equations)
-            k.precision = "; ".join(found) or own or ""
-        self.launches = sum(len(same) for same in of.executable.issuer.launches.values())
-        self.graph = of.executable.way
+    def _of_platform(self, of: Subject) -> None:
+        assert of.device is not None
+        platform = inspection_of(of.device)
+        platform.note_precision(all_kernels(self.kernels))
+        self.launches = platform.launches_of(of.executable)
+        self.graph = platform.issued(of.executable)
 
     # ---- totals
     @property
@@ -172,10 +169,9 @@ class Explanation:
 def _compilation(of: Subject) -> Compilation:
     texts: list[Any]
     if of.device is not None:
-        kernels = importlib.import_module("toile.targets.cuda.modules")
-        architecture = of.device.architecture
-        texts = gpu_kernels(of.executable)
-        seconds = [kernels.compile_seconds(k, architecture) for k in texts if k in of.fresh]
+        platform = inspection_of(of.device)
+        texts = platform.kernels_of(of.executable)
+        seconds = [platform.compile_seconds(k, of.device) for k in texts if k in of.fresh]
     else:
         texts = texts_of(of.plan)
         seconds = [native.compile_seconds(t) for t in texts if t in of.fresh]

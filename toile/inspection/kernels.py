@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from toile.compiler.ir.groups import REDUCTIONS, Fused, Group
+from toile.compiler.ir.groups import Fused, Group
 from toile.compiler.ir.operands import VariableBuffer
 from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.compiler.plan.control_flow import prepared
@@ -99,7 +99,7 @@ class Kernel:
 def weight(e: Equation) -> float:
     """The work of an equation within a kernel: elements, with costly functions counted more."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
-    n = e.ins[0].aval.size if isinstance(e.op, REDUCTIONS) else max(sizes, default=1)
+    n = e.ins[0].aval.size if e.op.is_reduction else max(sizes, default=1)
     return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import html
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from toile.engine.source import here
 from toile.engine.trees import flatten
 from toile.inspection.kernels import Kernel, kernels_of
 from toile.inspection.measurements import best, measure, timed, without_steps
-from toile.inspection.subjects import Subject, subject
+from toile.inspection.subjects import Subject, inspection_of, subject
 from toile.inspection.tables import aligned, counted, duration, html_table
 
 BUDGET = 1.5  # seconds to spend on rounds
@@ -221,7 +220,7 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
         return again.jitted(*args, **kwargs)
 
     if of.device is not None:
-        return _profiled_on_gpu(of, again, of.device, raws, call, idle_call, rounds)
+        return _profiled_elsewhere(of, again, of.device, raws, call, idle_call, rounds)
     again.program.executable = without_steps(again.executable)  # before its first call
     call(), idle_call()
     if rounds is None:
@@ -231,12 +230,12 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
     return Profile(of.name, took, idle, rounds, times, bench.threads)
 
 
-def _profiled_on_gpu(
+def _profiled_elsewhere(
     of: Subject, again: Subject, device: Any, raws: list[Any], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int | None,
 ) -> Profile:
-    """The same on a GPU: a call ends when its results are there."""
-    timing = importlib.import_module("toile.platforms.gpu.step_times")
+    """The same on a device that works by itself: a call ends when its results are there."""
+    timing = inspection_of(device).step_times
     with device.lock, device.current():
         again.program.memo[device] = timing.without_steps(again.executable)
 

@@ -7,7 +7,6 @@ Arguments are never donated: they are used for many calls.
 from __future__ import annotations
 
 import functools
-import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from toile.compiler.ir.steps import Region
 from toile.compiler.plan.lower import Plan
 from toile.engine import errors
 from toile.engine.arrays import ConcreteArray
-from toile.engine.gpu import GpuDevice, presence
+from toile.engine.devices import Device
+from toile.engine.platform_registry import device_for, platform_at, registry
 from toile.engine.program import Program
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -25,7 +25,6 @@ from toile.engine.trees import flatten
 from toile.parallel.partition import Partition, find
 from toile.parallel.sharded_jit import ShardedJit
 from toile.platforms import cpu
-from toile.platforms.dispatch import device_for
 from toile.staging.flat_functions import name_of
 from toile.staging.jit import PjitFunction
 from toile.targets.llvm import native
@@ -44,7 +43,7 @@ class Subject:
     compile_seconds: float
     fresh: set[Any]  # kernels that were not in memory before
     partition: Partition | None = None  # where `program` is that of one device of many
-    device: GpuDevice | None = None  # None: the CPU
+    device: Device | None = None  # None: the CPU
 
     @property
     def plan(self) -> Plan:
@@ -88,7 +87,7 @@ def subject(
     device = None if divided is not None else _device(traced, args, kwargs)
     middle = time.perf_counter()
     if device is not None:
-        executable, fresh = compiled_on(device, program)
+        executable, fresh = inspection_of(device).compiled_anew(program, device)
         return Subject(name_of(jitted.fun), jitted, program, executable, traced.raw_consts,
                        middle - started, time.perf_counter() - middle, fresh, None, device)
     before = native.loaded()
@@ -103,28 +102,17 @@ def subject(
                    middle - started, ended - middle, fresh, divided)
 
 
-def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GpuDevice | None:
-    """The GPU that a call with these arguments runs on; None: the CPU."""
-    if presence.none:
+def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device | None:
+    """The device that a call with these arguments runs on; None: the CPU."""
+    if not registry.active:
         return None
     given = [x._data for x in flatten((args, kwargs))[0] if isinstance(x, ConcreteArray)]
     return device_for([*(traced.raw_consts or ()), *given])
 
 
-def compiled_on(device: GpuDevice, program: Program) -> tuple[Any, set[Any]]:
-    """The executable of a Program on a GPU, and its kernels that were not in memory before."""
-    backend = importlib.import_module("toile.platforms.gpu")
-    kernels = importlib.import_module("toile.targets.cuda.modules")
-    before = kernels.loaded(device)
-    with device.current():
-        executable = program.memo[device] = backend.compiled(program, device)
-    return executable, {k for k in gpu_kernels(executable) if k not in before}
-
-
-def gpu_kernels(executable: Any) -> list[Any]:
-    """The different kernels that an executable on a GPU launches, in order."""
-    launches = (x for same in executable.issuer.launches.values() for x in same)
-    return list(dict.fromkeys(x.kernel for x in launches))
+def inspection_of(device: Device) -> Any:
+    """What tells about Programs on a device of another platform (`Platform.inspection`)."""
+    return platform_at(device).inspection()
 
 
 def _divided(

@@ -149,4 +149,4 @@ def _is_own(name: str) -> bool:
 def install() -> None:
     """Put the finder first on `sys.meta_path`, once: redirected packages have real paths."""
     if Finder not in sys.meta_path:
-        sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, Finder)

@@ -202,7 +202,7 @@ def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
 
 def _bytes(x: np.ndarray) -> memoryview:
     # ml_dtypes' numbers have no buffer protocol of their own; bytes do.
-    return memoryview(x.reshape(-1).view(np.uint8))
+    return x.reshape(-1).view(np.uint8).data
 
 
 def _array(entry: _Entry, data: Any) -> np.ndarray:

@@ -71,8 +71,8 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
     """What `torch.save` wrote into a file: dicts, lists, tuples, numbers, texts, and NumPy arrays.
 
     `file` is a path or an open binary file. Arrays are contiguous, writable and share no memory.
-    Anything that is no tree of tensors (a whole module, an optimizer's own classes) is refused by
-    the name of what it would have to build: save `model.state_dict()` instead. A file that is
+    Anything that is not a tree of tensors (a module, an optimizer's own classes) is refused by the
+    name of what it would have to build: save `model.state_dict()` instead. A file that is
     damaged, or that would make more than 8 times its size in arrays (and more than 16 MiB), is
     refused too: `toile.errors.UnreadableFileError`, a ValueError.
     """

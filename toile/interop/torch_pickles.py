@@ -12,7 +12,7 @@ import collections
 import contextlib
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Mark:
 MARK = Mark()
 
 
-def fail(needed: str, got: str, hint: str = "") -> Any:
+def fail(needed: str, got: str, hint: str = "") -> NoReturn:
     """Refuse the file."""
     raise unreadable("torch_files.load", needed, got, hint)
 
@@ -60,7 +60,7 @@ class Machine:
         raise NotImplementedError
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """What a name makes of arguments."""
+        """The result of calling what a name stands for with arguments."""
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
@@ -340,7 +340,7 @@ def _signed(m: Machine) -> int:
 _STOP = 0x2E
 _OPERATIONS: dict[int, Operation] = {
     ord(code) if isinstance(code, str) else code: Operation(step, cost)
-    for code, step, cost in [
+    for code, step, cost in list[tuple[Any, Any, int]]([
         (0x80, lambda m: m.take(1), 0),  # PROTO
         (0x95, lambda m: m.take(8), 0),  # FRAME
         ("(", _push(lambda m: MARK), 8),
@@ -387,7 +387,7 @@ _OPERATIONS: dict[int, Operation] = {
         ("R", _reduce, 100),
         (0x81, _reduce, 100),  # NEWOBJ
         ("b", _build, 0),
-    ]
+    ])
 }
 
 

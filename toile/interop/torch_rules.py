@@ -150,7 +150,7 @@ class ConvTranspose(Rule):
         shape = tuple(kernel[a] for a in to_torch)
 
         def turned(x: np.ndarray) -> np.ndarray:
-            return x if self.transpose_kernel else np.flip(x, range(space))
+            return x if self.transpose_kernel else np.flip(x, tuple(range(space)))
 
         weight = _one(
             "weight", "params/kernel", shape,

@@ -1,4 +1,4 @@
-"""The public face of the operations, after jax.lax: strict in dtypes and shapes.
+"""The public functions of the operations, after jax.lax: strict in dtypes and shapes.
 
 Functions take arrays, NumPy arrays and Python numbers. `toile.numpy` promotes and broadcasts; here
 operands agree in dtype, and in shape up to scalars and axes of size 1. Each module below holds one

@@ -21,8 +21,7 @@ from toile.engine.avals import Aval, aval_of
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error, shape_value_error
-from toile.engine.gpu import presence
-from toile.engine.gpu_eager import quickly
+from toile.engine.platform_registry import registry
 from toile.engine.promotion import KIND_LETTERS, NARROW_INTEGERS, NARROWED
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -90,8 +89,8 @@ def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Any]:
 def checked(op: Any, args: Sequence[Any]) -> Any:
     """Call an operation whose operands have not been looked at yet."""
     if state.trace is None:
-        if not presence.none:
-            found = quickly(op, args)
+        if registry.active:
+            found = registry.quickly(op, args)
             if found is not NotImplemented:
                 return found
         op.infer(*[aval_of(a) for a in args])
@@ -137,12 +136,23 @@ def ints(values: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, values))
 
 
-def axis_of(axis: Any, rank: int) -> int:
-    """An axis as a non-negative int within `rank`."""
-    axis = operator.index(axis)
-    if not -rank <= axis < rank:
-        raise axis_error(axis, rank)
-    return axis % rank
+def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
+    """A non-negative axis number of an array of rank `ndim`."""
+    if type(axis) is not int:
+        axis = _integer(axis, name)
+    if -ndim <= axis < ndim:
+        return axis + ndim if axis < 0 else axis
+    raise axis_error(axis, ndim, name)
+
+
+def _integer(axis: Any, name: str = "axis") -> int:
+    """An axis as a Python int."""
+    try:
+        return operator.index(axis)
+    except TypeError as error:
+        if isinstance(axis, Array):
+            raise
+        raise TypeError(f"{name}: needed an integer, got {axis!r}: {error}{here()}") from None
 
 
 def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
@@ -161,13 +171,15 @@ def axes_of(name: str, axes: Any, x: Any) -> tuple[int, ...]:
 _known: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
 
 
-def user_dtype(dtype: Any, name: str) -> Any:
+def user_dtype(dtype: Any, name: str = "") -> Any:
     """The dtype meant by a user's `dtype` argument."""
     known = _known[flags.enable_x64]
     try:
         return known[dtype]
-    except (KeyError, TypeError):  # TypeError: unhashable
+    except KeyError:
         pass
+    except TypeError:  # unhashable, but it may have an attribute dtype
+        return dtypes.check_user_dtype_supported(dtype, name)
     found = dtypes.check_user_dtype_supported(dtype, name)
     silent = not isinstance(found, np.dtype) or (
         found not in NARROWED if isinstance(dtype, type) and dtype in _FITS

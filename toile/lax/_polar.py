@@ -129,15 +129,15 @@ def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
     a, b, c = w
     rows, n = u.shape
     top, unit = mul(u, full_like(u, c**0.5)), eye((n, n), u.dtype)
-    start = None if size is None else (size[0], scalar(0, np.int32))
-    if start is None:
+    if size is None:
         stacked = Concatenate(0)(top, unit)
     else:
+        start = (size[0], scalar(0, np.int32))
         padded = pad(top, full_like(top, 0), ((0, n, 0), (0, 0, 0)))
         stacked = dynamic_update_slice(padded, unit, *start)
     q, _ = Qr(full_matrices=False)(stacked)
     q1 = slice_(q, (0, 0), (rows, n))
-    if start is None:
+    if size is None:
         q2 = slice_(q, (rows, 0), (rows + n, n))
     else:
         q1 = _cut(q1, size, zeros(Aval(q1.shape, q.dtype)))

@@ -1,7 +1,7 @@
 """Conditionals: cond, switch, platform_dependent.
 
 Branches are traced once and must return the same structure, shapes and dtypes. May import
-everything below the faces.
+everything below `lax`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from toile.control.cond import Cond
-from toile.control.key_reuse import inherit_uses
 from toile.engine import config, dtypes
 from toile.engine.avals import aval_of
 from toile.engine.devices import first_device
 from toile.engine.program import Program, Var
+from toile.engine.program_keys import inherit_uses
 from toile.engine.source import describe, here
 from toile.engine.trees import structure, unflatten
 from toile.lax._traced_functions import (

@@ -185,7 +185,7 @@ def _dot_plan(name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ..
         raise shape_error(name, "operands of equal dtypes", [x, y])
     wanted = _result_dtype(name, x, y, common, preferred)
     if x.dtype != y.dtype and wanted is not None and dtypes.kind(wanted) in "fc":
-        common = wanted  # float8_e5m2 has not the digits of float8_e4m3fn
+        common = wanted  # float8_e5m2 does not have the digits of float8_e4m3fn
     op = dot_operation(*_labels(x.ndim, y.ndim, dims), wanted, precision)
     op.infer(Aval(x.shape, common), Aval(y.shape, common))
     return op, common

@@ -17,8 +17,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
-from toile.engine.gpu_arrays import GpuArray
-from toile.engine.gpu_eager import unary as on_gpu
+from toile.engine.platform_registry import array_platforms
 from toile.engine.promotion import NARROW_INTEGERS
 from toile.engine.records import dataclass
 from toile.engine.source import here
@@ -116,8 +115,8 @@ def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
         kind = x.__class__
         if kind is DeviceArray and x._data.dtype in allowed:
             return op(x)
-        if kind is GpuArray and x._signature.dtype in allowed:
-            return on_gpu(op, x)
+        if kind in array_platforms and x._signature.dtype in allowed:
+            return array_platforms[kind].unary(op, x)
         return _apply(op, kinds, (x,))
 
     return named(fun, name, op.__doc__)
@@ -135,8 +134,8 @@ def _accurate(name: str, op: Any) -> Any:
         kind = x.__class__
         if kind is DeviceArray and x._data.dtype in allowed:
             return op(x)
-        if kind is GpuArray and x._signature.dtype in allowed:
-            return on_gpu(op, x)
+        if kind in array_platforms and x._signature.dtype in allowed:
+            return array_platforms[kind].unary(op, x)
         return _apply(op, kinds, (x,))
 
     return named(fun, name, op.__doc__)

@@ -1,7 +1,7 @@
 """Functions defined by what they solve: custom_linear_solve and custom_root.
 
-Their derivatives come from the equation, not from the solver. May import everything below the
-faces.
+Their derivatives come from the equation, not from the solver. May import everything below
+`lax`.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[...,
             x_tree = _without_aux(found[2], has_aux)
             _check_like_b(name, x_tree, found[0].out_avals[: x_tree.num_leaves], tree, avals)
     consts = [c for s in staged if s is not None for c in s[1]]
-    programs = _with_shared_consts(staged, consts)
-    op = LinearSolve(programs[0], programs[1], programs[2], programs[3], len(consts), len(leaves))  # type: ignore[arg-type]
+    forward, backward, solved, solved_back = _with_shared_consts(staged, consts)
+    op = LinearSolve(forward, backward, solved, solved_back, len(consts), len(leaves))
     outs = op(*consts, *[leaf(x) for x in leaves])
     return unflatten(solver[2], outs)
 
 
-def _with_shared_consts(staged: Sequence[Any], consts: Sequence[Any]) -> list[Program | None]:
+def _with_shared_consts(staged: Sequence[Any], consts: Sequence[Any]) -> list[Any]:
     """The programs, each taking the closed-over values of all of them first."""
-    made: list[Program | None] = []
+    made: list[Any] = []
     start = 0
     for s in staged:
         if s is None:

@@ -1,7 +1,7 @@
 """Loops: scan, map, while_loop, fori_loop, associative_scan.
 
 Bodies are traced once; their carries must keep structure, shapes and dtypes. May import
-everything below the faces.
+everything below `lax`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
 
 
 def _geometry(shape: Sequence[int], window: Any, strides: Any, padding: Any, base: Any,
-              dilation: Any) -> tuple[tuple[int, ...], ...]:
+              dilation: Any) -> tuple[Any, ...]:
     """Window, strides, padding and dilations as tuples, defaults filled in."""
     window = ints(window)
     ones = (1,) * len(window)
@@ -77,7 +77,7 @@ def _geometry(shape: Sequence[int], window: Any, strides: Any, padding: Any, bas
     if isinstance(padding, str):
         extents = [dilated(w, d) for w, d in zip(window, dilation, strict=True)]
         padding = padtype_to_pads(shape, extents, strides, padding)
-    return window, strides, tuple(ints(p) for p in padding), base, dilation  # type: ignore
+    return window, strides, tuple(ints(p) for p in padding), base, dilation
 
 
 def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any],

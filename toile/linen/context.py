@@ -1,7 +1,6 @@
 """What modules know of the call they are in: the stack of modules, interceptors, captures.
 
-Everything here belongs to one thread. This file sets the hook that tells errors of the engine which
-module is running.
+Everything here belongs to one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class DynamicContext(threading.local):
     """The stacks of a thread."""
 
     def __init__(self) -> None:
-        self.module_stack: list[Any] = [None]
+        self.module_stack: list[Any] = source.modules.stack  # which errors name
         self.capture_stack: list[Any] = []
         self.call_info_stack: list[CallInfoContext] = []
         self.interceptors: list[Callable[..., Any]] = []
@@ -67,17 +66,6 @@ def recording_calls(represent: Callable[[Any], Any]) -> Iterator[CallInfoContext
         yield context.call_info_stack[-1]
     finally:
         context.call_info_stack.pop()
-
-
-def _module_path() -> str:
-    """For errors of the engine: which module runs."""
-    module = context.module_stack[-1]
-    if module is None or module.scope is None:
-        return ""
-    return f"\n  in module {module.scope.path_text} ({type(module).__name__})"
-
-
-source.module_path = _module_path
 
 
 # Names of modules in traced programs.

@@ -48,7 +48,7 @@ def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
     if isinstance(padding, int):
         return [(padding, padding)] * rank
     if isinstance(padding, Sequence) and len(padding) == rank:
-        pairs = [(p, p) if isinstance(p, int) else p for p in padding]
+        pairs: list[Any] = [(p, p) if isinstance(p, int) else p for p in padding]
         if all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
             return pairs
     raise ValueError(

@@ -22,7 +22,7 @@ from toile.linen.kw_only_dataclasses import add_fields, field, keep_kw_only
 _INITVAR = "_FIELD_INITVAR"
 
 
-def transform(cls: type, kw_only: bool, parent_type: Any, own_post_init: bool) -> None:
+def transform(cls: Any, kw_only: bool, parent_type: Any, own_post_init: bool) -> None:
     """Make `cls` a dataclass with the keyword-only fields `parent` and `name`."""
     annotations = dict(inspect.get_annotations(cls))
     name_types = ("str", str, str | None, "str | None", "Optional[str]")
@@ -46,8 +46,8 @@ def transform(cls: type, kw_only: bool, parent_type: Any, own_post_init: bool) -
     )
     keep_kw_only(cls)
     _add_methods(cls, kw_only, own_post_init)
-    cls.__hash__ = _checked_hash(cls.__hash__)  # type: ignore[method-assign]
-    cls._own_fields = tuple(  # type: ignore[attr-defined]
+    cls.__hash__ = _checked_hash(cls.__hash__)
+    cls._own_fields = tuple(
         f.name for f in dataclasses.fields(cls) if f.init and f.name not in ("parent", "name")
     )
 

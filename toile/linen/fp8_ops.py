@@ -138,7 +138,8 @@ def out_qdq_fwd(
 
 def out_qdq_bwd(compute_dtype: DType, q_dtype: DType, res: Any, g: Any) -> tuple[Any, Any, Any]:
     """(rounded cotangent, new scale, new history)."""
-    return quantize_dequantize_update(g, q_dtype, *res, compute_dtype)
+    scale, amax_history = res
+    return quantize_dequantize_update(g, q_dtype, scale, amax_history, compute_dtype)
 
 
 out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
@@ -328,7 +329,7 @@ def dot_general_with_precision_jvp(
     return out, highest(dlhs, rhs) + highest(lhs, drhs)
 
 
-# Modules, for the fields `dot_general_cls` and the like of layers.
+# Modules for the fields of layers that take a class, such as `dot_general_cls`.
 
 
 def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:

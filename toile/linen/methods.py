@@ -21,6 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOT_WRAPPED = ("__eq__", "__repr__", "__init__", "__hash__", "__post_init__")
 
 
+def _marked(fun: Any, **marks: Any) -> Any:
+    """A function with attributes that say how modules treat it."""
+    for name, value in marks.items():
+        setattr(fun, name, value)
+    return fun
+
+
 def compact(fun: F) -> F:
     """Mark a method in which submodules and parameters may be declared where they are used.
 
@@ -34,14 +41,12 @@ def compact(fun: F) -> F:
     >>> toile.tree.map(jnp.shape, variables)["params"]["Dense_0"]
     {'bias': (8,), 'kernel': (4, 8)}
     """
-    fun.compact = True  # type: ignore[attr-defined]
-    return fun
+    return _marked(fun, compact=True)
 
 
 def nowrap(fun: F) -> F:
     """Mark a method as a plain helper: callable on unbound modules, no state is managed."""
-    fun.nowrap = True  # type: ignore[attr-defined]
-    return fun
+    return _marked(fun, nowrap=True)
 
 
 def compact_name_scope(fun: F) -> F:
@@ -70,10 +75,7 @@ def compact_name_scope(fun: F) -> F:
             )
         return self._compact_name_scope_modules[name](*args, **kwargs)
 
-    in_own_scope.compact_name_scope = True  # type: ignore[attr-defined]
-    in_own_scope.inner_fun = fun  # type: ignore[attr-defined]
-    in_own_scope.nowrap = True  # type: ignore[attr-defined]
-    return in_own_scope  # type: ignore[return-value]
+    return _marked(in_own_scope, compact_name_scope=True, inner_fun=fun, nowrap=True)
 
 
 def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,8 +92,7 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
             return args[0]._call_wrapped_method(fun, name, is_compact, args[1:], kwargs)
         return fun(*args, **kwargs)
 
-    managed.method_handler_wrapped = True  # type: ignore[attr-defined]
-    return managed
+    return _marked(managed, method_handler_wrapped=True)
 
 
 class DescriptorWrapper:

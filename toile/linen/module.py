@@ -8,10 +8,11 @@ attachment to a parent, `setup`, calls of methods. What a bound module can do wi
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from toile import errors, random
 from toile.api.programs import eval_shape
@@ -20,7 +21,7 @@ from toile.core.scope import Scope
 from toile.engine.source import here
 from toile.engine.trace import state as engine_state
 from toile.ids import uuid
-from toile.linen import dataclass
+from toile.linen import dataclass, kw_only_dataclasses
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
 from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
 from toile.linen.adoption import suffixes_and_values as _get_suffix_value_pairs  # noqa: F401
@@ -132,7 +133,7 @@ class ParentDescriptor:
         obj.__dict__["_parent_ref"] = weakref.ref(value) if isinstance(value, Module) else value
 
 
-@dataclass_transform(kw_only_default=False)
+@dataclass_transform(field_specifiers=(dataclasses.field, kw_only_dataclasses.field))
 class ModuleBase:
     """Tells static checkers that subclasses of Module are dataclasses."""
 
@@ -159,12 +160,17 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     (2, 4)
     """
 
-    _state: ModuleState = ModuleState()
-    _parent_ref: Any = None
-    scope: Scope | None = None
-    _own_fields: tuple[str, ...] = ()
-    _compact_name_scope_methods: tuple[str, ...] = ()
-    _has_setup: bool = False  # whether binding has more to do than to adopt the fields
+    if TYPE_CHECKING:  # the fields that every subclass gets, and what comes of its calls
+        parent: Any = kw_only_dataclasses.field(default=None, kw_only=True)
+        name: str | None = kw_only_dataclasses.field(default=None, kw_only=True)
+        __call__: ClassVar[Callable[..., Any]]
+
+    _state: ClassVar[ModuleState] = ModuleState()
+    _parent_ref: ClassVar[Any] = None
+    scope: ClassVar[Any] = None  # a Scope, once the module is bound
+    _own_fields: ClassVar[tuple[str, ...]] = ()
+    _compact_name_scope_methods: ClassVar[tuple[str, ...]] = ()
+    _has_setup: ClassVar[bool] = False  # whether binding has more to do than to adopt the fields
 
     @classmethod
     def __init_subclass__(cls, kw_only: bool = False, **kwargs: Any) -> None:
@@ -277,7 +283,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __dir__(self) -> list[str]:
         self._try_setup()
-        return object.__dir__(self)  # type: ignore[return-value]
+        return list(object.__dir__(self))
 
     def __repr__(self) -> str:
         return module_repr(self)
@@ -349,7 +355,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def _add_name_scopes(self) -> None:
         """A child for each method that has a scope of its own."""
-        me = weakref.ref(self)
+        me: Any = weakref.ref(self)
         self._compact_name_scope_modules = {
             name: CompactNameScope(getattr(type(self), name).inner_fun, me, name=name)
             for name in self._compact_name_scope_methods
@@ -405,7 +411,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             engine_state.scope = outer_scope
             context.module_stack.pop()
             if is_compact:
-                self.__dict__["scope"] = self.scope.rewound()  # type: ignore[union-attr]
+                self.__dict__["scope"] = self.scope.rewound()
             if ends_naming:
                 state.reset()
 
@@ -420,7 +426,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def _observed_call(
         self, fun: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call that interceptors, captured intermediates or a summary want to know of."""
+        """A call that interceptors, captured intermediates or a summary record."""
         table = context.call_info_stack[-1] if context.call_info_stack else None
         if name == "setup":
             table = None
@@ -498,4 +504,4 @@ def merge_param(name: str, a: T | None, b: T | None) -> T:
             f'Parameter "{name}" was passed to the constructor and at call time. Should be passed '
             "just once."
         )
-    return b if a is None else a  # type: ignore[return-value]
+    return cast(T, b if a is None else a)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from toile import errors
 from toile.core import partial_eval
@@ -31,9 +31,9 @@ def capture_call_intermediates(module: Any, method_name: str) -> bool:
 class Functional:
     """Running, binding and cloning."""
 
-    scope: Scope | None
+    scope: ClassVar[Any]
     name: str | None
-    _own_fields: tuple[str, ...]
+    _own_fields: ClassVar[tuple[str, ...]]
 
     def _module_checks(self) -> None:
         """Check that this is an instance whose construction was completed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from toile import errors
 from toile import numpy as jnp
@@ -26,8 +26,8 @@ def no_values() -> tuple[Any, ...]:
 class Variables:
     """Declaring, reading and writing variables; drawing keys."""
 
-    scope: Scope | None
-    _state: Any
+    scope: ClassVar[Any]
+    _state: ClassVar[Any]
     _initialization_allowed: bool
 
     def _bound(self, doing: str) -> Scope:

@@ -128,8 +128,8 @@ def _normalize(
         use_scale=use_scale, bias_init=bias_init, scale_init=scale_init,
         force_float32_reductions=force_float32_reductions,
     )  # fmt: skip
-    axes = [_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes)]
-    return _normalize_along(layer, x, (mean, var), *axes, use_bias)
+    axes, features = (_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes))
+    return _normalize_along(layer, x, (mean, var), axes, features, use_bias)
 
 
 class BatchNorm(Module):

@@ -230,7 +230,7 @@ class Bidirectional(Module):
                 "Bidirectional: forward_rnn and backward_rnn is the same object, so they will "
                 "share parameters."
             )
-        options = {
+        options: dict[str, Any] = {
             "seq_lengths": seq_lengths,
             "return_carry": True,
             "time_major": _given(time_major, self.time_major),

@@ -105,7 +105,7 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
     dtype, param_dtype = cell.dtype, cell.param_dtype
 
     def layer(name: str, bias_init: Initializer | None = None) -> Dense:
-        options = {} if bias_init is None else {"bias_init": bias_init}
+        options: dict[str, Any] = {} if bias_init is None else {"bias_init": bias_init}
         return Dense(
             features=features, use_bias=bias_init is not None, dtype=dtype,
             param_dtype=param_dtype, kernel_init=kernel_init, name=name, **options,

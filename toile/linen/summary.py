@@ -244,7 +244,7 @@ def _flops(fun: Callable[..., Any], *args: Any) -> int:
 
 
 def _cotangent(x: Any) -> Any:
-    """A result as a cotangent of itself; what is no float has none."""
+    """A result as its own cotangent; values that are not floats get none."""
     return x if issubdtype(x.dtype, np.inexact) else np.zeros(x.shape, float0)
 
 

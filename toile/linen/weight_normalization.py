@@ -103,7 +103,7 @@ class SpectralNorm(Module):
         for _ in range(self.n_steps):
             v = _l2_normalize(jnp.matmul(u, matrix.T), eps=self.epsilon)
             u = _l2_normalize(jnp.matmul(v, matrix), eps=self.epsilon)
-        # The iteration is no part of the derivative: d sigma = v dW uᵀ for singular vectors.
+        # The iteration is not differentiated: d sigma = v dW uᵀ for singular vectors.
         u, v = lax.stop_gradient(u), lax.stop_gradient(v)
         sigma = jnp.matmul(jnp.matmul(v, matrix), u.T)[0, 0]
         normalized = (matrix / jnp.where(sigma != 0, sigma, 1)).reshape(shape)

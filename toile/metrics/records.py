@@ -1,7 +1,7 @@
 """TFRecord files: each record between its length and checksums, appended and never rewritten.
 
 A record is: length (uint64), checksum of the length, data, checksum of the data. The checksum is
-CRC-32C, rotated and offset ("masked") so that data holding checksums is no special case.
+CRC-32C, rotated and offset ("masked") so that data holding checksums is not a special case.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class CsvWriter(MetricWriter):
         self._row: dict[str, Any] = {}
         if os.path.exists(self._path):
             with self._reading(), open(self._path, newline="", encoding="utf-8") as file:
-                self._columns = next(csv.reader(file), None) or ["step"]
+                self._columns = next(csv.reader(file), []) or ["step"]
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         if self._row and self._row["step"] != int(step):

@@ -49,7 +49,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     if not return_residual and _is_whole(query, key, value, scale, local_window_size):
         out = _whole(query, key, value, extras, scale, is_causal, local_window_size)
         return jnp.reshape(out, shape)
-    out, sums = _attend(query, key, value, *extras, scale, is_causal, local_window_size)
+    out, sums = _attend(query, key, value, extras, scale, is_causal, local_window_size)
     out = jnp.reshape(out, shape)
     if not return_residual:
         return out
@@ -79,7 +79,7 @@ def _whole(query, key, value, extras, scale, is_causal, window):
     def plain(q, k, v, *xs):
         some = dict(zip(given, xs))
         rest = [some.get(name) for name in ("bias", "mask", "query_lengths", "key_lengths")]
-        out, sums = _attend(q, k, v, *rest, scale, is_causal, window)
+        out, sums = _attend(q, k, v, rest, scale, is_causal, window)
         return out, jnp.reshape(sums(), (q.shape[0], q.shape[2], q.shape[1]))
 
     form = Form(float(scale), ("q", "k", "v", *given), bool(is_causal), window)
@@ -102,8 +102,9 @@ def _check(x, shape, dtype, name):
         raise ValueError(f"{name} shape should be {list(shape)}: but got {x.shape}{here()}")
 
 
-def _attend(query, key, value, bias, mask, q_lengths, kv_lengths, scale, is_causal, window):
+def _attend(query, key, value, extras, scale, is_causal, window):
     """The attention of grouped heads, and a thunk for the log-sum-exp of its logits."""
+    bias, mask, q_lengths, kv_lengths = extras
     batch, rows, n, width = query.shape
     cols, heads = key.shape[1:3]
     group = n // heads

@@ -1,9 +1,8 @@
-"""Argument promotion shared by the faces above `toile.numpy`.
+"""Argument promotion shared by the packages above `toile.numpy`.
 
 `inexact(name, *xs)` brings its arguments to one floating (or complex) dtype as every special
 function does: integers become the float of their width, and the result stays weakly typed only if
-all arguments are weak. Everything is expressed through the public faces, so it works under any
-trace.
+all arguments are weak. Everything uses public functions, so it works under any trace.
 """
 
 import numpy as np
@@ -11,9 +10,10 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.errors import axis_error
 from toile.engine.source import here
+from toile.numpy._axes import canonicalize_axis
 
+canonical_axis = canonicalize_axis
 default_float = dtypes.default_float_dtype
 to_complex = dtypes.to_complex_dtype
 to_inexact = dtypes.to_inexact_dtype
@@ -86,10 +86,3 @@ def clamp(low, x, high):
     """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
     low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
-
-
-def canonical_axis(axis, ndim):
-    """`axis` as a non-negative int, checked against `ndim`."""
-    if not -ndim <= axis < ndim:
-        raise axis_error(axis, ndim)
-    return axis + ndim if axis < 0 else axis

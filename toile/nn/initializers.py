@@ -56,48 +56,46 @@ def ones(key, shape, dtype=None, out_sharding=None):
     return _placed(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
-def constant(value, dtype=None):
-    """Initializer of arrays filled with `value`."""
+def _initializer(draw, dtype):
+    """`draw(key, shape, dtype)` as an initializer, whose default is `dtype`."""
 
     @_gives_shape
     def init(key, shape, dtype=dtype, out_sharding=None):
-        return _placed(jnp.full(shape, value, dtype=_dtype(dtype)), out_sharding)
+        return _placed(draw(key, shape, _dtype(dtype)), out_sharding)
 
     return init
+
+
+def constant(value, dtype=None):
+    """Initializer of arrays filled with `value`."""
+    return _initializer(lambda key, shape, dtype: jnp.full(shape, value, dtype=dtype), dtype)
 
 
 def uniform(scale=1e-2, dtype=None):
     """Initializer uniform on [0, scale)."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
-        dtype = _dtype(dtype)
-        return _placed(random.uniform(key, shape, dtype) * jnp.array(scale, dtype), out_sharding)
+    def draw(key, shape, dtype):
+        return random.uniform(key, shape, dtype) * jnp.array(scale, dtype)
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def normal(stddev=1e-2, dtype=None):
     """Initializer normal with standard deviation `stddev`."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
-        dtype = _dtype(dtype)
-        return _placed(random.normal(key, shape, dtype) * jnp.array(stddev, dtype), out_sharding)
+    def draw(key, shape, dtype):
+        return random.normal(key, shape, dtype) * jnp.array(stddev, dtype)
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def truncated_normal(stddev=1e-2, dtype=None, lower=-2.0, upper=2.0):
     """Initializer normal within [lower, upper], times `stddev` (not rescaled)."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
-        dtype = _dtype(dtype)
-        draw = random.truncated_normal(key, lower, upper, shape, dtype)
-        return _placed(draw * jnp.array(stddev, dtype), out_sharding)
+    def draw(key, shape, dtype):
+        return random.truncated_normal(key, lower, upper, shape, dtype) * jnp.array(stddev, dtype)
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def _size(shape, axes):
@@ -126,10 +124,8 @@ _DENOMINATORS = {
 def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
     """Initializer with variance `scale / fan`; `mode` names the fan."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
+    def draw(key, shape, dtype):
         shape = tuple(int(n) for n in shape)
-        dtype = _dtype(dtype)
         fans = _compute_fans(shape, in_axis, out_axis, batch_axis)
         if mode not in _DENOMINATORS:
             raise ValueError(f"invalid mode for variance scaling initializer: {mode}{here()}")
@@ -138,10 +134,10 @@ def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_a
             raise ValueError("invalid distribution for variance scaling initializer: "
                              f"{distribution}{here()}")
         real, of_complex = _DRAWS[distribution]
-        draw = of_complex if is_complex(np.dtype(dtype)) else real
-        return _placed(draw(key, shape, dtype, variance), out_sharding)
+        drawn = of_complex if is_complex(np.dtype(dtype)) else real
+        return drawn(key, shape, dtype, variance)
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def _draw_truncated(key, shape, dtype, variance):
@@ -229,36 +225,32 @@ kaiming_normal = he_normal
 def orthogonal(scale=1.0, column_axis=-1, dtype=None):
     """Initializer with orthonormal columns (or rows, if there are fewer), times `scale`."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
-        dtype = _dtype(dtype)
+    def draw(key, shape, dtype):
         if len(shape) < 2:
             raise ValueError("orthogonal initializer requires at least a 2D shape" + here())
         if any(n == 0 for n in shape):
-            return _placed(jnp.zeros(shape, dtype=dtype), out_sharding)
+            return jnp.zeros(shape, dtype=dtype)
         columns = shape[column_axis]
         rows = math.prod(shape) // columns
         q = random.orthogonal(key, rows, (), dtype, columns)
         rest = list(shape)
         del rest[column_axis]
         q = jnp.moveaxis(jnp.reshape(q, (*rest, columns)), -1, column_axis)
-        return _placed(jnp.array(scale, dtype) * q, out_sharding)
+        return jnp.array(scale, dtype) * q
 
-    return init
+    return _initializer(draw, dtype)
 
 
 def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
     """Initializer of convolution kernels: orthogonal at the centre tap, zeros elsewhere."""
 
-    @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
-        dtype = _dtype(dtype)
+    def draw(key, shape, dtype):
         if len(shape) not in (3, 4, 5):
             raise ValueError("Delta orthogonal initializer requires a 3D, 4D or 5D shape." + here())
         if shape[-1] < shape[-2]:
             raise ValueError("`fan_in` must be less or equal than `fan_out`. " + here())
         matrix = orthogonal(scale, column_axis, dtype)(key, tuple(shape[-2:]))
         centre = tuple((n - 1) // 2 for n in shape[:-2])
-        return _placed(jnp.zeros(shape, dtype=dtype).at[centre].set(matrix), out_sharding)
+        return jnp.zeros(shape, dtype=dtype).at[centre].set(matrix)
 
-    return init
+    return _initializer(draw, dtype)

@@ -1,6 +1,6 @@
 """Sets of dtypes, the dtypes that users name, and which float dtype an integer becomes.
 
-May import the engine.
+May import the engine and `lax`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.promotion import COMPLEXES, FLOATS, NARROWED, SIGNED, UNSIGNED
+from toile.engine.promotion import COMPLEXES, FLOATS, SIGNED, UNSIGNED
+from toile.lax._operands import user_dtype as user_dtype
 
 BOOL = np.dtype(bool)
 INEXACT = frozenset((*FLOATS, *COMPLEXES))
@@ -19,26 +20,6 @@ COMPLEX = frozenset(COMPLEXES)
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
 UNSIGNED_INTEGERS = frozenset(UNSIGNED)
 HALVES = frozenset(d for d in FLOATS if d.itemsize <= 2)
-_NUMBER_TYPES = frozenset((bool, int, float, complex))
-
-_known_dtypes: dict[Any, Any] = {}
-
-
-def user_dtype(dtype: Any, name: str = "") -> Any:
-    """A dtype the user named: canonical, with a warning where 64 bits are cut to 32."""
-    try:
-        return _known_dtypes[dtype]
-    except KeyError:
-        pass
-    except TypeError:  # unhashable, but it may have an attribute dtype
-        return dtypes.check_user_dtype_supported(dtype, name)
-    found = dtypes.check_user_dtype_supported(dtype, name)
-    # Remembered unless the answer depends on x64.
-    if not (isinstance(dtype, type) and dtype in _NUMBER_TYPES):
-        if dtypes.is_extended(found) or np.dtype(dtype) not in NARROWED:
-            _known_dtypes[dtype] = found
-    return found
-
 
 default_float = dtypes.default_float_dtype
 default_int = dtypes.default_int_dtype

@@ -1,4 +1,4 @@
-"""Small tools shared by the shape, indexing and contraction half of the NumPy face.
+"""Helpers of the functions for shapes, indexing and contractions.
 
 Everything here is about arguments: turning what the user passed into arrays, axes into non-negative
 integers, and telling concrete values from traced ones. Nothing here computes on elements.
@@ -14,11 +14,13 @@ from toile.engine import trace as tracing
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.arrays import KeyArray as KeyArray
 from toile.engine.source import here
-from toile.numpy import _operands, _promotion, creation
+from toile.numpy import _axes, _operands, _promotion, creation
 
 Tracer = tracing.Tracer
 
 check = _operands.check_arraylike
+as_array = _operands.as_array
+canonical_axis = _axes.canonicalize_axis
 promote = _promotion.promote_dtypes
 promote_inexact = _promotion.promote_dtypes_inexact
 with_dtype = _operands.convert
@@ -32,18 +34,9 @@ def arr(x):
     return x if isinstance(x, Array) else creation.asarray(x)
 
 
-def arrs(name, *xs):
+def as_arrays(name, *xs):
     """Check that every operand is array-like, and convert each."""
-    check(name, *xs)
-    return [x if isinstance(x, Array) else creation.asarray(x) for x in xs]
-
-
-def one(name, x):
-    """Check that the single operand is array-like, and convert it."""
-    if isinstance(x, Array):
-        return x
-    check(name, x)
-    return creation.asarray(x)
+    return [as_array(name, x, i) for i, x in enumerate(xs)]
 
 
 def is_eager():
@@ -72,19 +65,9 @@ def is_weak(x):
     return type(x) in (int, float, complex)
 
 
-def canonical_axis(axis, ndim):
-    """`axis` as a non-negative integer, checked against `ndim`."""
-    axis = operator.index(axis)
-    if not -ndim <= axis < ndim:
-        raise errors.axis_error(axis, ndim)
-    return axis + ndim if axis < 0 else axis
-
-
 def canonical_axes(axes, ndim):
     """One axis or a sequence of them as a tuple of non-negative integers."""
-    if isinstance(axes, (tuple, list, range)):
-        return tuple(canonical_axis(a, ndim) for a in axes)
-    if isinstance(axes, np.ndarray) and axes.ndim:
+    if isinstance(axes, (tuple, list, range)) or isinstance(axes, np.ndarray) and axes.ndim:
         return tuple(canonical_axis(a, ndim) for a in axes)
     return (canonical_axis(axes, ndim),)
 
@@ -117,18 +100,9 @@ def static_int(x, what):
     return x if type(x) is int else operator.index(concrete(x, what)[()])
 
 
-def cast(x, dtype):
-    """`x` converted to `dtype`, strongly typed; without work when it has it already."""
-    return lax.convert_element_type(x, dtype)
-
-
 def broadcast_shapes(*shapes):
     """The common shape under NumPy's rules."""
-    first = shapes[0] if shapes else ()
-    for s in shapes:
-        if s != first:
-            return lax.broadcast_shapes(*shapes)
-    return tuple(first)
+    return lax.broadcast_shapes(*shapes) if shapes else ()
 
 
 def broadcast_to(x, shape):
@@ -141,18 +115,11 @@ def broadcast_to(x, shape):
     if lead < 0:
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "
                          f"arr_shape={have} shape={shape}{here()}")
-    keep = []
-    for i, n in enumerate(have):
-        if n == shape[lead + i]:
-            keep.append(i)
-        elif n != 1:
-            raise ValueError("Incompatible types for broadcasting: input "
-                             f"type={x.aval.str_short()} and requested "
-                             f"type={x.aval.with_shape(shape).str_short()} (only axes of size 1 "
-                             f"stretch, aligned from the last){here()}")
-    if len(keep) != len(have):
-        x = lax.squeeze(x, tuple(i for i in range(len(have)) if i not in keep))
-    return lax.broadcast_in_dim(x, shape, tuple(lead + i for i in keep))
+    if any(n not in (1, m) for n, m in zip(have, shape[lead:])):
+        raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
+                         f"and requested type={x.aval.with_shape(shape).str_short()} (only axes "
+                         f"of size 1 stretch, aligned from the last){here()}")
+    return _promotion.spread(x, shape)
 
 
 def fitting(index, size):

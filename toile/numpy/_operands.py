@@ -18,7 +18,7 @@ from toile.engine.promotion import narrowed
 from toile.engine.source import describe, here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, INTEGERS
 
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
 NUMBER_TYPES = frozenset(_NUMBERS)
 _ALLOWED = frozenset((BOOL, *INEXACT, *INTEGERS))
 
@@ -109,7 +109,7 @@ def pair_of(x: Any) -> tuple[Any, bool]:
 
 
 # Rank-0 operands made from numbers, by (type, value, dtype, weak). They are never results, so
-# nobody can delete one; 0.0 and NaN stay out, which equal -0.0 and nothing.
+# they cannot be deleted. 0.0 and NaN are not kept: 0.0 equals -0.0, and NaN equals nothing.
 _literals: dict[tuple[Any, ...], Any] = {}
 
 

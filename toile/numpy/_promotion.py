@@ -17,7 +17,7 @@ from toile import lax
 from toile.engine.arrays import DeviceArray
 from toile.engine.config import flags
 from toile.engine.errors import ShapeError
-from toile.engine.gpu_arrays import GpuArray
+from toile.engine.platform_registry import array_platforms
 from toile.engine.promotion import promote_many, promote_pair, user_stack_level
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -38,19 +38,18 @@ _PLAIN_NUMBERS = frozenset((int, float))
 # Promotion of dtypes.
 
 
-def promote_dtypes(*args: Any) -> list[Any]:
-    """The operands in their common dtype; shapes are left alone."""
-    args = _operands("promote_dtypes", args)
-    dtype, weak = promote_many([pair_of(x) for x in args])
-    return [_to(x, dtype, weak) for x in args]
+def promote_dtypes(*args: Any, name: str = "promote_dtypes") -> list[Any]:
+    """The operands in their common dtype; shapes are left alone. `name` is for errors."""
+    xs = _operands(name, args)
+    dtype, weak = promote_many([pair_of(x) for x in xs])
+    return [_to(x, dtype, weak) for x in xs]
 
 
-def promote_dtypes_inexact(*args: Any) -> list[Any]:
+def promote_dtypes_inexact(*args: Any, name: str = "promote_dtypes_inexact") -> list[Any]:
     """Like `promote_dtypes`, and integers and booleans become floats."""
-    args = _operands("promote_dtypes_inexact", args)
-    dtype, weak = promote_many([pair_of(x) for x in args])
-    dtype = to_inexact(dtype)
-    return [_to(x, dtype, weak) for x in args]
+    xs = _operands(name, args)
+    dtype, weak = promote_many([pair_of(x) for x in xs])
+    return [_to(x, to_inexact(dtype), weak) for x in xs]
 
 
 def _to(x: Any, dtype: Any, weak: bool) -> Any:
@@ -67,15 +66,10 @@ def _to(x: Any, dtype: Any, weak: bool) -> Any:
 
 def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     """The shape that NumPy's rules give arrays of these shapes together."""
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    result = []
-    for sizes in zip(*padded):
-        others = {n for n in sizes if n != 1}
-        if len(others) > 1:
-            raise _unbroadcastable(name, shapes)
-        result.append(others.pop() if others else 1)
-    return tuple(result)
+    try:
+        return lax.broadcast_shapes(*shapes) if shapes else ()
+    except ValueError:
+        raise _unbroadcastable(name, shapes) from None
 
 
 def _unbroadcastable(name: str, shapes: Any) -> Exception:
@@ -110,11 +104,16 @@ def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     """The array `x` broadcast to `shape`, which it must be able to reach."""
-    have = x.shape
-    if have == shape:
+    if x.shape == shape:
         return x
     if state.trace is None and type(x) is DeviceArray and type(x._data) is np.ndarray:
         return DeviceArray(np.broadcast_to(x._data, shape), x.weak_type)
+    return spread(x, shape)
+
+
+def spread(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` broadcast to `shape` by an operation, which gives it memory of its own."""
+    have = x.shape
     skip = len(shape) - len(have)
     kept = [i for i, n in enumerate(have) if n == shape[skip + i]]
     if len(kept) != len(have):  # sizes of one that grow are dropped first
@@ -131,6 +130,11 @@ def promote_shapes(name: str, *args: Any) -> list[Any]:
     check_rank_promotion(name, full)
     shape = broadcast_shapes(*full, name=name)
     return [broadcast_to(x, shape) if s else x for x, s in zip(args, shapes)]
+
+
+def _shaped_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+    x, y = promote_shapes(name, x, y)
+    return x, y
 
 
 # Everything at once.
@@ -157,7 +161,7 @@ def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
             if x.dtype is y.dtype:
                 if x.shape == y.shape:
                     return x, y
-                return tuple(promote_shapes(name, x, y))  # type: ignore[return-value]
+                return _shaped_pair(name, x, y)
         elif (kind is int or kind is float) and not x.weak_type:
             dtype = x.dtype
             if dtype in INEXACT or (kind is int and dtype in INTEGERS):
@@ -172,7 +176,7 @@ def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
         x, y = as_operand(name, x), as_operand(name, y, 1)
     dtype, weak = promote_pair(*pair_of(x), *pair_of(y))
     x, y = _to(x, dtype, weak), _to(y, dtype, weak)
-    return tuple(promote_shapes(name, x, y))  # type: ignore[return-value]
+    return _shaped_pair(name, x, y)
 
 
 def inexact_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
@@ -191,7 +195,7 @@ def inexact_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     dtype, weak = promote_pair(*pair_of(x), *pair_of(y))
     dtype = to_inexact(dtype)
     x, y = _to(x, dtype, weak), _to(y, dtype, weak)
-    return tuple(promote_shapes(name, x, y))  # type: ignore[return-value]
+    return _shaped_pair(name, x, y)
 
 
 def numeric_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
@@ -218,7 +222,7 @@ def inexact(name: str, x: Any) -> Any:
     kind = type(x)
     if kind is DeviceArray and x.dtype in INEXACT:
         return x
-    if kind is GpuArray and x._signature.dtype in INEXACT:
+    if kind in array_platforms and x._signature.dtype in INEXACT:
         return x
     x = as_array(name, x)
     dtype = x.dtype

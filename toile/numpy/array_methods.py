@@ -4,28 +4,15 @@
 and return NotImplemented for anything else, so that Python tries the other operand.
 """
 
-import sys
+from typing import Any
 
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine import source
 from toile.engine.source import here
-from toile.numpy import (
-    contractions,
-    creation,
-    cumulative,
-    diagonals,
-    index_read,
-    index_update,
-    joins,
-    manipulation,
-    reductions,
-    selection,
-    sorted_order,
-    ufuncs,
-    ufuncs_numeric,
-)
+from toile.numpy import index_read, index_update
 from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import Array
 
@@ -64,51 +51,49 @@ def _binary(symbol, function, swapped=False):
 
 
 _BINARY = {
-    "add": ("+", ufuncs.add), "sub": ("-", ufuncs.subtract), "mul": ("*", ufuncs.multiply),
-    "truediv": ("/", ufuncs.true_divide), "floordiv": ("//", ufuncs_numeric.floor_divide),
-    "mod": ("%", ufuncs_numeric.remainder), "divmod": ("divmod()", ufuncs_numeric.divmod),
-    "pow": ("**", ufuncs_numeric.power), "matmul": ("@", contractions.matmul),
-    "and": ("&", ufuncs.bitwise_and), "or": ("|", ufuncs.bitwise_or),
-    "xor": ("^", ufuncs.bitwise_xor), "lshift": ("<<", ufuncs.left_shift),
-    "rshift": (">>", ufuncs.right_shift),
+    "add": ("+", jnp.add), "sub": ("-", jnp.subtract), "mul": ("*", jnp.multiply),
+    "truediv": ("/", jnp.true_divide), "floordiv": ("//", jnp.floor_divide),
+    "mod": ("%", jnp.remainder), "divmod": ("divmod()", jnp.divmod), "pow": ("**", jnp.power),
+    "matmul": ("@", jnp.matmul), "and": ("&", jnp.bitwise_and), "or": ("|", jnp.bitwise_or),
+    "xor": ("^", jnp.bitwise_xor), "lshift": ("<<", jnp.left_shift),
+    "rshift": (">>", jnp.right_shift),
 }
 _COMPARISONS = {
-    "eq": ("==", ufuncs.equal), "ne": ("!=", ufuncs.not_equal), "lt": ("<", ufuncs.less),
-    "le": ("<=", ufuncs.less_equal), "gt": (">", ufuncs.greater),
-    "ge": (">=", ufuncs.greater_equal),
+    "eq": ("==", jnp.equal), "ne": ("!=", jnp.not_equal), "lt": ("<", jnp.less),
+    "le": ("<=", jnp.less_equal), "gt": (">", jnp.greater), "ge": (">=", jnp.greater_equal),
 }
 
 
 def _operators():
-    out = {"__array_priority__": 100}
+    out: dict[str, Any] = {"__array_priority__": 100}
     for name, (symbol, function) in _BINARY.items():
         out[f"__{name}__"] = _binary(symbol, function)
         out[f"__r{name}__"] = _binary(symbol, function, swapped=True)
     for name, (symbol, function) in _COMPARISONS.items():
         out[f"__{name}__"] = _binary(symbol, function)
-    out["__neg__"] = lambda self: ufuncs.negative(self)
-    out["__pos__"] = lambda self: ufuncs.positive(self)
-    out["__abs__"] = lambda self: ufuncs.absolute(self)
-    out["__invert__"] = lambda self: ufuncs.bitwise_not(self)
+    out["__neg__"] = lambda self: jnp.negative(self)
+    out["__pos__"] = lambda self: jnp.positive(self)
+    out["__abs__"] = lambda self: jnp.absolute(self)
+    out["__invert__"] = lambda self: jnp.bitwise_not(self)
     out["__round__"] = _round
     out["__getitem__"] = index_read.getitem
     out["__setitem__"] = _refuse_assignment
     out["__iter__"] = _iterate
-    out["__contains__"] = lambda self, value: bool(reductions.any(ufuncs.equal(self, value)))
+    out["__contains__"] = lambda self, value: bool(jnp.any(jnp.equal(self, value)))
     return out
 
 
 def _round(self, ndigits=None):
     if ndigits is not None:
-        return ufuncs_numeric.round(self, ndigits)
-    return creation.astype(ufuncs_numeric.round(self), int)
+        return jnp.round(self, ndigits)
+    return jnp.astype(jnp.round(self), int)
 
 
 def _iterate(self):
     if self.ndim == 0:
         raise TypeError("iteration over a 0-d array: needed an array of rank >= 1, got "
                         f"{self.aval.str_short()} (use x.reshape(-1) to give it an axis){here()}")
-    return iter(joins.unstack(self))
+    return iter(jnp.unstack(self))
 
 
 def _refuse_assignment(self, index, value):
@@ -122,7 +107,7 @@ def _refuse_assignment(self, index, value):
 def _reshape(self, *args, order="C", out_sharding=None):
     """`self` with a new shape, given as one tuple or as several integers."""
     shape = args[0] if len(args) == 1 else args
-    return manipulation.reshape(self, shape, order)
+    return jnp.reshape(self, shape, order)
 
 
 def _transpose(self, *args):
@@ -134,43 +119,42 @@ def _transpose(self, *args):
         axes = axes if axes is None or np.iterable(axes) else (axes,)
     else:
         axes = args
-    return manipulation.transpose(self, axes)
+    return jnp.transpose(self, axes)
 
 
 def _flatten(self, order="C", *, out_sharding=None):
     """`self` as one axis."""
-    return manipulation.ravel(self, order)
+    return jnp.ravel(self, order)
 
 
 def _copy(self):
     """An array with the same elements."""
-    return creation.copy(self)
+    return jnp.copy(self)
 
 
 def _nonzero(self, *, fill_value=None, size=None):
     """Indices of nonzero elements."""
-    return selection.nonzero(self, size=size, fill_value=fill_value)
+    return jnp.nonzero(self, size=size, fill_value=fill_value)
 
 
 def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
     """Slices along `axis` where the condition holds."""
-    return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+    return jnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
 def _astype(self, dtype, copy=False, device=None):
     """`self` converted to `dtype`."""
-    return creation.astype(self, dtype, copy=copy, device=device)
+    return jnp.astype(self, dtype, copy=copy, device=device)
 
 
 def _clip(self, min=None, max=None):
     """`self` with elements limited to [min, max]."""
-    return ufuncs_numeric.clip(self, min, max)
+    return jnp.clip(self, min, max)
 
 
 def _dot(self, b, *, precision=None, preferred_element_type=None):
     """Product with `b`."""
-    return contractions.dot(self, b, precision=precision,
-                            preferred_element_type=preferred_element_type)
+    return jnp.dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def _byteswap(self):
@@ -186,7 +170,7 @@ def _byteswap(self):
 
 def _to_device(self, device, *, stream=None):
     """`self` on another device."""
-    return creation.asarray(self, device=device)
+    return jnp.asarray(self, device=device)
 
 
 def view(self, dtype=None, type=None):
@@ -237,48 +221,40 @@ def _no_flat(self):
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
     """The standard deviation over `axis`."""
-    return reductions.std(self, axis, dtype, out, ddof, keepdims, where=where,
-                          correction=correction)
+    return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
 def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
     """The variance over `axis`."""
-    return reductions.var(self, axis, dtype, out, ddof, keepdims, where=where,
-                          correction=correction)
+    return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
 def _namespace(self, *, api_version=None):
     """The module with the functions of these arrays."""
-    module = sys.modules["toile.numpy"]
-    if api_version is not None and api_version != module.__array_api_version__:
+    if api_version is not None and api_version != jnp.__array_api_version__:
         raise ValueError(f"{api_version=} is not available; available versions are: "
-                         f"{[module.__array_api_version__]}{here()}")
-    return module
+                         f"{[jnp.__array_api_version__]}{here()}")
+    return jnp
 
 
 _METHODS = {
-    # functions whose first argument is the array serve as they are
-    **{name: getattr(reductions, name) for name in (
-        "all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "ptp", "sum")},
-    **{name: getattr(manipulation, name) for name in ("ravel", "squeeze", "swapaxes")},
-    **{name: getattr(sorted_order, name)
-       for name in ("argpartition", "argsort", "searchsorted", "sort")},
-    **{name: getattr(selection, name) for name in ("choose", "take")},
-    **{name: getattr(diagonals, name) for name in ("diagonal", "trace")},
-    **{name: getattr(cumulative, name) for name in ("cumprod", "cumsum")},
+    # functions whose first argument is the array are methods without change
+    **{name: getattr(jnp, name) for name in (
+        "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "conj", "conjugate",
+        "cumprod", "cumsum", "diagonal", "max", "mean", "min", "prod", "ptp", "ravel", "repeat",
+        "round", "searchsorted", "sort", "squeeze", "sum", "swapaxes", "take", "trace")},
     "astype": _astype, "byteswap": _byteswap, "clip": _clip, "clone": _copy, "compress": _compress,
-    "conj": ufuncs.conj, "conjugate": ufuncs.conjugate, "copy": _copy, "dot": _dot,
-    "flatten": _flatten, "nonzero": _nonzero, "repeat": joins.repeat, "reshape": _reshape,
-    "round": ufuncs_numeric.round, "std": _std, "to_device": _to_device, "transpose": _transpose,
-    "var": _var, "view": view, "__array_namespace__": _namespace,
+    "copy": _copy, "dot": _dot, "flatten": _flatten, "nonzero": _nonzero, "reshape": _reshape,
+    "std": _std, "to_device": _to_device, "transpose": _transpose, "var": _var, "view": view,
+    "__array_namespace__": _namespace,
 }
 
 _PROPERTIES = {
-    "T": (manipulation.transpose, "The array with its axes reversed."),
-    "mT": (manipulation.matrix_transpose, "The array with its last two axes exchanged."),
-    "real": (ufuncs.real, "The real part."),
-    "imag": (ufuncs.imag, "The imaginary part."),
+    "T": (jnp.transpose, "The array with its axes reversed."),
+    "mT": (jnp.matrix_transpose, "The array with its last two axes exchanged."),
+    "real": (jnp.real, "The real part."),
+    "imag": (jnp.imag, "The imaginary part."),
     "at": (index_update.IndexUpdateHelper, "Index it to update elements: x.at[idx].set(y)."),
     "flat": (_no_flat, "Not available: use flatten()."),
 }

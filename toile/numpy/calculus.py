@@ -8,19 +8,11 @@ import math
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import (
-    creation,
-    cumulative,
-    joins,
-    manipulation,
-    reductions,
-    selection,
-    ufuncs,
-    ufuncs_numeric,
-)
-from toile.numpy._helpers import arr, canonical_axes, canonical_axis, check, one, promote_inexact
+from toile.numpy import selection
+from toile.numpy._helpers import arr, as_array, canonical_axes, canonical_axis, promote_inexact
 
 __all__ = ["diff", "ediff1d", "gradient", "packbits", "trapezoid", "unpackbits", "unwrap"]
 
@@ -31,7 +23,7 @@ def _along(x, axis, start, stop):
 
 def diff(a, n=1, axis=-1, prepend=None, append=None):
     """The n-th difference of neighbours along `axis`."""
-    a = one("diff", a)
+    a = as_array("diff", a)
     n = h.static_int(n, "'n' argument of jnp.diff")
     if n == 0:
         return a
@@ -44,13 +36,13 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
     for extra in (prepend, a, append):
         if extra is None:
             continue
-        extra = one("diff", extra)
+        extra = as_array("diff", extra)
         if extra.ndim == 0:
             extra = h.broadcast_to(extra, (*a.shape[:axis], 1, *a.shape[axis + 1:]))
         parts.append(extra)
     if len(parts) > 1:
-        a = joins.concatenate(parts, axis)
-    step = ufuncs.not_equal if a.dtype == np.bool_ else ufuncs.subtract
+        a = jnp.concatenate(parts, axis)
+    step = jnp.not_equal if a.dtype == np.bool_ else jnp.subtract
     for _ in range(n):
         size = a.shape[axis]
         a = step(_along(a, axis, min(1, size), size), _along(a, axis, 0, max(size - 1, 0)))
@@ -59,15 +51,15 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
 
 def ediff1d(ary, to_end=None, to_begin=None):
     """Differences of neighbours in the flattened array, with ends attached."""
-    ary = manipulation.ravel(one("ediff1d", ary))
+    ary = jnp.ravel(as_array("ediff1d", ary))
     parts = [ary[1:] - ary[:-1]]
     if to_begin is not None:
-        check("ediff1d", to_begin)
-        parts.insert(0, lax.convert_element_type(manipulation.ravel(to_begin), ary.dtype))
+        h.check("ediff1d", to_begin)
+        parts.insert(0, lax.convert_element_type(jnp.ravel(to_begin), ary.dtype))
     if to_end is not None:
-        check("ediff1d", to_end)
-        parts.append(lax.convert_element_type(manipulation.ravel(to_end), ary.dtype))
-    return joins.concatenate(parts)
+        h.check("ediff1d", to_end)
+        parts.append(lax.convert_element_type(jnp.ravel(to_end), ary.dtype))
+    return jnp.concatenate(parts)
 
 
 def _gradient_along(f, spacing, axis):
@@ -77,7 +69,7 @@ def _gradient_along(f, spacing, axis):
     first, last = cut(1, 2) - cut(0, 1), cut(n - 1, n) - cut(n - 2, n - 1)
     if np.ndim(spacing) == 0:
         inner = (cut(2, n) - cut(0, n - 2)) * 0.5
-        return joins.concatenate([part / spacing for part in (first, inner, last)], axis)
+        return jnp.concatenate([part / spacing for part in (first, inner, last)], axis)
     if np.shape(spacing) != (n,):
         raise ValueError("Spacing arrays must have the same length as the dimension along which "
                          "the gradient is calculated." + here())
@@ -89,7 +81,7 @@ def _gradient_along(f, spacing, axis):
     a, b, c = -right / (left * total), (right - left) / (left * right), left / (right * total)
     inner = a * cut(0, n - 2) + b * cut(1, n - 1) + c * cut(2, n)
     ends = first / _along(step, axis, 0, 1), last / _along(step, axis, n - 2, n - 1)
-    return joins.concatenate([ends[0], inner, ends[1]], axis)
+    return jnp.concatenate([ends[0], inner, ends[1]], axis)
 
 
 def gradient(f, *varargs, axis=None, edge_order=None):
@@ -97,7 +89,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not "
                                   "supported." + here())
-    check("gradient", f, *varargs)
+    h.check("gradient", f, *varargs)
     f, = promote_inexact(f)
     axes = tuple(range(f.ndim)) if axis is None else canonical_axes(axis, f.ndim)
     if not axes:
@@ -122,29 +114,26 @@ def _steps(dx, shape, axis):
     """Distances between samples of an array of this shape, with `axis` moved last."""
     axis = canonical_axis(axis, len(shape))
     pieces = (*shape[:axis], shape[axis] - 1, *shape[axis + 1:])
-    return manipulation.moveaxis(h.broadcast_to(dx, pieces), axis, -1)
+    return jnp.moveaxis(h.broadcast_to(dx, pieces), axis, -1)
 
 
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """The integral of samples by the trapezoidal rule."""
     if x is None:
-        check("trapezoid", y)
-        y, = promote_inexact(y)
+        y, = promote_inexact(y, name="trapezoid")
         step = promote_inexact(arr(dx))[0]
         if step.ndim:
             step = _steps(step, y.shape, axis)
     else:
-        check("trapezoid", y, x)
-        y, x = promote_inexact(y, x)
-        step = diff(x) if x.ndim == 1 else manipulation.moveaxis(diff(x, axis=axis), axis, -1)
-    y = manipulation.moveaxis(y, axis, -1)
-    return 0.5 * reductions.sum(step * (y[..., 1:] + y[..., :-1]), axis=-1)
+        y, x = promote_inexact(y, x, name="trapezoid")
+        step = diff(x) if x.ndim == 1 else jnp.moveaxis(diff(x, axis=axis), axis, -1)
+    y = jnp.moveaxis(y, axis, -1)
+    return 0.5 * jnp.sum(step * (y[..., 1:] + y[..., :-1]), axis=-1)
 
 
 def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
     """`p` with jumps larger than half a period replaced by their complement."""
-    check("unwrap", p)
-    p = arr(p)
+    p = as_array("unwrap", p)
     if h.issubdtype(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs." + here())
     if p.shape[canonical_axis(axis, p.ndim)] == 0:
@@ -157,16 +146,16 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
     else:
         p, = promote_inexact(p)
         dtype, edge = p.dtype, True
-        interval = ufuncs.divide(period, 2)
+        interval = jnp.divide(period, 2)
     discont = interval if discont is None else discont
     dd = diff(p, axis=axis)
-    wrapped = ufuncs_numeric.mod(dd + interval, period) - interval
+    wrapped = jnp.mod(dd + interval, period) - interval
     if edge:
-        wrapped = selection.where((wrapped == -interval) & (dd > 0), interval, wrapped)
-    shift = selection.where(abs(dd) < discont, 0, wrapped - dd)
+        wrapped = jnp.where((wrapped == -interval) & (dd > 0), interval, wrapped)
+    shift = jnp.where(abs(dd) < discont, 0, wrapped - dd)
     n = p.shape[axis]
-    rest = _along(p, axis, 1, n) + cumulative.cumsum(shift, axis=axis)
-    return lax.convert_element_type(joins.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
+    rest = _along(p, axis, 1, n) + jnp.cumsum(shift, axis=axis)
+    return lax.convert_element_type(jnp.concatenate([_along(p, axis, 0, 1), rest], axis), dtype)
 
 
 # Bits.
@@ -180,32 +169,32 @@ def _bit_weights(order):
 
 def packbits(a, axis=None, bitorder="big"):
     """Eight booleans to a byte along `axis`, the last byte filled with zeros."""
-    a = one("packbits", a)
+    a = as_array("packbits", a)
     if not (h.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
         raise TypeError("Expected an input array of integer or boolean data type" + here())
     shifts = _bit_weights(bitorder)
     a, axis = h.with_axis(a, axis)
     bits = lax.convert_element_type(selection.as_condition(a), np.uint8)
-    bits = manipulation.moveaxis(bits, axis, -1)
+    bits = jnp.moveaxis(bits, axis, -1)
     n = bits.shape[-1]
     groups = -(-n // 8)
     bits = lax.pad(bits, lax.full((), 0, np.uint8),
                    [(0, 0, 0)] * (bits.ndim - 1) + [(0, 8 * groups - n, 0)])
     bits = lax.reshape(bits, (*bits.shape[:-1], groups, 8))
-    values = bits << creation.asarray(shifts)
-    packed = lax.convert_element_type(reductions.sum(values, axis=-1), np.uint8)
-    return manipulation.moveaxis(packed, -1, axis)
+    values = bits << jnp.asarray(shifts)
+    packed = lax.convert_element_type(jnp.sum(values, axis=-1), np.uint8)
+    return jnp.moveaxis(packed, -1, axis)
 
 
 def unpackbits(a, axis=None, count=None, bitorder="big"):
     """The bits of each byte along `axis`, at most `count` of them."""
-    a = one("unpackbits", a)
+    a = as_array("unpackbits", a)
     if a.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type" + here())
-    shifts = creation.asarray(_bit_weights(bitorder))
+    shifts = jnp.asarray(_bit_weights(bitorder))
     a, axis = h.with_axis(a, axis)
-    a = manipulation.moveaxis(a, axis, -1)
-    bits = (lax.expand_dims(a, (a.ndim,)) >> shifts) & creation.asarray(np.uint8(1))
+    a = jnp.moveaxis(a, axis, -1)
+    bits = (lax.expand_dims(a, (a.ndim,)) >> shifts) & jnp.asarray(np.uint8(1))
     flat = lax.reshape(bits, (*a.shape[:-1], 8 * a.shape[-1]))
     if count is not None:
         n = flat.shape[-1]
@@ -214,4 +203,4 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
                            [(0, 0, 0)] * (flat.ndim - 1) + [(0, count - n, 0)])
         else:
             flat = flat[..., :count]
-    return manipulation.moveaxis(flat, -1, axis)
+    return jnp.moveaxis(flat, -1, axis)

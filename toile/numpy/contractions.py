@@ -1,10 +1,11 @@
-"""Products of arrays: matmul, dot, tensordot, inner, outer, kron, cross and their kin.
+"""Products of arrays: matmul, dot, tensordot, inner, outer, kron, cross and the like.
 
 All contractions are one `lax.dot_general`; batch axes that broadcast become free axes of the
 operand that has them, so nothing is copied to be multiplied. einsum is in summation.py.
 """
 
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def contract(a, b, contracting, batch, precision, preferred):
 
 
 def _sizes(got):
-    """The two lengths as shapes, where they are all that is said."""
+    """The two lengths as shapes, if `got` names nothing but lengths."""
     first, _, second = got.partition(" and ")
     return f", got ({first},) and ({second},)." if first.isdigit() else ""
 
@@ -133,11 +134,10 @@ def _batched_matmul(a, b, precision, preferred):
 
 def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Product over the last axis of `a` and the last but one (or only) axis of `b`."""
-    check("dot", a, b)
     preferred = element_type(preferred_element_type)
-    a, b = promote(a, b)
+    a, b = promote(a, b, name="dot")
     if a.ndim == 0 or b.ndim == 0:
-        contracting = ((), ())
+        contracting: Any = ((), ())
     else:
         contracting = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
         if a.shape[-1] != b.shape[contracting[1][0]]:
@@ -156,7 +156,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
 
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Products of vectors along `axis`, the first conjugated; other axes broadcast."""
-    x1, x2 = h.arrs("vecdot", x1, x2)
+    x1, x2 = h.as_arrays("vecdot", x1, x2)
     if x1.ndim < 1 or x2.ndim < 1:
         raise ValueError("vector_dot: inputs must be at least 1-dimensional; got "
                          f"shapes {x1.shape}, {x2.shape}{here()}")
@@ -174,7 +174,7 @@ def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
 
 def matvec(x1, x2, /):
     """Matrices times vectors; leading axes broadcast."""
-    x1, x2 = h.arrs("matvec", x1, x2)
+    x1, x2 = h.as_arrays("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
         raise ValueError(f"matvec: needed a matrix and a vector, got {x1.shape} and "
                          f"{x2.shape}{here()}")
@@ -184,7 +184,7 @@ def matvec(x1, x2, /):
 
 def vecmat(x1, x2, /):
     """Conjugated vectors times matrices; leading axes broadcast."""
-    x1, x2 = h.arrs("vecmat", x1, x2)
+    x1, x2 = h.as_arrays("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
         raise ValueError(f"vecmat: needed a vector and a matrix, got {x1.shape} and "
                          f"{x2.shape}{here()}")
@@ -194,9 +194,8 @@ def vecmat(x1, x2, /):
 
 def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Sum of products over the given axes of `a` and `b`."""
-    check("tensordot", a, b)
     preferred = element_type(preferred_element_type)
-    a, b = promote(a, b)
+    a, b = promote(a, b, name="tensordot")
     if isinstance(axes, (int, np.integer)):
         count = operator.index(axes)
         if count > min(a.ndim, b.ndim):
@@ -224,7 +223,7 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
 
 def inner(a, b, *, precision=None, preferred_element_type=None):
     """Sum of products over the last axes."""
-    a, b = h.arrs("inner", a, b)
+    a, b = h.as_arrays("inner", a, b)
     if a.ndim == 0 or b.ndim == 0:
         out = ufuncs.multiply(a, b)
         return out if preferred_element_type is None else lax.convert_element_type(
@@ -236,13 +235,13 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 def outer(a, b, out=None):
     """The product of every element of `a` with every element of `b`."""
     no_out("outer", out)
-    a, b = h.arrs("outer", a, b)
+    a, b = h.as_arrays("outer", a, b)
     return ufuncs.multiply(lax.reshape(a, (a.size, 1)), lax.reshape(b, (1, b.size)))
 
 
 def kron(a, b):
     """The Kronecker product: blocks of `b` scaled by the elements of `a`."""
-    a, b = h.arrs("kron", a, b)
+    a, b = h.as_arrays("kron", a, b)
     rank = max(a.ndim, b.ndim)
     a = lax.reshape(a, (1,) * (rank - a.ndim) + a.shape)
     b = lax.reshape(b, (1,) * (rank - b.ndim) + b.shape)
@@ -253,7 +252,7 @@ def kron(a, b):
 
 def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     """The vector product of vectors of length 2 or 3."""
-    a, b = promote(*h.arrs("cross", a, b))
+    a, b = promote(*h.as_arrays("cross", a, b))
     if axis is not None:
         axisa = axisb = axisc = axis
     a = manipulation.moveaxis(a, axisa, -1)

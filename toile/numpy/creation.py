@@ -1,6 +1,6 @@
 """Arrays out of Python and NumPy data, constants, ranges and files.
 
-Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and their kin go
+Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and the like go
 through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
 `lax`, `api.devices` and `_promotion`.
 """
@@ -19,9 +19,8 @@ from toile.api.devices import device_put
 from toile.engine import dtypes
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
-from toile.engine.conversion import from_numpy, wrap
-from toile.engine.gpu import default_gpu, is_gpu_data, presence
-from toile.engine.gpu_arrays import GpuArray, placed_by_default
+from toile.engine.conversion import from_numpy, placed_by_default, wrap
+from toile.engine.platform_registry import array_platforms, default_device, platform_of, registry
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
 from toile.engine.source import describe, here
@@ -85,7 +84,7 @@ def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
         return _from_array(a, dtype, copied)
     if isinstance(a, (np.ndarray, np.generic)):
         return _from_host(a, a, dtype)
-    if is_gpu_data(a):
+    if platform_of(a) is not None:
         made = from_numpy(a)
         return made if dtype is None else convert(made, dtype)
     if hasattr(a, "__jax_array__"):
@@ -107,7 +106,7 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
     if copied and state.trace is None:
         if type(a) is DeviceArray:
             return wrap(a._data.copy(), a.weak_type)
-        if isinstance(a, GpuArray):
+        if isinstance(a, tuple(array_platforms)):
             return lax.copy_p(a)
     return a
 
@@ -115,7 +114,7 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
 def _placed(values: Any) -> Any:
     """A new array of NumPy's values, where new arrays belong."""
     made = wrap(values)
-    return made if presence.none else placed_by_default(made)
+    return placed_by_default(made) if registry.active else made
 
 
 def _from_host(values: Any, original: Any, dtype: Any) -> Any:
@@ -202,9 +201,6 @@ def _stacked(nested: Any, dtype: Any) -> Any:
     return lax.concatenate([lax.expand_dims(p, (0,)) for p in parts], 0)
 
 
-dtypes.scalar_factory = lambda x, dtype: asarray(x, dtype)
-
-
 class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
     """An imaginary part is dropped, which will be an error one day."""
 
@@ -263,7 +259,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
 
 def _eager_on_host() -> bool:
     """Whether a new array may be made by NumPy at once."""
-    on_host = presence.none or default_gpu() is None
+    on_host = not registry.active or default_device() is None
     return on_host and state.trace is None and flags.default_device is None
 
 
@@ -484,13 +480,13 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
     return result if device is None else device_put(result, device)
 
 
-def _row_and_column(shape: tuple[int, int], k: Any, name: str = "") -> tuple[Any, Any]:
+def _row_and_column(shape: tuple[int, ...], k: Any, name: str = "") -> tuple[Any, Any]:
     """Row number plus `k`, and column number, of each element of a matrix."""
     index = np.dtype("int32")
     row = lax.broadcasted_iota(index, shape, 0)
     if not isinstance(k, int) or k:
         if name == "eye" and isinstance(k, int):
-            k = max(-shape[0], min(k, shape[1]))  # beyond, the diagonal is empty all the same
+            k = max(-shape[0], min(k, shape[1]))  # further out the diagonal is empty
         row = lax.add(row, convert(as_array("eye", k), index))
     return row, lax.broadcasted_iota(index, shape, 1)
 

@@ -9,20 +9,10 @@ import math
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
-from toile.numpy import (
-    contractions,
-    creation,
-    index_update,
-    joins,
-    manipulation,
-    reductions,
-    selection,
-    sorted_order,
-    ufuncs,
-    ufuncs_numeric,
-)
+from toile.numpy import contractions, index_update
 from toile.numpy._helpers import arr, check, promote_inexact
 
 __all__ = [
@@ -33,8 +23,7 @@ __all__ = [
 
 def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     """How often each non-negative integer occurs, or the sum of its weights."""
-    check("bincount", x)
-    x = arr(x)
+    x = h.as_array("bincount", x)
     if not h.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}{here()}")
     if x.ndim != 1:
@@ -55,8 +44,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     if weights.dtype == np.bool_:
         weights = lax.convert_element_type(weights, h.index_dtype())
     # Scatters drop indices beyond the end in any integer dtype; only bools have to be converted.
-    places = lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else (
-        ufuncs_numeric.clip(x, 0))
+    places = lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else (jnp.clip(x, 0))
     return index_update.update(lax.full((length,), 0, weights.dtype), (places,), weights, "add",
                                mode="drop")
 
@@ -67,27 +55,27 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):
     """The edges of the bins that histogram would use."""
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented." + here())
-    a = manipulation.ravel(a)
+    a = jnp.ravel(a)
     dtype = h.dtypes.to_inexact_dtype(h.result_type(a))
     if np.ndim(bins) == 1:
         return lax.convert_element_type(arr(bins), dtype)
     count = h.static_int(bins, "bins argument of histogram_bin_edges")
     if range is None:
-        low, high = (reductions.min(a), reductions.max(a)) if a.size else (0.0, 1.0)
+        low, high = (jnp.min(a), jnp.max(a)) if a.size else (0.0, 1.0)
     else:
         low, high = range
     low = lax.convert_element_type(arr(low), dtype)
     high = lax.convert_element_type(arr(high), dtype)
     flat = low == high
-    low, high = selection.where(flat, low - 0.5, low), selection.where(flat, high + 0.5, high)
-    return creation.linspace(low, high, count + 1, dtype=dtype)
+    low, high = jnp.where(flat, low - 0.5, low), jnp.where(flat, high + 0.5, high)
+    return jnp.linspace(low, high, count + 1, dtype=dtype)
 
 
 def _bins(x, edges):
     """The bin of each sample, counted from 1; 0 and len(edges) are outside."""
-    place = sorted_order.searchsorted(edges, x, "right")
+    place = jnp.searchsorted(edges, x, "right")
     last = edges.shape[0] - 1
-    return selection.where(x == edges[last], last, place)
+    return jnp.where(x == edges[last], last, place)
 
 
 def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=None):
@@ -102,12 +90,12 @@ def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=N
             raise ValueError("weights should have the same shape as a." + here())
         a, weights = promote_inexact(a, weights)
     edges = histogram_bin_edges(a, bins, range, weights)
-    a, weights = manipulation.ravel(a), manipulation.ravel(weights)
+    a, weights = jnp.ravel(a), jnp.ravel(weights)
     x, edges = promote_inexact(a, edges)
     counts = index_update.update(lax.full((edges.shape[0],), 0, weights.dtype), (_bins(x, edges),),
                                  weights, "add", mode="drop")[1:]
     if density:
-        counts = counts / (edges[1:] - edges[:-1]) / reductions.sum(counts)
+        counts = counts / (edges[1:] - edges[:-1]) / jnp.sum(counts)
     return counts, edges
 
 
@@ -134,7 +122,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density=None):
         edges.append(edge)
         places.append(_bins(column, lax.convert_element_type(edge, sample.dtype)))
         sizes.append(edge.shape[0] + 1)
-    flat = selection.ravel_multi_index(places, sizes, mode="clip")
+    flat = jnp.ravel_multi_index(places, sizes, mode="clip")
     total = bincount(lax.reshape(flat, (count,)), weights, length=math.prod(sizes))
     total = lax.reshape(total, tuple(sizes))[(slice(1, -1),) * rank]
     if density:
@@ -155,7 +143,7 @@ def _ranges(range, shape):
 
 def _density(total, edges):
     """Counts over their sum and the volumes of their bins."""
-    total = total / reductions.sum(total)
+    total = total / jnp.sum(total)
     for d, edge in enumerate(edges):
         other = tuple(k for k in range(len(edges)) if k != d)
         total = total / lax.expand_dims(edge[1:] - edge[:-1], other)
@@ -171,7 +159,7 @@ def histogram2d(x, y, bins=10, range=None, weights=None, density=None):
         bins = [edges, edges]
     elif isinstance(bins, (list, tuple)) and len(bins) == 1:
         bins = [bins[0], bins[0]]
-    sample = joins.stack([arr(x), arr(y)], axis=-1)
+    sample = jnp.stack([arr(x), arr(y)], axis=-1)
     counts, edges = histogramdd(sample, bins, range, weights, density)
     return counts, edges[0], edges[1]
 
@@ -191,8 +179,8 @@ def _observation_weights(fweights, aweights, count):
             raise RuntimeError(f"incompatible numbers of samples and {name}{here()}")
         if name == "fweights" and not h.issubdtype(h.result_type(given), np.integer):
             raise TypeError("fweights must be integer." + here())
-        given = ufuncs.absolute(given)
-        w = given if w is None else ufuncs.multiply(w, given)
+        given = jnp.absolute(given)
+        w = given if w is None else jnp.multiply(w, given)
     return w
 
 
@@ -206,11 +194,11 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     """The covariance matrix of variables in rows (or columns)."""
     _check_inexact("cov", dtype)
     if y is not None:
-        m, y = promote_inexact(*h.arrs("cov", m, y))
+        m, y = promote_inexact(*h.as_arrays("cov", m, y))
         if y.ndim > 2:
             raise ValueError("y has more than 2 dimensions" + here())
     else:
-        m, = promote_inexact(*h.arrs("cov", m))
+        m, = promote_inexact(*h.as_arrays("cov", m))
     if m.ndim > 2:
         raise ValueError("m has more than 2 dimensions" + here())
     if dtype is not None:
@@ -224,17 +212,17 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
         x = lax.concatenate([x, _variables(y, in_rows)], 0)
     ddof = ddof if ddof is not None else 0 if bias else 1
     w = _observation_weights(fweights, aweights, x.shape[1])
-    mean, total = reductions.average(x, axis=1, weights=w, returned=True)
+    mean, total = jnp.average(x, axis=1, weights=w, returned=True)
     scale = x.shape[1] - ddof if w is None else _weighted_divisor(total[0], w, aweights, ddof)
     x = x - lax.expand_dims(mean, (1,))
-    right = manipulation.transpose(x if w is None else x * w)
-    return manipulation.squeeze(contractions.dot(x, ufuncs.conj(right)) / scale)
+    right = jnp.transpose(x if w is None else x * w)
+    return jnp.squeeze(jnp.dot(x, jnp.conj(right)) / scale)
 
 
 def _variables(x, in_rows):
     """A matrix with the variables in rows."""
-    x = manipulation.atleast_2d(x)
-    return x if in_rows else manipulation.transpose(x)
+    x = jnp.atleast_2d(x)
+    return x if in_rows else jnp.transpose(x)
 
 
 def _weighted_divisor(total, w, aweights, ddof):
@@ -243,7 +231,7 @@ def _weighted_divisor(total, w, aweights, ddof):
         return total
     if aweights is None:
         return total - ddof
-    return total - ddof * reductions.sum(w * aweights) / total
+    return total - ddof * jnp.sum(w * aweights) / total
 
 
 def corrcoef(x, y=None, rowvar=True, dtype=None):
@@ -253,12 +241,11 @@ def corrcoef(x, y=None, rowvar=True, dtype=None):
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
-    d = ufuncs.sqrt(ufuncs.real(lax.reshape(c, (c.size,))[::c.shape[0] + 1]))
+    d = jnp.sqrt(jnp.real(lax.reshape(c, (c.size,))[::c.shape[0] + 1]))
     c = c / lax.expand_dims(d, (1,)) / lax.expand_dims(d, (0,))
     if h.issubdtype(c.dtype, np.complexfloating):
-        return lax.complex(ufuncs_numeric.clip(lax.real(c), -1, 1),
-                           ufuncs_numeric.clip(lax.imag(c), -1, 1))
-    return ufuncs_numeric.clip(c, -1, 1)
+        return lax.complex(jnp.clip(lax.real(c), -1, 1), jnp.clip(lax.imag(c), -1, 1))
+    return jnp.clip(c, -1, 1)
 
 
 # Interpolation.
@@ -280,28 +267,28 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if period is not None:
         if np.ndim(period):
             raise ValueError(f"period must be a scalar; got {period}{here()}")
-        period = ufuncs.absolute(period)
-        x, xp = ufuncs_numeric.remainder(x, period), ufuncs_numeric.remainder(xp, period)
+        period = jnp.absolute(period)
+        x, xp = jnp.remainder(x, period), jnp.remainder(xp, period)
         xp, order = lax.sort((xp, lax.iota(np.int32, xp.shape[0])), num_keys=1)
         fp = fp[order]
         end = xp.shape[0] - 1
-        xp = joins.concatenate([xp[end:] - period, xp, xp[:1] + period])
-        fp = joins.concatenate([fp[end:], fp, fp[:1]])
+        xp = jnp.concatenate([xp[end:] - period, xp, xp[:1] + period])
+        fp = jnp.concatenate([fp[end:], fp, fp[:1]])
         left = right = None
     n = xp.shape[0]
-    i = ufuncs_numeric.clip(sorted_order.searchsorted(xp, x, "right"), 1, max(n - 1, 1))
+    i = jnp.clip(jnp.searchsorted(xp, x, "right"), 1, max(n - 1, 1))
     below, start = fp[i - 1], xp[i - 1]
-    df = selection.take(fp, i, mode="clip") - below
-    dx = selection.take(xp, i, mode="clip") - start
+    df = jnp.take(fp, i, mode="clip") - below
+    dx = jnp.take(xp, i, mode="clip") - start
     # equal neighbours would divide by zero, also in the derivative: the slope there is never used
     wide = np.float64 if dx.dtype == np.float64 else np.float32
     flat = abs(dx) <= float(np.spacing(np.finfo(wide).eps))
-    rise = (x - start) / selection.where(flat, 1, dx) * df
-    f = selection.where(flat, below, below + rise)
+    rise = (x - start) / jnp.where(flat, 1, dx) * df
+    f = jnp.where(flat, below, below + rise)
     if not isinstance(left, str):
-        f = selection.where(x < xp[0], fp[0] if left is None else left, f)
+        f = jnp.where(x < xp[0], fp[0] if left is None else left, f)
     if not isinstance(right, str):
-        f = selection.where(x > xp[n - 1], fp[n - 1] if right is None else right, f)
+        f = jnp.where(x > xp[n - 1], fp[n - 1] if right is None else right, f)
     return f
 
 
@@ -331,18 +318,16 @@ def _convolve(name, a, v, mode, precision, preferred):
 
 def convolve(a, v, mode="full", *, precision=None, preferred_element_type=None):
     """The discrete convolution of two rank-1 arrays."""
-    check("convolve", a, v)
-    a, v = promote_inexact(a, v)
+    a, v = promote_inexact(a, v, name="convolve")
     return _convolve("convolve", a, v, mode, precision,
                      contractions.element_type(preferred_element_type))
 
 
 def correlate(a, v, mode="valid", *, precision=None, preferred_element_type=None):
     """The cross-correlation of two rank-1 arrays, the second conjugated."""
-    check("correlate", a, v)
-    a, v = promote_inexact(a, v)
+    a, v = promote_inexact(a, v, name="correlate")
     if v.ndim == 1:
-        v = lax.rev(ufuncs.conj(v), (0,))
+        v = lax.rev(jnp.conj(v), (0,))
     return _convolve("correlate", a, v, mode, precision,
                      contractions.element_type(preferred_element_type))
 

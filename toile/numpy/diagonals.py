@@ -12,7 +12,7 @@ from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, index_update, manipulation, reductions, selection
-from toile.numpy._helpers import arr, canonical_axis, check, one
+from toile.numpy._helpers import arr, as_array, canonical_axis, check
 from toile.numpy._operands import no_out
 from toile.primitives.elementwise import convert
 
@@ -25,7 +25,7 @@ __all__ = [
 
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """The elements (i, i + offset) of the plane of two axes, as a last axis."""
-    a = one("diagonal", a)
+    a = as_array("diagonal", a)
     if a.ndim < 2:
         raise ValueError("diagonal requires an array of at least two dimensions." + here())
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
@@ -44,7 +44,7 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
 
 def diag(v, k=0):
     """The k-th diagonal of a matrix, or a matrix with `v` on its k-th diagonal."""
-    v = one("diag", v)
+    v = as_array("diag", v)
     k = h.static_int(k, "'k' argument of jnp.diag")
     if v.ndim == 2:
         return diagonal(v, k)
@@ -61,14 +61,15 @@ def diag(v, k=0):
 
 def diagflat(v, k=0):
     """A matrix with the flattened `v` on its k-th diagonal."""
-    v = manipulation.ravel(one("diagflat", v))
+    v = manipulation.ravel(as_array("diagflat", v))
     return diag(lax.convert_element_type(v, v.dtype), k)
 
 
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     """The sum of a diagonal."""
     no_out("trace", out)
-    return reductions.sum(diagonal(one("trace", a), offset, axis1, axis2), axis=-1, dtype=dtype)
+    found = diagonal(as_array("trace", a), offset, axis1, axis2)
+    return reductions.sum(found, axis=-1, dtype=dtype)
 
 
 def fill_diagonal(a, val, wrap=False, *, inplace=True):

@@ -1,7 +1,7 @@
 """Dtypes, constants and printing under their NumPy names.
 
-The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine, and
-api.devices when asked for devices.
+The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine and
+`api.devices`.
 """
 # ruff: noqa: F403, F405 -- __all__ says which names of the engine are public here
 
@@ -11,6 +11,7 @@ from typing import Any as _Any
 
 import numpy as np
 
+from toile.api.devices import devices as _devices
 from toile.engine import dtypes as _d
 from toile.engine.arrays import Array as ndarray
 from toile.engine.config import flags as _flags
@@ -18,7 +19,7 @@ from toile.engine.dtypes import *
 from toile.engine.dtypes import bool_, isdtype
 
 bool = bool_
-dtype = np.dtype
+dtype = np.dtype  # type: ignore[assignment]
 ComplexWarning = np.exceptions.ComplexWarning
 
 e = np.e
@@ -50,9 +51,7 @@ class ArrayNamespaceInfo:
 
     def devices(self) -> list[_Any]:
         """What may be passed as `device`."""
-        from toile.api.devices import devices
-
-        return [None, *devices()]
+        return [None, *_devices()]
 
     def default_dtypes(self, *, device: _Any = None) -> dict[str, np.dtype]:
         """The dtypes that results have where none is asked for."""

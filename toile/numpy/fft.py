@@ -10,11 +10,11 @@ import operator
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import creation, manipulation, ufuncs
 from toile.numpy._dtypes import user_dtype
-from toile.numpy._helpers import canonical_axes, canonical_axis, one, promote_inexact
+from toile.numpy._helpers import as_array, canonical_axes, canonical_axis, promote_inexact
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
@@ -79,7 +79,7 @@ def _lengths_and_axes(name, a, s, axes):
 
 def _transform(name, kind, a, s, axes, norm):
     """The transform `kind` of `a` over `axes` (a sequence or None), cut or padded to `s`."""
-    a = one(name, a)
+    a = as_array(name, a)
     s, axes = _lengths_and_axes(name, a, s, axes)
     if kind == "rfft" and h.issubdtype(a.dtype, np.complexfloating):
         raise ValueError(f"only real valued inputs supported for rfft, got {a.dtype}{here()}")
@@ -91,7 +91,7 @@ def _transform(name, kind, a, s, axes, norm):
     if not axes:
         return x
     last = tuple(range(x.ndim - len(axes), x.ndim))
-    x = manipulation.moveaxis(x, axes, last)
+    x = jnp.moveaxis(x, axes, last)
     if s is None:
         s = [x.shape[i] for i in last]
         if kind == "irfft":
@@ -104,7 +104,7 @@ def _transform(name, kind, a, s, axes, norm):
     factor = _scale(kind, norm, math.prod(s))
     if factor is not None:
         x = lax.mul(x, lax.full_like(x, factor))
-    return manipulation.moveaxis(x, last, axes)
+    return jnp.moveaxis(x, last, axes)
 
 
 def _in_turns(x, kind, sizes):
@@ -118,8 +118,8 @@ def _in_turns(x, kind, sizes):
 
     def outer_axes(v):
         for d, n in enumerate(rest):
-            v = manipulation.moveaxis(v, first + d, -1)
-            v = manipulation.moveaxis(call(v, other, (n,)), -1, first + d)
+            v = jnp.moveaxis(v, first + d, -1)
+            v = jnp.moveaxis(call(v, other, (n,)), -1, first + d)
         return v
 
     if kind in ("irfft", "ifft"):
@@ -171,14 +171,14 @@ def _swapped(norm):
 def hfft(a, n=None, axis=-1, norm=None):
     """The real spectrum of a signal with Hermitian symmetry, given by its first half."""
     _check_one_axis("hfft", axis)
-    a = one("hfft", a)
+    a = as_array("hfft", a)
     size = 2 * (a.shape[axis] - 1) if n is None else n
-    return _one_axis("hfft", "irfft", ufuncs.conj(a), size, axis, _swapped(norm))
+    return _one_axis("hfft", "irfft", jnp.conj(a), size, axis, _swapped(norm))
 
 
 def ihfft(a, n=None, axis=-1, norm=None):
     """The inverse of hfft."""
-    return ufuncs.conj(_one_axis("ihfft", "rfft", a, n, axis, _swapped(norm)))
+    return jnp.conj(_one_axis("ihfft", "rfft", a, n, axis, _swapped(norm)))
 
 
 def fftn(a, s=None, axes=None, norm=None):
@@ -240,8 +240,8 @@ def _frequencies(name, values, n, d, dtype):
                          f"d = {list(d)}.{here()}")
     dtype = h.dtypes.to_inexact_dtype(h.canonical_dtype(np.float64)) if dtype is None else (
         user_dtype(dtype, name))
-    k = creation.asarray(values, dtype=dtype)
-    return ufuncs.divide(k, lax.convert_element_type(ufuncs.multiply(d, n), dtype))
+    k = jnp.asarray(values, dtype=dtype)
+    return jnp.divide(k, lax.convert_element_type(jnp.multiply(d, n), dtype))
 
 
 def fftfreq(n, d=1.0, *, dtype=None, device=None):
@@ -258,13 +258,13 @@ def rfftfreq(n, d=1.0, *, dtype=None, device=None):
 
 
 def _shift(name, x, axes, direction):
-    x = one(name, x)
+    x = as_array(name, x)
     if axes is None:
         axes = tuple(range(x.ndim))
     axes = axes if isinstance(axes, (tuple, list)) else (axes,)
     axes = [canonical_axis(a, x.ndim) for a in axes]
     shifts = [direction * (x.shape[a] // 2) for a in axes]
-    return manipulation.roll(x, shifts, axes) if axes else x
+    return jnp.roll(x, shifts, axes) if axes else x
 
 
 def fftshift(x, axes=None):

@@ -19,7 +19,7 @@ from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.errors import UnreadableFileError
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
-from toile.engine.gpu import shared
+from toile.engine.platform_registry import shared
 from toile.engine.promotion import narrowed
 from toile.numpy.creation import asarray
 
@@ -64,9 +64,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """An array over the data of any object that supports DLPack."""
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
-    on_gpu = shared(x)
-    if on_gpu is not None:
-        return asarray(wrap(on_gpu), copy=copy, device=device)
+    elsewhere = shared(x)
+    if elsewhere is not None:
+        return asarray(wrap(elsewhere), copy=copy, device=device)
     values = np.from_dlpack(x)
     return from_numpy(np.asarray(values, narrowed(values.dtype)))
 

@@ -10,12 +10,13 @@ import warnings
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.api import vmap
 from toile.engine.config import flags
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import manipulation, selection
+from toile.numpy import selection
 from toile.numpy._helpers import arr, canonical_axis, check
 
 __all__ = ["apply_along_axis", "apply_over_axes", "piecewise", "vectorize"]
@@ -34,7 +35,8 @@ def _parse_signature(signature):
 
 def _core_sizes(args, dims, where):
     """Sizes of the core axes and the shapes left of them."""
-    sizes, leads = {}, []
+    sizes: dict[str, int] = {}
+    leads = []
     for x, names in zip(args, dims):
         if x.ndim < len(names):
             raise ValueError(f"input with shape {x.shape} does not have enough dimensions for all "
@@ -116,7 +118,7 @@ def _mapped(func, args, signature, where):
     sizes, leads = _core_sizes(args, in_dims, where)
     if flags.numpy_rank_promotion != "allow" and len({len(s) for s in leads if s}) > 1:
         _promotes_rank([x.shape for x in args], signature)
-    common = manipulation.broadcast_shapes(*leads)
+    common = jnp.broadcast_shapes(*leads)
     call = _checked(func, out_dims, sizes, where)
     # axes of length one are not mapped: the function sees the same slice each time
     levels, squeezed = [], []
@@ -124,7 +126,7 @@ def _mapped(func, args, signature, where):
         pad = len(common) - len(lead)
         level = [0 if n != 1 or common[pad + d] == 1 else None for d, n in enumerate(lead)]
         drop = tuple(d for d, mapped in enumerate(level) if mapped is None)
-        levels.append([None] * pad + level)
+        levels.append([*(None,) * pad, *level])
         squeezed.append(lax.squeeze(x, drop) if drop else x)
     for d in range(len(common) - 1, -1, -1):
         axes = tuple(level[d] for level in levels)
@@ -149,8 +151,7 @@ def _close_over(pyfunc, args, kwargs, excluded):
 
 def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     """`func1d` of every vector along `axis`; its result's axes take the place of that axis."""
-    check("apply_along_axis", arr)
-    x = h.arr(arr)
+    x = h.as_array("apply_along_axis", arr)
     axis = canonical_axis(axis, x.ndim)
     func = lambda v: func1d(v, *args, **kwargs)
     # each vmap over the axes after it takes the last one left and puts it last again
@@ -163,13 +164,13 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
 
 def apply_over_axes(func, a, axes):
     """`func(a, axis)` for each axis in turn, axes it removes being kept with length one."""
-    x = h.one("apply_over_axes", a)
+    x = h.as_array("apply_over_axes", a)
     for axis in axes if np.iterable(axes) else (axes,):
         out = func(x, axis)
         if out.ndim == x.ndim:
             x = out
         elif out.ndim == x.ndim - 1:
-            x = manipulation.expand_dims(out, axis)
+            x = jnp.expand_dims(out, axis)
         else:
             raise ValueError("function is not returning an array of the correct shape" + here())
     return x
@@ -177,8 +178,7 @@ def apply_over_axes(func, a, axes):
 
 def piecewise(x, condlist, funclist, *args, **kw):
     """A function given by cases: where the i-th condition holds, the i-th function of `x`."""
-    check("piecewise", x)
-    x = arr(x)
+    x = h.as_array("piecewise", x)
     if isinstance(condlist, (list, tuple)):
         whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim
         conditions = [arr(list(condlist))] if whole else [arr(c) for c in condlist]
@@ -201,5 +201,5 @@ def piecewise(x, condlist, funclist, *args, **kw):
 
     out = value(default)
     for condition, f in zip(conditions, funclist):
-        out = selection.where(selection.as_condition(condition), value(f), out)
+        out = jnp.where(selection.as_condition(condition), value(f), out)
     return out

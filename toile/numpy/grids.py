@@ -121,8 +121,8 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
     # With the sign (the phase, for complex numbers) taken out, logarithms exist.
     sign = lax.sign(start)
     per_decade = literal(1 / math.log(10), work)
-    ends = [lax.mul(lax.log(lax.div(x, sign)), per_decade) for x in (start, stop)]
-    powers = logspace(*ends, num, endpoint, 10.0, work, 0)
+    low, high = (lax.mul(lax.log(lax.div(x, sign)), per_decade) for x in (start, stop))
+    powers = logspace(low, high, num, endpoint, 10.0, work, 0)
     result = lax.mul(broadcast_to(sign, powers.shape), powers)
     return convert(first_axis_to(result, axis), dtype)
 

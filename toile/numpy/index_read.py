@@ -6,25 +6,15 @@ no axis but, as in NumPy, still separates index arrays. Static integers and slic
 gather; index_update.py turns the same entries into dynamic_update_slice or one scatter.
 """
 
+from typing import Any
+
 import numpy as np
 
 from toile import lax
 from toile.engine.errors import NonConcreteBooleanIndexError
 from toile.engine.source import describe, here
-from toile.numpy._helpers import (
-    Array,
-    DeviceArray,
-    KeyArray,
-    Tracer,
-    arr,
-    broadcast_shapes,
-    concrete,
-    from_end,
-    is_concrete,
-    is_eager,
-    raw_buffer,
-    wrap_raw,
-)
+from toile.numpy import _helpers as h
+from toile.numpy._helpers import Array, DeviceArray, KeyArray, Tracer, arr, raw_buffer, wrap_raw
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _NOT_A_TUPLE = ("Using a non-tuple sequence for multidimensional indexing is not allowed; "
@@ -59,10 +49,7 @@ def _components(idx):
     """The index as a list whose members are ints, slices, None, Ellipsis or index arrays."""
     if isinstance(idx, list):
         raise TypeError(_NOT_A_TUPLE + here())
-    if isinstance(idx, str):
-        raise TypeError(f"JAX does not support string indexing; got idx={idx!r} (index a dict, "
-                        f"or use integers){here()}")
-    out = []
+    out: list[Any] = []
     for i in idx if isinstance(idx, tuple) else (idx,):
         if i is None or i is Ellipsis or isinstance(i, slice):
             out.append(i)
@@ -89,12 +76,12 @@ def _expand_masks(components):
     out = []
     for i in components:
         if isinstance(i, (Array, np.ndarray, np.generic)) and i.dtype == np.bool_:
-            if not is_concrete(i):
+            if isinstance(i, Tracer) and not h.is_concrete(i):
                 raise NonConcreteBooleanIndexError(
                     f"Array boolean indices must be concrete; got {i.aval.str_short()} (use "
                     "where(mask, x, y), or nonzero(mask, size=...) for a static number of results)"
                     + here())
-            mask = concrete(i, "a boolean index")
+            mask = h.concrete(i, "a boolean index")
             if mask.ndim == 0:
                 out.append(("mask0", int(mask)))
             else:
@@ -225,12 +212,12 @@ def index_array(i, n, wrap):
             out = np.where(out < 0, out + n, out)
         return out if n > _INT32_MAX else np.clip(out, -_INT32_MAX, _INT32_MAX).astype(np.int32)
     signed = i.dtype.kind == "i" or str(i.dtype).startswith("int")
-    target = np.dtype(np.int64 if wide else np.int32)
+    target: Any = np.dtype(np.int64 if wide else np.int32)
     if not signed and i.dtype.itemsize >= target.itemsize:
         # Large unsigned indices are beyond the end; converted, they would become negative.
         i = lax.min(i, lax.full_like(i, int(np.iinfo(target).max)))
     i = lax.convert_element_type(i, target)
-    return from_end(i, n) if wrap and signed else i
+    return h.from_end(i, n) if wrap and signed else i
 
 
 def join_indices(parts, batch):
@@ -335,7 +322,8 @@ def _refuse_empty(axis, shape):
 
 def _scalar_get(x, arrays, wrap):
     """Traced scalar positions: dynamic_slice, which clamps, then squeeze."""
-    starts, sizes = [0] * x.ndim, list(x.shape)
+    sizes = list(x.shape)
+    starts: list[Any] = [0] * x.ndim
     for axis, i in arrays:
         _refuse_empty(axis, x.shape)
         starts[axis], sizes[axis] = index_array(i, x.shape[axis], wrap), 1
@@ -350,7 +338,7 @@ def _scalar_get(x, arrays, wrap):
 def _gather(x, arrays, tokens, options):
     """One gather over the axes in `arrays`; window axes and batch axes ordered as in `tokens`."""
     mode, fill_value, is_sorted, unique, wrap = options
-    batch = broadcast_shapes(*(tuple(i.shape) for _, i in arrays))
+    batch = h.broadcast_shapes(*(tuple(i.shape) for _, i in arrays))
     parts = [(index_array(i, x.shape[axis], wrap),
               tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i in arrays]
     indices = join_indices(parts, batch)
@@ -435,7 +423,7 @@ def is_basic(key):
 
 def getitem(x, idx):
     """`x[idx]`: NumPy's own indexing on a concrete CPU array, traced operations otherwise."""
-    if type(x) is KeyArray and type(idx) is int and is_eager():
+    if type(x) is KeyArray and type(idx) is int and h.is_eager():
         n = x.shape[0] if x.shape else 0
         if -n <= idx < n:
             return KeyArray(x._data[idx], x.dtype)

@@ -7,26 +7,15 @@ of bounds by default.
 
 import operator
 import warnings
+from typing import Any
 
 import numpy as np
 
 from toile import lax
 from toile.engine.source import describe, here
+from toile.numpy import _helpers as h
 from toile.numpy import index_read, ufuncs, ufuncs_numeric
-from toile.numpy._helpers import (
-    Array,
-    arr,
-    broadcast_to,
-    check,
-    fitting,
-    from_end,
-    is_weak,
-    promote,
-    raw_buffer,
-    result_type,
-    with_dtype,
-    wrap_raw,
-)
+from toile.numpy._helpers import Array, arr, broadcast_to, raw_buffer, wrap_raw
 
 _WINDOW_OPS = {"set": None, "add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min,
                "max": lax.max}
@@ -53,14 +42,18 @@ def _window(entries):
     return out
 
 
+def _layout(entries):
+    """Where the axes of an update go; without index arrays an integer only drops its axis."""
+    has_arrays = any(e[0] == "array" for e in entries)
+    return index_read.layout(entries if has_arrays else [e for e in entries if e[0] != "int"])
+
+
 def _result_shape(entries, batch):
     """Shape that reading the same entries would give, and the positions of new axes in it."""
     sizes = {e[1]: e[3] for e in entries if e[0] == "slice"}
-    shape, new = [], []
-    has_arrays = any(e[0] == "array" for e in entries)
-    # without index arrays an integer takes no part in the layout: it only drops its axis
-    kept = entries if has_arrays else [e for e in entries if e[0] != "int"]
-    for t in index_read.layout(kept):
+    shape: list[Any] = []
+    new = []
+    for t in _layout(entries):
         if t == "new":
             new.append(len(shape))
             shape.append(1)
@@ -100,10 +93,9 @@ def _update_window(x, entries, window, y, op):
 def _updates_layout(entries, slices, strided, adv):
     """The batch shape of an update, where the index columns of each part lie in it, and which axes
     of the update are windows and which of those run backwards."""
-    has_arrays = any(e[0] == "array" for e in entries)
-    kept = entries if has_arrays else [e for e in entries if e[0] != "int"]
-    batch, where, windows, flipped, position = [], {}, [], [], 0
-    for t in index_read.layout(kept):
+    batch: list[Any] = []
+    where, windows, flipped, position = {}, [], [], 0
+    for t in _layout(entries):
         if t == "arrays":
             where[t] = len(batch)
             batch.extend(adv)
@@ -147,7 +139,7 @@ def _index_column(x, entry, where, adv, wrap):
 
 def _scatter_parts(x, entries, wrap):
     """Index columns, scattered axes, window axes and the batch shape of a scatter over entries."""
-    adv = index_read.broadcast_shapes(*(tuple(e[2].shape) for e in entries if e[0] == "array"))
+    adv = h.broadcast_shapes(*(tuple(e[2].shape) for e in entries if e[0] == "array"))
     slices = {e[1]: e[2:] for e in entries if e[0] == "slice"}
     strided = {a for a, (_, size, step) in slices.items() if abs(step) != 1 and size > 1}
     batch, where, windows, flipped = _updates_layout(entries, slices, strided, adv)
@@ -189,15 +181,15 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
     """`x.at[idx].op(y)`, in the dtype of `x`; `op` is a name of _SCATTERS or a function."""
     lenient, mode = mode is not None, index_read.gather_mode(
         mode, lax.GatherScatterMode.FILL_OR_DROP)
-    dtype, weak = x.dtype, is_weak(x)
+    dtype, weak = x.dtype, h.is_weak(x)
     if not callable(op):
         y = y if isinstance(y, (Array, np.ndarray, int, float, complex, np.generic)) else arr(y)
-        if result_type(x, y) != dtype:
+        if h.result_type(x, y) != dtype:
             warnings.warn(
                 "scatter inputs have incompatible types: cannot safely cast value from dtype="
-                f"{result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
+                f"{h.result_type(y)} to dtype={dtype} with jax_numpy_dtype_promotion=standard. In "
                 "future releases this will result in an error.", FutureWarning, stacklevel=3)
-        x, y = promote(x, y)
+        x, y = h.promote(x, y)
     entries, inserted = index_read.parse_index(x.shape, idx, lenient, wrap_negative_indices)
     if inserted:
         x = lax.expand_dims(x, tuple(inserted))
@@ -209,7 +201,7 @@ def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mod
                               wrap_negative_indices)
     if inserted:
         out = lax.squeeze(out, tuple(inserted))
-    return with_dtype(out, dtype, weak)
+    return h.with_dtype(out, dtype, weak)
 
 
 _RAW_OPS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum,
@@ -386,15 +378,14 @@ class IndexUpdateHelper:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
-# Functions of the NumPy face.
+# Functions with NumPy's names.
 
 def put(a, ind, v, mode=None, *, inplace=True):
     """A copy of `a` with the flat positions `ind` set to `v`, repeated as needed."""
     if inplace:
         raise ValueError("put: arrays are immutable, needed inplace=False, got inplace=True "
                          "(the result is a new array)" + here())
-    check("put", a, ind, v)
-    a, ind, v = arr(a), arr(ind), arr(v)
+    a, ind, v = h.as_arrays("put", a, ind, v)
     ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
     if not a.size or not ind.size or not v.size:
         return a
@@ -403,12 +394,12 @@ def put(a, ind, v, mode=None, *, inplace=True):
                                   f"'clip' or 'wrap'{here()}")
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
-    ind = fitting(ind, a.size)
+    ind = h.fitting(ind, a.size)
     if mode == "wrap":
         ind = ufuncs_numeric.remainder(ind, a.size)
     else:
         if mode is None and ind.dtype.kind == "i":
-            ind = from_end(ind, a.size)
+            ind = h.from_end(ind, a.size)
         ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:
@@ -423,8 +414,8 @@ def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable, needed inplace=False, got "
                          "inplace=True (the result is a new array)" + here())
-    check("put_along_axis", arr, indices, values)
-    a, where = index_read.arr(arr), index_read.arr(indices)
+    h.check("put_along_axis", arr, indices, values)
+    a, where = h.arr(arr), h.arr(indices)
     if axis is None:
         flat = lax.reshape(a, (a.size,))
         return lax.reshape(update(flat, where, values, "set", mode=mode), a.shape)

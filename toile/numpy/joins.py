@@ -12,7 +12,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, manipulation
 from toile.numpy._dtypes import user_dtype
-from toile.numpy._helpers import Array, arr, canonical_axis, check, one, promote
+from toile.numpy._helpers import Array, arr, as_array, canonical_axis, check, promote
 from toile.numpy._operands import no_out
 
 __all__ = [
@@ -94,7 +94,7 @@ def stack(arrays, axis=0, out=None, dtype=None):
         if joined is not None:
             return joined
     if isinstance(arrays, (Array, np.ndarray)):
-        whole = one("stack", arrays)
+        whole = as_array("stack", arrays)
         whole = whole if dtype is None else lax.convert_element_type(
             whole, user_dtype(dtype, "stack"))
         return manipulation.moveaxis(whole, 0, axis)
@@ -143,7 +143,7 @@ def _block(xs, depth, rank):
     """Join nested lists: the innermost list along the last axis, the next along the one before."""
     if isinstance(xs, list):
         return concatenate([_block(x, depth - 1, rank) for x in xs], axis=-depth)
-    x = one("block", xs)
+    x = as_array("block", xs)
     return lax.expand_dims(x, tuple(range(rank - x.ndim))) if x.ndim < rank else x
 
 
@@ -173,7 +173,7 @@ def block(arrays):
 # Splitting.
 
 def _split(name, ary, indices_or_sections, axis):
-    ary = one(name, ary)
+    ary = as_array(name, ary)
     axis = canonical_axis(axis, ary.ndim)
     n = ary.shape[axis]
     what = f"in jax.numpy.{name} argument 1"
@@ -214,7 +214,7 @@ def vsplit(ary, indices_or_sections):
 
 def hsplit(ary, indices_or_sections):
     """Split along the second axis, or the first for rank 1."""
-    ary = one("hsplit", ary)
+    ary = as_array("hsplit", ary)
     return _split("hsplit", ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
@@ -225,31 +225,26 @@ def dsplit(ary, indices_or_sections):
 
 def unstack(x, /, *, axis=0):
     """The slices of `x` along `axis`, as a tuple."""
-    x = one("unstack", x)
+    x = as_array("unstack", x)
     if x.ndim == 0:
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was "
                          "passed." + here())
     axis = canonical_axis(axis, x.ndim)
-    return tuple(lax.squeeze(lax.slice_in_dim(x, i, i + 1, axis=axis), (axis,))
-                 for i in range(x.shape[axis]))
+    return lax.unstack(x, axis)
 
 
 # Repeating.
 
 def tile(A, reps):
     """`A` repeated as a whole `reps` times along each axis."""
-    x = one("tile", A)
+    x = as_array("tile", A)
     counts = tuple(reps) if np.iterable(reps) else (reps,)
     counts = tuple(operator.index(r) for r in counts)
     counts = (1,) * (x.ndim - len(counts)) + counts
     dims = (1,) * (len(counts) - x.ndim) + x.shape
     if all(r == 1 for r in counts):
-        return lax.reshape(x, dims) if dims != x.shape else x
-    # (r0, n0, r1, n1, ...) of a broadcast, joined pairwise
-    pairs = tuple(v for r, n in zip(counts, dims) for v in (r, n))
-    lead = len(counts) - x.ndim
-    spread = lax.broadcast_in_dim(x, pairs, tuple(2 * (lead + i) + 1 for i in range(x.ndim)))
-    return lax.reshape(spread, tuple(r * n for r, n in zip(counts, dims)))
+        return lax.reshape(x, dims)
+    return lax.tile(lax.reshape(x, dims), counts)
 
 
 def _repeat_equally(a, count, axis):
@@ -342,8 +337,7 @@ def _delete_traced(a, obj, axis, unique):
 
 def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     """`arr` without the rows `obj`: an integer, a slice, indices or a boolean mask."""
-    check("delete", arr)
-    a, axis = h.with_axis(h.arr(arr), axis)
+    a, axis = h.with_axis(as_array("delete", arr), axis)
     n = a.shape[axis]
     if type(obj) is int and not -n <= obj < n:
         raise ValueError(f"delete: index {obj} is out of bounds for axis {axis} with size {n} "

@@ -12,22 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.api import vmap
 from toile.engine.arrays import Array
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.numpy import _helpers as h
-from toile.numpy import (
-    contractions,
-    creation,
-    diagonals,
-    manipulation,
-    reductions,
-    selection,
-    summation,
-    ufuncs,
-)
-from toile.numpy._helpers import check, one, promote_inexact
+from toile.numpy._helpers import as_array, promote_inexact
 from toile.numpy.norms import matrix_norm, norm, vector_norm
 
 __all__ = [
@@ -76,7 +67,7 @@ class SVDResult(NamedTuple):
 
 def _matrix(name, a, square=False, error=ValueError):
     """`a` as an inexact array of matrices; `error` if its rank is too low."""
-    a, = promote_inexact(*h.arrs(name, a))
+    a, = promote_inexact(*h.as_arrays(name, a))
     a = h.with_dtype(a, a.dtype, False)
     if square and (a.ndim < 2 or a.shape[-1] != a.shape[-2]):
         raise ValueError(f"Argument to {name} must have shape [..., n, n], got shape {a.shape} "
@@ -88,8 +79,8 @@ def _matrix(name, a, square=False, error=ValueError):
 
 def _h(a):
     """Conjugate transpose of the last two axes."""
-    a = manipulation.matrix_transpose(a)
-    return ufuncs.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
+    a = jnp.matrix_transpose(a)
+    return jnp.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
 
 
 # Factorisations.
@@ -110,19 +101,19 @@ def _reflected(a):
     def step(j, carry):
         a, taus = carry
         x, alpha = a[:, j], a[j, j]
-        tail = selection.where(rows > j, x, 0)
-        rest = reductions.sum(ufuncs.square(abs(tail)))
-        size = ufuncs.sqrt(ufuncs.square(abs(alpha)) + rest)
-        beta = selection.where(ufuncs.real(alpha) >= 0, -size, size)
-        done = (rest == 0) & (ufuncs.imag(alpha) == 0)
-        beta = selection.where(done, alpha, lax.convert_element_type(beta, a.dtype))
-        tau = selection.where(done, 0, (beta - alpha) / selection.where(done, 1, beta))
-        tail = tail / selection.where(done, 1, alpha - beta)
-        v = selection.where(rows == j, 1, tail)
-        moved = contractions.matmul(ufuncs.conj(v), a, precision=lax.Precision.HIGHEST)
-        later = a - ufuncs.conj(tau) * contractions.outer(v, moved)
-        kept = selection.where(rows == j, beta, selection.where(rows > j, tail, x))
-        a = selection.where(columns > j, later, a)
+        tail = jnp.where(rows > j, x, 0)
+        rest = jnp.sum(jnp.square(abs(tail)))
+        size = jnp.sqrt(jnp.square(abs(alpha)) + rest)
+        beta = jnp.where(jnp.real(alpha) >= 0, -size, size)
+        done = (rest == 0) & (jnp.imag(alpha) == 0)
+        beta = jnp.where(done, alpha, lax.convert_element_type(beta, a.dtype))
+        tau = jnp.where(done, 0, (beta - alpha) / jnp.where(done, 1, beta))
+        tail = tail / jnp.where(done, 1, alpha - beta)
+        v = jnp.where(rows == j, 1, tail)
+        moved = jnp.matmul(jnp.conj(v), a, precision=lax.Precision.HIGHEST)
+        later = a - jnp.conj(tau) * jnp.outer(v, moved)
+        kept = jnp.where(rows == j, beta, jnp.where(rows > j, tail, x))
+        a = jnp.where(columns > j, later, a)
         return a.at[:, j].set(kept), taus.at[j].set(tau)
 
     start = a, lax.full((min(m, n),), 0, a.dtype)
@@ -137,7 +128,7 @@ def qr(a, mode="reduced"):
         for _ in a.shape[:-2]:
             reduce = vmap(reduce)
         packed, taus = reduce(a)
-        return QRResult(manipulation.matrix_transpose(packed), taus)
+        return QRResult(jnp.matrix_transpose(packed), taus)
     if mode not in ("reduced", "complete", "full", "r"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
     q, r = lax.linalg.qr(a, full_matrices=mode == "complete")
@@ -149,25 +140,23 @@ def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index
     a = _matrix("jnp.linalg.svd", a, error=TypeError)
     if hermitian:
         return _hermitian_svd(a, compute_uv)
-    options = {} if subset_by_index is None else {"subset_by_index": subset_by_index}
-    if not compute_uv:
-        out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=False, **options)
-        return out[0] if isinstance(out, (tuple, list)) else out
-    return SVDResult(*lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=True, **options))
+    out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv,
+                         subset_by_index=subset_by_index)
+    return SVDResult(*out) if compute_uv else out
 
 
 def _hermitian_svd(a, compute_uv):
     """Singular values of a Hermitian matrix are the sizes of its eigenvalues."""
     w, v = eigh(a)
-    s = ufuncs.absolute(w)
-    order = manipulation.flip(_argsort_last(s), -1)
-    s = selection.take_along_axis(s, order, axis=-1)
+    s = jnp.absolute(w)
+    order = jnp.flip(_argsort_last(s), -1)
+    s = jnp.take_along_axis(s, order, axis=-1)
     if not compute_uv:
         return s
-    sign = selection.take_along_axis(ufuncs.sign(w), order, axis=-1)
+    sign = jnp.take_along_axis(jnp.sign(w), order, axis=-1)
     rows = lax.expand_dims(order, (order.ndim - 1,))
-    u = selection.take_along_axis(v, rows, axis=-1)
-    vh = _h(ufuncs.multiply(u, lax.expand_dims(sign, (sign.ndim - 1,))))
+    u = jnp.take_along_axis(v, rows, axis=-1)
+    vh = _h(jnp.multiply(u, lax.expand_dims(sign, (sign.ndim - 1,))))
     return SVDResult(u, s, vh)
 
 
@@ -199,8 +188,7 @@ def eig(a):
 def eigvals(a):
     """Eigenvalues of general matrices, complex."""
     a = _general("jnp.linalg.eigvals", a)
-    out = lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
-    return out[0] if isinstance(out, (tuple, list)) else out
+    return lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
 def eigh(a, UPLO=None, symmetrize_input=True):
@@ -222,7 +210,7 @@ def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
 def _rows(x, order):
     """The rows of matrices `x` in the given order, batch by batch."""
     order = lax.expand_dims(order, (order.ndim,))
-    return selection.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
+    return jnp.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
 
 
 def _lu_solve(lu, permutation, b, transposed):
@@ -240,14 +228,14 @@ def _solve_matrix(a, b):
     """x with a x = b, for matrices with equal leading axes."""
     lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return lax.custom_linear_solve(
-        lambda x: contractions.matmul(a, x, precision=lax.Precision.HIGHEST), b,
+        lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST), b,
         lambda _, v: _lu_solve(lu, permutation, v, False),
         lambda _, v: _lu_solve(lu, permutation, v, True))
 
 
 def solve(a, b):
     """x with a x = b; `b` is a vector if it has rank 1, else matrices."""
-    a, b = promote_inexact(*h.arrs("jnp.linalg.solve", a, b))
+    a, b = promote_inexact(*h.as_arrays("jnp.linalg.solve", a, b))
     if a.ndim < 2:
         raise ValueError("left hand array must be at least two dimensional; got "
                          f"a.shape={a.shape}{here()}")
@@ -263,7 +251,7 @@ def solve(a, b):
     if b.shape[-2] != a.shape[-1]:
         raise ValueError(f"solve: needed b with {a.shape[-1]} rows, got a={a.shape} and "
                          f"b={b.shape}{here()}")
-    lead = manipulation.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = h.broadcast_to(a, (*lead, *a.shape[-2:]))
     b = h.broadcast_to(b, (*lead, *b.shape[-2:]))
     x = _solve_matrix(h.with_dtype(a, a.dtype, False), h.with_dtype(b, b.dtype, False))
@@ -273,7 +261,7 @@ def solve(a, b):
 def inv(a):
     """The inverses of square matrices."""
     a = _matrix("jnp.linalg.inv", a, square=True)
-    eye = h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    eye = h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     return _solve_matrix(a, eye)
 
 
@@ -284,7 +272,7 @@ def _lu_diagonal(a):
     moved = lax.convert_element_type(lax.ne(pivots, places), np.int32)
     parity = lax.rem(lax.reduce_sum(moved, (moved.ndim - 1,)), np.int32(2))
     sign = lax.sub(lax.full_like(parity, 1), lax.mul(parity, lax.full_like(parity, 2)))
-    return diagonals.diagonal(lu, 0, -2, -1), lax.convert_element_type(sign, a.dtype)
+    return jnp.diagonal(lu, 0, -2, -1), lax.convert_element_type(sign, a.dtype)
 
 
 def slogdet(a, *, method=None):
@@ -298,11 +286,11 @@ def slogdet(a, *, method=None):
         real = h.dtypes.dtype_to_real(a.dtype)
         return SlogdetResult(lax.full(lead, 1, a.dtype), lax.full(lead, 0, real))
     diag, flip = _lu_diagonal(a)
-    logs = reductions.sum(ufuncs.log(abs(diag)), axis=-1)
-    sign = reductions.prod(ufuncs.sign(diag), axis=-1) * flip
+    logs = jnp.sum(jnp.log(abs(diag)), axis=-1)
+    sign = jnp.prod(jnp.sign(diag), axis=-1) * flip
     # a zero pivot makes the determinant exactly zero
-    none = reductions.any(diag == 0, axis=-1)
-    return SlogdetResult(selection.where(none, 0, sign), selection.where(none, -np.inf, logs))
+    none = jnp.any(diag == 0, axis=-1)
+    return SlogdetResult(jnp.where(none, 0, sign), jnp.where(none, -np.inf, logs))
 
 
 def det(a):
@@ -320,7 +308,7 @@ def det(a):
         minor = lambda i, j: e(1, i) * e(2, j) - e(1, j) * e(2, i)
         return e(0, 0) * minor(1, 2) - e(0, 1) * minor(0, 2) + e(0, 2) * minor(0, 1)
     diag, sign = _lu_diagonal(a)
-    return reductions.prod(diag, axis=-1) * sign
+    return jnp.prod(diag, axis=-1) * sign
 
 
 # Rank and inverses.
@@ -332,12 +320,12 @@ def _cutoff(a, rtol, largest):
     rtol = lax.convert_element_type(h.arr(rtol), largest.dtype)
     if rtol.ndim:
         rtol = lax.expand_dims(rtol, (rtol.ndim,))
-    return ufuncs.multiply(rtol, largest)
+    return jnp.multiply(rtol, largest)
 
 
 def _inverse_values(s, keep):
     """1 / s where a singular value is kept, 0 elsewhere."""
-    return selection.where(keep, 1 / selection.where(keep, s, 1), 0)
+    return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
 
 
 def pinv(a, rtol=None, hermitian=False, *, rcond=None):
@@ -350,32 +338,30 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     if m == 0 or n == 0:
         return lax.full((*a.shape[:-2], n, m), 0, a.dtype)
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
-    keep = ufuncs.greater(s, _cutoff(a, rtol, s[..., :1]))
+    keep = jnp.greater(s, _cutoff(a, rtol, s[..., :1]))
     inverse = _inverse_values(s, keep)
-    left = _h(vh) * lax.convert_element_type(
-        lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype)
-    return contractions.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
+    left = _h(vh) * lax.convert_element_type(lax.expand_dims(inverse, (inverse.ndim - 1,)), a.dtype)
+    return jnp.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
 
 
 def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
     """The number of singular values above the cutoff."""
-    check("jnp.linalg.matrix_rank", M)
-    M, = promote_inexact(M)
+    M, = promote_inexact(M, name="jnp.linalg.matrix_rank")
     if rtol is not None and tol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified." + here())
     rtol = tol if rtol is None else rtol
     if M.ndim < 2:
-        return lax.convert_element_type(reductions.any(ufuncs.not_equal(M, 0)), h.index_dtype())
+        return lax.convert_element_type(jnp.any(jnp.not_equal(M, 0)), h.index_dtype())
     s = svd(M, full_matrices=False, compute_uv=False, hermitian=hermitian)
     if rtol is None:
         rtol = max(M.shape[-2:]) * float(h.dtypes.finfo(s.dtype).eps)
-    limit = _cutoff(M, rtol, reductions.max(s, axis=-1, keepdims=True))
-    return reductions.sum(ufuncs.greater(s, limit), axis=-1)
+    limit = _cutoff(M, rtol, jnp.max(s, axis=-1, keepdims=True))
+    return jnp.sum(jnp.greater(s, limit), axis=-1)
 
 
 def cond(x, p=None):
     """The condition number in the norm `p`."""
-    x, = promote_inexact(*h.arrs("jnp.linalg.cond", x))
+    x, = promote_inexact(*h.as_arrays("jnp.linalg.cond", x))
     if x.ndim < 2:
         raise ValueError("jnp.linalg.cond: input array must be at least 2D; got shape "
                          f"{x.shape}{here()}")
@@ -392,13 +378,13 @@ def cond(x, p=None):
             raise ValueError(f"jnp.linalg.cond: for {p=}, array must be square; got shape "
                              f"{x.shape}{here()}")
         r = norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
-    bad = reductions.any(ufuncs.isnan(x), axis=(-2, -1))
-    return selection.where(ufuncs.isnan(r) & ~bad, np.inf, r)
+    bad = jnp.any(jnp.isnan(x), axis=(-2, -1))
+    return jnp.where(jnp.isnan(r) & ~bad, np.inf, r)
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid=False):
     """The x of least squared error in a x = b: (x, residuals, rank, singular values)."""
-    a, b = promote_inexact(*h.arrs("jnp.linalg.lstsq", a, b))
+    a, b = promote_inexact(*h.as_arrays("jnp.linalg.lstsq", a, b))
     if a.ndim != 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional{here()}")
     if b.ndim not in (1, 2):
@@ -414,7 +400,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     if rcond is None:
         rcond = float(h.dtypes.finfo(dtype).eps) * max(m, n)
     else:
-        rcond = selection.where(ufuncs.less(rcond, 0), float(h.dtypes.finfo(dtype).eps), rcond)
+        rcond = jnp.where(jnp.less(rcond, 0), float(h.dtypes.finfo(dtype).eps), rcond)
     if a.size == 0:
         s = lax.full((0,), 0, dtype)
         rank = h.arr(np.asarray(0, np.int32))
@@ -422,13 +408,13 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     else:
         u, s, vh = svd(a, full_matrices=False)
         keep = s >= lax.convert_element_type(h.arr(rcond), s.dtype) * s[0]
-        rank = reductions.sum(keep)
+        rank = jnp.sum(keep)
         inverse = lax.expand_dims(_inverse_values(s, keep), (1,))
-        inner = contractions.matmul(_h(u), b, precision=high)
+        inner = jnp.matmul(_h(u), b, precision=high)
         inner = lax.convert_element_type(inverse, dtype) * inner
-        x = contractions.matmul(_h(vh), inner, precision=high)
-    error = b - contractions.matmul(a, x, precision=high)
-    residuals = reductions.sum(ufuncs.square(abs(error)), axis=0)
+        x = jnp.matmul(_h(vh), inner, precision=high)
+    error = b - jnp.matmul(a, x, precision=high)
+    residuals = jnp.sum(jnp.square(abs(error)), axis=0)
     if numpy_resid and (int(h.concrete(rank, "rank with numpy_resid=True")) < n or m <= n):
         residuals = lax.full((0,), 0, s.dtype)
     return (lax.squeeze(x, (1,)) if vector else x), residuals, rank, s
@@ -438,7 +424,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
 
 def matrix_power(a, n):
     """Square matrices multiplied by themselves n times; negative n inverts first."""
-    a = one("jnp.linalg.matrix_power", a)
+    a = as_array("jnp.linalg.matrix_power", a)
     if a.ndim < 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
                         f" (in matrix_power){here()}")
@@ -453,21 +439,21 @@ def matrix_power(a, n):
             raise
         raise TypeError(f"exponent must be an integer, got {n}{here()}") from None
     if n == 0:
-        return h.broadcast_to(creation.eye(a.shape[-1], dtype=a.dtype), a.shape)
+        return h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
         a, n = inv(a), -n
     result = None
     while n:
         if n & 1:
-            result = a if result is None else contractions.matmul(result, a)
+            result = a if result is None else jnp.matmul(result, a)
         n >>= 1
-        a = contractions.matmul(a, a) if n else a
+        a = jnp.matmul(a, a) if n else a
     return result
 
 
 def multi_dot(arrays, *, precision=None):
     """The product of several matrices, multiplied in the cheapest order."""
-    arrays = h.arrs("jnp.linalg.multi_dot", *arrays)
+    arrays = h.as_arrays("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
         raise ValueError("multi_dot requires at least two arrays; got "
                          f"len(arrays)={len(arrays)}{here()}")
@@ -485,12 +471,12 @@ def multi_dot(arrays, *, precision=None):
     terms[-1] = terms[-1][:1] if arrays[-1].ndim == 1 else terms[-1]
     out = (terms[0][0] if arrays[0].ndim == 2 else "") + (
         terms[-1][1] if arrays[-1].ndim == 2 else "")
-    return summation.einsum(",".join(terms) + "->" + out, *arrays, precision=precision)
+    return jnp.einsum(",".join(terms) + "->" + out, *arrays, precision=precision)
 
 
 def tensorinv(a, ind=2):
     """The inverse of tensordot with `a` over its last axes."""
-    a = one("tensorinv", a)
+    a = as_array("tensorinv", a)
     ind = h.static_int(ind, "ind argument of jnp.linalg.tensorinv")
     if ind <= 0:
         raise ValueError(f"ind must be a positive integer; got ind={ind}{here()}")
@@ -505,9 +491,9 @@ def tensorinv(a, ind=2):
 
 def tensorsolve(a, b, axes=None):
     """x with tensordot(a, x, x.ndim) = b."""
-    a, b = h.arrs("tensorsolve", a, b)
+    a, b = h.as_arrays("tensorsolve", a, b)
     if axes is not None:
-        a = manipulation.moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
+        a = jnp.moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
     out = a.shape[b.ndim:]
     if a.shape[:b.ndim] != b.shape:
         raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
@@ -521,51 +507,50 @@ def tensorsolve(a, b, axes=None):
 
 def cross(x1, x2, /, *, axis=-1):
     """The vector product of vectors of length 3."""
-    x1, x2 = h.arrs("jnp.linalg.cross", x1, x2)
+    x1, x2 = h.as_arrays("jnp.linalg.cross", x1, x2)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
                          f"have lengths {x1.shape[axis]} and {x2.shape[axis]}{here()}")
-    return contractions.cross(x1, x2, axis=axis)
+    return jnp.cross(x1, x2, axis=axis)
 
 
 def outer(x1, x2, /):
     """The products of all pairs from two vectors."""
-    x1, x2 = h.arrs("jnp.linalg.outer", x1, x2)
+    x1, x2 = h.as_arrays("jnp.linalg.outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} "
                          f"{x2.ndim=}{here()}")
-    return contractions.outer(x1, x2)
+    return jnp.outer(x1, x2)
 
 
 def matrix_transpose(x, /):
     """Matrices with rows and columns exchanged."""
-    return manipulation.matrix_transpose(x)
+    return jnp.matrix_transpose(x)
 
 
 def diagonal(x, /, *, offset=0):
     """Diagonals of matrices."""
-    return diagonals.diagonal(x, offset, -2, -1)
+    return jnp.diagonal(x, offset, -2, -1)
 
 
 def trace(x, /, *, offset=0, dtype=None):
     """Sums of diagonals of matrices."""
-    return diagonals.trace(x, offset, -2, -1, dtype)
+    return jnp.trace(x, offset, -2, -1, dtype)
 
 
 def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
     """Matrix product."""
-    return contractions.matmul(x1, x2, precision=precision,
-                               preferred_element_type=preferred_element_type)
+    return jnp.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Products of vectors, the first conjugated."""
-    return contractions.vecdot(x1, x2, axis=axis, precision=precision,
+    return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
 
 
 def tensordot(x1, x2, /, *, axes=2, precision=None, preferred_element_type=None,
               out_sharding=None):
     """Sum of products over the given axes."""
-    return contractions.tensordot(x1, x2, axes, precision=precision,
+    return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

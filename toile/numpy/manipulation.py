@@ -15,7 +15,7 @@ from toile.engine.errors import ShapeError
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy._helpers import Array, arr, canonical_axes, canonical_axis, check, one
+from toile.numpy._helpers import Array, arr, as_array, canonical_axes, canonical_axis, check
 from toile.numpy._operands import is_arraylike
 
 __all__ = [
@@ -113,7 +113,7 @@ def _permuted(a, perm):
 
 def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """`a` with a new shape of the same size; one size may be -1."""
-    a = one("reshape", a)
+    a = as_array("reshape", a)
     if copy is False:
         raise ValueError("reshape: needed copy None or True, got False (results are new "
                          "arrays)" + here())
@@ -130,7 +130,7 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
 
 def ravel(a, order="C", *, out_sharding=None):
     """`a` as one axis, in C or F order."""
-    a = one("ravel", a)
+    a = as_array("ravel", a)
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'." + here())
     return reshape(a, (a.size,), order)
@@ -138,7 +138,7 @@ def ravel(a, order="C", *, out_sharding=None):
 
 def transpose(a, axes=None):
     """`a` with its axes reversed, or permuted as given."""
-    a = one("transpose", a)
+    a = as_array("transpose", a)
     n = a.ndim
     if axes is None:
         axes = range(n)[::-1]
@@ -159,7 +159,7 @@ def permute_dims(a, /, axes):
 
 def matrix_transpose(x, /):
     """`x` with its last two axes swapped."""
-    x = one("matrix_transpose", x)
+    x = as_array("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError("x must be at least two-dimensional for matrix_transpose; "
                          f"got ndim={x.ndim}{here()}")
@@ -168,7 +168,7 @@ def matrix_transpose(x, /):
 
 def swapaxes(a, axis1, axis2):
     """`a` with two axes exchanged."""
-    a = one("swapaxes", a)
+    a = as_array("swapaxes", a)
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     if i == j:
         return a
@@ -179,7 +179,7 @@ def swapaxes(a, axis1, axis2):
 
 def moveaxis(a, source, destination):
     """`a` with the axes `source` moved to `destination`; the others keep their order."""
-    a = one("moveaxis", a)
+    a = as_array("moveaxis", a)
     src, dst = canonical_axes(source, a.ndim), canonical_axes(destination, a.ndim)
     if len(src) != len(dst):
         raise ValueError(f"Inconsistent number of elements: {len(src)} vs {len(dst)}{here()}")
@@ -193,7 +193,7 @@ def moveaxis(a, source, destination):
 
 def rollaxis(a, axis, start=0):
     """`a` with `axis` rolled back until it stands before `start`."""
-    a = one("rollaxis", a)
+    a = as_array("rollaxis", a)
     axis = canonical_axis(axis, a.ndim)
     start = operator.index(start)
     if not -a.ndim <= start <= a.ndim:
@@ -204,7 +204,7 @@ def rollaxis(a, axis, start=0):
 
 def squeeze(a, axis=None):
     """`a` without axes of length one (all of them, or those given)."""
-    a = one("squeeze", a)
+    a = as_array("squeeze", a)
     if axis is None:
         axes = tuple(i for i, n in enumerate(a.shape) if n == 1)
     else:
@@ -223,7 +223,7 @@ def squeeze(a, axis=None):
 
 def expand_dims(a, axis):
     """`a` with axes of length one inserted at the given positions of the result."""
-    a = one("expand_dims", a)
+    a = as_array("expand_dims", a)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = canonical_axes(axis, a.ndim + count)
     if len(set(axes)) != len(axes):
@@ -234,13 +234,12 @@ def expand_dims(a, axis):
 
 def broadcast_shapes(*shapes):
     """The shape that arrays of the given shapes broadcast to."""
-    full = [(s,) if isinstance(s, (int, np.integer)) else tuple(s) for s in shapes]
-    return lax.broadcast_shapes(*full) if full else ()
+    return h.broadcast_shapes(*shapes)
 
 
 def broadcast_to(array, shape, *, out_sharding=None):
     """`array` repeated along new and length-one axes to have `shape`."""
-    array = one("broadcast_to", array)
+    array = as_array("broadcast_to", array)
     if not isinstance(shape, tuple):
         shape = tuple(shape) if np.iterable(shape) else (shape,)
     dims = tuple(d if type(d) is int else h.static_int(d, "broadcast shape") for d in shape)
@@ -249,7 +248,7 @@ def broadcast_to(array, shape, *, out_sharding=None):
 
 def broadcast_arrays(*args):
     """The arguments, each broadcast to their common shape."""
-    xs = h.arrs("broadcast_arrays", *args)
+    xs = h.as_arrays("broadcast_arrays", *args)
     common = broadcast_shapes(*(x.shape for x in xs))
     return tuple(h.broadcast_to(x, common) for x in xs)
 
@@ -258,7 +257,7 @@ def _atleast(name, make, arys):
     if len(arys) == 1 and isinstance(arys[0], (list, tuple)):
         check(name, *arys[0])
         return make(arr(arys[0]))
-    out = [make(one(name, x)) for x in arys]
+    out = [make(as_array(name, x)) for x in arys]
     return out[0] if len(out) == 1 else out
 
 
@@ -283,7 +282,7 @@ def atleast_3d(*arys):
 
 def flip(m, axis=None):
     """`m` with the order of elements reversed along the given axes, or all."""
-    m = one("flip", m)
+    m = as_array("flip", m)
     axes = tuple(range(m.ndim)) if axis is None else canonical_axes(axis, m.ndim)
     return lax.rev(m, axes) if axes else m
 
@@ -300,7 +299,7 @@ def fliplr(m):
 
 def rot90(m, k=1, axes=(0, 1)):
     """`m` turned by k quarter turns in the plane of `axes`, from the first towards the second."""
-    m = one("rot90", m)
+    m = as_array("rot90", m)
     i, j = (canonical_axis(a, m.ndim) for a in axes)
     if i == j:
         raise ValueError("Axes must be different" + here())
@@ -348,7 +347,7 @@ def _shifts(shift):
 
 def roll(a, shift, axis=None):
     """`a` with elements shifted along the axes, those that fall off re-entering at the start."""
-    a = one("roll", a)
+    a = as_array("roll", a)
     if axis is None:
         return lax.reshape(roll(lax.reshape(a, (a.size,)), shift, 0), a.shape)
     axes, shifts = canonical_axes(axis, a.ndim), _shifts(shift)
@@ -368,7 +367,7 @@ def roll(a, shift, axis=None):
 
 def resize(a, new_shape):
     """`a` repeated or cut to fill `new_shape`, in C order."""
-    a = one("resize", a)
+    a = as_array("resize", a)
     dims = tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),)
     if any(d < 0 for d in dims):
         raise ValueError("all elements of `new_shape` must be non-negative" + here())
@@ -384,7 +383,7 @@ def resize(a, new_shape):
 
 def trim_zeros(filt, trim="fb", axis=None):
     """`filt` without leading ("f") and trailing ("b") zeros; needs concrete values."""
-    filt = one("trim_zeros", filt)
+    filt = as_array("trim_zeros", filt)
     if filt.ndim == 0:
         return filt
     values = h.concrete(filt, "trim_zeros")

@@ -7,9 +7,9 @@ defined by them.
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import manipulation, reductions, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import canonical_axes, promote_inexact
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
@@ -17,10 +17,10 @@ __all__ = ["matrix_norm", "norm", "vector_norm"]
 
 def _euclidean(x, axes, keepdims):
     if h.issubdtype(x.dtype, np.complexfloating):
-        square = lax.real(ufuncs.multiply(x, ufuncs.conj(x)))
+        square = lax.real(jnp.multiply(x, jnp.conj(x)))
     else:
-        square = ufuncs.multiply(x, x)
-    return ufuncs.sqrt(reductions.sum(square, axis=axes, keepdims=keepdims))
+        square = jnp.multiply(x, x)
+    return jnp.sqrt(jnp.sum(square, axis=axes, keepdims=keepdims))
 
 
 def _vector(x, ord, axes, keepdims):
@@ -30,18 +30,17 @@ def _vector(x, ord, axes, keepdims):
     if isinstance(ord, str):
         fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
         raise ValueError(f"Invalid order '{ord}' for vector norm.{fix}{here()}")
-    size = ufuncs.absolute(x)
+    size = jnp.absolute(x)
     if ord == np.inf:
-        return reductions.amax(size, axis=axes, keepdims=keepdims, initial=0)
+        return jnp.amax(size, axis=axes, keepdims=keepdims, initial=0)
     if ord == -np.inf:
-        return reductions.amin(size, axis=axes, keepdims=keepdims, initial=np.inf)
+        return jnp.amin(size, axis=axes, keepdims=keepdims, initial=np.inf)
     if ord == 0:
-        return reductions.sum(ufuncs.not_equal(x, 0), axis=axes, keepdims=keepdims,
-                              dtype=size.dtype)
+        return jnp.sum(jnp.not_equal(x, 0), axis=axes, keepdims=keepdims, dtype=size.dtype)
     if ord == 1:
-        return reductions.sum(size, axis=axes, keepdims=keepdims)
-    total = reductions.sum(ufuncs_numeric.power(size, ord), axis=axes, keepdims=keepdims)
-    return ufuncs_numeric.power(total, 1.0 / ord)
+        return jnp.sum(size, axis=axes, keepdims=keepdims)
+    total = jnp.sum(jnp.power(size, ord), axis=axes, keepdims=keepdims)
+    return jnp.power(total, 1.0 / ord)
 
 
 def _matrix(x, ord, axes, keepdims):
@@ -49,32 +48,30 @@ def _matrix(x, ord, axes, keepdims):
     row, column = axes
     if ord in (None, "f", "fro"):
         return _euclidean(x, axes, keepdims)
-    sums = {1: (reductions.amax, row, column), -1: (reductions.amin, row, column),
-            np.inf: (reductions.amax, column, row), -np.inf: (reductions.amin, column, row)}
+    sums = {1: (jnp.amax, row, column), -1: (jnp.amin, row, column),
+            np.inf: (jnp.amax, column, row), -np.inf: (jnp.amin, column, row)}
     if ord in sums:
         pick, summed, compared = sums[ord]
-        total = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
-        initial = 0 if pick is reductions.amax else np.inf
+        total = jnp.sum(jnp.absolute(x), axis=summed, keepdims=True)
+        initial = 0 if pick is jnp.amax else np.inf
         out = pick(total, axis=compared, keepdims=True, initial=initial)
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in ("nuc", 2, -2):
         fix = f" Use jnp.inf for '{ord}'." if ord in ("inf", "-inf") else ""
         raise ValueError(f"Invalid order '{ord}' for matrix norm.{fix}{here()}")
-    s = lax.linalg.svd(manipulation.moveaxis(x, axes, (-2, -1)), full_matrices=False,
-                       compute_uv=False)
-    s = s[0] if isinstance(s, (tuple, list)) else s
+    s = lax.linalg.svd(jnp.moveaxis(x, axes, (-2, -1)), full_matrices=False, compute_uv=False)
     if ord == "nuc":
-        out = reductions.sum(s, axis=-1)
+        out = jnp.sum(s, axis=-1)
     elif ord == 2:
-        out = reductions.amax(s, axis=-1, initial=0)
+        out = jnp.amax(s, axis=-1, initial=0)
     else:
-        out = reductions.amin(s, axis=-1, initial=np.inf)
+        out = jnp.amin(s, axis=-1, initial=np.inf)
     return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
 
 
 def norm(x, ord=None, axis=None, keepdims=False):
     """The norm of vectors (one axis) or matrices (two axes) of order `ord`."""
-    x, = promote_inexact(*h.arrs("jnp.linalg.norm", x))
+    x, = promote_inexact(*h.as_arrays("jnp.linalg.norm", x))
     if axis is None:
         if ord is None:
             return _euclidean(x, tuple(range(x.ndim)), keepdims)
@@ -96,6 +93,6 @@ def matrix_norm(x, /, *, keepdims=False, ord="fro"):
 
 def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
     """Norms of vectors over one axis, several, or all."""
-    x, = promote_inexact(*h.arrs("jnp.linalg.vector_norm", x))
+    x, = promote_inexact(*h.as_arrays("jnp.linalg.vector_norm", x))
     axes = tuple(range(x.ndim)) if axis is None else canonical_axes(axis, x.ndim)
     return _vector(x, ord, axes, keepdims)

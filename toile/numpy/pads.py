@@ -4,13 +4,16 @@ Each mode but the constant ones works axis by axis, as NumPy does, so that corne
 already padded; widths are static.
 """
 
+from typing import Any
+
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import creation, joins, quantiles, reductions, ufuncs
-from toile.numpy._helpers import arr, check
+from toile.numpy import creation, joins, ufuncs
+from toile.numpy._helpers import arr
 from toile.primitives.elementwise import convert
 
 __all__ = ["pad"]
@@ -21,8 +24,7 @@ _OPTIONS = {
     "minimum": {"stat_length"}, "reflect": {"reflect_type"}, "symmetric": {"reflect_type"},
     "wrap": set(), "empty": set(),
 }
-_STATISTICS = {"maximum": reductions.amax, "minimum": reductions.amin, "mean": reductions.mean,
-               "median": quantiles.median}
+_STATISTICS = {"maximum": "max", "minimum": "min", "mean": "mean", "median": "median"}
 
 
 def _pairs(value, rank, name):
@@ -129,26 +131,29 @@ def _mirror(x, widths, mode, odd):
             # numpy mirrors the original part first, then what it has grown to
             n = x.shape[axis]
             left, right = min(before, n - skip), min(after, n - skip)
-            head = lax.rev(_slab(x, axis, skip, skip + left), (axis,)) if left else None
-            tail = lax.rev(_slab(x, axis, n - skip - right, n - skip), (axis,)) if right else None
-            if odd:
-                twice = lambda e: lax.mul(e, lax.full_like(e, 2))
-                if left:
-                    edge = h.broadcast_to(twice(_slab(x, axis, 0, 1)), head.shape)
-                    head = lax.sub(edge, head)
-                if right:
-                    edge = h.broadcast_to(twice(_slab(x, axis, n - 1, n)), tail.shape)
-                    tail = lax.sub(edge, tail)
+            stop = n - skip
+            head, tail = _slab(x, axis, skip, skip + left), _slab(x, axis, stop - right, stop)
+            head = _reflected(head, _slab(x, axis, 0, 1), axis, odd) if left else None
+            tail = _reflected(tail, _slab(x, axis, n - 1, n), axis, odd) if right else None
             x = _grow(x, head, tail, axis)
             before, after = before - left, after - right
     return x
+
+
+def _reflected(part, edge, axis, odd):
+    """`part` backwards along `axis`; with `odd`, also turned upside down about the edge."""
+    part = lax.rev(part, (axis,))
+    if not odd:
+        return part
+    twice = lax.mul(edge, lax.full_like(edge, 2))
+    return lax.sub(h.broadcast_to(twice, part.shape), part)
 
 
 def _ramp(x, widths, end_values):
     pairs = _pairs(end_values, x.ndim, "end_values")
     for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs)):
         n = x.shape[axis]
-        parts = []
+        parts: list[Any] = []
         for width, end, edge in ((before, low, _slab(x, axis, 0, 1)),
                                  (after, high, _slab(x, axis, n - 1, n))):
             if not width:
@@ -172,12 +177,12 @@ def _statistic(x, widths, mode, stat_length):
         parts = []
         for width, piece in ((before, _slab(x, axis, 0, min(low, n))),
                              (after, _slab(x, axis, n - min(high, n), n))):
-            value = _STATISTICS[mode](piece, axis=axis, keepdims=True)
+            value = getattr(jnp, _STATISTICS[mode])(piece, axis=axis, keepdims=True)
             if x.dtype.kind in "iu" and mode in ("mean", "median"):
                 value = ufuncs.rint(value)
             value = lax.convert_element_type(value, x.dtype)
             parts.append(joins.repeat(value, width, axis))
-        x = _grow(x, *parts, axis)
+        x = _grow(x, parts[0], parts[1], axis)
     return x
 
 
@@ -195,8 +200,7 @@ def _by_function(x, widths, function, options):
 
 def pad(array, pad_width, mode="constant", **kwargs):
     """`array` enlarged by `pad_width` on each side, filled as `mode` says."""
-    check("pad", array)
-    x = arr(array)
+    x = h.as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)

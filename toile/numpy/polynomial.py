@@ -3,19 +3,9 @@
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import (
-    contractions,
-    creation,
-    data_statistics,
-    grids,
-    joins,
-    linalg,
-    manipulation,
-    reductions,
-    ufuncs,
-)
 from toile.numpy._helpers import arr, check, promote, promote_inexact
 
 __all__ = [
@@ -27,18 +17,17 @@ __all__ = [
 def _coefficients(name, *ps):
     """Rank-1 arrays of one inexact dtype."""
     check(name, *ps)
-    ps = promote_inexact(*(manipulation.atleast_1d(arr(p)) for p in ps))
-    for p in ps:
+    found = promote_inexact(*(jnp.atleast_1d(arr(p)) for p in ps))
+    for p in found:
         if p.ndim != 1:
             raise ValueError(f"{name}: needed coefficients of rank 1, got shape {p.shape}{here()}")
-    return ps
+    return found
 
 
 def polyval(p, x, *, unroll=16):
     """The value of the polynomial `p` at `x`, by Horner's rule."""
-    check("polyval", p, x)
-    p, x = promote(p, x)
-    shape = manipulation.broadcast_shapes(p.shape[1:], x.shape)
+    p, x = promote(p, x, name="polyval")
+    shape = jnp.broadcast_shapes(p.shape[1:], x.shape)
     y = lax.full(shape, 0, p.dtype)
     if p.shape[0] <= max(unroll, 16):
         for i in range(p.shape[0]):
@@ -59,14 +48,12 @@ def _aligned(a, b):
 
 def polyadd(a1, a2):
     """The sum of two polynomials."""
-    check("polyadd", a1, a2)
-    return ufuncs.add(*_aligned(*promote(a1, a2)))
+    return jnp.add(*_aligned(*promote(a1, a2, name="polyadd")))
 
 
 def polysub(a1, a2):
     """The difference of two polynomials."""
-    check("polysub", a1, a2)
-    return ufuncs.subtract(*_aligned(*promote(a1, a2)))
+    return jnp.subtract(*_aligned(*promote(a1, a2, name="polysub")))
 
 
 def _trim_leading(p):
@@ -85,7 +72,7 @@ def polymul(a1, a2, *, trim_leading_zeros=False):
         a1 = lax.full((1,), 0, a2.dtype)
     if not a2.size:
         a2 = lax.full((1,), 0, a1.dtype)
-    return data_statistics.convolve(a1, a2, "full")
+    return jnp.convolve(a1, a2, "full")
 
 
 def polydiv(u, v, *, trim_leading_zeros=False):
@@ -97,7 +84,7 @@ def polydiv(u, v, *, trim_leading_zeros=False):
         d = u[k] / v[0]
         q.append(d)
         u = u.at[k:k + n + 1].add(-(d * v))
-    quotient = joins.stack(q) if q else lax.full((1,), 0, u.dtype)
+    quotient = jnp.stack(q) if q else lax.full((1,), 0, u.dtype)
     if trim_leading_zeros:
         u = _trim_leading(u)
     return quotient, u
@@ -115,24 +102,24 @@ def polyder(p, m=1):
     if m >= n:
         return lax.full((0,), 0, p.dtype)
     powers = np.arange(n - 1, m - 1, -1)[:, None] - np.arange(m)
-    return ufuncs.multiply(p[:n - m], creation.asarray(powers.prod(1), dtype=p.dtype))
+    return jnp.multiply(p[:n - m], jnp.asarray(powers.prod(1), dtype=p.dtype))
 
 
 def polyint(p, m=1, k=None):
     """The m-th integral of a polynomial, with constants `k`."""
     m = h.static_int(m, "'m' argument of jnp.polyint")
     k = 0 if k is None else k
-    p, k = promote_inexact(*h.arrs("polyint", p, k))
+    p, k = promote_inexact(*h.as_arrays("polyint", p, k))
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)" + here())
-    k = manipulation.atleast_1d(k)
+    k = jnp.atleast_1d(k)
     if k.shape == (1,):
         k = h.broadcast_to(k, (m,))
     if k.shape != (m,):
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or m." + here())
     if m == 0:
         return p
-    whole = joins.concatenate([p, k])
+    whole = jnp.concatenate([p, k])
     n = whole.shape[0]
     # coefficient i stands for x**(n - 1 - i) and has been integrated min(m, that power) times
     power = np.arange(n - 1, -1, -1)
@@ -140,28 +127,27 @@ def polyint(p, m=1, k=None):
     scale = np.array([np.prod(np.arange(q - t + 1, q + 1, dtype=np.float64))
                       for q, t in zip(power, times)])
     # constants enter one integration after the other, so k[j] is divided by (m - 1 - j)!
-    return ufuncs.true_divide(whole, creation.asarray(scale, dtype=whole.dtype))
+    return jnp.true_divide(whole, jnp.asarray(scale, dtype=whole.dtype))
 
 
 def poly(seq_of_zeros):
     """Coefficients of the polynomial with the given roots, or of a matrix's characteristic one."""
-    check("poly", seq_of_zeros)
-    z, = promote_inexact(seq_of_zeros)
-    z = manipulation.atleast_1d(z)
+    z, = promote_inexact(seq_of_zeros, name="poly")
+    z = jnp.atleast_1d(z)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
-        z = linalg.eigvals(z)
+        z = jnp.linalg.eigvals(z)
     if z.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array." + here())
     out = lax.full((1,), 1, z.dtype)
     for i in range(z.shape[0]):
         factor = lax.concatenate([lax.full((1,), 1, z.dtype), lax.reshape(lax.neg(z[i]), (1,))], 0)
-        out = data_statistics.convolve(out, factor, "full")
+        out = jnp.convolve(out, factor, "full")
     return out
 
 
 def roots(p, *, strip_zeros=True):
     """The roots of a polynomial: eigenvalues of its companion matrix."""
-    p, = promote_inexact(*h.arrs("roots", p))
+    p, = promote_inexact(*h.as_arrays("roots", p))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array." + here())
     dtype = h.dtypes.to_complex_dtype(p.dtype)
@@ -176,15 +162,15 @@ def roots(p, *, strip_zeros=True):
         trailing = p.size - 1 - int(used[-1])
         p = p[int(used[0]):int(used[-1]) + 1]
     out = _companion_roots(p, dtype) if p.size > 1 else lax.full((0,), 0, dtype)
-    return joins.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
+    return jnp.concatenate([out, lax.full((trailing,), 0, dtype)]) if trailing else out
 
 
 def _companion_roots(p, dtype):
     n = p.shape[0] - 1
     top = lax.reshape(lax.neg(p[1:] / p[0]), (1, n))
-    below = creation.eye(n - 1, n, dtype=p.dtype)
+    below = jnp.eye(n - 1, n, dtype=p.dtype)
     matrix = lax.concatenate([top, below], 0) if n > 1 else top
-    return lax.convert_element_type(linalg.eigvals(matrix), dtype)
+    return lax.convert_element_type(jnp.linalg.eigvals(matrix), dtype)
 
 
 def _check_points(x, y, deg):
@@ -211,7 +197,7 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     _check_points(x, y, deg)
     if rcond is None:
         rcond = x.shape[0] * float(h.dtypes.finfo(x.dtype).eps)
-    left, right = grids.vander(x, deg + 1), y
+    left, right = jnp.vander(x, deg + 1), y
     if w is not None:
         w, = promote_inexact(arr(w))
         if w.ndim != 1:
@@ -220,16 +206,16 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
             raise TypeError("expected w and y to have the same length" + here())
         left = left * lax.expand_dims(w, (1,))
         right = right * (w if y.ndim == 1 else lax.expand_dims(w, (1,)))
-    scale = ufuncs.sqrt(reductions.sum(left * left, axis=0))
+    scale = jnp.sqrt(jnp.sum(left * left, axis=0))
     left = left / scale
-    c, residuals, rank, s = linalg.lstsq(left, right, rcond)
-    c = manipulation.transpose(manipulation.transpose(c) / scale)
+    c, residuals, rank, s = jnp.linalg.lstsq(left, right, rcond)
+    c = jnp.transpose(jnp.transpose(c) / scale)
     if full:
         return c, residuals, rank, s, arr(rcond)
     if not cov:
         return c
-    base = linalg.inv(contractions.dot(manipulation.transpose(left), left))
-    base = base / contractions.outer(scale, scale)
+    base = jnp.linalg.inv(jnp.dot(jnp.transpose(left), left))
+    base = base / jnp.outer(scale, scale)
     if cov == "unscaled":
         factor = 1
     else:

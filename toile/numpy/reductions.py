@@ -16,7 +16,7 @@ import numpy as np
 from toile import lax
 from toile.engine import dtypes
 from toile.engine.arrays import DeviceArray
-from toile.engine.gpu_arrays import GpuArray, called
+from toile.engine.platform_registry import array_platforms
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axes, canonicalize_axis, size_along
 from toile.numpy._dtypes import (
@@ -125,10 +125,11 @@ def _reduce(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool
             where: Any, promote_integers: bool = True) -> Any:
     """Any reduction with any of its arguments."""
     if (
-        a.__class__ is GpuArray and (axis is None or axis.__class__ is int) and not keepdims
+        a.__class__ in array_platforms and (axis is None or axis.__class__ is int) and not keepdims
         and dtype is None and out is None and initial is None and where is None
     ):
-        return called(_plain, a, kind.name, axis, promote_integers)
+        platform = array_platforms[a.__class__]
+        return platform.called(_plain, a, kind.name, axis, promote_integers)
     return _general(kind, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 

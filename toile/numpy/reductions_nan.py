@@ -9,24 +9,12 @@ import math
 from typing import Any
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy._dtypes import COMPLEX, INEXACT, default_int, real_part, to_inexact, user_dtype
 from toile.numpy._operands import as_array, convert, literal, no_out
 from toile.numpy._promotion import broadcast_to, select
-from toile.numpy.reductions import (
-    _position,
-    all,
-    checked_where,
-    highest,
-    lowest,
-    max,
-    mean,
-    min,
-    prod,
-    sum,
-    var,
-    widened,
-)
+from toile.numpy.reductions import _position, checked_where, highest, lowest, widened
 from toile.numpy.ufuncs import isnan
 
 __all__ = [
@@ -51,33 +39,33 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
     result = reduce(filled, axis, None, keepdims, initial, where)
     if initial is not None:
         return result
-    return select(all(isnan(a), axis, None, keepdims), math.nan, result)
+    return select(jnp.all(isnan(a), axis, None, keepdims), math.nan, result)
 
 
 def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
            where: Any = None) -> Any:
     """The greatest element that is a number; NaN if none is."""
-    return _nan_extreme("nanmax", max, lowest, a, axis, out, keepdims, initial, where)
+    return _nan_extreme("nanmax", jnp.max, lowest, a, axis, out, keepdims, initial, where)
 
 
 def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
            where: Any = None) -> Any:
     """The least element that is a number; NaN if none is."""
-    return _nan_extreme("nanmin", min, highest, a, axis, out, keepdims, initial, where)
+    return _nan_extreme("nanmin", jnp.min, highest, a, axis, out, keepdims, initial, where)
 
 
 def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
            initial: Any = None, where: Any = None) -> Any:
     """The sum of the elements that are numbers."""
     no_out("nansum", out)
-    return sum(_without_nan("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
+    return jnp.sum(_without_nan("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
 
 def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
             initial: Any = None, where: Any = None) -> Any:
     """The product of the elements that are numbers."""
     no_out("nanprod", out)
-    return prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
+    return jnp.prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
 
 
 def _numbers(a: Any, where: Any) -> Any:
@@ -94,9 +82,9 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepd
     a = as_array("nanmean", a)
     no_out("nanmean", out)
     if a.dtype not in INEXACT:
-        return mean(a, axis, dtype, None, keepdims, where=where)
+        return jnp.mean(a, axis, dtype, None, keepdims, where=where)
     dtype = a.dtype if dtype is None else user_dtype(dtype, "nanmean")
-    count = sum(_numbers(a, where), axis, dtype, keepdims=keepdims)
+    count = jnp.sum(_numbers(a, where), axis, dtype, keepdims=keepdims)
     return lax.div(nansum(a, axis, dtype, None, keepdims, where=where), count)
 
 
@@ -106,7 +94,7 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: 
     a = as_array("nanvar", a)
     no_out("nanvar", out)
     if a.dtype not in INEXACT:
-        return var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
+        return jnp.var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
     if dtype is not None:
         dtype = user_dtype(dtype, "nanvar")
         if a.dtype in COMPLEX and dtype not in COMPLEX:
@@ -126,10 +114,10 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: 
     else:
         squares = lax.square(centred)
     index = default_int()
-    count = sum(valid, axis, index, keepdims=keepdims)
+    count = jnp.sum(valid, axis, index, keepdims=keepdims)
     divisor = lax.sub(count, convert(as_array("nanvar", ddof), index))
     none = lax.le(divisor, literal(0, index))
-    total = select(none, math.nan, sum(squares, axis, keepdims=keepdims))
+    total = select(none, math.nan, jnp.sum(squares, axis, keepdims=keepdims))
     divisor = convert(select(none, 1, divisor), total.dtype)
     return convert(lax.div(total, divisor), result_dtype)
 
@@ -146,7 +134,7 @@ def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out:
     if a.dtype not in INEXACT:
         return _position(name, search, a, axis, out, keepdims)
     result = _position(name, search, _without_nan(name, a, identity(a.dtype)), axis, out, keepdims)
-    return select(all(isnan(a), axis, None, bool(keepdims)), -1, result)
+    return select(jnp.all(isnan(a), axis, None, bool(keepdims)), -1, result)
 
 
 def nanargmax(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:

@@ -13,7 +13,7 @@ from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_numeric
-from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
+from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote, raw_buffer
 from toile.numpy._operands import no_out
 
 __all__ = [
@@ -183,8 +183,7 @@ def _raw_take_along(a, indices, axis):
 def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
                     wrap_negative_indices=None):
     """Elements of `arr` at `indices` along `axis`, the other axes matching one to one."""
-    check("take_along_axis", arr, indices)
-    a, index = h.arr(arr), h.arr(indices)
+    a, index = h.as_arrays("take_along_axis", arr, indices)
     if not h.issubdtype(index.dtype, np.integer):
         raise TypeError("take_along_axis indices must be of integer type, got "
                         f"{index.dtype}{here()}")
@@ -229,10 +228,10 @@ def _gather_along(a, index, axis, mode, fill_value, wrap):
 def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     """Slices of `a` along `axis` where the rank-1 condition holds."""
     no_out("compress", out)
-    condition = one("compress", condition)
+    condition = as_array("compress", condition)
     if condition.ndim != 1:
         raise ValueError("condition must be a 1D array" + here())
-    a, axis = h.with_axis(one("compress", a), axis)
+    a, axis = h.with_axis(as_array("compress", a), axis)
     n = min(condition.shape[0], a.shape[axis])
     keep = as_condition(condition)
     extra = keep[n:]
@@ -287,7 +286,7 @@ def nonzero(a, *, size=None, fill_value=None):
     >>> nonzero(jnp.array([0, 7, 0, 2]))[0]
     Array([1, 3], dtype=int32)
     """
-    a = one("nonzero", a)
+    a = as_array("nonzero", a)
     if a.ndim == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
                          "jnp.atleast_1d(scalar).nonzero() instead." + here())
@@ -327,7 +326,7 @@ def flatnonzero(a, *, size=None, fill_value=None):
 
 def argwhere(a, *, size=None, fill_value=None):
     """Indices of nonzero elements, one row each."""
-    a = one("argwhere", a)
+    a = as_array("argwhere", a)
     if a.ndim == 0:
         found = nonzero(lax.reshape(a, (1,)), size=size, fill_value=fill_value)[0]
         return lax.full((found.shape[0], 0), 0, found.dtype)
@@ -337,8 +336,7 @@ def argwhere(a, *, size=None, fill_value=None):
 
 def unravel_index(indices, shape):
     """Coordinates in `shape` of flat indices; those out of bounds are clipped."""
-    check("unravel_index", indices)
-    indices = arr(indices)
+    indices = as_array("unravel_index", indices)
     if not h.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}{here()}")
     dims = tuple(operator.index(n) for n in (shape if np.iterable(shape) else (shape,)))
@@ -359,8 +357,7 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     dims = tuple(operator.index(n) for n in dims)
     if len(multi_index) != len(dims):
         raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}{here()}")
-    check("ravel_multi_index", *multi_index)
-    columns = [arr(i) for i in multi_index]
+    columns = h.as_arrays("ravel_multi_index", *multi_index)
     if any(not h.issubdtype(c.dtype, np.integer) for c in columns):
         raise TypeError("only int indices permitted" + here())
     if mode not in _INTO_RANGE:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.engine.source import here
 from toile.numpy import _helpers as h
-from toile.numpy import index_read, joins, manipulation, reductions, selection, sorted_order, ufuncs
-from toile.numpy._helpers import arr, canonical_axis, check, one, promote
+from toile.numpy import index_read
+from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote
 
 __all__ = [
     "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
@@ -69,7 +70,7 @@ def _unique_rows(rows, size, fill_value, equal_nan):
     if size is None:
         size = int(h.concrete(fresh, "the argument of jnp.unique (pass a static size to use it "
                                      "under jit)").sum())
-    starts = selection.nonzero(fresh, size=size, fill_value=n)[0]
+    starts = jnp.nonzero(fresh, size=size, fill_value=n)[0]
     real = lax.lt(starts, lax.full_like(starts, n))
     found = lax.select(real, starts, lax.full_like(starts, 0))
     values = index_read.get(ordered, (found,))
@@ -88,14 +89,14 @@ def _unique_rows(rows, size, fill_value, equal_nan):
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *,
            equal_nan=True, size=None, fill_value=None, sorted=True):
     """The distinct elements (or slices along `axis`) in order, and what else is asked for."""
-    ar = one("unique", ar)
+    ar = as_array("unique", ar)
     dtype = h.index_dtype()
     if axis is None:
-        rows, lead = lax.reshape(ar, (ar.size, 1)), None
+        rows, lead = lax.reshape(ar, (ar.size, 1)), ()
     else:
         axis = canonical_axis(axis, ar.ndim)
-        moved = manipulation.moveaxis(ar, axis, 0)
-        rows, lead = manipulation.reshape(moved, (moved.shape[0], -1) if moved.size else
+        moved = jnp.moveaxis(ar, axis, 0)
+        rows, lead = jnp.reshape(moved, (moved.shape[0], -1) if moved.size else
                                           (moved.shape[0], 0)), moved.shape[1:]
     if rows.shape[0] == 0:
         if size and fill_value is None:
@@ -111,7 +112,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
         values = lax.reshape(values, (values.shape[0],))
         inverse = lax.reshape(inverse, ar.shape)
     else:
-        values = manipulation.moveaxis(lax.reshape(values, (values.shape[0], *lead)), 0, axis)
+        values = jnp.moveaxis(lax.reshape(values, (values.shape[0], *lead)), 0, axis)
     wanted = [x for flag, x in ((return_index, index), (return_inverse, inverse),
                                 (return_counts, counts)) if flag]
     return (values, *wanted) if wanted else values
@@ -161,7 +162,7 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
         found = lax.reduce_or(same, (x.ndim,))
     else:
         tests = lax.sort(tests, dimension=0)
-        place = sorted_order.searchsorted(tests, x)
+        place = jnp.searchsorted(tests, x)
         found = lax.eq(index_read.get(tests, (place,)), x)     # past the end clamps to the last
     return lax.bitwise_not(found) if invert else found
 
@@ -169,13 +170,13 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
 def union1d(ar1, ar2, *, size=None, fill_value=None):
     """The distinct elements of both arrays."""
     check("union1d", ar1, ar2)
-    both = joins.concatenate([manipulation.ravel(ar1), manipulation.ravel(ar2)])
+    both = jnp.concatenate([jnp.ravel(ar1), jnp.ravel(ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
 
 def _distinct(x, assume_unique):
     """The distinct elements and a mask of the real ones; as they are if known to be distinct."""
-    x = manipulation.ravel(x)
+    x = jnp.ravel(x)
     if assume_unique:
         return x, lax.full(x.shape, True, np.bool_)
     if not x.size:
@@ -191,14 +192,14 @@ def _picked(values, mask, size, fill_value, default):
                                            "jit)"))[0]
         return index_read.get(values, (keep.astype(np.int32),))
     n = values.shape[0]
-    rows = selection.nonzero(mask, size=size, fill_value=n)[0]
+    rows = jnp.nonzero(mask, size=size, fill_value=n)[0]
     fill = default if fill_value is None else fill_value
     out = index_read.get(values, (rows,))
     if fill is None:
         # the least element found, or zero when there is none
-        fill = selection.where(reductions.any(mask), out[0], 0) if size else 0
+        fill = jnp.where(jnp.any(mask), out[0], 0) if size else 0
     real = lax.lt(rows, lax.full_like(rows, n))
-    return selection.where(real, out, lax.convert_element_type(arr(fill), out.dtype))
+    return jnp.where(real, out, lax.convert_element_type(arr(fill), out.dtype))
 
 
 def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
@@ -211,7 +212,7 @@ def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
 
 def _merged(ar1, ar2, assume_unique):
     """Distinct elements of both arrays together in order, and which pairs of neighbours agree."""
-    a, b = promote(manipulation.ravel(ar1), manipulation.ravel(ar2))
+    a, b = promote(jnp.ravel(ar1), jnp.ravel(ar2))
     (a, real_a), (b, real_b) = _distinct(a, assume_unique), _distinct(b, assume_unique)
     values = lax.concatenate([a, b], 0)
     real = lax.concatenate([real_a, real_b], 0)
@@ -256,14 +257,14 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
     n = place.shape[0]
     first = _picked(lax.slice_in_dim(place, 0, n - 1), same, size, None, None)
     second = _picked(lax.slice_in_dim(place, 1, n), same, size, None, None)
-    second = ufuncs.subtract(second, split)
+    second = jnp.subtract(second, split)
     if not assume_unique:
         index_a = unique(ar1, return_index=True, size=np.size(ar1))[1]
         index_b = unique(ar2, return_index=True, size=np.size(ar2))[1]
         first, second = index_read.get(index_a, (first,)), index_read.get(index_b, (second,))
     if size is not None:
         real = lax.lt(lax.iota(np.int32, size), h.broadcast_to(lax.convert_element_type(
-            reductions.sum(same), np.int32), (size,)))
-        first = selection.where(real, first, np.size(ar1))
-        second = selection.where(real, second, np.size(ar2))
+            jnp.sum(same), np.int32), (size,)))
+        first = jnp.where(real, first, np.size(ar1))
+        second = jnp.where(real, second, np.size(ar2))
     return out, first, second

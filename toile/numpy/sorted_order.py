@@ -14,7 +14,7 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, manipulation, selection, ufuncs
 from toile.numpy._dtypes import user_dtype
-from toile.numpy._helpers import arr, canonical_axis, check, one, promote, raw_buffer
+from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote, raw_buffer
 
 __all__ = [
     "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort",
@@ -33,7 +33,7 @@ def _refuse(name, kind, order):
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     """`a` in increasing order along `axis`, flattened when it is None."""
     _refuse("sort", kind, order)
-    a, axis = h.with_axis(one("sort", a), axis)
+    a, axis = h.with_axis(as_array("sort", a), axis)
     out = lax.sort(a, dimension=axis, is_stable=stable)
     return lax.rev(out, (axis,)) if descending else out
 
@@ -41,7 +41,7 @@ def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
 def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
     """The indices that put `a` in order along `axis`."""
     _refuse("argsort", kind, order)
-    a, axis = h.with_axis(one("argsort", a), axis)
+    a, axis = h.with_axis(as_array("argsort", a), axis)
     dtype = h.index_dtype() if dtype is None else user_dtype(dtype, "argsort")
     n = a.shape[axis]
     places = lax.broadcasted_iota(dtype, a.shape, axis)
@@ -70,7 +70,7 @@ def lexsort(keys, axis=-1):
 
 def _partitioned(name, order, a, kth, axis):
     """The result of `order`, a sort, with the elements after the kth one reversed."""
-    a = one(name, a)
+    a = as_array(name, a)
     axis = canonical_axis(axis, a.ndim)
     n, k = a.shape[axis], h.static_int(kth, f"kth argument of jnp.{name}")
     k = canonical_axis(k, n)
@@ -93,7 +93,7 @@ def argpartition(a, kth, axis=-1):
 
 def sort_complex(a):
     """`a` as complex numbers, ordered by real part, then imaginary part."""
-    a = one("sort_complex", a)
+    a = as_array("sort_complex", a)
     dtype = h.dtypes.to_complex_dtype(a.dtype)
     return lax.sort(lax.convert_element_type(a, dtype), dimension=a.ndim - 1)
 
@@ -197,7 +197,7 @@ def digitize(x, bins, right=False, *, method=None):
 
 def top_k(a, k, /, *, axis=-1, mode="largest", sorted=True):
     """The `k` greatest (or, by mode="smallest", least) elements along `axis`, and their places."""
-    a = one("top_k", a)
+    a = as_array("top_k", a)
     if dtypes.kind(a.dtype) == "c":
         raise ValueError("top_k is not compatible with complex inputs." + here())
     if mode not in ("largest", "smallest"):

@@ -13,7 +13,7 @@ from toile import lax
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, diagonals, manipulation
-from toile.numpy._helpers import check, promote
+from toile.numpy._helpers import promote
 from toile.numpy._operands import no_out
 
 __all__ = ["einsum", "einsum_path"]
@@ -74,7 +74,7 @@ def _normal_form(subscripts, ranks):
 
 
 def _sizes(terms, shapes, subscripts):
-    sizes = {}
+    sizes: dict[str, int] = {}
     for term, dims in zip(terms, shapes):
         for c, n in zip(term, dims):
             have = sizes.get(c, 1)
@@ -173,7 +173,7 @@ def _pair(x, xs, y, ys, keep, options):
 
 def _by_own_product(dot, arrays, simple, precision, preferred):
     """By a caller's dot_general, which may treat its operands differently: their order is part of
-    what it can rely on. The second comes first unless the result is in order as it is."""
+    what it can rely on. The second operand comes first unless the result needs no transposition."""
     (x, y), (numbers, perm) = arrays, simple
     options = {"precision": precision, "preferred_element_type": preferred}
     if perm is None:
@@ -196,9 +196,8 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     no_out("einsum", out)
     if not isinstance(subscripts, str):
         subscripts, operands = _from_sublists((subscripts, *operands))
-    check("einsum", *operands)
     preferred = contractions.element_type(preferred_element_type)
-    arrays = promote(*operands)
+    arrays = promote(*operands, name="einsum")
     weak = all(x.weak_type for x in arrays)
     shapes = tuple(x.shape for x in arrays)
     if len(arrays) == 2:
@@ -224,8 +223,8 @@ def _single_product(arrays, simple, weak, precision, preferred, dot):
     """Two operands by one product: lax.dot_general, or the caller's `dot`."""
     if dot is not None:
         return _by_own_product(dot, arrays, simple, precision, _own_dtype(arrays, preferred))
-    numbers, perm = simple
-    x = lax.dot_general(*arrays, numbers, precision=precision, preferred_element_type=preferred)
+    (x, y), (numbers, perm) = arrays, simple
+    x = lax.dot_general(x, y, numbers, precision=precision, preferred_element_type=preferred)
     x = lax.transpose(x, perm) if perm else x
     return x if x.weak_type == weak else h.with_dtype(x, x.dtype, weak)
 
@@ -238,17 +237,18 @@ def _contracted(work, order, target, sizes, options):
         for k, second in enumerate(others):
             rest = [*work, *others[k + 1:]]
             needed = set(target).union(*(set(t) for _, t in rest))
-            first = _product(*first, *second, needed, sizes, options)
+            first = _product(first, second, needed, sizes, options)
         if not others:
             needed = set(target).union(*(set(t) for _, t in work))
-            first = _simplify(*first, needed, sizes)
+            first = _simplify(first[0], first[1], needed, sizes)
         work.append(first)
     (x, labels), = work
     return _simplify(x, labels, set(target), sizes)
 
 
-def _product(x, xs, y, ys, needed, sizes, options):
+def _product(first, second, needed, sizes, options):
     """Two operands contracted over the labels that are not needed any more."""
+    (x, xs), (y, ys) = first, second
     for _ in range(2):  # a label dropped from one operand may have become private to the other
         x, xs = _simplify(x, xs, needed | set(ys), sizes)
         y, ys = _simplify(y, ys, needed | set(xs), sizes)

@@ -206,12 +206,14 @@ class _UfuncMeta(type):
 class ufunc(metaclass=_UfuncMeta):
     """A function of numbers applied elementwise, with the methods of NumPy's ufuncs."""
 
+    __name__: str
+
     def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
                  nargs: int | None = None, identity: Any = None, call: Any = None,
                  reduce: Any = None, accumulate: Any = None, at: Any = None,
                  reduceat: Any = None) -> None:
         self._func = func
-        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__name__ = name or str(getattr(func, "__name__", "ufunc"))
         self.__doc__ = func.__doc__
         self.nin, self.nout = operator.index(nin), operator.index(nout)
         self.nargs = self.nin if nargs is None else operator.index(nargs)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from toile import lax
+from toile import numpy as jnp
 from toile.numpy import _helpers as h
-from toile.numpy import creation, ufuncs, ufuncs_numeric
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 
@@ -17,7 +17,7 @@ def _points(name, M):
     dtype = h.canonical_dtype(np.float64)
     if count <= 1:
         return lax.full((max(count, 0),), 1, dtype), True, count
-    return creation.arange(count, dtype=dtype), False, count
+    return jnp.arange(count, dtype=dtype), False, count
 
 
 def bartlett(M):
@@ -35,7 +35,7 @@ def _cosines(name, M, weights):
         return n
     out = weights[0]
     for k, w in enumerate(weights[1:], 1):
-        out = out + w * ufuncs.cos(2 * math.pi * k * n / (M - 1))
+        out = out + w * jnp.cos(2 * math.pi * k * n / (M - 1))
     return out
 
 
@@ -61,6 +61,6 @@ def kaiser(M, beta):
         return n
     alpha = 0.5 * (M - 1)
     t = (n - alpha) / alpha
-    root = ufuncs.sqrt(1 - ufuncs.square(t))
-    whole = ufuncs_numeric.i0(lax.convert_element_type(h.arr(beta), n.dtype))
-    return ufuncs_numeric.i0(ufuncs.multiply(beta, root)) / whole
+    root = jnp.sqrt(1 - jnp.square(t))
+    whole = jnp.i0(lax.convert_element_type(h.arr(beta), n.dtype))
+    return jnp.i0(jnp.multiply(beta, root)) / whole

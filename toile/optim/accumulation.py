@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from toile import lax
 from toile import numpy as jnp
@@ -11,10 +11,11 @@ from toile import tree as trees
 from toile.api.programs import eval_shape
 from toile.engine.trace import Array
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.moments import canonical
 from toile.optim.numerics import safe_increment
 from toile.optim.tree.maths import map_present
-from toile.typing import ArrayLike, DTypeLike
+from toile.typing import DTypeLike
 
 __all__ = [
     "ApplyEvery", "EmaState", "MultiSteps", "MultiStepsState", "ShouldSkipUpdateFunction",
@@ -163,8 +164,8 @@ class MultiSteps:
         accumulator_dtype: DTypeLike = jnp.float32,
     ):
         self._opt = base.with_extra_args_support(opt)
-        fixed = isinstance(every_k_schedule, int)
-        self._every_k = (lambda step: every_k_schedule) if fixed else every_k_schedule
+        every_k: Any = every_k_schedule
+        self._every_k = (lambda step: every_k) if isinstance(every_k, int) else every_k
         self._use_grad_mean = use_grad_mean
         self._should_skip = should_skip_update_fn or _never_skip
         self._accumulator_dtype = canonical(accumulator_dtype)
@@ -250,4 +251,4 @@ class MultiSteps:
 
     def gradient_transformation(self) -> base.GradientTransformation:
         """The same as a pair of functions."""
-        return base.GradientTransformation(init=self.init, update=self.update)
+        return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

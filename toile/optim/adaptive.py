@@ -13,10 +13,11 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.moments import canonical
 from toile.optim.numerics import abs_sq, safe_increment
 from toile.optim.tree.maths import map_present
-from toile.typing import ArrayLike, DTypeLike
+from toile.typing import DTypeLike
 
 __all__ = [
     "ScaleByAdaDeltaState", "ScaleByNovogradState", "ScaleByRStdDevState",

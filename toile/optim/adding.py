@@ -10,10 +10,10 @@ from toile import dtypes, random
 from toile import numpy as jnp
 from toile.engine.trace import Array
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.masking import masked
 from toile.optim.numerics import safe_increment
 from toile.optim.tree.maths import map_present
-from toile.typing import ArrayLike
 
 __all__ = [
     "AddDecayedWeightsState", "AddNoiseState", "WeightDecaySchedule", "add_decayed_weights",
@@ -43,16 +43,17 @@ def add_decayed_weights(
     >>> print(updates["a"]["kernel"], updates["a"]["bias"])
     [0.1] [0.]
     """
-    scheduled = callable(weight_decay)
+    decay: Any = weight_decay
+    scheduled = callable(decay)
 
     def init_fn(params):
         return WeightDecaySchedule(base.zero_count()) if scheduled else base.EmptyState()
 
     def update_fn(updates, state, params=None):
         base.required(params)
-        if not scheduled and isinstance(weight_decay, (int, float)) and weight_decay == 0.0:
+        if not scheduled and isinstance(decay, (int, float)) and decay == 0.0:
             return updates, state
-        strength = weight_decay(state.count) if scheduled else weight_decay
+        strength = decay(state.count) if scheduled else decay
         updates = map_present(lambda g, p: g + strength * p, updates, params)
         return updates, WeightDecaySchedule(safe_increment(state.count)) if scheduled else state
 
@@ -63,14 +64,13 @@ def add_decayed_weights(
 class AddNoiseState(NamedTuple):
     """Steps taken and the key for the next noise."""
 
-    count: Array
+    count: ArrayLike
     rng_key: Array
 
 
 def canonical_key(key_or_seed: Array | int) -> Array:
     """A key, or one made from a seed."""
-    is_array = isinstance(key_or_seed, Array)
-    if is_array and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
+    if isinstance(key_or_seed, Array) and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
         return key_or_seed
     return random.key(key_or_seed)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from toile import lax
 from toile import numpy as jnp
 from toile.optim import base
+from toile.optim.base import ArrayLike
 from toile.optim.tree.maths import map_present
-from toile.typing import ArrayLike
 
 __all__ = ["apply_updates", "incremental_update", "periodic_update"]
 

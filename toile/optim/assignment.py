@@ -31,7 +31,7 @@ def hungarian_algorithm(cost_matrix: Any) -> Any:
     tall = cost_matrix.shape[0] > cost_matrix.shape[1]
     cost = cost_matrix.T if tall else cost_matrix
     rows, cols = cost.shape
-    # Column 0 and row 0 stand for "none yet"; row potentials have a slot for writes to nowhere.
+    # Column 0 and row 0 stand for "none yet"; row potentials have a slot for discarded writes.
     state = jnp.zeros(rows + 2), jnp.zeros(cols + 1), jnp.zeros(cols + 1, int)
     place = lambda state, row: (_place_row(cost, row, *state), None)
     (_, _, owner), _ = lax.scan(place, state, jnp.arange(rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from toile import debug, lax
 from toile import numpy as jnp
@@ -17,7 +17,7 @@ from toile import tree as trees
 from toile.api import linear_transpose, linearize, value_and_grad
 from toile.engine.records import dataclass
 from toile.optim import base, tree
-from toile.typing import ArrayLike
+from toile.optim.base import ArrayLike
 
 __all__ = [
     "BacktrackingLinesearchInfo", "ScaleByBacktrackingLinesearchState",
@@ -187,7 +187,7 @@ def scale_by_backtracking_linesearch(
         new = ScaleByBacktrackingLinesearchState(size, found.value, grad, info)
         return tree.scale(size, updates), tree.cast_like(new, state)
 
-    return base.GradientTransformationExtraArgs(search_for.init, update_fn)
+    return base.GradientTransformationExtraArgs(search_for.init, cast(Any, update_fn))
 
 
 def value_and_grad_from_state(value_fn: Callable[..., ArrayLike]) -> Callable[..., Any]:

@@ -8,12 +8,11 @@ A `GradientTransformationExtraArgs` also takes keywords (a loss value, a functio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.trace import Array
-from toile.typing import ArrayLike
 
 __all__ = [
     "ArrayTree", "EmptyState", "GradientTransformation", "GradientTransformationExtraArgs",
@@ -31,7 +30,15 @@ NO_PARAMS_MSG = (
 PyTree = Any
 Shape = Sequence[int]
 PRNGKey = Array
-ArrayTree = ArrayLike | Iterable["ArrayTree"] | Mapping[Any, "ArrayTree"]
+
+if TYPE_CHECKING:  # arithmetic would be checked for every pair of members of these unions
+    ArrayLike = Any
+    ArrayTree = Any
+else:
+    from toile.typing import ArrayLike
+
+    ArrayTree = ArrayLike | Iterable["ArrayTree"] | Mapping[Any, "ArrayTree"]
+
 OptState = ArrayTree
 Params = ArrayTree
 Updates = Params

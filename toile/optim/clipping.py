@@ -8,8 +8,8 @@ from toile import tree as trees
 from toile.api import vmap
 from toile.engine.trace import Array
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq
-from toile.typing import ArrayLike
 
 __all__ = [
     "AdaptiveGradClipState", "ClipByGlobalNormState", "ClipState", "adaptive_grad_clip", "clip",
@@ -99,7 +99,7 @@ def per_example_layer_norm_clip(
     return trees.unflatten(structure, totals), trees.unflatten(structure, counts)
 
 
-_UNIT_AXES = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0, 1, 2, 3)}
+_UNIT_AXES: dict[int, int | tuple[int, ...]] = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0, 1, 2, 3)}
 
 
 def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toile import tree as trees
 from toile.optim import base, paths
@@ -94,11 +94,12 @@ def partition(
     transforms = {group: base.with_extra_args_support(tx) for group, tx in transforms.items()}
 
     def labels_for(tree):
-        if paths.is_labels(param_labels, tree):
+        labels: Any = param_labels
+        if paths.is_labels(labels, tree):
             if isinstance(tree, ParamsPlaceholder):
                 return tree
-            return paths.label_tree(param_labels, tree)
-        return param_labels(tree) if callable(param_labels) else param_labels
+            return paths.label_tree(labels, tree)
+        return labels(tree) if callable(labels) else labels
 
     def of_group(group, labels):
         mask = trees.map(lambda label: label == group, labels)

@@ -8,6 +8,7 @@ from toile.optim import base
 from toile.optim.accumulation import ema, trace
 from toile.optim.adaptive import scale_by_rprop
 from toile.optim.adding import add_noise, key_or_seed
+from toile.optim.base import ArrayLike
 from toile.optim.combining import chain
 from toile.optim.quasi_newton import scale_by_lbfgs
 from toile.optim.scaling import (
@@ -18,7 +19,6 @@ from toile.optim.scaling import (
     scale_by_sign,
 )
 from toile.optim.zoom import scale_by_zoom_linesearch
-from toile.typing import ArrayLike
 
 __all__ = [
     "lbfgs", "noisy_sgd", "optimistic_gradient_descent", "polyak_sgd", "rprop", "sgd", "sign_sgd",
@@ -47,8 +47,9 @@ def sgd(
     >>> print(w)
     [0.125 0.25 ]
     """
-    has_momentum = momentum is not None
-    push = trace(momentum, nesterov, accumulator_dtype) if has_momentum else base.identity()
+    push = (
+        base.identity() if momentum is None else trace(momentum, nesterov, accumulator_dtype)
+    )
     return chain(push, scale_by_learning_rate(learning_rate))
 
 

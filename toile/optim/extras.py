@@ -10,8 +10,8 @@ from toile import tree as trees
 from toile.api import custom_vjp
 from toile.engine.trace import Array
 from toile.optim import base
+from toile.optim.base import ArrayLike
 from toile.scipy.stats import norm
-from toile.typing import ArrayLike
 
 __all__ = ["MultiNormalDiagFromLogScale", "multi_normal", "scale_gradient"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.optim import base
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq, safe_increment
-from toile.typing import ArrayLike
 
 __all__ = ["FactoredState", "scale_by_factored_rms"]
 
@@ -30,7 +30,7 @@ def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
     return 1.0 - jnp.array(i + 1, jnp.float32) ** (-exponent)
 
 
-def two_largest(shape: tuple[int, ...], smallest: int) -> tuple[int, int] | None:
+def two_largest(shape: Sequence[int], smallest: int) -> tuple[int, int] | None:
     """The second largest and the largest axis, if both have at least this size."""
     if len(shape) < 2:
         return None

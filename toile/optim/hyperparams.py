@@ -19,8 +19,8 @@ from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.trace import Array
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
-from toile.typing import ArrayLike
 
 __all__ = [
     "InjectHyperparamsState", "InjectStatefulHyperparamsState", "WrappedSchedule",
@@ -32,7 +32,7 @@ __all__ = [
 class InjectHyperparamsState(NamedTuple):
     """Steps taken, hyperparameters, the inner state."""
 
-    count: Array
+    count: ArrayLike
     hyperparams: dict[str, ArrayLike]
     inner_state: base.OptState
 
@@ -40,7 +40,7 @@ class InjectHyperparamsState(NamedTuple):
 class InjectStatefulHyperparamsState(NamedTuple):
     """Steps taken, hyperparameters, what their schedules remember, the inner state."""
 
-    count: Array
+    count: ArrayLike
     hyperparams: dict[str, ArrayLike]
     hyperparams_states: dict[str, base.ScheduleState]
     inner_state: base.OptState
@@ -147,9 +147,9 @@ def inject_hyperparams(
                 values[name] = _in_dtype(schedule(states[name], **extra_args), dtype)
             states = {n: s.update(states[n], **extra_args) for n, s in schedules.items()}
             inner = base.with_extra_args_support(inner_factory(**others, **values))
-            updates, inner = inner.update(updates, state.inner_state, params, **extra_args)
+            updates, kept = inner.update(updates, state.inner_state, params, **extra_args)
             count = safe_increment(state.count)
-            return updates, InjectStatefulHyperparamsState(count, values, states, inner)
+            return updates, InjectStatefulHyperparamsState(count, values, states, kept)
 
         return base.GradientTransformationExtraArgs(init_fn, update_fn)
 

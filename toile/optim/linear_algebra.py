@@ -9,7 +9,7 @@ from toile import lax, random
 from toile import numpy as jnp
 from toile.engine.trace import Array
 from toile.optim import base, tree
-from toile.typing import ArrayLike
+from toile.optim.base import ArrayLike
 
 __all__ = ["global_norm", "matrix_inverse_pth_root", "nnls", "power_iteration"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.trace import Array
 from toile.optim import base
-from toile.typing import ArrayLike
+from toile.optim.base import ArrayLike
 
 __all__ = ["LookaheadParams", "LookaheadState", "lookahead"]
 
@@ -66,4 +66,4 @@ def lookahead(
         steps = (state.steps_since_sync + 1) % sync_period
         return LookaheadParams(fast=fast, slow=slow), LookaheadState(fast_state, steps)
 
-    return base.GradientTransformation(init_fn, update_fn)
+    return base.GradientTransformation(init_fn, cast(Any, update_fn))

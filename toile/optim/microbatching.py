@@ -26,7 +26,9 @@ __all__ = [
 ]  # fmt: skip
 
 Function = Callable[..., Any]
-IndividualOutputs = collections.namedtuple("Aux", ["values", "metrics", "aux"])
+IndividualOutputs = collections.namedtuple(  # type: ignore[name-match]
+    "Aux", ["values", "metrics", "aux"]
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def microbatch(
         return fun
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
-    slots = (*positions, *names)
+    slots: tuple[Any, ...] = (*positions, *names)
     axes = (in_axes,) * len(slots) if isinstance(in_axes, int) else tuple(in_axes)
 
     def in_pieces(*args, **kwargs):
@@ -165,7 +167,8 @@ def microbatch(
         gather = _tree_accumulator(accumulator, pieces)
 
         def piece(i):
-            some, named = list(args), dict(kwargs)
+            some: Any = list(args)
+            named: Any = dict(kwargs)
             for slot, value, ax in zip(slots, split, axes):
                 part = trees.map(functools.partial(jnp.take, indices=i, axis=ax), value)
                 (some if isinstance(slot, int) else named)[slot] = part
@@ -225,9 +228,10 @@ def micro_grad(
         (value, aux), grad = of_example(*args, **kwargs)
         return transform_fn(grad), IndividualOutputs(value, metrics_fn(grad), aux)
 
+    axes: list[Any] = [0 if i in batched else None for i in range(max(batched) + 1)]
     run = micro_vmap(
         one,
-        in_axes=[0 if i in batched else None for i in range(max(batched) + 1)],
+        in_axes=axes,
         accumulator=(accumulator, AccumulationType.CONCAT),
         microbatch_size=microbatch_size,
         num_real_microbatches=num_real_microbatches,

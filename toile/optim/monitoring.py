@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from toile.optim import base
 from toile.optim.accumulation import ema
+from toile.optim.base import ArrayLike
 from toile.optim.combining import chain
-from toile.typing import ArrayLike
 
 __all__ = [
     "MonitorState", "SnapshotState", "measure_with_ema", "monitor", "snapshot",
@@ -51,7 +51,7 @@ class MonitorState(NamedTuple):
 def monitor(
     measures: dict[str, base.GradientTransformationExtraArgs | Measure],
 ) -> base.GradientTransformationExtraArgs:
-    """Updates pass unchanged; what each measure makes of them is kept in the state.
+    """Updates pass unchanged; the result of each measure is kept in the state.
 
     A measure is a function of updates, or a transformation that may keep a state.
     """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from toile import numpy as jnp
 from toile.engine.trace import Array
-from toile.typing import ArrayLike
+from toile.optim.base import ArrayLike
 
 __all__ = [
     "abs_sq", "safe_increment", "safe_int32_increment", "safe_norm", "safe_root_mean_squares",
@@ -17,7 +19,8 @@ def abs_sq(x: ArrayLike) -> Array:
     """|x|², real also for complex x, without the square root that abs takes."""
     if not isinstance(x, (np.ndarray, Array)):
         raise ValueError(f"abs_sq: needed an array, got {x!r}")
-    return (x.conj() * x).real
+    out: Any = (x.conj() * x).real
+    return out
 
 
 def safe_norm(
@@ -53,7 +56,7 @@ def safe_increment(count: ArrayLike) -> ArrayLike:
     """
     dtype = jnp.asarray(count).dtype
     if jnp.issubdtype(dtype, jnp.integer):
-        largest = jnp.iinfo(dtype).max
+        largest: Any = jnp.iinfo(dtype).max
     elif jnp.issubdtype(dtype, jnp.floating):
         largest = jnp.finfo(dtype).max
     else:

@@ -14,12 +14,13 @@ from toile import numpy as jnp
 from toile.optim import adaptive, base, moments, scaling
 from toile.optim.accumulation import ema, trace
 from toile.optim.adding import add_decayed_weights
+from toile.optim.base import ArrayLike
 from toile.optim.clipping import clip_by_block_rms
 from toile.optim.combining import chain
 from toile.optim.factored import scale_by_factored_rms
 from toile.optim.masking import MaskOrFn, masked
 from toile.optim.scaling import scale, scale_by_learning_rate, scale_by_trust_ratio
-from toile.typing import ArrayLike, DTypeLike
+from toile.typing import DTypeLike
 
 __all__ = [
     "adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan",
@@ -31,7 +32,7 @@ Rate = base.ScalarOrSchedule
 Optimizer = base.GradientTransformationExtraArgs
 
 
-def _descent(learning_rate: Rate, *steps: base.GradientTransformation) -> Optimizer:
+def _descent(learning_rate: Rate | None, *steps: base.GradientTransformation) -> Optimizer:
     """A chain of steps that ends with the learning rate."""
     return chain(*steps, scale_by_learning_rate(learning_rate))
 

@@ -10,10 +10,10 @@ from toile.engine.trace import Array
 from toile.optim import base
 from toile.optim.accumulation import trace
 from toile.optim.adding import canonical_key, key_or_seed
+from toile.optim.base import ArrayLike
 from toile.optim.clipping import per_example_global_norm_clip
 from toile.optim.combining import chain
 from toile.optim.scaling import scale_by_learning_rate
-from toile.typing import ArrayLike
 
 __all__ = ["DifferentiallyPrivateAggregateState", "differentially_private_aggregate", "dpsgd"]
 

@@ -8,8 +8,8 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
-from toile.typing import ArrayLike
 
 __all__ = ["ScaleByLBFGSState", "scale_by_lbfgs"]
 

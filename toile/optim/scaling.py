@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from toile import nn
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.optim import base, tree
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment, safe_norm, safe_root_mean_squares
-from toile.typing import ArrayLike
 
 __all__ = [
     "ScaleByDistanceOverGradientsState", "ScaleByOptimisticGradientState", "ScaleByScheduleState",
@@ -199,4 +199,4 @@ def scale_by_polyak(
         )
         return tree.scale(step, updates), state
 
-    return base.GradientTransformationExtraArgs(base.init_empty_state, update_fn)
+    return base.GradientTransformationExtraArgs(base.init_empty_state, cast(Any, update_fn))

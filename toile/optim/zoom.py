@@ -9,7 +9,7 @@ decreased the loss enough is taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from toile import lax
 from toile import numpy as jnp
@@ -17,8 +17,8 @@ from toile.api import value_and_grad
 from toile.engine.records import dataclass
 from toile.optim import base, tree
 from toile.optim.backtracking import keywords_of, print_if, real_dtype
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
-from toile.typing import ArrayLike
 
 __all__ = ["ScaleByZoomLinesearchState", "ZoomLinesearchInfo", "scale_by_zoom_linesearch"]
 
@@ -309,7 +309,7 @@ def scale_by_zoom_linesearch(
         new = ScaleByZoomLinesearchState(search.now.size, search.now.value, search.grad, info)
         return tree.scale(search.now.size, updates), tree.cast_like(new, state)
 
-    return base.GradientTransformationExtraArgs(_initial_state, update_fn)
+    return base.GradientTransformationExtraArgs(_initial_state, cast(Any, update_fn))
 
 
 def _beginning(updates: Any, params: Any, value: ArrayLike, grad: Any) -> _Search:

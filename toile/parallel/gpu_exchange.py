@@ -18,15 +18,14 @@ import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
-from toile.engine.buffers import GPU_ALIGNMENT
 from toile.engine.devices import process_index
 from toile.engine.exchange import Groups, Span
-from toile.engine.gpu import GpuDevice
 from toile.engine.program import Program, derive
 from toile.parallel.exchange import Group, Path, Place, ThreadExchange, World, flat_index
 from toile.parallel.process_exchange import ProcessExchange
 from toile.parallel.runs import Run
-from toile.platforms.dispatch import gpu_backend
+from toile.platforms.gpu.devices import ALIGNMENT, GpuDevice
+from toile.platforms.gpu.executables import executable_of
 from toile.primitives.choices import convert
 from toile.primitives.elementwise import Max, Min
 from toile.primitives.families import add
@@ -244,14 +243,14 @@ def _reduce(
     nbytes, held = _nbytes(like), []  # memory that is given back is used after this on the stream
     places = []
     for p in (*addresses, out):
-        if p % GPU_ALIGNMENT:
+        if p % ALIGNMENT:
             memory, p = device.allocate(nbytes)
             held.append(memory)
         places.append(p)
     for p, q in zip(addresses, places, strict=False):
         if p != q:
             driver().copy(q, p, nbytes, stream)
-    gpu_backend().executable_of(program, device).run(places, False)
+    executable_of(program, device).run(places, False)
     if places[-1] != out:
         driver().copy(out, places[-1], nbytes, stream)
 

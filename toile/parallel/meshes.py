@@ -17,8 +17,8 @@ import numpy as np
 
 from toile.engine import devices as engine_devices
 from toile.engine.contexts import Context
-from toile.engine.gpu import default_devices
 from toile.engine.locks import shared_lock
+from toile.engine.platform_registry import default_devices
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -381,8 +381,8 @@ def make_mesh(
     available = default_devices() if devices is None else list(devices)
     needed = math.prod(shape)
     if needed > len(available):
-        gpus = available and available[0].platform == "gpu"
-        variable = "TOILE_GPU_DEVICES" if gpus else "TOILE_CPU_DEVICES"
+        platform = available[0].platform if available else "cpu"
+        variable = f"TOILE_{platform.upper()}_DEVICES"
         raise ValueError(
             f"make_mesh: Number of devices {len(available)} must be >= the product of mesh_shape "
             f"{shape} (start with {variable}={needed} for more){here()}"

@@ -12,27 +12,28 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from toile.engine.gpu import GpuDevice, host
+from toile.engine.platform_registry import host
 from toile.engine.program import Program
 from toile.parallel.exchange import Place
 from toile.parallel.gpu_exchange import GpuExchange, GpuProcessExchange
 from toile.parallel.launch import launch
 from toile.parallel.overlap import overlapped
 from toile.parallel.runs import Run
-from toile.platforms.dispatch import gpu_backend
+from toile.platforms.gpu.devices import GpuDevice
+from toile.platforms.gpu.executables import executable_of
 from toile.platforms.gpu.memory import other_arenas
 
-__all__ = ["compiled_for", "overlapped", "run_on_gpus"]
+__all__ = ["compiled_for", "overlapped", "run_on_devices"]
 
 _one = threading.RLock()
 
 
 def compiled_for(program: Program, devices: Sequence[GpuDevice]) -> list[Any]:
     """The compiled form of a Program on each device; they share the plan and the kernels."""
-    return [gpu_backend().executable_of(program, d) for d in devices]
+    return [executable_of(program, d) for d in devices]
 
 
-def run_on_gpus(
+def run_on_devices(
     executables: Sequence[Any], places: Sequence[Place], devices: Sequence[GpuDevice],
     parts: Sequence[Sequence[Any]], owners: tuple[int, ...] | None,
     everyone: tuple[GpuDevice, ...] | None, run: Run | None = None,

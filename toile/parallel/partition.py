@@ -14,7 +14,6 @@ from typing import Any
 
 from toile.control.call import Carrier
 from toile.control.division import SETTLED, State
-from toile.engine import sharded
 from toile.engine.exchange import slot
 from toile.engine.program import Program
 from toile.engine.records import dataclass
@@ -105,7 +104,7 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
 def _far(mesh: Mesh) -> bool:
     """Whether a mapped function inside of a Program must run with all of it: as a step of a Program
     on one device, its results would have to come through the host, or from other processes."""
-    return bool(mesh.devices.flat[0].platform == "gpu" or mesh.is_multi_process)
+    return bool(mesh.devices.flat[0].platform != "cpu" or mesh.is_multi_process)
 
 
 def _is_divided_inside(named: Sequence[Any], mesh: Mesh) -> bool:
@@ -185,7 +184,5 @@ def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) ->
     found = find(program, args, wanted)
     return None if found is None else found(args)
 
-
-sharded.placing.divide = divide
 
 __all__ = ["Partition", "collectives", "divide", "find", "partition"]

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.passes.calls import INLINED, inline_calls
+from toile.compiler.passes.calls import inline_calls
 from toile.engine import devices as engine_devices
-from toile.engine import gpu, sharded
+from toile.engine import sharded
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.config import flags
-from toile.engine.conversion import as_array, wrap_aval
+from toile.engine.conversion import as_array, placed, wrap_aval
 from toile.engine.devices import Device
-from toile.engine.gpu_arrays import placed
 from toile.engine.operation import Axis, Dim
+from toile.engine.platform_registry import platform_of
 from toile.engine.program import Equation, Program, Var
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, from_data
@@ -75,8 +75,9 @@ def put(x: Any, target: Any) -> Any:
         return Constraint(sharding)(made) if isinstance(sharding, NamedSharding) else made
     if isinstance(made, Sharded) and made._sharding == sharding and made._is_committed:
         return made
-    if sharded.on_gpus(sharding):
-        return _put_on_gpus(made, sharding)
+    platform = sharded.platform_over(sharding)
+    if platform is not None:
+        return _put_elsewhere(made, sharding, platform)
     if engine_devices.process_count() > 1 and not sharding.is_fully_addressable:
         return sharded.from_parts(sharded.split(made._data, made.shape, sharding), made.aval,
                                   sharding)
@@ -96,10 +97,10 @@ def _put_by_default(x: Any) -> Any:
     return from_data(x._data, x.aval, SingleDeviceSharding(default), committed=False)
 
 
-def _put_on_gpus(x: Any, sharding: Sharding) -> Any:
-    """An array under a sharding over GPU devices, brought there now."""
-    if len(gpu.all_gpu_devices()) == 1 and not isinstance(x, Sharded):
-        return placed(x, gpu.gpu_devices()[0])
+def _put_elsewhere(x: Any, sharding: Sharding, platform: Any) -> Any:
+    """An array under a sharding over another platform's devices, brought there now."""
+    if len(platform.all_devices()) == 1 and not isinstance(x, Sharded):
+        return placed(x, platform.devices()[0])
     return sharded.from_parts(sharded.split(x._data, x.shape, sharding), x.aval, sharding)
 
 
@@ -192,7 +193,7 @@ def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], li
     def wrap(results: Sequence[Any]) -> list[Any]:
         return [
             from_data(r, o.aval, s or rest, committed)
-            if r.__class__ is np.ndarray or gpu.is_gpu_data(r) else wrap_aval(r, o.aval)
+            if r.__class__ is np.ndarray or platform_of(r) is not None else wrap_aval(r, o.aval)
             for r, o, s in zip(results, program.outputs, found, strict=True)
         ]
 
@@ -216,7 +217,7 @@ def _placing(program: Program) -> Any:
         found = getattr(e.op, "result_shardings", None)
         if found is not None:
             return found()[0]
-        if e.op.__class__ in INLINED:
+        if e.op.is_inlined:
             inner = e.op.program
             named = inner.memoized("placing", partial(_placing, inner))
             if named is not False:
@@ -273,14 +274,12 @@ def _layout(sharding: Any, aval: Aval) -> tuple[Any, ...]:
 def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
     """The results of a Program on all devices of a mesh; None where one device does it.
 
-    `partition`, which does it and takes this function's place, is loaded when it may be needed."""
+    `partition`, which does it, is loaded when it may be needed."""
     plain = program.memoized("placing", lambda: _placing(program)) is False
     if plain and not wanted and not any(isinstance(a, Sharded) for a in args):
         return None
     return importlib.import_module("toile.parallel.partition").divide(program, args, wanted)
 
 
-sharded.placing.result = result
-sharded.placing.place = place
-sharded.placing.divide = divide
+sharded.placing.fill(result, place, divide)
 

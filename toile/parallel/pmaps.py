@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import config, dtypes, gpu
+from toile.engine import config, dtypes
 from toile.engine import devices as engine_devices
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
+from toile.engine.platform_registry import default_devices, registry
 from toile.engine.program import trace_program
 from toile.engine.source import here, message
 from toile.engine.trace import Array, state
@@ -275,16 +276,13 @@ class _Mapping:
             found = tuple(self.devices)
         elif tracing.devices is not None and state.trace is not None:
             found = tracing.devices
-        elif self.backend == "cpu":
-            found = tuple(engine_devices.all_cpu_devices())
-        elif self.backend in ("gpu", "cuda"):
-            gpu.require()
-            found = gpu.all_gpu_devices()
-        elif self.backend is not None:
-            raise RuntimeError(
-                f"pmap: needed the backend 'cpu' or 'gpu', got {self.backend!r}{here()}")
+        elif self.backend is None:
+            found = tuple(default_devices())
+        elif self.backend in registry.names:
+            found = tuple(registry.named(self.backend).all_devices())
         else:
-            found = tuple(gpu.default_devices())
+            known = " or ".join(repr(p.name) for p in registry.platforms())
+            raise RuntimeError(f"pmap: needed the backend {known}, got {self.backend!r}{here()}")
         if tracing.devices is not None and state.trace is not None:
             own = tuple([d for d in found if _is_own(d)])
             found = own[: len(tracing.devices) // tracing.size]

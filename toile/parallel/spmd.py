@@ -8,7 +8,6 @@ compiled once; its collectives run through `parallel.exchange`. May import contr
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import threading
@@ -34,9 +33,9 @@ from toile.engine.config import flags
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import process_count, process_index
 from toile.engine.exchange import slot
-from toile.engine.gpu import is_gpu_data
 from toile.engine.locks import shared_lock
 from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.platform_registry import platform_at, platform_of
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, fetched, from_parts, gathered, replicas, split
@@ -54,6 +53,7 @@ from toile.parallel.specs import NamedSharding, PartitionSpec
 from toile.platforms import cpu
 from toile.primitives.collectives import AllReduce
 from toile.primitives.families import mul, reshape, scalar
+from toile.primitives.rules import frame_rule
 from toile.targets.llvm.thread_count import current, threads
 from toile.transforms.jvp import jvp_program
 from toile.transforms.linearize import split_program
@@ -195,6 +195,7 @@ class Spmd(Carrier):
 
     name = "spmd"
     divided = True
+    checked = frame_rule("spmd")
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
@@ -259,23 +260,21 @@ class Spmd(Carrier):
                 return parts if self.grid.is_whole else [parts[k] for k in self.first_of]
         data = raw_operand(x)
         if not any(self.ins[i]):
-            if self.gpus is not None and is_gpu_data(data):
-                return replicas(data, self.gpus)
+            if self.elsewhere is not None and platform_of(data) is not None:
+                return replicas(data, self.elsewhere)
             return [data] * len(self.grid.runs)
-        parts = split(data if self.gpus else fetched(data), aval_of(x).shape, sharding)
+        parts = split(data if self.elsewhere else fetched(data), aval_of(x).shape, sharding)
         return parts if self.grid.is_whole else [parts[k] for k in self.first_of]
 
     @cached_property
-    def gpus(self) -> list[Any] | None:
-        """The GPU device of each run of the Program; None on the CPU."""
+    def elsewhere(self) -> list[Any] | None:
+        """The device of each run of the Program; None on the host."""
         flat = self.grid.mesh.devices.flat
         devices = [flat[k] for k in (self.grid.runs if self.grid.spans else self.first_of)]
-        if devices[0].platform != "gpu":
-            return None
-        if any(d.platform != "gpu" for d in devices):
+        if len({d.platform for d in devices}) > 1:
             raise ValueError(
                 f"{self.label}: needed devices of one platform, got {devices}{here()}")
-        return devices
+        return None if devices[0].platform == "cpu" else devices
 
     def prepare(self) -> Program:
         """The Program, compiled for devices of one thread each."""
@@ -293,48 +292,55 @@ class Spmd(Carrier):
                 f"{self.label}: needed all axes of a mesh with devices of other processes, outside "
                 f"of other mappings, got {self.grid.names} of {self.grid.mesh}{here()}"
             )
-        on_gpus = self.gpus is not None and slot.exchange is None  # inside of a mapping: threads
+        # Inside of another mapping: threads of the host.
+        module = self._module() if self.elsewhere is not None and slot.exchange is None else None
         if owners is None:
-            return self._on_gpus(parts, None) if on_gpus else self._on_cpu(parts, ThreadExchange)
-        run = begin(self._overlapped() if on_gpus else self.bucketed(), owners)
+            return (self._on_cpu(parts, ThreadExchange) if module is None
+                    else self._elsewhere(module, parts, None))
+        run = begin(self.bucketed() if module is None else self._overlapped(module), owners)
         try:
-            if on_gpus:
-                return self._on_gpus(parts, run)
+            if module is not None:
+                return self._elsewhere(module, parts, run)
             return self._on_cpu(parts, partial(ProcessExchange, owners=owners, run=run))
         finally:
             run.end()
 
     def _on_cpu(self, parts: Sequence[Sequence[Any]], make: Any) -> list[Sequence[Any]]:
         program = self.prepare()
+        own = self.elsewhere if slot.exchange is None else None
 
         def device(k: int) -> Sequence[Any]:
-            return cpu.run(program, [fetched(p[k]) for p in parts])
+            results = cpu.run(program, [fetched(p[k]) for p in parts])
+            return results if own is None else [own[k].put(r) for r in results]
 
         return launch(device, self.grid.places, make)
 
+    def _module(self) -> Any:
+        """What runs a Program on several devices of the platform (`Platform.replicated`), if it
+        has such: otherwise threads of the host do."""
+        return platform_at((self.elsewhere or ())[0]).replicated()
+
     def _everyone(self) -> tuple[Any, ...]:
-        """The GPU devices of all processes that take part."""
+        """The devices of all processes that take part."""
         grid = self.grid
         return tuple(grid.mesh.devices.flat) if grid.spans else (
-            grid.everyone or tuple(self.gpus or ()))
+            grid.everyone or tuple(self.elsewhere or ()))
 
-    def _overlapped(self) -> Program:
-        """The Program as it runs on GPUs."""
-        backend = importlib.import_module("toile.parallel.on_gpus")  # loaded where there is one
+    def _overlapped(self, module: Any) -> Program:
+        """The Program as it runs on devices that communicate while they compute."""
         everyone = self._everyone()
         if 1 < len(everyone) == len({d.hardware for d in everyone}):
-            return self.program.memoized("overlapped", lambda: backend.overlapped(self.program))
+            return self.program.memoized("overlapped", lambda: module.overlapped(self.program))
         return self.bucketed()
 
-    def _on_gpus(
-        self, parts: Sequence[Sequence[Any]], run: Run | None
+    def _elsewhere(
+        self, module: Any, parts: Sequence[Sequence[Any]], run: Run | None
     ) -> list[Sequence[Any]]:
-        backend = importlib.import_module("toile.parallel.on_gpus")
-        gpus = self.gpus or ()
+        devices = self.elsewhere or ()
         with bound_axes(self.grid.bound):
-            ready = backend.compiled_for(self._overlapped(), gpus)
-        return backend.run_on_gpus(
-            ready, self.grid.places, gpus, parts, self.grid.processes, self._everyone(), run)
+            ready = module.compiled_for(self._overlapped(module), devices)
+        return module.run_on_devices(
+            ready, self.grid.places, devices, parts, self.grid.processes, self._everyone(), run)
 
     def bucketed(self) -> Program:
         """The Program as it runs."""

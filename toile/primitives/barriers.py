@@ -5,13 +5,13 @@ May import the engine and primitives.families.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from toile.engine.avals import Aval, Zero
-from toile.engine.operation import Axis, Dim, Operation
+from toile.engine import key_uses
+from toile.engine.avals import Aval
+from toile.engine.operation import Operation
 from toile.engine.records import dataclass
-from toile.primitives import division
+from toile.primitives import division, rules, simplification
 from toile.primitives.families import Identity
 
 
@@ -19,7 +19,11 @@ class StopGradient(Operation):
     """The operand, as a constant to differentiation."""
 
     handles_zeros = True
+    is_identity = True
     divide = division.by_element
+    key_use = key_uses.keeps
+    forwards_operand = True
+    simplified = simplification.operand
 
     def infer(self, x: Aval) -> Aval:
         return x
@@ -30,15 +34,9 @@ class StopGradient(Operation):
     def lower(self, k: Any, x: Any) -> Any:
         return x
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        out = self(primals[0])
-        return out, Zero(out)
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
-
-    def physical(self, *avals: Aval) -> Operation:
-        return self
+    jvp = rules.no_derivative
+    vmap = rules.mapped_in_place
+    physical = rules.itself
 
 
 stop_gradient = StopGradient()
@@ -51,3 +49,5 @@ class Name(Identity):
     label: str
 
     name = "name"
+    forwards_operand = True
+    simplified = simplification.operand

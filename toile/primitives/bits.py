@@ -6,19 +6,22 @@ May import the engine and primitives.families.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from toile.engine import key_uses
 from toile.engine.records import dataclass
 from toile.primitives.families import ANY, INTEGER, INTEGRAL, Elementwise
-from toile.primitives.rules import kernel_function
+from toile.primitives.rules import itself, kernel_function
 
 _BOOL = np.dtype(bool)
 
 
 class _Comparison(Elementwise):
     result = _BOOL
+    key_use = key_uses.reads
 
 
 def _comparison(name: str, text: str, function: str, kinds: str = ANY) -> Any:
@@ -69,6 +72,7 @@ Not = _bitwise("Not", "Bitwise complement.", "invert", "not_")
 
 class _Shift(_Bits):
     accepts = INTEGER
+    code_operands = (1,)  # a shift by a known count is faster
 
     @staticmethod
     def bounded(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -162,12 +166,17 @@ class _KeyComparison(_Comparison):
     accepts = ANY + "V"
     name = "eq"
 
-    def physical(self, *avals: Any) -> Any:
-        return self
+    physical = itself
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         same = xp.equal(x, y).all(axis=-1)
         return same if self.equal else ~same
+
+    def on_words(self, x: Any, y: Any) -> Any:
+        from toile.primitives.shapes import word  # which uses comparisons
+
+        same = reduce(and_, (eq(word(x, i), word(y, i)) for i in range(x.shape[-1])))
+        return same if self.equal else not_(same)
 
 
 eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import dtypes
+from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
-from toile.primitives import division
+from toile.primitives import division, simplification
 from toile.primitives.bits import and_, gt, lt
 from toile.primitives.families import (
     ANY,
@@ -28,7 +28,9 @@ from toile.primitives.families import (
     broadcast_in_dim,
     fill_shape,
     full_like,
+    instantiate,
 )
+from toile.primitives.rules import frame_rule, mapped_in_place
 
 
 def like(x: Any, value: Any) -> Any:
@@ -43,6 +45,8 @@ class SelectN(Operation):
     keeps_layout = True
     by_element = True
     divide = division.by_element
+    taylor = frame_rule("linear")
+    simplified = simplification.all_equal(1)
 
     def infer(self, which: Aval, *cases: Aval) -> Aval:
         first = cases[0]
@@ -123,6 +127,12 @@ class SelectN(Operation):
     def physical(self, *avals: Aval) -> Operation:
         return _SelectKeys()
 
+    def on_words(self, which: Any, *cases: Any) -> Any:
+        shape = cases[0].shape
+        if which.shape and which.shape != shape:
+            which = broadcast_in_dim(which, shape, tuple(range(which.ndim)))
+        return self(which, *cases)
+
 
 def _spread(x: Any, shape: tuple[int, ...], dim: int) -> Any:
     return x if x.shape == shape else broadcast_in_dim(x, shape, ())
@@ -143,6 +153,7 @@ class Clamp(Elementwise):
     """x kept within [low, high], bounds of rank 0 or of x's shape."""
 
     accepts = ANY
+    taylor = frame_rule("clamped")
 
     def infer(self, low: Aval, x: Aval, high: Aval) -> Aval:
         out = super().infer(low, x, high)
@@ -183,8 +194,12 @@ class ConvertElementType(Operation):
     handles_zeros = True
     keeps_layout = True
     by_element = True
+    only_rounds = lower_is_exact = True
     makes_weak = True
     divide = division.by_element
+    key_use = key_uses.keeps
+    taylor = frame_rule("converted")
+    simplified = simplification.unchanged
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.is_extended(x.dtype) or dtypes.is_extended(self.dtype):
@@ -206,8 +221,7 @@ class ConvertElementType(Operation):
     def transpose(self, ct: Any, x: Any) -> Any:
         return ConvertElementType(x.dtype, x.weak_type)(ct)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 def convert_raw(xp: Any, x: Any, dtype: Any) -> Any:

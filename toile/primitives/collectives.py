@@ -117,7 +117,9 @@ def _ungrouped(x: Any, groups: tuple[tuple[int, ...], ...]) -> Any:
 class AllReduce(_OverAxes):
     """Sum, maximum or minimum over named axes; every example gets the result."""
 
+    kernel_family = "collectives.all_reduce"
     name = "psum"
+    can_make_nan = True
 
     def infer(self, x: Aval) -> Aval:
         check_bound(self.axes)
@@ -169,8 +171,10 @@ class AllReduce(_OverAxes):
 class AllReduceTogether(_OverAxes):
     """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
 
+    kernel_family = "collectives.all_reduce"
     name = "psum_together"
     multiple = True
+    can_make_nan = True
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return list(avals)
@@ -187,6 +191,7 @@ class AllReduceBegin(_OverAxes):
 
     number: int = 0
 
+    kernel_family = "collectives.begin"
     name = "psum_begin"
 
     def infer(self, *avals: Aval) -> Aval:
@@ -200,6 +205,7 @@ class AllReduceBegin(_OverAxes):
 class AllReduceEnd(_OverAxes):
     """What was begun, and its operands: the sums (or extrema)."""
 
+    kernel_family = "collectives.end"
     name = "psum_end"
     multiple = True
 
@@ -216,6 +222,7 @@ class PPermute(_AlongAxis, Linear):
 
     perm: tuple[tuple[int, int], ...]
 
+    kernel_family = "collectives.permute"
     name = "ppermute"
 
     def infer(self, x: Aval) -> Aval:
@@ -254,6 +261,7 @@ class AllGather(_AlongAxis, Linear):
     tiled: bool = False
     groups: Groups = None
 
+    kernel_family = "collectives.all_gather"
     name = "all_gather"
 
     def infer(self, x: Aval) -> Aval:
@@ -304,6 +312,7 @@ class ReduceScatter(_AlongAxis, Linear):
     tiled: bool = False
     groups: Groups = None
 
+    kernel_family = "collectives.reduce_scatter"
     name = "reduce_scatter"
 
     def infer(self, x: Aval) -> Aval:
@@ -350,6 +359,7 @@ class AllToAll(_AlongAxis, Linear):
     concat_axis: int
     groups: Groups = None
 
+    kernel_family = "collectives.all_to_all"
     name = "all_to_all"
 
     def infer(self, x: Aval) -> Aval:
@@ -395,6 +405,7 @@ class AllToAll(_AlongAxis, Linear):
 class AxisIndex(_AlongAxis):
     """Which example along a named axis this is."""
 
+    kernel_family = "collectives.axis_index"
     name = "axis_index"
 
     def infer(self) -> Aval:

@@ -18,7 +18,7 @@ from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
 from toile.primitives import division
 from toile.primitives.families import Linear, bdim_at, broadcast_in_dim, full_like, neg
-from toile.primitives.rules import kernel_function
+from toile.primitives.rules import kernel_function, mapped_in_place
 
 
 def _like(x: Any, value: Any) -> Any:
@@ -66,8 +66,7 @@ class _Part(Linear):
             raise shape_error(self.name, "a complex operand", [x])
         return Aval(x.shape, dtypes.dtype_to_real(x.dtype), x.weak_type)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 class Real(_Part):
@@ -122,8 +121,7 @@ class Conj(Linear):
             return real(Conj()(ct))
         return Conj()(ct)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 complex_, real, imag, conj = Complex(), Real(), Imag(), Conj()

@@ -35,6 +35,10 @@ class DotGeneral(Bilinear):
     out: str
     dtype: Any = None
     precision: Any = None
+    combines = "products"
+
+    kernel_family = "contraction"
+    can_make_nan = True
 
     def infer(self, x: Aval, y: Aval) -> Aval:
         if x.dtype != y.dtype and self.dtype is None:
@@ -51,6 +55,10 @@ class DotGeneral(Bilinear):
                     raise _mismatch(self, x, y)
         weak = x.weak_type and y.weak_type and self.dtype is None
         return Aval(tuple(size[c] for c in self.out), self.dtype or x.dtype, weak)
+
+    def summed_over_steps(self) -> DotGeneral:
+        step = fresh_label(self.lhs + self.rhs)
+        return dot_operation(step + self.lhs, step + self.rhs, self.out, self.dtype, self.precision)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return contract(xp, x, y, self.lhs, self.rhs, self.out, self.dtype or x.dtype)

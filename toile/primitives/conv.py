@@ -73,6 +73,9 @@ class ConvGeneralDilated(Bilinear):
     precision: Any = None
     preferred_element_type: Any = None
 
+    kernel_family = "convolution"
+    can_make_nan = True
+
     def infer(self, lhs: Aval, rhs: Aval) -> Aval:
         problem = self._problem(lhs, rhs)
         if problem:

@@ -45,9 +45,12 @@ class Cumulative(Operation):
 
     axis: int
     reverse: bool = False
+    kernel_family = "cumulative"
     handles_zeros = True
     accepts: ClassVar[str] = NUMERIC
+    can_make_nan = True
     kind: ClassVar[str]
+    combines = "running"
 
     def infer(self, x: Aval) -> Aval:
         if not 0 <= self.axis < x.ndim:
@@ -84,8 +87,7 @@ class Cumulative(Operation):
     def flops(self, *avals: Aval) -> int:
         return avals[0].size
 
-    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        return division.whole_along([self.axis], self, f, ins, outs)
+    divide = division.whole_along_axis
 
 
 def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> Pair:
@@ -172,6 +174,7 @@ class Cumlogsumexp(Cumulative):
     """Running log(Σ exp(x))."""
 
     kind = "logsumexp"
+    combines = ""  # not by a step that kernels have
     accepts = FLOATING
 
     def combine(self, first: Pair, second: Pair) -> Pair:

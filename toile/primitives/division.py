@@ -93,6 +93,11 @@ def whole_along(axes: Sequence[int], op: Any, f: Any, ins: Sequence[Any],
     return f.placed_all(op, outs, [layout] * len(outs), found)
 
 
+def whole_along_axis(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """The same for the `axis` of an operation."""
+    return whole_along([op.axis], op, f, ins, outs)
+
+
 def by_windows(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
     """Axes along which windows move, or are larger than 1, are whole on every device."""
     dilations = [getattr(op, n, None) for n in ("base_dilation", "window_dilation")]

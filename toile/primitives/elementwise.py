@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.records import dataclass
-from toile.primitives import division
+from toile.primitives import division, simplification
 from toile.primitives.bits import eq, ge
 from toile.primitives.choices import Clamp as Clamp
 from toile.primitives.choices import ConvertElementType as ConvertElementType
@@ -41,7 +41,7 @@ from toile.primitives.families import (
     sub,
     unbroadcast,
 )
-from toile.primitives.rules import array_function, kernel_function
+from toile.primitives.rules import array_function, frame_rule, kernel_function
 
 _BOOL = np.dtype(bool)
 
@@ -50,7 +50,13 @@ class Div(Elementwise):
     """Quotient; of integers, rounded toward zero (a zero divisor gives -1)."""
 
     accepts = NUMERIC
+    is_smooth = True
     divide = division.scaled_by_element
+    taylor = frame_rule("quotient")
+    can_make_nan = True
+    checked = frame_rule("division")
+    is_quotient = passes_errors = keeps_relative_errors = True
+    simplified = simplification.without_neutral(1.0)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if dtypes.kind(x.dtype) in "iu":
@@ -77,6 +83,7 @@ class Rem(Elementwise):
     """Remainder with the sign of the dividend (of a zero divisor: the dividend, or NaN)."""
 
     accepts = REAL
+    can_make_nan = True
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         if dtypes.kind(x.dtype) in "iu":
@@ -108,6 +115,8 @@ class Pow(Elementwise):
 
     accepts = NUMERIC
     costly = True
+    taylor = frame_rule("power")
+    can_make_nan = True
 
     def infer(self, x: Aval, y: Aval) -> Aval:
         if dtypes.kind(y.dtype) in "iu" and dtypes.kind(x.dtype) in "fc":
@@ -173,6 +182,9 @@ class IntegerPow(Elementwise):
 
     y: int
     accepts = NUMERIC
+    taylor = frame_rule("whole_power")
+    can_make_nan = True
+    is_smooth = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         y = self.y
@@ -306,6 +318,8 @@ class IsFinite(Elementwise):
 class _Extremum(Elementwise):
     """Max and min share their derivative: ties give half to each operand."""
 
+    simplified = simplification.all_equal(0)
+
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return (lambda: _balanced(x, out, y)), (lambda: _balanced(y, out, x))
 
@@ -357,6 +371,8 @@ class Log(Elementwise):
     costly = True
     eager = array_function("log")
     lower = kernel_function("log")
+    taylor = frame_rule("logarithm")
+    can_make_nan = True
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents

@@ -9,19 +9,20 @@ because the families' rules use them. May import the engine only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from toile.engine import dtypes, operation
+from toile.engine import dtypes, key_uses, operation
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.strides import strides_in
-from toile.primitives import division
+from toile.primitives import axis_rules, division, simplification
+from toile.primitives.rules import frame_rule, itself, kernel_function, mapped_in_place
 
 ANY = "biufc"
 NUMERIC = "iufc"
@@ -159,13 +160,16 @@ def unbroadcast(ct: Any, aval: Any) -> Any:
 class Add(Elementwise):
     """Sum of two numbers; of booleans, their disjunction."""
 
+    is_sum = is_smooth = passes_errors = True
     divide = division.sum_by_element
+    taylor = frame_rule("signed")
+    can_make_nan = True
+    simplified = simplification.without_neutral(-0.0, commutes=True)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.add(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.add(x, y)
+    lower = kernel_function("add")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, 1
@@ -180,14 +184,17 @@ class Add(Elementwise):
 class Sub(Elementwise):
     """Difference of two numbers."""
 
+    is_smooth = passes_errors = True
     accepts = NUMERIC
     divide = division.sum_by_element
+    taylor = frame_rule("signed")
+    can_make_nan = True
+    simplified = simplification.without_neutral(0.0)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.subtract(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.sub(x, y)
+    lower = kernel_function("sub")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return 1, -1
@@ -204,12 +211,14 @@ class Neg(Elementwise):
 
     accepts = NUMERIC
     divide = division.linear_by_element
+    taylor = frame_rule("signed")
+    is_smooth = commutes_with_sums = passes_errors = keeps_relative_errors = True
+    simplified = simplification.undone
 
     def eager(self, xp: Any, x: Any) -> Any:
         return xp.negative(x)
 
-    def lower(self, k: Any, x: Any) -> Any:
-        return k.neg(x)
+    lower = kernel_function("neg")
 
     def partials(self, out: Any, x: Any) -> Sequence[Any]:
         return (-1,)
@@ -221,13 +230,16 @@ class Neg(Elementwise):
 class Mul(Elementwise):
     """Product of two numbers; of booleans, their conjunction."""
 
+    is_product = is_smooth = passes_errors = keeps_relative_errors = True
     divide = division.scaled_by_element
+    taylor = frame_rule("product")
+    can_make_nan = True
+    simplified = simplification.without_neutral(1.0, commutes=True)
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         return xp.multiply(x, y)
 
-    def lower(self, k: Any, x: Any, y: Any) -> Any:
-        return k.mul(x, y)
+    lower = kernel_function("mul")
 
     def partials(self, out: Any, x: Any, y: Any) -> Sequence[Any]:
         return y, x
@@ -262,11 +274,17 @@ class Linear(Operation):
         ]
         return y, self(*args)
 
+    def taylor(self, f: Any, primals: Sequence[Any], series: Sequence[Any]) -> tuple[Any, Any]:
+        own = self.multiple or type(self).jvp is not Linear.jvp
+        return f.integrated(self, primals, series) if own else f.linear(self, primals, series)
+
 
 class Identity(Linear):
     """The operand itself, in whatever sense a subclass has for it."""
 
+    is_identity = True
     divide = division.linear_by_element
+    key_use = key_uses.keeps
 
     def infer(self, x: Aval) -> Aval:
         return x
@@ -280,17 +298,16 @@ class Identity(Linear):
     def transpose(self, ct: Any, x: Any) -> Any:
         return ct
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
-    def physical(self, x: Aval) -> Operation:
-        return self
+    physical = itself
 
 
 class Bilinear(Operation):
     """Linear in each of its two operands."""
 
     handles_zeros = True
+    multiplies = True
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x, y), (dx, dy) = primals, tangents
@@ -304,6 +321,10 @@ class Bilinear(Operation):
             return out, Zero(out)
         return out, terms[0] if len(terms) == 1 else add(*terms)
 
+    def taylor(self, f: Any, primals: Sequence[Any], series: Sequence[Any]) -> tuple[Any, Any]:
+        own = type(self).jvp is not Bilinear.jvp
+        return f.integrated(self, primals, series) if own else f.product(self, primals, series)
+
 
 def without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     """`shape` with the entries at `axes` taken out."""
@@ -316,6 +337,13 @@ class BroadcastInDim(Linear):
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
+    moves_elements = moves_axes = True
+
+    key_use = key_uses.moves
+    is_free = True
+    simplified = simplification.unchanged
+    domain_axes, moved_axis = axis_rules.broadcast_domain, axis_rules.broadcast_axis
+    repeated = axis_rules.repeated
 
     def infer(self, x: Aval) -> Aval:
         ok = len(self.dims) == x.ndim and list(self.dims) == sorted(set(self.dims))
@@ -329,31 +357,9 @@ class BroadcastInDim(Linear):
                 f"an operand whose axes fit axes {self.dims} of shape {self.shape}",
                 [x],
                 "operand sizes must be 1 or equal to the sizes they are broadcast to",
-                self._problem(x),
+                axis_rules.broadcast_problem(self, x),
             )
         return x.with_shape(self.shape)
-
-    def _problem(self, x: Aval) -> str:
-        """What does not fit, in JAX's words."""
-        what = "broadcast_in_dim broadcast_dimensions must"
-        if len(self.dims) != x.ndim:
-            return (f"{what} have length equal to operand ndim; got broadcast_dimensions "
-                    f"{self.dims} for operand ndim {x.ndim}")
-        if len(self.shape) < x.ndim:
-            return ("broadcast_in_dim target broadcast shape must have equal or higher rank to the "
-                    f"operand shape; got operand ndim {x.ndim} and target shape {self.shape}")
-        if any(not 0 <= d < len(self.shape) for d in self.dims):
-            return (f"{what} be a subset of output dimensions, got {self.dims} for operand ndim "
-                    f"{x.ndim} and shape {self.shape}")
-        if len(set(self.dims)) != len(self.dims):
-            return f"{what} not contain duplicates, got broadcast_dimensions {self.dims}"
-        if list(self.dims) != sorted(self.dims):
-            return f"{what} be strictly increasing; got broadcast_dimensions {self.dims}"
-        return (
-            "broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
-            "corresponding dimensions in the target broadcast shape; got operand of shape "
-            f"{x.shape}, target broadcast shape {self.shape}, broadcast_dimensions {self.dims}"
-        )
 
     def view(self, x: Any) -> Any:
         strides = [0] * len(self.shape)
@@ -414,6 +420,13 @@ class Reshape(Linear):
     """The same elements in row-major order under another shape."""
 
     shape: tuple[int, ...]
+    moves_elements = moves_axes = True
+
+    kernel_family = "copy.reshape"
+    key_use = key_uses.moves
+    is_free = commutes_with_sums = True
+    simplified = simplification.reshaped_once
+    domain_axes, moved_axis = axis_rules.reshape_domain, axis_rules.reshape_axis
 
     def infer(self, x: Aval) -> Aval:
         if math.prod(self.shape) != x.size or min(self.shape, default=0) < 0:
@@ -458,6 +471,12 @@ class Transpose(Linear):
     """Axes in another order: axis i of the result is axis perm[i] of the operand."""
 
     perm: tuple[int, ...]
+    moves_elements = moves_axes = True
+
+    key_use = key_uses.moves
+    is_free = commutes_with_sums = True
+    simplified = simplification.transposed_once
+    domain_axes, moved_axis = axis_rules.transpose_domain, axis_rules.transpose_axis
 
     def infer(self, x: Aval) -> Aval:
         if sorted(self.perm) != list(range(x.ndim)):
@@ -518,15 +537,37 @@ def move_axis(x: Any, source: int | None, to: int) -> Any:
     return Transpose(tuple(order))(x)
 
 
+class OverAxes(Operation):
+    """Combines elements along `axes` (sorted, non-negative), which leave the shape."""
+
+    is_reduction = True
+    axes: tuple[int, ...]
+    combines = "axes"
+
+    can_make_nan = True
+
+    def nest_node(self, b: Any, member: Any) -> int:
+        return b.reduced(member)
+
+    def infer(self, x: Aval) -> Aval:
+        axis_rules.check_axes(self, x, self.axes)
+        return Aval(without(x.shape, self.axes), x.dtype, x.weak_type)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        (x,), (d,) = xs, dims
+        assert d is not None
+        axes = tuple(a + (a >= d) for a in self.axes)  # make room for the mapped axis
+        return type(self)(axes)(x), d - sum(a < d for a in axes)  # type: ignore[call-arg]
+
+    def flops(self, *avals: Aval) -> int:
+        return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
+
+
 @dataclass(frozen=True)
-class ReduceSum(Linear):
+class ReduceSum(OverAxes, Linear):
     """Sum over `axes` (sorted, non-negative), which leave the shape; the dtype is kept."""
 
     axes: tuple[int, ...]
-
-    def infer(self, x: Aval) -> Aval:
-        check_axes(self, x, self.axes)
-        return Aval(without(x.shape, self.axes), x.dtype, x.weak_type)
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype
@@ -540,14 +581,8 @@ class ReduceSum(Linear):
         kept = tuple(i for i in range(len(x.shape)) if i not in self.axes)
         return broadcast_in_dim(ct, x.shape, kept)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        (x,), (d,) = xs, dims
-        assert d is not None
-        axes = tuple(a + (a >= d) for a in self.axes)  # make room for the mapped axis
-        return ReduceSum(axes)(x), d - sum(a < d for a in axes)
-
-    def flops(self, *avals: Aval) -> int:
-        return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
+    def summed_over_steps(self) -> Operation:
+        return ReduceSum((0, *(a + 1 for a in self.axes)))
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         (x,), (out,) = ins, outs
@@ -563,15 +598,6 @@ class ReduceSum(Linear):
 
 def reduce_sum(x: Any, axes: tuple[int, ...]) -> Any:
     return ReduceSum(axes)(x) if axes else x
-
-
-def check_axes(op: Operation, x: Aval, axes: Sequence[int]) -> None:
-    """Axes of a reduction must be sorted, distinct and in range."""
-    if list(axes) != sorted(set(axes)) or any(not 0 <= a < x.ndim for a in axes):
-        raise shape_error(
-            op.name, f"distinct axes in [0, {x.ndim}), here {tuple(axes)}", [x],
-            "count axes from 0, or use the function of toile.numpy for negative ones",
-        )
 
 
 def zeros(aval: Aval) -> Any:
@@ -601,12 +627,12 @@ def bdim_at(x: Any, dim: Dim, size: int, to: int = 0) -> Any:
     return move_axis(x, dim, to)
 
 
-def sum_cotangents(a: Any, b: Any) -> Any:
-    """Sum of two cotangents, either of which may be a symbolic zero."""
-    if a.__class__ is Zero:
-        return b
-    return a if b.__class__ is Zero else add(a, b)
+def mapped_first(self: Any, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+    """A `vmap` rule: the only operand may have more axes in front, and so has the result."""
+    return self(move_axis(xs[0], dims[0], 0)), 0
 
 
-Thunk = Callable[[], Any]
-operation.zeros_hook = zeros
+def instantiate(x: Any) -> Any:
+    """An array of zeros for a symbolic zero; anything else as it is."""
+    return zeros(x.aval) if x.__class__ is Zero else x
+

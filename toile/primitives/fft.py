@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval
-from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.bits import eq, or_
@@ -26,7 +24,7 @@ from toile.primitives.families import (
     Linear,
     broadcast_in_dim,
     full_like,
-    move_axis,
+    mapped_first,
     mul,
     scalar,
 )
@@ -56,6 +54,8 @@ class Fft(Linear):
 
     fft_type: FftType
     fft_lengths: tuple[int, ...]
+
+    can_make_nan = True
 
     def infer(self, x: Aval) -> Aval:
         lengths, kind = self.fft_lengths, self.fft_type
@@ -126,8 +126,7 @@ class Fft(Linear):
         weights = convert(select(single, ones, twos), x.dtype)
         return broadcast_in_dim(weights, x.shape, (x.ndim - 1,))
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
+    vmap = mapped_first
 
     def flops(self, *avals: Aval) -> int:
         size = math.prod(self.fft_lengths)

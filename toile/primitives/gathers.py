@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import dtypes
+from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
-from toile.engine.operation import Axis, Dim, Operation, instantiate
+from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import arrays, division
@@ -41,6 +41,7 @@ from toile.primitives.families import (
     broadcast_in_dim,
     fill_shape,
     full_like,
+    instantiate,
     move_axis,
     mul,
     neg,
@@ -49,6 +50,7 @@ from toile.primitives.families import (
     sub,
     zeros,
 )
+from toile.primitives.rules import frame_rule
 from toile.primitives.shapes import concatenate_all, iota
 
 _FILL = GatherScatterMode.FILL_OR_DROP
@@ -72,6 +74,16 @@ class Gather(Linear):
     unique_indices: bool = False
     mode: GatherScatterMode = _FILL
     fill_value: str | None = None  # the text of a number, see `fill_text`
+    by_blocks = True
+
+    @property
+    def fills(self) -> bool:
+        """Whether a number stands for what lies outside of the operand."""
+        return self.mode is _FILL
+
+    kernel_family = "gather"
+    key_use = key_uses.takes
+    checked = frame_rule("gather")
 
     def infer(self, operand: Aval, indices: Aval) -> Aval:
         numbers, sizes = self.dimension_numbers, self.slice_sizes
@@ -88,11 +100,10 @@ class Gather(Linear):
         return Aval(shape, operand.dtype, operand.weak_type)
 
     def eager(self, xp: Any, operand: Any, indices: Any) -> Any:
-        fill = self.mode is _FILL
         return arrays.gather(
             xp, operand, indices, *self.dimension_numbers, self.slice_sizes,
-            "fill" if fill else "clip",
-            fill_number(self.fill_value, operand.dtype) if fill else None,
+            "fill" if self.fills else "clip",
+            fill_number(self.fill_value, operand.dtype) if self.fills else None,
         )  # fmt: skip
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -179,7 +190,16 @@ class Scatter(Linear):
     indices_are_sorted: bool = False
     unique_indices: bool = False
     mode: GatherScatterMode = _FILL
+    kernel_family = "scatter"
     keeps_layout = True
+    key_use = key_uses.replaces(2)
+    checked = frame_rule("scatter")
+    by_blocks = updates = True
+
+    @property
+    def clips(self) -> bool:
+        """Whether windows that leave the operand are moved inside of it."""
+        return self.mode is _CLIP
 
     def infer(self, operand: Aval, indices: Aval, updates: Aval) -> Aval:
         numbers = self.dimension_numbers
@@ -196,7 +216,7 @@ class Scatter(Linear):
     def eager(self, xp: Any, operand: Any, indices: Any, updates: Any) -> Any:
         return arrays.scatter(
             xp, operand, indices, updates, *self.dimension_numbers,
-            "clip" if self.mode is _CLIP else "drop", self.combine,
+            "clip" if self.clips else "drop", self.combine,
         )  # fmt: skip
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -377,6 +397,11 @@ def _zero_start(starts: Sequence[Any]) -> Any:
     return scalar(0, starts[0].dtype if starts else np.int32)
 
 
+def _moving(sizes: Dims, shape: Dims, first: int) -> list[int]:
+    """The starts that matter, counted from `first`: a block that has all of an axis stays."""
+    return [first + i for i, (n, m) in enumerate(zip(sizes, shape, strict=True)) if n != m]
+
+
 def _index_vectors(size: int, starts: Sequence[Any], dims: Sequence[Dim]) -> Any:
     """Starts as (size, rank) index vectors."""
     columns = [
@@ -391,6 +416,11 @@ class DynamicSlice(Linear):
     """The block of `sizes` at given starts, moved so that it lies inside the operand."""
 
     sizes: Dims
+    by_blocks = True
+
+    kernel_family = "copy.dynamic_slice"
+    key_use = key_uses.takes
+    checked = frame_rule("dynamic_slice")
 
     def infer(self, x: Aval, *starts: Aval) -> Aval:
         _check_starts(self, [x, *starts], x.ndim, starts)
@@ -423,6 +453,13 @@ class DynamicSlice(Linear):
     def physical(self, x: Aval, *starts: Aval) -> Operation:
         return _WithKeyAxis(DynamicSlice((*self.sizes, dtypes.key_words(x.dtype))))
 
+    def on_words(self, words: Any, *starts: Any) -> Any:
+        op = DynamicSlice((*self.sizes, words.shape[-1]))
+        return op(words, *starts, _zero_start(starts))
+
+    def used_operands(self, x: Aval, *starts: Aval) -> Sequence[int]:
+        return [0, *_moving(self.sizes, x.shape, 1)]
+
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         x, *starts = ins
         cut = [i for i, n in enumerate(x.aval.shape) if self.sizes[i] != n]
@@ -436,7 +473,11 @@ class DynamicSlice(Linear):
 class DynamicUpdateSlice(Linear):
     """The operand with the block at given starts replaced; it is moved to lie inside."""
 
+    kernel_family = "copy.dynamic_update_slice"
     keeps_layout = True
+    key_use = key_uses.replaces(1)
+    checked = frame_rule("dynamic_update_slice")
+    by_blocks = updates = True
 
     def infer(self, x: Aval, update: Aval, *starts: Aval) -> Aval:
         avals = [x, update, *starts]
@@ -473,6 +514,12 @@ class DynamicUpdateSlice(Linear):
 
     def physical(self, x: Aval, update: Aval, *starts: Aval) -> Operation:
         return _WithKeyAxis(self)
+
+    def on_words(self, words: Any, update: Any, *starts: Any) -> Any:
+        return self(words, update, *starts, _zero_start(starts))
+
+    def used_operands(self, x: Aval, update: Aval, *starts: Aval) -> Sequence[int]:
+        return [*([0] if update.shape != x.shape else []), 1, *_moving(update.shape, x.shape, 2)]
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         x, update, *starts = ins

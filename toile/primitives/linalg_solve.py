@@ -16,7 +16,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
-from toile.engine.operation import Axis, Dim, instantiate
+from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives.arrays import lapack
@@ -26,12 +26,12 @@ from toile.primitives.families import (
     add,
     broadcast_in_dim,
     full_like,
+    instantiate,
     move_axis,
     mul,
     neg,
     reduce_sum,
     reshape,
-    sum_cotangents,
     zeros,
 )
 from toile.primitives.linalg import (
@@ -46,6 +46,13 @@ from toile.primitives.linalg import (
     triu,
 )
 from toile.primitives.shapes import iota, pad
+
+
+def _sum_of_cotangents(a: Any, b: Any) -> Any:
+    """Sum of two cotangents, either of which may be a symbolic zero."""
+    if a.__class__ is Zero:
+        return b
+    return a if b.__class__ is Zero else add(a, b)
 
 
 def fold(op: MatrixOperation, xs: Sequence[Any], dim: int, axis: int) -> tuple[Any, int]:
@@ -142,7 +149,7 @@ class TridiagonalSolve(MatrixOperation):
         if any(t.__class__ is not Zero for t in dmatrix):
             dl, d, du = map(instantiate, dmatrix)
             moved = neg(tridiagonal_product(dl, d, du, x))
-            db = sum_cotangents(moved, db)
+            db = _sum_of_cotangents(moved, db)
         return x, self(*matrix, db)
 
     def transpose(self, ct: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
@@ -225,7 +232,7 @@ class FactoredSolve(MatrixOperation):
         x = self(*primals)
         if da.__class__ is not Zero:
             da = swapped(da) if self.transposed else da
-            db = sum_cotangents(neg(matmul(da, x)), db)
+            db = _sum_of_cotangents(neg(matmul(da, x)), db)
         return x, Zero(x) if db.__class__ is Zero else self(a, packed, pivots, db)
 
     def transpose(self, ct: Any, a: Any, packed: Any, pivots: Any, b: Any) -> Any:

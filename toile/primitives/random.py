@@ -2,7 +2,7 @@
 
 Keys are an extended dtype over uint32[..., 2]; these operations take and give them. Keys of other
 generators are wrapped and unwrapped here; what they give is made in `toile.random.generators`. May
-import the engine, primitives.families and the array kernels.
+import the engine, primitives.families, primitives.threefry_words and the array kernels.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import dtypes
-from toile.engine.avals import Aval, Zero
+from toile.engine import dtypes, key_uses
+from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
+from toile.primitives import rules, threefry_words
 from toile.primitives.arrays import threefry
-from toile.primitives.families import bdim_at, move_axis
+from toile.primitives.families import bdim_at, mapped_first
+from toile.primitives.rules import mapped_in_place
 
 _UINT32 = np.dtype(np.uint32)
 
@@ -29,12 +31,10 @@ class _Random(Operation):
 
     handles_zeros = True
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        out = self(*primals)
-        return out, Zero(out)
+    jvp = rules.no_derivative
+    physical = rules.itself
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self
+    vmap = mapped_first
 
     def need_keys(self, keys: Aval) -> None:
         if not dtypes.is_extended(keys.dtype):
@@ -47,6 +47,8 @@ class RandomSeed(_Random):
     """A key from each integer."""
 
     makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
+    key_use = key_uses.makes_keys
+    hash_words = threefry_words.seed
 
     dtype: Any
 
@@ -58,8 +60,7 @@ class RandomSeed(_Random):
     def eager(self, xp: Any, seeds: Any) -> Any:
         return threefry.seed(xp, seeds)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class RandomSplit(_Random):
 
     shape: tuple[int, ...]
     older: bool = False
+    hash_words = threefry_words.split
+
+    key_use = key_uses.splits
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
@@ -78,12 +82,12 @@ class RandomSplit(_Random):
             return threefry.older_split(xp, keys, self.shape)
         return threefry.split(xp, keys, self.shape)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
-
 
 class RandomFoldIn(_Random):
     """A new key from each key and a uint32; shapes are equal."""
+
+    key_use = key_uses.makes_keys
+    hash_words = threefry_words.fold_in
 
     def infer(self, keys: Aval, data: Aval) -> Aval:
         self.need_keys(keys)
@@ -106,6 +110,7 @@ class RandomBits(_Random):
     bit_width: int
     shape: tuple[int, ...]
     older: bool = False
+    hash_words = threefry_words.bits
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
@@ -116,15 +121,14 @@ class RandomBits(_Random):
             return threefry.older_bits(xp, keys, self.bit_width, self.shape)
         return threefry.random_bits(xp, keys, self.bit_width, self.shape)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
-
 
 @dataclass(frozen=True)
 class RandomWrap(_Random):
     """Keys from their words, the last axis."""
 
     makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
+    key_use = key_uses.makes_keys
+    retypes_keys = True
 
     dtype: Any
 
@@ -137,12 +141,12 @@ class RandomWrap(_Random):
     def eager(self, xp: Any, words: Any) -> Any:
         return words
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
-
 
 class RandomUnwrap(_Random):
     """The words of keys, as a new last axis."""
+
+    key_use = key_uses.reads
+    retypes_keys = True
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
@@ -151,12 +155,11 @@ class RandomUnwrap(_Random):
     def eager(self, xp: Any, keys: Any) -> Any:
         return keys
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
-
 
 class RandomClone(_Random):
     """The keys themselves, to be used once more; a step of its own where reuse is looked for."""
+
+    key_use = key_uses.makes_keys
 
     def infer(self, keys: Aval) -> Aval:
         self.need_keys(keys)
@@ -165,12 +168,14 @@ class RandomClone(_Random):
     def eager(self, xp: Any, keys: Any) -> Any:
         return keys
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 class RandomConsume(RandomClone):
     """The keys themselves, used up: what makes bits of their words comes next."""
+
+    def key_use(self, avals: Sequence[Aval]) -> key_uses.KeyUse:
+        return key_uses.KeyUse({0: True}, forwards=key_uses.keeps(self, avals).forwards)
 
 
 def random_seed(seeds: Any) -> Any:

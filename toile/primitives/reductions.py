@@ -7,7 +7,6 @@ primitives.families and elementwise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
-from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.primitives import division
@@ -26,10 +24,10 @@ from toile.primitives.families import (
     ANY,
     INTEGRAL,
     NUMERIC,
+    OverAxes,
     accepts_text,
     add,
     broadcast_in_dim,
-    check_axes,
     full_like,
     mul,
     reduce_sum,
@@ -40,21 +38,21 @@ from toile.primitives.families import (
 from toile.primitives.shapes import concatenate_all, slice_axis
 
 
-class Reduction(Operation):
+class Reduction(OverAxes):
     """Combines the elements along `axes`, which leave the shape; the dtype is kept."""
 
     handles_zeros = True
     accepts: ClassVar[str] = ANY
-    axes: tuple[int, ...]
     # The reduction over devices that goes on with it; "": there is none.
     over_devices: ClassVar[str] = ""
+    combines = "axes"
 
     def infer(self, x: Aval) -> Aval:
-        check_axes(self, x, self.axes)
+        out = super().infer(x)
         if dtypes.kind(x.dtype) not in self.accepts:
             raise shape_error(self.name, f"a {accepts_text(self.accepts)} operand", [x],
                               "convert it with .astype")
-        return Aval(without(x.shape, self.axes), x.dtype, x.weak_type)
+        return out
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (x,), (dx,) = primals, tangents
@@ -64,15 +62,6 @@ class Reduction(Operation):
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
         """The tangent of the result."""
         raise NotImplementedError(f"{self.name}: has no derivative{here()}")
-
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        (x,), (d,) = xs, dims
-        assert d is not None
-        axes = tuple(a + (a >= d) for a in self.axes)
-        return type(self)(axes)(x), d - sum(a < d for a in axes)  # type: ignore[call-arg]
-
-    def flops(self, *avals: Aval) -> int:
-        return max(0, avals[0].size - math.prod(self.infer(*avals).shape))  # n numbers, n-1 steps
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         if not self.over_devices:
@@ -85,6 +74,8 @@ class Reduction(Operation):
 
 
 class _Extreme(Reduction):
+    needs_order = True
+
     def tangent(self, out: Any, x: Any, dx: Any) -> Any:
         kept = tuple(i for i in range(x.ndim) if i not in self.axes)
         hit = convert(eq(x, broadcast_in_dim(out, x.shape, kept)), dx.dtype)
@@ -155,6 +146,7 @@ class ReduceProd(Reduction):
 
     axes: tuple[int, ...]
     accepts = NUMERIC
+    can_make_nan = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         wide = x.astype(np.float32) if x.dtype.kind == "V" or x.dtype.char == "e" else x

@@ -1,15 +1,18 @@
-"""Rules of elementwise operations that are one function of somebody else.
+"""Rules that several operations share, and rules that are one function of somebody else.
 
 `eager = array_function("arcsin")` is NumPy's function of that name, `eager = raw_function(raw.erf)`
-one of `primitives.arrays`, and `lower = kernel_function("asin")` one of the kernel builder.
+one of `primitives.arrays`, `lower = kernel_function("asin")` one of the kernel builder, and
+`taylor = frame_rule("waves")` one of what calls it (`primitives.taylor`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from toile.engine.avals import Zero
 
 
 def array_function(name: str) -> Any:
@@ -38,3 +41,28 @@ def kernel_function(name: str) -> Any:
         return getattr(k, name)(*xs)
 
     return lower
+
+
+def frame_rule(name: str) -> Any:
+    """A `taylor` or `checked` rule: a method of the frame `f` that it is given."""
+
+    def rule(self: Any, f: Any, *args: Any) -> Any:
+        return getattr(f, name)(self, *args)
+
+    return rule
+
+
+def itself(self: Any, *avals: Any) -> Any:
+    """A `physical` rule: the operation itself takes the buffers behind keys."""
+    return self
+
+
+def mapped_in_place(self: Any, axis: Any, xs: Any, dims: Any) -> tuple[Any, Any]:
+    """A `vmap` rule: the only operand may have any axes, and the result has them too."""
+    return self(xs[0]), dims[0]
+
+
+def no_derivative(self: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """A `jvp` rule: the result does not change with the operands."""
+    out = self(*primals)
+    return out, Zero(out)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine import dtypes
+from toile.engine import dtypes, key_uses
 from toile.engine.avals import Aval, Zero
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
-from toile.primitives import division
+from toile.primitives import division, rules
 from toile.primitives.arrays.pad_arrays import pad as pad_raw
 from toile.primitives.choices import convert, select
 from toile.primitives.families import (
@@ -27,12 +27,14 @@ from toile.primitives.families import (
     bdim_at,
     broadcast_in_dim,
     full_like,
-    move_axis,
+    mapped_first,
     mul,
     reduce_sum,
+    reshape,
     scalar,
     sub,
 )
+from toile.primitives.rules import itself, mapped_in_place
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Slice(Linear):
     starts: tuple[int, ...]
     limits: tuple[int, ...]
     strides: tuple[int, ...]
+    moves_elements = True
+    is_free = commutes_with_sums = True
 
     def infer(self, x: Aval) -> Aval:
         parts = list(zip(self.starts, self.limits, self.strides, x.shape, strict=False))
@@ -87,6 +91,13 @@ class Slice(Linear):
         words = dtypes.key_words(x.dtype)
         return Slice((*self.starts, 0), (*self.limits, words), (*self.strides, 1))
 
+    def key_use(self, avals: Sequence[Aval]) -> key_uses.KeyUse:
+        if not key_uses.is_key(avals[0]):
+            return key_uses.KeyUse()
+        taken = np.zeros(avals[0].shape, bool)
+        taken[tuple(map(slice, self.starts, self.limits, self.strides))] = True
+        return key_uses.KeyUse({0: key_uses.compact(taken)} if taken.any() else {}, frozenset({0}))
+
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         (x,) = ins
         cut = [i for i, n in enumerate(x.aval.shape)
@@ -116,6 +127,10 @@ class Pad(Linear):
     """Padding (low, high, interior) for each axis; negative low and high trim."""
 
     config: tuple[tuple[int, int, int], ...]
+    moves_elements = True
+
+    kernel_family = "copy.pad"
+    can_make_nan = True
 
     def infer(self, x: Aval, value: Aval) -> Aval:
         if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
@@ -176,6 +191,14 @@ class Pad(Linear):
     def physical(self, *avals: Aval) -> Operation:
         return _PadKeys(self.config)
 
+    def on_words(self, words: Any, value: Any) -> Any:
+        return joined_words(*(self(word(words, i), word(value, i)) for i in range(words.shape[-1])))
+
+    def used_operands(self, x: Aval, value: Aval) -> Sequence[int]:
+        kept = [n + min(low, 0) + min(high, 0)
+                for n, (low, high, _) in zip(x.shape, self.config, strict=True)]
+        return (0, 1) if min(kept, default=1) > 0 else (1,)
+
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         x, fill = ins
         padded = [i for i, c in enumerate(self.config) if c != (0, 0, 0)]
@@ -220,6 +243,13 @@ class Concatenate(Linear):
     """Operands one after another along an axis."""
 
     axis: int
+    moves_elements = True
+
+    kernel_family = "copy.concatenate"
+
+    @property
+    def joined_axis(self) -> int:
+        return self.axis
 
     def infer(self, *xs: Aval) -> Aval:
         first, a = xs[0], self.axis
@@ -253,11 +283,12 @@ class Concatenate(Linear):
         moved = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
         return Concatenate(self.axis + 1)(*moved), 0
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self
+    physical = itself
 
-    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        return division.whole_along([self.axis], self, f, ins, outs)
+    def key_use(self, avals: Sequence[Aval]) -> key_uses.KeyUse:
+        return (key_uses.keeps if len(avals) == 1 else key_uses.splits)(self, avals)
+
+    divide = division.whole_along_axis
 
 
 @dataclass(frozen=True)
@@ -265,6 +296,9 @@ class Rev(Linear):
     """Elements in reverse order along some axes."""
 
     axes: tuple[int, ...]
+    moves_elements = True
+
+    kernel_family = "copy.rev"
 
     def infer(self, x: Aval) -> Aval:
         if len(set(self.axes)) != len(self.axes) or any(not 0 <= a < x.ndim for a in self.axes):
@@ -291,8 +325,7 @@ class Rev(Linear):
         assert d is not None
         return Rev(tuple(a + (a >= d) for a in self.axes))(x), d
 
-    def physical(self, x: Aval) -> Operation:
-        return self
+    physical = itself
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         return division.whole_along(self.axes, self, f, ins, outs)
@@ -305,6 +338,10 @@ class Iota(Operation):
     dtype: Any
     shape: tuple[int, ...]
     axis: int
+    is_free = True
+
+    def nest_node(self, b: Any, member: Any) -> int:
+        return b.counted(member, self.axis)
 
     def infer(self) -> Aval:
         if not 0 <= self.axis < len(self.shape) or dtypes.kind(self.dtype) not in "iufc":
@@ -377,12 +414,9 @@ class BitcastConvertType(Operation):
     def lower(self, k: Any, x: Any) -> Any:
         return k.bitcast(x, self.dtype)
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        out = self(primals[0])
-        return out, Zero(out)
+    jvp = rules.no_derivative
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(move_axis(xs[0], dims[0], 0)), 0
+    vmap = mapped_first
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         if ins[0].aval.shape != outs[0].shape:
@@ -398,6 +432,7 @@ class ReducePrecision(Operation):
     mantissa_bits: int
     handles_zeros = True
     by_element = True
+    only_rounds = True
     divide = division.by_element
 
     def infer(self, x: Aval) -> Aval:
@@ -420,8 +455,7 @@ class ReducePrecision(Operation):
     def transpose(self, ct: Any, x: Any) -> Any:
         return self(ct)
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        return self(xs[0]), dims[0]
+    vmap = mapped_in_place
 
 
 def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
@@ -442,7 +476,10 @@ class OptimizationBarrier(Operation):
     """Its operands; the compiler moves nothing across."""
 
     multiple = True
+    is_identity = True
     handles_zeros = True
+    key_use = key_uses.keeps
+    is_barrier = is_distinct = True
 
     def infer(self, *xs: Aval) -> list[Aval]:
         return list(xs)
@@ -462,8 +499,7 @@ class OptimizationBarrier(Operation):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         return self(*xs), list(dims)
 
-    def physical(self, *avals: Aval) -> Operation:
-        return self
+    physical = itself
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         found = self(*[f.natural(v) for v in ins])
@@ -473,6 +509,8 @@ class OptimizationBarrier(Operation):
 class Copy(Identity):
     """The operand in a buffer of its own."""
 
+    kernel_family = "copy"
+
     def view(self, x: Any) -> Any:
         return x
 
@@ -481,6 +519,16 @@ class Copy(Identity):
 
 
 optimization_barrier, copy = OptimizationBarrier(), Copy()
+
+
+def word(words: Any, i: int) -> Any:
+    """One of the words of keys, which are along the last axis."""
+    return reshape(slice_axis(words, i, i + 1, words.ndim - 1), words.shape[:-1])
+
+
+def joined_words(*words: Any) -> Any:
+    """Words as a new last axis."""
+    return concatenate_all([reshape(w, (*w.shape, 1)) for w in words], len(words[0].shape))
 
 
 def concatenate_all(xs: Sequence[Any], axis: int) -> Any:

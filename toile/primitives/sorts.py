@@ -21,6 +21,7 @@ from toile.engine.source import here
 from toile.primitives import arrays, division
 from toile.primitives.families import ANY, accepts_text, bdim_at, reshape, without
 from toile.primitives.gathers import Gather, GatherDimensionNumbers, GatherScatterMode
+from toile.primitives.rules import no_derivative
 from toile.primitives.shapes import iota
 
 
@@ -45,6 +46,7 @@ class Sort(Operation):
     dimension: int
     num_keys: int = 1
     is_stable: bool = True
+    kernel_family = "sort"
     multiple = True
     handles_zeros = True
 
@@ -98,6 +100,7 @@ class TopK(Operation):
 
     k: int
     axis: int
+    kernel_family = "sort.top_k"
     multiple = True
     handles_zeros = True
 
@@ -128,16 +131,18 @@ class TopK(Operation):
         assert d is not None
         return TopK(self.k, self.axis + (self.axis >= d))(xs[0]), [d, d]
 
-    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        return division.whole_along([self.axis], self, f, ins, outs)
+    divide = division.whole_along_axis
 
 
 @dataclass(frozen=True)
 class _ArgExtremum(Operation):
     axis: int
     index_dtype: Any
+    kernel_family = "sort.extremum"
     handles_zeros = True
     accepts: ClassVar[str] = ANY.replace("c", "")
+    extremum: ClassVar[str]
+    combines = "places"
 
     def infer(self, x: Aval) -> Aval:
         if dtypes.kind(x.dtype) not in self.accepts:
@@ -154,9 +159,7 @@ class _ArgExtremum(Operation):
             )
         return Aval(without(x.shape, (self.axis,)), self.index_dtype)
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        out = self(*primals)
-        return out, Zero(out)
+    jvp = no_derivative
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         d = dims[0]
@@ -164,14 +167,14 @@ class _ArgExtremum(Operation):
         op = type(self)(self.axis + (self.axis >= d), self.index_dtype)
         return op(xs[0]), d - (self.axis < d)
 
-    def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        return division.whole_along([self.axis], self, f, ins, outs)
+    divide = division.whole_along_axis
 
 
 @dataclass(frozen=True)
 class Argmax(_ArgExtremum):
     """Place of the first largest element along an axis; a NaN counts as the largest."""
 
+    extremum = "max"
     def eager(self, xp: Any, x: Any) -> Any:
         return arrays.argmax(xp, x, self.axis, self.index_dtype)
 
@@ -180,5 +183,6 @@ class Argmax(_ArgExtremum):
 class Argmin(_ArgExtremum):
     """Place of the first least element along an axis; a NaN counts as the least."""
 
+    extremum = "min"
     def eager(self, xp: Any, x: Any) -> Any:
         return arrays.argmin(xp, x, self.axis, self.index_dtype)

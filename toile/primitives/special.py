@@ -9,7 +9,7 @@ primitives.elementwise, primitives.transcendental and primitives.arrays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine import dtypes
@@ -20,7 +20,6 @@ from toile.primitives.elementwise import abs_, div, log, select, sign
 from toile.primitives.families import (
     FLOAT,
     Elementwise,
-    Thunk,
     add,
     fill_shape,
     full_like,
@@ -35,8 +34,9 @@ from toile.primitives.transcendental import exp, log1p
 class _Special(Elementwise):
     accepts = FLOAT
     costly = True
+    can_make_nan = True
 
-    def no_partial(self, operand: str) -> Thunk:
+    def no_partial(self, operand: str) -> Callable[[], Any]:
         """A partial derivative that is refused when it is asked for."""
 
         def refuse() -> Any:
@@ -108,6 +108,7 @@ class Polygamma(_Special):
     """The m-th derivative of digamma."""
 
     eager = raw_function(raw.polygamma)
+    can_make_nan = False
 
     def partials(self, y: Any, m: Any, x: Any) -> Sequence[Any]:
         return self.no_partial("m"), lambda: polygamma(add(m, full_like(m, 1)), x)
@@ -117,6 +118,7 @@ class Zeta(_Special):
     """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
 
     eager = raw_function(raw.zeta)
+    can_make_nan = False
 
 
 def _gamma_density(a: Any, x: Any) -> Any:
@@ -153,6 +155,7 @@ class RandomGammaGrad(_Special):
     """dx/da of a Gamma(a) sample x at a fixed quantile."""
 
     eager = raw_function(raw.random_gamma_grad)
+    can_make_nan = False
 
 
 class FusedMultiplyAdd(Elementwise):
@@ -161,6 +164,7 @@ class FusedMultiplyAdd(Elementwise):
     accepts = "f"
     eager = raw_function(raw.fused_multiply_add)
     lower = kernel_function("fma")
+    can_make_nan = True
 
     def partials(self, y: Any, a: Any, b: Any, c: Any) -> Sequence[Any]:
         return (b, a, 1)

@@ -26,7 +26,7 @@ from toile.primitives.families import (
     neg,
     sub,
 )
-from toile.primitives.rules import array_function, kernel_function, raw_function
+from toile.primitives.rules import array_function, frame_rule, kernel_function, raw_function
 
 
 def _one_plus_square(x: Any) -> Any:
@@ -41,6 +41,8 @@ class OneMinusSquare(Elementwise):
     """1 - x^2 as (1 + x)(1 - x), which keeps its digits near |x| = 1."""
 
     accepts = "iufc"
+    can_make_nan = True
+    is_smooth = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         one = x.dtype.type(1)
@@ -58,6 +60,7 @@ class _Transcendental(Elementwise):
 
     accepts = FLOATING
     costly = True
+    can_make_nan = True
 
 
 class _Quotient(_Transcendental):
@@ -81,6 +84,7 @@ class Exp(_Transcendental):
 
     eager = array_function("exp")
     lower = kernel_function("exp")
+    taylor = frame_rule("exponential")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (y,)
@@ -144,6 +148,7 @@ _LOG2_E = 1 / math.log(2)
 class Logistic(_Transcendental):
     """1 / (1 + exp(-x))."""
 
+    is_smooth = True
     eager = raw_function(raw.logistic)
     lower = kernel_function("logistic")
 
@@ -162,8 +167,10 @@ class Sqrt(Elementwise):
     """The principal square root."""
 
     accepts = FLOATING
+    is_inexact = True
     eager = array_function("sqrt")
     lower = kernel_function("sqrt")
+    can_make_nan = True
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 0.5), y),)
@@ -173,8 +180,10 @@ class Rsqrt(Elementwise):
     """1 / sqrt(x)."""
 
     accepts = FLOATING
+    is_inexact = True
     eager = raw_function(raw.rsqrt)
     lower = kernel_function("rsqrt")
+    can_make_nan = True
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (mul(full_like(y, -0.5), div(y, x)),)
@@ -187,6 +196,7 @@ class Cbrt(Elementwise):
     costly = True
     eager = raw_function(raw.cbrt)
     lower = kernel_function("cbrt")
+    can_make_nan = True
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (div(full_like(y, 1 / 3), mul(y, y)),)
@@ -200,6 +210,7 @@ class Sin(_Transcendental):
 
     eager = array_function("sin")
     lower = kernel_function("sin")
+    taylor = frame_rule("waves")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cos(x),)
@@ -210,6 +221,7 @@ class Cos(_Transcendental):
 
     eager = array_function("cos")
     lower = kernel_function("cos")
+    taylor = frame_rule("waves")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (neg(sin(x)),)
@@ -281,6 +293,7 @@ class Sinh(_Transcendental):
 
     eager = array_function("sinh")
     lower = kernel_function("sinh")
+    taylor = frame_rule("waves")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (cosh(x),)
@@ -291,6 +304,7 @@ class Cosh(_Transcendental):
 
     eager = array_function("cosh")
     lower = kernel_function("cosh")
+    taylor = frame_rule("waves")
 
     def partials(self, y: Any, x: Any) -> Sequence[Any]:
         return (sinh(x),)
@@ -299,6 +313,7 @@ class Cosh(_Transcendental):
 class Tanh(_Transcendental):
     """Hyperbolic tangent."""
 
+    is_smooth = True
     eager = array_function("tanh")
     lower = kernel_function("tanh")
 

@@ -70,6 +70,12 @@ def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]
         )  # fmt: skip
 
 
+def _geometry(op: Any) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
+    """The windows of an operation as arguments."""
+    return (op.window_dimensions, op.window_strides, op.padding, op.base_dilation,
+            op.window_dilation)
+
+
 # ---------------------------------------------------------------------------------------- monoids
 
 
@@ -77,9 +83,11 @@ def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]
 class _ReduceWindow(Operation):
     """Combine the elements of each window with an associative function."""
 
+    kernel_family: ClassVar[str | None] = "window"
     handles_zeros = True
     accepts: ClassVar[str] = ANY
     kind: ClassVar[str]
+    scatters: ClassVar[bool] = False  # whether windows give to the operand's shape
 
     window_dimensions: Sizes
     window_strides: Sizes
@@ -88,9 +96,7 @@ class _ReduceWindow(Operation):
     window_dilation: Sizes
     divide = division.by_windows
 
-    def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
-        return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,
-                self.window_dilation)
+    geometry = _geometry
 
     def infer(self, x: Aval) -> Aval:
         _check_window(self, [x], self.geometry())
@@ -139,6 +145,7 @@ class ReduceWindowSum(_ReduceWindow):
 
     kind = "add"
     accepts = NUMERIC
+    can_make_nan = True
 
     def tangent(self, x: Any, dx: Any) -> Any:
         return self(dx)
@@ -187,6 +194,7 @@ class ReduceWindowProd(_ReduceWindow):
 
     kind = "mul"
     accepts = NUMERIC
+    can_make_nan = True
 
     def tangent(self, x: Any, dx: Any) -> Any:
         shape = arrays.window_output_shape(x.shape, *self.geometry())
@@ -211,6 +219,7 @@ class ReduceWindowProd(_ReduceWindow):
 class ReduceWindowAnd(_ReduceWindow):
     """Bitwise and of each window."""
 
+    kernel_family = None
     kind = "and"
     accepts = INTEGRAL
 
@@ -219,11 +228,20 @@ class ReduceWindowAnd(_ReduceWindow):
 class ReduceWindowOr(_ReduceWindow):
     """Bitwise or of each window."""
 
+    kernel_family = None
     kind = "or"
     accepts = INTEGRAL
 
 
 # --------------------------------------------------------------------------------------- selection
+
+
+def _mapped_pair(
+    op: Any, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]
+) -> tuple[Any, Any]:
+    """The `vmap` of both selections: the mapped axis comes first and has no window."""
+    args = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
+    return _with_axis(op, 0)(*args), 0
 
 
 @dataclass(frozen=True)
@@ -234,14 +252,18 @@ class SelectAndScatterAdd(Operation):
     window_dimensions: Sizes
     window_strides: Sizes
     padding: Pairs
+    kernel_family = "window"
     handles_zeros = True
+    scatters: ClassVar[bool] = True
     divide = division.by_windows
 
+    def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
+        ones = (1,) * len(self.window_dimensions)
+        return self.window_dimensions, self.window_strides, self.padding, ones, ones
+
     def infer(self, source: Aval, operand: Aval) -> Aval:
-        window, strides, padding = self.window_dimensions, self.window_strides, self.padding
-        _check_window(self, [source, operand], (window, strides, padding))
-        ones = (1,) * operand.ndim
-        shape = arrays.window_output_shape(operand.shape, window, strides, padding, ones, ones)
+        _check_window(self, [source, operand], self.geometry())
+        shape = arrays.window_output_shape(operand.shape, *self.geometry())
         if source.shape != shape or source.dtype != operand.dtype:
             raise shape_error(
                 self.name, f"a source of shape {shape} and the operand's dtype", [source, operand]
@@ -260,15 +282,9 @@ class SelectAndScatterAdd(Operation):
         return _linear_in_first(self, primals, tangents)
 
     def transpose(self, ct: Any, source: Any, operand: Any) -> Any:
-        ones = (1,) * len(self.window_dimensions)
-        back = SelectAndGatherAdd(
-            self.select, self.window_dimensions, self.window_strides, self.padding, ones, ones
-        )
-        return back(ct, operand), None
+        return SelectAndGatherAdd(self.select, *self.geometry())(ct, operand), None
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        args = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
-        return _with_axis(self, 0)(*args), 0
+    vmap = _mapped_pair
 
 
 @dataclass(frozen=True)
@@ -281,12 +297,12 @@ class SelectAndGatherAdd(Operation):
     padding: Pairs
     base_dilation: Sizes
     window_dilation: Sizes
+    kernel_family = "window"
     handles_zeros = True
+    scatters: ClassVar[bool] = False
     divide = division.by_windows
 
-    def geometry(self) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
-        return (self.window_dimensions, self.window_strides, self.padding, self.base_dilation,
-                self.window_dilation)
+    geometry = _geometry
 
     def infer(self, tangents: Aval, operand: Aval) -> Aval:
         _check_window(self, [tangents, operand], self.geometry())
@@ -324,9 +340,7 @@ class SelectAndGatherAdd(Operation):
             out = slice_(out, (0,) * out.ndim, out.shape, self.base_dilation)
         return out, None
 
-    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        args = [bdim_at(x, d, axis[1]) for x, d in zip(xs, dims, strict=True)]
-        return _with_axis(self, 0)(*args), 0
+    vmap = _mapped_pair
 
 
 def _linear_in_first(

@@ -4,7 +4,6 @@
 shards it, so a sharding only has to be of the right kind here.
 """
 
-import operator
 import platform
 import warnings
 
@@ -19,6 +18,8 @@ from toile.engine.config import flags
 from toile.engine.conversion import wrap
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
+from toile.numpy._axes import canonicalize_shape
+from toile.numpy._operands import check_arraylike as check_arraylike
 from toile.primitives.arrays import special
 from toile.primitives.random import random_clone, random_wrap
 from toile.primitives.special import fused_multiply_add
@@ -99,25 +100,11 @@ def renewed_where(which, new, keys):
 
 def canonical_shape(shape):
     """`shape` as a tuple of Python integers."""
-    if type(shape) is tuple:
-        for size in shape:
-            if type(size) is not int or size < 0:
-                break
-        else:
-            return shape
-    if isinstance(shape, Array) and shape.ndim == 1:
-        shape = np.asarray(shape)
-    elif hasattr(shape, "__index__") and not isinstance(shape, Array):
-        shape = (shape,)
-    try:
-        sizes = tuple(operator.index(size) for size in shape)
-    except TypeError:
-        raise TypeError(
-            "Shapes must be 1D sequences of concrete values of integer type, got "
-            f"{shape!r} (a shape is a tuple, also for one axis){here()}") from None
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"shape: needed sizes that are not negative, got {sizes}{here()}")
-    return sizes
+    if type(shape) is not tuple:
+        shape = tuple(shape) if np.ndim(shape) else (shape,)
+    if any(type(n) is int and n < 0 for n in shape):
+        raise ValueError(f"shape: needed sizes that are not negative, got {shape}{here()}")
+    return canonicalize_shape(shape, "sample")
 
 
 def check_shape(name, shape, *parameter_shapes):
@@ -172,14 +159,6 @@ def check_castable(name, dtype, *parameters):
                 f"{jnp.asarray(p).dtype} to {dtype}")
 
 
-def check_arraylike(name, *parameters):
-    """Raise for lists, strings and other things that are not arrays or numbers."""
-    for p in parameters:
-        if not isinstance(p, (Array, np.ndarray, np.generic, bool, int, float, complex)) \
-                and not hasattr(p, "__jax_array__"):
-            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(p)}{here()}")
-
-
 def inexact(*xs):
     """Arrays promoted together to a floating dtype."""
     dtype, weak = dtypes.lattice_result_type(*xs)
@@ -198,17 +177,20 @@ def spread(x, shape, dtype):
     return jnp.broadcast_to(convert(x, dtype), shape)
 
 
-def sampling(name, key, shape, dtype, out_sharding):
-    """Key, shape and real dtype of a sampler without parameters, checked."""
-    key, dtype = one_key(name, key), float_dtype(name, dtype)
+def sampling(name, key, shape, dtype, out_sharding=None, *, default=None, allow_complex=False):
+    """Key, shape and dtype of a sampler without parameters, checked.
+
+    The dtype has to be a float, unless there is a Python type as the `default`."""
+    key = one_key(name, key)
+    dtype = any_dtype(name, dtype, default) if default else float_dtype(name, dtype, allow_complex)
     shape = canonical_shape(shape)
     check_sharding(name, out_sharding)
     return key, shape, dtype
 
 
-def sampling_with(name, key, shape, dtype, out_sharding, *parameters):
-    """Key, shape and real dtype of a sampler with parameters that broadcast, checked."""
-    key, dtype = one_key(name, key), float_dtype(name, dtype)
+def sampling_with(name, key, shape, dtype, out_sharding, *parameters, allow_complex=False):
+    """Key, shape and float dtype of a sampler with parameters that broadcast, checked."""
+    key, dtype = one_key(name, key), float_dtype(name, dtype, allow_complex)
     shape = joint_shape(name, shape, *parameters)
     check_sharding(name, out_sharding)
     check_castable(name, dtype, *parameters)

@@ -13,9 +13,9 @@ from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.arrays import Array
 from toile.engine.conversion import wrap
-from toile.engine.errors import axis_error
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
+from toile.numpy._axes import canonicalize_axis
 from toile.primitives.arrays import threefry
 from toile.primitives.arrays.special import fused_multiply_add
 from toile.primitives.arrays.threefry import float_layout, unit_floats
@@ -48,10 +48,8 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=N
     >>> uniform(key(0), (2, 3)).shape
     (2, 3)
     """
-    args.check_sharding("uniform", out_sharding)
-    key = args.one_key("uniform", key)
-    dtype = args.float_dtype("uniform", dtype)
-    return uniform_between(key, args.canonical_shape(shape), dtype, minval, maxval)
+    key, shape, dtype = args.sampling("uniform", key, shape, dtype, out_sharding)
+    return uniform_between(key, shape, dtype, minval, maxval)
 
 
 def unit(key, shape, dtype):
@@ -132,10 +130,7 @@ def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
     >>> randint(key(0), (3,), 0, 10).shape
     (3,)
     """
-    key = args.one_key("randint", key)
-    dtype = args.any_dtype("randint", dtype, int)
-    shape = args.canonical_shape(shape)
-    args.check_sharding("randint", out_sharding)
+    key, shape, dtype = args.sampling("randint", key, shape, dtype, out_sharding, default=int)
     if not dtypes.issubdtype(dtype, np.integer):
         raise TypeError(f"randint only accepts integer dtypes, got {dtype}{here()}")
     info, drawn = dtypes.iinfo(dtype), dtype
@@ -243,7 +238,7 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
     key = args.one_key("permutation", key)
     args.check_arraylike("permutation", x)
     args.check_sharding("permutation", out_sharding)
-    axis = _canonical_axis(axis, np.ndim(x) or 1)
+    axis = canonicalize_axis(axis, np.ndim(x) or 1)
     if not np.ndim(x):
         if not dtypes.issubdtype(dtypes.dtype(x), np.integer):
             raise TypeError("x must be an integer or at least 1-dimensional" + here())
@@ -255,12 +250,6 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
         return _shuffled(key, x, axis)
     order = _shuffled(key, jnp.arange(x.shape[axis]), 0)
     return jnp.take(x, order, axis)
-
-
-def _canonical_axis(axis, ndim):
-    if not -ndim <= axis < ndim:
-        raise axis_error(axis, ndim)
-    return axis % ndim
 
 
 def _shuffled(key, x, axis):
@@ -282,7 +271,7 @@ def choice(key, a, shape=(), replace=True, p=None, axis=0, mode=None):
     args.check_arraylike("choice", a)
     array = jnp.asarray(a)
     if array.ndim:
-        axis = _canonical_axis(axis, array.ndim)
+        axis = canonicalize_axis(axis, array.ndim)
         population = array.shape[axis]
     else:
         population = args.concrete("choice", int, a)

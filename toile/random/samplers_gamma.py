@@ -131,7 +131,7 @@ def _slope(d):
 def _accepted_cube(keys, c, d):
     """v³ with v = 1 + c x for normal x, accepted so that d v³ is Gamma(d + 1/3)."""
     dtype, step = c.dtype, args.stepwise
-    zero, one, half, squeeze = (np.array(v, dtype)[()] for v in (0, 1, 0.5, 0.0331))
+    one, half, squeeze = (np.array(v, dtype)[()] for v in (1, 0.5, 0.0331))
 
     def rejected(x2, cube, u):
         quick = u >= step(one - step(squeeze * step(x2 * x2)))
@@ -174,11 +174,7 @@ def _positive(keys, c):
 
 def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
     """Beta numbers x / (x + y) of gamma numbers x of shape a and y of shape b."""
-    key = args.one_key("beta", key)
-    dtype = args.float_dtype("beta", dtype)
-    args.check_castable("beta", dtype, a, b)
-    shape = args.joint_shape("beta", shape, a, b)
-    args.check_sharding("beta", out_sharding)
+    key, shape, dtype = args.sampling_with("beta", key, shape, dtype, out_sharding, a, b)
     key_a, key_b = args.split_key(key)
     log_x = _gamma(key_a, a, shape, dtype, True)
     log_y = _gamma(key_b, b, shape, dtype, True)
@@ -248,10 +244,8 @@ def t(key, df, shape=None, dtype=None, *, out_sharding=None):
 
 def generalized_normal(key, p, shape=(), dtype=None, *, out_sharding=None):
     """Numbers with density proportional to exp(-|x|ᵖ)."""
-    shape = args.canonical_shape(shape)
-    key = args.one_key("generalized_normal", key)
-    dtype = args.any_dtype("generalized_normal", dtype, float)
-    args.check_sharding("generalized_normal", out_sharding)
+    key, shape, dtype = args.sampling("generalized_normal", key, shape, dtype, out_sharding,
+                                      default=float)
     return _generalized_normal(key, p, shape, dtype)
 
 
@@ -263,11 +257,8 @@ def _generalized_normal(key, p, shape, dtype):
 
 def ball(key, d, p=2, shape=(), dtype=None, *, out_sharding=None):
     """Points of the unit ball of the p-norm in d dimensions, uniformly."""
-    shape = args.canonical_shape(shape)
-    key = args.one_key("ball", key)
-    dtype = args.any_dtype("ball", dtype, float)
+    key, shape, dtype = args.sampling("ball", key, shape, dtype, out_sharding, default=float)
     d = args.concrete("ball", int, d)
-    args.check_sharding("ball", out_sharding)
     p = jnp.asarray(p)
     point_key, length_key = args.split_key(key)
     x = _generalized_normal(point_key, p, (*shape, d), dtype)

@@ -7,8 +7,8 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.errors import axis_error
 from toile.engine.source import here
+from toile.numpy._axes import canonicalize_axis
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
@@ -44,7 +44,7 @@ def categorical(key, logits, axis=-1, shape=None, replace=True, mode=None, *, ou
     key = args.one_key("categorical", key)
     args.check_arraylike("categorical", logits)
     logits = jnp.asarray(logits)
-    axis = _negative_axis(axis, logits.ndim)
+    axis = canonicalize_axis(axis, logits.ndim) - logits.ndim
     batch = logits.shape[:axis] + (logits.shape[axis + 1:] if axis < -1 else ())
     if shape is None:
         shape = batch
@@ -66,12 +66,6 @@ def categorical(key, logits, axis=-1, shape=None, replace=True, mode=None, *, ou
             f"({logits.shape[axis]}).{here()}")
     _, order = lax.top_k(jnp.moveaxis(logits, axis, -1), count)
     return jnp.moveaxis(order, -1, 0).reshape(shape)
-
-
-def _negative_axis(axis, ndim):
-    if not -ndim <= axis < ndim:
-        raise axis_error(axis, ndim)
-    return axis - ndim if axis >= 0 else axis
 
 
 def laplace(key, shape=(), dtype=None, *, out_sharding=None):
@@ -106,9 +100,7 @@ def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):
     """Weibull numbers: scale times an exponential number to the power 1/concentration."""
-    key = args.one_key("weibull_min", key)
-    dtype = args.float_dtype("weibull_min", dtype)
-    u = unit(key, args.canonical_shape(shape), dtype)
+    u = unit(*args.sampling("weibull_min", key, shape, dtype))
     return jnp.power(-jnp.log1p(-u), 1.0 / concentration) * scale
 
 

@@ -31,21 +31,15 @@ def normal(key, shape=(), dtype=None, *, out_sharding=None):
     >>> normal(key(0), (2, 3)).shape
     (2, 3)
     """
-    key = args.one_key("normal", key)
-    args.check_sharding("normal", out_sharding)
-    dtype = args.float_dtype("normal", dtype, allow_complex=True)
-    return standard_normal(key, args.canonical_shape(shape), dtype)
+    return standard_normal(
+        *args.sampling("normal", key, shape, dtype, out_sharding, allow_complex=True))
 
 
-_bounds = {}
-
-
+@functools.cache
 def _bounds_of(dtype):
     """The float next to -1, and sqrt(2), in `dtype`."""
-    if dtype not in _bounds:
-        low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
-        _bounds[dtype] = low[()], np.array(np.sqrt(2), dtype)[()]
-    return _bounds[dtype]
+    low = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
+    return low[()], np.array(np.sqrt(2), dtype)[()]
 
 
 def standard_normal(key, shape, dtype):
@@ -110,11 +104,8 @@ UNIT_SCALE = np.float32(1)
 
 def lognormal(key, sigma=UNIT_SCALE, shape=None, dtype=None, *, out_sharding=None):
     """exp(sigma x) of standard normal x."""
-    key = args.one_key("lognormal", key)
-    dtype = args.float_dtype("lognormal", dtype, allow_complex=True)
-    shape = args.joint_shape("lognormal", shape, sigma)
-    args.check_sharding("lognormal", out_sharding)
-    args.check_castable("lognormal", dtype, sigma)
+    key, shape, dtype = args.sampling_with("lognormal", key, shape, dtype, out_sharding, sigma,
+                                           allow_complex=True)
     return args.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
 
 
@@ -172,10 +163,7 @@ def _maxwell(key, shape, dtype):
 
 def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
     """-1 or 1 with equal probability."""
-    key = args.one_key("rademacher", key)
-    dtype = args.any_dtype("rademacher", dtype, int)
-    args.check_sharding("rademacher", out_sharding)
-    return signs(key, args.canonical_shape(shape), dtype)
+    return signs(*args.sampling("rademacher", key, shape, dtype, out_sharding, default=int))
 
 
 def signs(key, shape, dtype):
@@ -186,9 +174,7 @@ def signs(key, shape, dtype):
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     """loc + scale times a Maxwell number of random sign."""
-    key = args.one_key("double_sided_maxwell", key)
-    dtype = args.float_dtype("double_sided_maxwell", dtype)
-    shape = args.canonical_shape(shape)
+    key, shape, dtype = args.sampling("double_sided_maxwell", key, shape, dtype)
     parameters = lax.broadcast_shapes(np.shape(loc), np.shape(scale))
     shape = (shape or parameters) + parameters
     length_key, sign_key = args.split_key(key)

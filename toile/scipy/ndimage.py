@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
     for coordinate, size in zip(coordinates, input.shape):
         nodes = _nodes(coordinate, order)
         axes.append([(_FOLD[mode](i, size), (i >= 0) & (i < size), w) for i, w in nodes])
-    total = None
+    total: Any = None
     for corner in itertools.product(*axes):
         indices, inside, weights = zip(*corner)
         value = input[indices]

@@ -2,83 +2,24 @@
 
 An `Entrance` is made for a structure of arguments. Its function takes them apart by direct
 indexing, compares what must be the same, looks the arrays' signatures up and hands their pointers
-to an exit, which is made for a Program (`cpu_callpath`, `gpu_callpath`). `MISS` sends the call to
-the general path, which can do everything. May import the engine.
+to an exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the call to
+the general path, which can do everything. May import the engine and platforms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
-from toile.engine import config, dtypes
-from toile.engine.arrays import ConcreteArray, DeviceArray
-from toile.engine.avals import aval_of
-from toile.engine.buffers import Signature, give_back, signature
-from toile.engine.conversion import as_array
+from toile.engine import config
+from toile.engine.buffers import give_back
 from toile.engine.trace import state
 from toile.engine.treedefs import PyTreeDef
+from toile.platforms.call_exits import MISS, adopted, written
 
-MISS: Any = object()
-MAX_LEAVES = 4096
 MAX_SIGNATURES = 1024  # of one structure
 _MAX_CONTEXTS = 16
-
-
-def worth_writing(leaves: int, device: Any) -> int:
-    """The number of calls after which to write code: that costs about 50 us a leaf.
-
-    On a GPU the general way issues every step from Python, which costs more than that soon."""
-    return 2 + leaves // (64 if device is None else 512)
-
-
-def adopted(x: Any) -> Any:
-    """An array for any argument that compiled code may read where it lies, during the call."""
-    if isinstance(x, ConcreteArray):
-        return x
-    if not isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):
-        raise TypeError("needed an array or a number")
-    aval = aval_of(x)
-    if x.__class__ is np.ndarray and x.dtype == aval.dtype and x.dtype.isnative:
-        made = DeviceArray(x, aval.weak_type)  # not copied
-    else:
-        made = as_array(x)
-    made._signature = signature(aval.shape, aval.dtype, aval.weak_type)
-    return made
-
-
-def missed(pointers: Any, memory: Any) -> Any:
-    """What leaves an exit that is closed."""
-    return MISS
-
-
-def result_lines(
-    scope: dict[str, Any], outs: Sequence[Signature], array: str, places: Iterable[tuple[int, int]]
-) -> list[str]:
-    """Lines that make the arrays of results and return their tree.
-
-    Results are of the class that is called `array`; `places` has for each the number of its block
-    (of memory `m0` at `p0`) and the offset in it."""
-    lines = []
-    for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
-        scope[f"s{i}"] = form
-        kind = "KeyArray" if dtypes.is_extended(form.dtype) else array
-        lines += [
-            f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
-            f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
-        ]
-    return [*lines, f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])"]
-
-
-def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
-    """The function that a text defines.
-
-    It is taken out of its scope, which it holds: together they would stay."""
-    exec(compile(text, f"<{what}>", "exec"), scope)
-    return scope.pop(name)
 
 
 class Statics:

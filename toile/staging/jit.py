@@ -8,7 +8,6 @@ arguments. Every miss is kept with its cause (`f.why()`). May import the engine,
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import time
 import types
@@ -23,16 +22,15 @@ from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.conversion import raw_operand
 from toile.engine.garbage import paused
-from toile.engine.gpu import presence
-from toile.engine.gpu_arrays import GpuArray
-from toile.engine.locks import loading, shared_lock
+from toile.engine.locks import shared_lock
+from toile.engine.platform_registry import array_platforms, device_for, registry
 from toile.engine.program import execute, trace_program, wrap_outputs
 from toile.engine.sharded import placing
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, unflatten
-from toile.platforms.dispatch import device_for, release_code, release_memory
-from toile.staging.callpath import MAX_LEAVES, MISS, Entrance, Statics, worth_writing
+from toile.platforms.call_exits import MAX_LEAVES, MISS, hosted_leaves
+from toile.staging.callpath import Entrance, Statics
 from toile.staging.causes import (
     FIRST,
     REPEATED,
@@ -45,7 +43,6 @@ from toile.staging.causes import (
 )
 from toile.staging.donation import delete_donated, donated_leaves, given_up
 from toile.staging.flat_functions import FlatFunction, argument_labels, name_of
-from toile.staging.gpu_callpath import gpu_exit_of, hosted_leaves
 from toile.staging.options import (
     check_compiler_options,
     check_disjoint,
@@ -125,8 +122,14 @@ def clear_caches() -> None:
     for by_options in list(_caches.values()):
         for cache in by_options.values():
             cache.clear()
-    release_code()
-    release_memory()
+    for platform in registry.platforms():
+        platform.release_code()
+        platform.release_memory()
+
+
+def _platform(device: Any) -> Any:
+    """The platform of a device; None is the host."""
+    return registry.home if device is None else registry.names[device.platform]
 
 
 def _signature(leaf: Any) -> Any:
@@ -265,8 +268,8 @@ class PjitFunction:
         outs = wrap(results) if wrap else wrap_outputs(program, results)
         traced.calls += 1
         if traced.calls > 1 and wrap is None:
-            device = None if presence.none else device_for(traced.raw_consts + raws)
-            if traced.calls >= worth_writing(len(leaves), device):
+            device = device_for(traced.raw_consts + raws) if registry.active else None
+            if traced.calls >= _platform(device).worth_writing(len(leaves)):
                 self._learn(traced, key[2], leaves, key[0], device)
         return outs
 
@@ -313,12 +316,8 @@ class PjitFunction:
         found = traced.exits.get((device, hosted))
         if found is None or found.executable is None:  # or it was given up
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
-            if device is None:
-                with loading:
-                    cpu = importlib.import_module("toile.staging.cpu_callpath")
-                found = cpu.exit_of(program, consts, out_tree, bool(traced.given_up))
-            else:
-                found = gpu_exit_of(program, consts, out_tree, device, hosted, traced.given_up)
+            found = _platform(device).exit_of(
+                program, consts, out_tree, device, hosted, traced.given_up)
             if found is not None:
                 traced.exits[device, hosted] = found
         return found
@@ -332,7 +331,7 @@ class PjitFunction:
         where = tuple([where for where, _ in statics or ()])
         key = in_tree, where, given_up
         found = cache.entrances.get(key)
-        plain = (DeviceArray, KeyArray, GpuArray)
+        plain = (DeviceArray, KeyArray, *array_platforms)
         others = {i for i, x in enumerate(leaves) if x.__class__ not in plain}
         if found is not None and others <= found.others:
             return found

@@ -6,16 +6,14 @@ May import the engine, control and the call path.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from toile.control.call import Call, Carrier, program_flops
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
-from toile.engine.devices import first_device
-from toile.engine.gpu import default_gpu
 from toile.engine.keypaths import keystr
-from toile.engine.locks import compiling
+from toile.engine.platform_registry import first_or_default, registry
 from toile.engine.program import ClosedProgram, Program, evaluate
 from toile.engine.records import dataclass
 from toile.engine.sharded import placing
@@ -25,15 +23,9 @@ from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Tracer, state
 from toile.engine.treeerrors import equality_errors
 from toile.engine.trees import flatten, structure, unflatten
-from toile.platforms import cpu
-from toile.platforms.dispatch import gpu_backend
 from toile.staging.donation import delete_donated, used_arguments
 from toile.staging.flat_functions import name_of
-from toile.staging.gpu_callpath import GpuExit
 from toile.staging.options import check_compiler_options
-
-if TYPE_CHECKING:
-    from toile.staging.cpu_callpath import Exit
 
 
 class Owner(Protocol):
@@ -68,7 +60,7 @@ class Traced:
         self.equations = _size(program)
         self.calls = 0
         self.given_up: tuple[int, ...] = ()  # donated arguments that end with a call
-        self.exits: dict[Any, Exit | GpuExit] = {}  # written when calls repeat, by device
+        self.exits: dict[Any, Any] = {}  # written when calls repeat, by device
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
 
@@ -264,7 +256,7 @@ class Compiled(_FromTrace):
         given = self.stage.shardings or [None] * len(self.stage.traced.in_avals)
         on_mesh: Any = next((s for s in given if hasattr(s, "mesh")), None)
         if on_mesh is None:
-            found = [s or SingleDeviceSharding(_device()) for s in given]
+            found = [s or SingleDeviceSharding(first_or_default()) for s in given]
         else:  # what is not on the mesh is on all of it
             whole = type(on_mesh)(on_mesh.mesh, type(on_mesh.spec)())
             found = [s if hasattr(s, "mesh") else whole for s in given]
@@ -273,7 +265,7 @@ class Compiled(_FromTrace):
     def _out_shardings(self) -> list[Any]:
         traced = self.stage.traced
         wanted = self.stage.owner._wanted(traced) or [None] * len(traced.program.outputs)
-        return [s or SingleDeviceSharding(_device()) for s in wanted]
+        return [s or SingleDeviceSharding(first_or_default()) for s in wanted]
 
     @property
     def input_shardings(self) -> Any:
@@ -357,11 +349,6 @@ class Compiled(_FromTrace):
             )
 
 
-def _device() -> Any:
-    """The device that arrays are on unless told otherwise."""
-    return default_gpu() or first_device()
-
-
 def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
     """Row-major layouts, and where the arrays are; arrays on no device have an empty Format."""
     return [
@@ -372,14 +359,8 @@ def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
 
 def _arena_bytes(program: Program) -> int:
     """The memory for temporaries of a Program, which is compiled if it has not run yet."""
-    device = default_gpu()
-    if device is not None:
-        found = gpu_backend().executable_of(program, device)
-    else:
-        with compiling:
-            found = program.executable
-            if found is None:
-                found = program.executable = cpu.compiled(program)
+    device = first_or_default()
+    found = registry.names[device.platform].compiled(program, device)
     return int(found.arena_bytes)
 
 

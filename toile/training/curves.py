@@ -20,8 +20,8 @@ __all__ = ["history", "picture"]
 def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
     """The values of a metric by step; where a step was repeated after a kill, the last one.
 
-    A last line that a kill has cut short is left out; anything else that is no line of metrics
-    raises `toile.errors.UnreadableFileError`.
+    A last line that a kill has cut short is left out; anything else that is not a line of
+    metrics raises `toile.errors.UnreadableFileError`.
     """
     path = Path(workdir) / "metrics.jsonl"
     data = path.read_bytes()

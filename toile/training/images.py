@@ -115,7 +115,7 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
     """Images with a square of `size` pixels, which may reach over the border, made grey."""
     images = batch["image"]
     count, height, width, _ = images.shape
-    middle = [rng.integers(0, n, count)[:, None] for n in (height, width)]
+    middle = [rng.integers(0, n, (count, 1)) for n in (height, width)]
     places = [np.arange(n)[None] for n in (height, width)]
     low, high = -(size // 2), size - size // 2
     rows, columns = ((p - m >= low) & (p - m < high) for p, m in zip(places, middle))

@@ -83,7 +83,7 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_fun(cls, fun: Callable[..., Any]) -> type:
-        """This metric over what `fun` makes of the model outputs that it names.
+        """This metric of the result of `fun`, called with the model outputs that it names.
 
         A dict that `fun` returns becomes keywords: `{"logits": …, "labels": …}` for Accuracy.
 
@@ -95,16 +95,18 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def _derived(cls, value_of: Callable[..., Any], name: str) -> type:
-        def from_model_output(made: type, **outputs: Any) -> Any:
+        def from_model_output(made: Any, **outputs: Any) -> Any:
             found = value_of(**outputs)
             args, named = ((), dict(found)) if isinstance(found, Mapping) else ((found,), {})
-            mask, first = outputs.get("mask"), next(iter((*args, *named.values())), None)
+            mask: Any = outputs.get("mask")
+            first: Any = next(iter((*args, *named.values())), None)
             if mask is not None and np.shape(mask)[:1] == np.shape(first)[:1]:
                 named.setdefault("mask", mask)
-            return super(derived, made).from_model_output(*args, **named)
+            above: Any = super(derived, made)
+            return above.from_model_output(*args, **named)
 
         body = {"from_model_output": classmethod(from_model_output), "__module__": cls.__module__}
-        derived = type(name, (cls,), body)
+        derived: Any = type(name, (cls,), body)
         return derived
 
 
@@ -349,12 +351,14 @@ class Collection(struct.PyTreeNode):
     @classmethod
     def create_collection(cls, metrics: Mapping[str, type]) -> Any:
         """An empty collection of named metrics."""
-        return cls.create(**metrics).empty()
+        made: Any = cls.create(**metrics)
+        return made.empty()
 
     @classmethod
-    def _kinds(cls) -> dict[str, type]:
+    def _kinds(cls) -> dict[str, Any]:
         """The metric of each field."""
-        return _kinds_of(cls)
+        kind: Any = cls
+        return _kinds_of(kind)
 
     @classmethod
     def empty(cls) -> Any:
@@ -392,7 +396,7 @@ class Collection(struct.PyTreeNode):
 
 
 @functools.cache
-def _kinds_of(cls: type) -> dict[str, type]:
+def _kinds_of(cls: Any) -> dict[str, Any]:
     hints = inspect.get_annotations(cls, eval_str=True)
     for base in cls.__mro__[1:]:
         if issubclass(base, Collection):

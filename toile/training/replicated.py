@@ -117,7 +117,7 @@ class Replicated:
     def shard(self, batch: Any) -> Any:
         """The batch with a leading axis of devices, padded if it has to be and may be."""
         count = len(self.own)
-        sizes = {np.shape(x)[0] if np.ndim(x) else None for x in tree.leaves(batch)}
+        sizes: set[Any] = {np.shape(x)[0] if np.ndim(x) else None for x in tree.leaves(batch)}
         if len(sizes) != 1 or None in sizes:
             raise ValueError(
                 "replicated: needed a batch of arrays with first axes of one size, got sizes "

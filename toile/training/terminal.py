@@ -33,20 +33,20 @@ def curve(
      0.01 ┤ ⠙⠲⠤⠤⠤⠤⣄⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀
            1                          100
     """
-    xs, ys = np.asarray(xs, float), np.asarray(ys, float)
-    usable = np.isfinite(xs) & np.isfinite(ys) & (ys > 0 if log else True)
-    xs, ys = xs[usable], ys[usable]
-    if not len(xs):
+    x, y = np.asarray(xs, float), np.asarray(ys, float)
+    usable = np.isfinite(x) & np.isfinite(y) & (y > 0 if log else True)
+    x, y = x[usable], y[usable]
+    if not len(x):
         return f"{title}\n(no points)" if title else "(no points)"
-    grid = _grid(xs, np.log(ys) if log else ys, 2 * width, 4 * height)
-    top, bottom = f"{ys.max():.3g}", f"{ys.min():.3g}"
+    grid = _grid(x, np.log(y) if log else y, 2 * width, 4 * height)
+    top, bottom = f"{y.max():.3g}", f"{y.min():.3g}"
     margin = max(len(top), len(bottom), 4) + 1
     lines = [title] if title else []
     for row in range(height):
         label = top if row == 0 else bottom if row == height - 1 else ""
         cells = "".join(_cell(grid[4 * row : 4 * row + 4, 2 * c : 2 * c + 2]) for c in range(width))
         lines.append(f"{label:>{margin}} {'┤' if label else '│'}{cells.rstrip()}")
-    first, last = f"{xs.min():.6g}", f"{xs.max():.6g}"
+    first, last = f"{x.min():.6g}", f"{x.max():.6g}"
     lines.append(" " * (margin + 2) + first + last.rjust(width - len(first)))
     return "\n".join(lines)
 

@@ -109,7 +109,7 @@ def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
     return [part.strip("\n") for part in parts if part.strip()]
 
 
-class _Texts:
+class _Texts(Sequence[str]):
     """A feature of a source of examples, decoded one by one, at most `count` of them."""
 
     def __init__(self, source: Any, feature: str, count: int):
@@ -119,7 +119,7 @@ class _Texts:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, i: int) -> str:
+    def __getitem__(self, i: Any) -> Any:
         if i >= self._size:
             raise IndexError(i)
         text = self._source[i][self._feature]

@@ -11,9 +11,10 @@ from typing import Any
 
 from toile.engine import dtypes
 from toile.engine.avals import Aval, Zero, aval_of
-from toile.engine.operation import Operation, instantiate
+from toile.engine.operation import Operation
 from toile.engine.program import Program, derive, evaluate
 from toile.engine.trace import Trace, Tracer, opened, state
+from toile.primitives.families import instantiate
 from toile.transforms.masks import pick, spread
 
 

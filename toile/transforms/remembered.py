@@ -21,8 +21,8 @@ from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.conversion import as_array
-from toile.engine.gpu import presence
 from toile.engine.operation import Operation
+from toile.engine.platform_registry import registry
 from toile.engine.program import Literal, Program, Var, derive, evaluate
 from toile.engine.trace import state
 from toile.transforms.jvp import JVPTrace, JVPTracer, jvp_program
@@ -114,7 +114,7 @@ class GradTrace(JVPTrace):
             raws.append(data)
             key.append(data.shape)
             key.append(data.dtype)
-        if not slots or not presence.none or flags.default_device is not None:
+        if not slots or registry.active or flags.default_device is not None:
             return JVPTrace.process(self, op, args)
         found = self._derivative(op, tuple(key))
         if found is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from toile.engine import dtypes
 
 # C's and LLVM's name of the float that a register holds
@@ -15,6 +17,11 @@ def supported(dtype: Any) -> bool:
     if dtypes.is_extended(dtype):
         return False
     return dtype.kind in "biu" or dtype.name in FLOATS
+
+
+def real_part(dtype: Any) -> Any:
+    """The dtype of a complex number's parts; a real dtype itself."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 
 def is_float(dtype: Any) -> bool:

@@ -7,6 +7,7 @@ their copies, gathers and scatters with these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,17 @@ def part(x: Operand, starts: Sequence[int], shape: Sequence[int]) -> Operand:
 def dense(ref: Ref, shape: Sequence[int], dtype: Any) -> Operand:
     """A row-major array at a place."""
     return Operand(ref, tuple(shape), row_major(shape), dtype)
+
+
+def room(plan: Any, shape: Sequence[int], dtype: Any) -> Operand:
+    """A row-major array in scratch memory of a plan."""
+    return dense(plan.scratch(prod(shape) * dtype.itemsize), shape, dtype)
+
+
+def permuted(x: Operand, order: Sequence[int]) -> Operand:
+    """The same elements with the axes in another order."""
+    return x._replace(shape=tuple(x.shape[d] for d in order),
+                      strides=tuple(x.strides[d] for d in order))
 
 
 def in_place(x: Operand, out: Operand) -> bool:

@@ -19,11 +19,8 @@ from toile.compiler.ir.views import View
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Program
 from toile.engine.records import dataclass
-from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
-from toile.primitives.reductions import Reduction
 
 Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
-REDUCTIONS = (ReduceSum, Reduction)
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ class Group:
 
     def sums(self) -> set[Atom]:
         """The results of reductions."""
-        return {m.equation.outs[0] for m in self.members if isinstance(m.equation.op, REDUCTIONS)}
+        return {m.equation.outs[0] for m in self.members if m.equation.op.is_reduction}
 
     def size(self, axes: Sequence[int]) -> int:
         return math.prod(self.extents[a] for a in axes)
@@ -144,16 +141,10 @@ class Group:
         """The map of `op(x)` where `m` is that of x; None where the domain does not have it.
 
         A reshape may split axes, which changes the maps of all values: look `m` up again after."""
-        match op:
-            case Transpose(perm):
-                return tuple(m[p] for p in perm)
-            case BroadcastInDim(shape, dims):
-                return self._broadcast(shape, dims, m)
-            case Reshape(shape):
-                return self._reshape(shape, m)
-        return None
+        return None if op.domain_axes is None else op.domain_axes(self, m)
 
-    def _broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
+    def broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
+        """The map of a value that is repeated along axes."""
         given = dict(zip(dims, m, strict=True))
         missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
         if not missing:
@@ -171,7 +162,8 @@ class Group:
             given[i] = tuple(taken)
         return None if left else tuple(given.get(i, ()) for i in range(len(shape)))
 
-    def _reshape(self, shape: Sequence[int], m: Map) -> Map | None:
+    def reshape(self, shape: Sequence[int], m: Map) -> Map | None:
+        """The map of a value under another shape."""
         left = [a for t in m for a in t]
         if not self._fits(shape, left):
             return None

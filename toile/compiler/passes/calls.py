@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from toile.control.attention import Attention, AttentionGradient, AttentionTangent
-from toile.control.call import Call
-from toile.control.custom import CustomJVPCall, CustomVJPCall
-from toile.control.random_draws import Draw
-from toile.control.remat import Remat
 from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
-
-ATTENTIONS = (Attention, AttentionTangent, AttentionGradient)
-# Exactly these, no derived classes.
-INLINED = (Call, Draw, Remat, CustomJVPCall, CustomVJPCall, *ATTENTIONS)
 
 # What an attention becomes: of its equation and those before it, a Program of its operands.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
@@ -32,7 +23,7 @@ def plain(e: Equation, before: Sequence[Equation]) -> Program:
 
 def inline_calls(program: Program, choose: Choice = plain) -> Program:
     """The Program without calls."""
-    if not any(e.op.__class__ in INLINED for e in program.equations):
+    if not any(e.op.is_inlined for e in program.equations):
         return program
     equations: list[Equation] = []
     env: dict[Atom, Atom] = {}
@@ -50,9 +41,9 @@ def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
     attends = False
     for e in program.equations:
         ins = [env.get(a, a) for a in e.ins]
-        if e.op.__class__ in INLINED:
-            called = e.op.program
-            if e.op.__class__ in ATTENTIONS:
+        if e.op.is_inlined:
+            called = e.op.program  # type: ignore[attr-defined]
+            if e.op.backend_chooses:
                 attends = True
                 called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)
             inner: dict[Atom, Atom] = dict(zip(called.inputs, ins, strict=True))

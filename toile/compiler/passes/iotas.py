@@ -6,26 +6,27 @@ gets an iota of its own of the shape it reads, which then becomes part of its ke
 
 from __future__ import annotations
 
+from typing import Any
+
 from toile.engine.avals import Aval
-from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
-from toile.primitives.families import BroadcastInDim, Reshape, Transpose
 from toile.primitives.shapes import Iota
 
 
 def inline_iotas(program: Program) -> Program:
     """The Program with iotas next to their readers."""
-    if not any(isinstance(e.op, Iota) for e in program.equations):
+    if not any(map(_is_iota, program.equations)):
         return program
-    counted: dict[Atom, Iota] = {}
+    counted: dict[Atom, Any] = {}
     equations: list[Equation] = []
     for e in program.equations:
-        if isinstance(e.op, Iota):
+        if _is_iota(e):
             counted[e.outs[0]] = e.op
         elif len(e.ins) == 1 and e.ins[0] in counted:
-            moved = _moved(e.op, counted[e.ins[0]])
-            if moved is not None:
-                counted[e.outs[0]] = moved
+            x = counted[e.ins[0]]
+            axis = e.op.moved_axis(x.shape, x.axis)
+            if axis is not None:
+                counted[e.outs[0]] = Iota(x.dtype, e.outs[0].aval.shape, axis)
         if any(a in counted for a in e.ins) and not (e.outs and e.outs[0] in counted):
             equations += _own(e, counted)
         else:
@@ -33,7 +34,7 @@ def inline_iotas(program: Program) -> Program:
     return without_dead_code(Program(program.inputs, equations, program.outputs, program.name))
 
 
-def _own(e: Equation, counted: dict[Atom, Iota]) -> list[Equation]:
+def _own(e: Equation, counted: dict[Atom, Any]) -> list[Equation]:
     """The equation after iotas that only it reads."""
     fresh: dict[Atom, Var] = {}
     before = []
@@ -45,17 +46,5 @@ def _own(e: Equation, counted: dict[Atom, Iota]) -> list[Equation]:
     return [*before, Equation(e.op, [fresh.get(a, a) for a in e.ins], e.outs, e.source, e.scope)]
 
 
-def _moved(op: Operation, x: Iota) -> Iota | None:
-    """The iota that `op` makes of an iota; None if it makes something else."""
-    match op:
-        case Transpose(perm):
-            return Iota(x.dtype, tuple(x.shape[p] for p in perm), perm.index(x.axis))
-        case BroadcastInDim(shape, dims):
-            if x.shape[x.axis] == shape[dims[x.axis]]:
-                return Iota(x.dtype, shape, dims[x.axis])
-        case Reshape(shape):
-            n = x.shape[x.axis]
-            outside = [m for i, m in enumerate(x.shape) if i != x.axis]
-            if n != 1 and all(m == 1 for m in outside) and shape.count(n) == 1:
-                return Iota(x.dtype, shape, shape.index(n))
-    return None
+def _is_iota(e: Equation) -> bool:
+    return isinstance(e.op, Iota)

@@ -21,11 +21,10 @@ from toile.compiler.ir.geometry import integral
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
-from toile.engine.program import Atom, Equation, Literal, Program, Var
+from toile.engine.program import Atom, Equation, Program, Var
 from toile.engine.records import dataclass
 from toile.primitives import arrays
 from toile.primitives.addresses import GatherScatterMode, ScatterDimensionNumbers, fill_number
-from toile.primitives.families import BroadcastInDim, Mul
 from toile.primitives.gathers import Gather, Scatter
 
 FEW = 1 << 12  # elements of all messages: with fewer nothing is gained
@@ -47,6 +46,7 @@ class EdgesByTarget(Operation):
     clips_sources: bool
     clips_targets: bool
     numbered: bool = False
+    kernel_family = "messages.edges"
     multiple = True
 
     def infer(self, *indices: Aval) -> list[Aval]:
@@ -84,6 +84,8 @@ class GatherScatter(Operation):
 
     weighted: bool = False
 
+    kernel_family = "messages"
+
     def infer(self, h: Aval, ends: Aval, sources: Aval, *rest: Aval) -> Aval:
         start = rest[2:] if self.weighted else rest
         return start[0] if start else Aval((*ends.shape, *h.shape[1:]), h.dtype)
@@ -111,18 +113,19 @@ class Message(NamedTuple):
 
 def sum_messages(program: Program) -> Program:
     """The Program with sums of rows replaced."""
-    if not any(e.op.__class__ is Scatter for e in program.equations):
+    if not any(map(_is_scatter, program.equations)):
         return program
     sorted_edges: dict[Any, list[Var]] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not isinstance(e.op, Scatter) or not _adds_rows(e.op, e.ins):
+        if not _is_scatter(e) or not _adds_rows(e.op, e.ins):
             return None
         x, targets, updates = e.ins
         start = _start(new, x, targets)
         if start is None:
             return None
-        message, clips = _message(new, updates), e.op.mode is GatherScatterMode.CLIP
+        message = _message(new, updates)
+        clips = e.op.mode is GatherScatterMode.CLIP  # type: ignore[attr-defined]
         indices = [targets] if message.sources is None else [message.sources, targets]
 
         def edges(numbered: bool) -> list[Var]:
@@ -144,6 +147,10 @@ def sum_messages(program: Program) -> Program:
     return rewrite(program, rule)
 
 
+def _is_scatter(e: Equation) -> bool:
+    return isinstance(e.op, Scatter)
+
+
 def _message(new: Rewriter, updates: Atom) -> Message:
     """Where the rows of updates come from."""
     made = new.producer(updates)
@@ -152,26 +159,25 @@ def _message(new: Rewriter, updates: Atom) -> Message:
         return plain
     if _takes_rows(made):
         return _gathered(made)
-    if made.op.__class__ is not Mul or is_short(updates.aval.dtype):
+    if not made.op.is_product or is_short(updates.aval.dtype):
         return plain
     for rows, weights in (made.ins, made.ins[::-1]):
         gather, spread = new.producer(rows), new.producer(weights)
         if gather is None or spread is None or not _takes_rows(gather):
             continue
         batch = gather.ins[1].aval.shape[:-1]
-        if isinstance(spread.op, BroadcastInDim) and spread.ins[0].aval.shape == batch and (
-            spread.op.dims == tuple(range(len(batch)))):
+        if spread.op.is_view and spread.ins[0].aval.shape == batch and all(
+                spread.op.moved_axis(batch, i) == i for i in range(len(batch))):
             return _gathered(gather)._replace(weights=spread.ins[0])
     return plain
 
 
 def _gathered(e: Equation) -> Message:
-    assert isinstance(e.op, Gather)
-    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP
+    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP  # type: ignore[attr-defined]
     return Message(e.ins[0], e.ins[1], clips)
 
 
-def _adds_rows(op: Scatter, ins: list[Atom]) -> bool:
+def _adds_rows(op: Any, ins: list[Atom]) -> bool:
     """Whether a scatter adds whole rows, at least a few."""
     x, indices, updates = (a.aval for a in ins)
     windows, inserted, mapped, batching, _ = op.dimension_numbers
@@ -207,10 +213,8 @@ def _takes_rows(e: Equation) -> bool:
 
 def _start(new: Rewriter, x: Atom, targets: Atom) -> list[Atom] | None:
     """What sums start from: nothing for zeros; None where x is better updated in place."""
-    made = new.producer(x)
-    if made is not None and made.op.__class__ is BroadcastInDim:
-        value = made.ins[0]
-        if value.__class__ is Literal and not any(value.val.tobytes()):
-            return []
+    fill = new.fill_of(x)
+    if fill is not None and not any(fill.tobytes()):
+        return []
     few = prod(targets.aval.shape) < x.aval.shape[0]
-    return None if few or made is None else [x]
+    return None if few or new.producer(x) is None else [x]

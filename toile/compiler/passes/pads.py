@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
 from toile.engine.program import Atom, Equation, Literal, Program
-from toile.primitives.families import Add
 from toile.primitives.shapes import Concatenate, Pad
 
 MOST = 64  # terms of one sum
@@ -17,13 +16,15 @@ MOST = 64  # terms of one sum
 
 def join_pads(program: Program) -> Program:
     """The Program with such sums replaced."""
-    if not any(isinstance(e.op, Pad) for e in program.equations):
-        return program
-    return rewrite(program, _rule, (Add,))
+    return rewrite(program, _rule) if any(map(_is_pad, program.equations)) else program
+
+
+def _is_pad(e: Equation) -> bool:
+    return isinstance(e.op, Pad)
 
 
 def _rule(new: Rewriter, e: Equation) -> Replacement:
-    parts = _terms(new, e)
+    parts = _terms(new, e) if e.op.is_sum else None
     if parts is None:
         return None
     shape = e.outs[0].aval.shape
@@ -50,16 +51,17 @@ def _terms(new: Rewriter, e: Equation) -> list[tuple[Atom, int, int]] | None:
         made = new.producer(waiting.pop())
         if made is None or len(found) > MOST:
             return None
-        if made.op.__class__ is Add:
+        if made.op.is_sum:
             waiting += made.ins
             continue
-        if not isinstance(made.op, Pad):
+        if not _is_pad(made):
             return None
         x, fill = made.ins
-        padded = [i for i, (lo, hi, _) in enumerate(made.op.config) if lo or hi]
+        config = made.op.config  # type: ignore[attr-defined]
+        padded = [i for i, (lo, hi, _) in enumerate(config) if lo or hi]
         ok = fill.__class__ is Literal and not fill.val.any() and len(padded) == 1 and all(
-            lo >= 0 and hi >= 0 and inner == 0 for lo, hi, inner in made.op.config)
+            lo >= 0 and hi >= 0 and inner == 0 for lo, hi, inner in config)
         if not ok:
             return None
-        found.append((x, padded[0], made.op.config[padded[0]][0]))
+        found.append((x, padded[0], config[padded[0]][0]))
     return found

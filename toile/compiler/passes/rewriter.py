@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.avals import Aval
@@ -47,6 +47,13 @@ class Rewriter:
         """The new equation that gives an atom; None for inputs and literals."""
         return self.producers.get(a) if a.__class__ is Var else None
 
+    def fill_of(self, a: Atom) -> Any:
+        """The number that is everywhere in an array made of a literal; None: it is not known."""
+        made = self.producer(a)
+        if made is None or not made.op.is_view or made.ins[0].__class__ is not Literal:
+            return None
+        return made.ins[0].val
+
     def finish(self) -> Program:
         """The new Program."""
         outputs = [self.atom(o) for o in self.program.outputs]
@@ -56,10 +63,8 @@ class Rewriter:
 Rule = Callable[[Rewriter, Equation], Replacement]
 
 
-def rewrite(program: Program, rule: Rule, only: Container[type] | None = None) -> Program:
-    """Apply `rule` to the equations in order; it sees those before with their replacements.
-
-    `only`: the classes of the operations that it is asked about."""
+def rewrite(program: Program, rule: Rule) -> Program:
+    """Apply `rule` to the equations in order; it sees those before with their replacements."""
     new = Rewriter(program)
     env: dict[Any, Atom] = new.env
     changed = False
@@ -69,7 +74,7 @@ def rewrite(program: Program, rule: Rule, only: Container[type] | None = None) -
             ins = [env.get(a, a) for a in e.ins]
             if ins != e.ins:
                 e = Equation(e.op, ins, e.outs, e.source, e.scope)
-        found = None if only is not None and e.op.__class__ not in only else rule(new, e)
+        found = rule(new, e)
         if found is None:  # as `new.keep` does
             keep(e)
             for o in e.outs:

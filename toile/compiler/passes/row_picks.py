@@ -18,12 +18,12 @@ from toile.compiler.passes.random_bits import spliced
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
 from toile.compiler.scalar.fusible import fuses
 from toile.engine import dtypes
-from toile.engine.program import Atom, Equation, Literal, Program
+from toile.engine.program import Atom, Equation, Program
 from toile.primitives.addresses import GatherScatterMode, fill_number
 from toile.primitives.arrays.gather_arrays import default_fill
 from toile.primitives.bits import eq, ge, lt
 from toile.primitives.elementwise import clamp, convert, select
-from toile.primitives.families import BroadcastInDim, broadcast_in_dim, reduce_sum, reshape, scalar
+from toile.primitives.families import broadcast_in_dim, reduce_sum, reshape, scalar
 from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.shapes import iota
 
@@ -35,24 +35,32 @@ def pick_by_counting(program: Program) -> Program:
     unfused = _unfused_readers(program)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if isinstance(e.op, Gather) and _picks(e.op, e):
+        if _is_gather(e) and _picks(e.op, e):
             made = new.producer(e.ins[0])
             if made is not None and fuses(made) and unfused.get(e.ins[0]) == 1:  # itself
                 return [spliced(new, e, _picked, e.ins)]
-        if isinstance(e.op, Scatter) and _puts(new, e) and not unfused[e.outs[0]]:
+        if _is_scatter(e) and _puts(new, e.op, e) and not unfused[e.outs[0]]:
             return [spliced(new, e, _put, e.ins)]
         return None
 
     return rewrite(program, rule) if unfused else program
 
 
+def _is_gather(e: Equation) -> bool:
+    return isinstance(e.op, Gather)
+
+
+def _is_scatter(e: Equation) -> bool:
+    return isinstance(e.op, Scatter)
+
+
 def _unfused_readers(program: Program) -> dict[Atom, int]:
     """For operands of gathers and results of scatters: their readers that no loop nest computes."""
     found: dict[Atom, int] = {}
     for e in program.equations:
-        if isinstance(e.op, Gather):
+        if _is_gather(e):
             found[e.ins[0]] = 0
-        elif isinstance(e.op, Scatter):
+        elif _is_scatter(e):
             found[e.outs[0]] = 0
     if found:
         for e in program.equations:
@@ -71,7 +79,7 @@ def _rows(shape: tuple[int, ...], indices: Atom) -> bool:
     return fits and len(shape) > 1 and shape[-1] <= LONGEST
 
 
-def _picks(op: Gather, e: Equation) -> bool:
+def _picks(op: Any, e: Equation) -> bool:
     d, shape = op.dimension_numbers, e.ins[0].aval.shape
     last = len(shape) - 1
     return (
@@ -81,18 +89,13 @@ def _picks(op: Gather, e: Equation) -> bool:
     )
 
 
-def _puts(new: Rewriter, e: Equation) -> bool:
-    op = e.op
-    assert isinstance(op, Scatter)
+def _puts(new: Rewriter, op: Any, e: Equation) -> bool:
     zeros, indices, _ = e.ins
     d, shape = op.dimension_numbers, zeros.aval.shape
     last = len(shape) - 1
-    made = new.producer(zeros)
-    empty = made is not None and isinstance(made.op, BroadcastInDim) and (
-        made.ins[0].__class__ is Literal and not made.ins[0].val.any()
-    )
+    fill = new.fill_of(zeros)
     return (
-        empty and op.combine == "add" and not d.update_window_dims
+        fill is not None and not fill.any() and op.combine == "add" and not d.update_window_dims
         and d.inserted_window_dims == d.scatter_dims_to_operand_dims == (last,)
         and d.operand_batching_dims == d.scatter_indices_batching_dims == tuple(range(last))
         and _rows(shape, indices) and dtypes.kind(zeros.aval.dtype) in "iuf"

@@ -15,21 +15,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from toile.compiler.passes.rewriter import splice
 from toile.control.scan import Scan
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Atom, Equation, Literal, Program, Var, derive, without_dead_code
-from toile.primitives.contractions import DotGeneral, dot_operation, fresh_label
-from toile.primitives.conv import ConvGeneralDilated
-from toile.primitives.families import Add, BroadcastInDim, Neg, ReduceSum, Reshape, Transpose, add
-from toile.primitives.shapes import Iota, Slice
+from toile.primitives.families import BroadcastInDim, add
 from toile.transforms.vmap import vmap_program
 
-FREE = (BroadcastInDim, Reshape, Transpose, Slice, Iota)  # views: nothing is gained by moving them
-HEAVY = (DotGeneral, ConvGeneralDilated)
-LINEAR = (Slice, Reshape, Transpose, Neg)
 MOST_BYTES = 1 << 30  # of what is stacked for a product after the loop
 
 
@@ -37,8 +32,7 @@ class Loop:
     """A scan taken apart; lists with one entry for each constant, carry, input and result."""
 
     def __init__(self, e: Equation, body: Program):
-        op = e.op
-        assert isinstance(op, Scan)
+        op: Any = e.op
         a, b = op.consts, op.consts + op.carry
         self.equation, self.op = e, op
         self.consts = list(zip(body.inputs[:a], e.ins[:a], strict=True))
@@ -127,7 +121,7 @@ class Loop:
 
 def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
     """The Program with less work in its scans; `prepare` runs the passes over their bodies."""
-    if not any(isinstance(e.op, Scan) for e in program.equations):
+    if not any(map(_is_scan, program.equations)):
         return program
     env: dict[Atom, Atom] = {}
     made: dict[Atom, Equation] = {}
@@ -135,8 +129,8 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
     for e in program.equations:
         e = Equation(e.op, [env.get(a, a) for a in e.ins], e.outs, e.source, e.scope)
         new = [e]
-        if isinstance(e.op, Scan) and e.op.length > 1:
-            loop = Loop(e, prepare(e.op.program))
+        if _is_scan(e) and e.op.length > 1:  # type: ignore[attr-defined]
+            loop = Loop(e, prepare(e.op.program))  # type: ignore[attr-defined]
             _find_constants(loop, made)
             _hoist_invariants(loop)
             _hoist_products(loop)
@@ -150,6 +144,10 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
     return without_dead_code(Program(program.inputs, equations, outputs, program.name))
 
 
+def _is_scan(e: Equation) -> bool:
+    return isinstance(e.op, Scan)
+
+
 # ---- constants
 
 
@@ -158,11 +156,11 @@ def _find_constants(loop: Loop, made: dict[Atom, Equation]) -> None:
     xs = []
     for inside, value in loop.xs:
         e = made.get(value)
-        if e is not None and isinstance(e.op, BroadcastInDim) and 0 not in e.op.dims:
-            shape, dims = e.op.shape[1:], tuple(d - 1 for d in e.op.dims)
+        op = None if e is None else e.op.repeated()
+        if e is not None and op is not None:
             one: Atom = e.ins[0]
-            if one.aval.shape != shape:
-                one = loop.outside(BroadcastInDim(shape, dims), [one])
+            if one.aval.shape != inside.aval.shape:
+                one = loop.outside(op, [one])
             loop.consts.append((inside, one))
         else:
             xs.append((inside, value))
@@ -190,7 +188,7 @@ def _hoist_invariants(loop: Loop) -> None:
         read = [a for a in e.ins if a.__class__ is not Literal]
         if not read or not all(a in known or a in waiting for a in read):
             continue
-        if isinstance(e.op, FREE):
+        if e.op.is_free:
             waiting[e.outs[0]] = e
             continue
         known[e.outs[0]] = _moved_out(loop, e, known, waiting)
@@ -239,9 +237,9 @@ def _hoist_products(loop: Loop) -> None:
             continue
         if read & by_step:
             by_step.update(e.outs)
-            if isinstance(e.op, HEAVY):
+            if e.op.multiplies:
                 moved.append(e)
-        elif isinstance(e.op, FREE) and e.ins:
+        elif e.op.is_free and e.ins:
             fixed.update(e.outs)
     for e in moved:
         if e in loop.equations:
@@ -298,7 +296,7 @@ def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
     if not isinstance(out, Var) or uses.get(inside) != 1 or uses.get(out) != 1:
         return None
     e = made.get(out)
-    if e is None or not isinstance(e.op, Add):
+    if e is None or not e.op.is_sum:
         return None
     others = [a for a in e.ins if a is not inside]
     if len(others) != 1:
@@ -306,13 +304,11 @@ def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
     term = others[0]
     chain: list[Operation] = []
     while (source := made.get(term)) is not None:
-        if isinstance(source.op, LINEAR):
+        if source.op.commutes_with_sums:
             chain.insert(0, source.op)
             term = source.ins[0]
-        elif isinstance(source.op, (DotGeneral, ReduceSum)):
-            return source, chain
         else:
-            return None
+            return None if source.op.summed_over_steps() is None else (source, chain)
     return None
 
 
@@ -321,17 +317,10 @@ def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
     ins = _variables(root)
     if ins is None or loop.stacking(ins) > MOST_BYTES:
         return None
-    if isinstance(root.op, ReduceSum):
-        x, differs = loop.stacked(ins[0])
-        if not differs:
-            return None
-        axes = (0, *(a + 1 for a in root.op.axes))
-        total: Atom = loop.outside(ReduceSum(axes), [x], late=True)
-    else:
-        found = _summed_product(loop, root, ins)
-        if found is None:
-            return None
-        total = found
+    stacked = [loop.stacked(a) for a in ins]
+    if not all(differs for _, differs in stacked):
+        return None
+    total = loop.outside(root.op.summed_over_steps(), [x for x, _ in stacked], late=True)
     for op in chain:
         total = loop.outside(op, [total], late=True)
     return total
@@ -343,25 +332,14 @@ def _variables(e: Equation) -> list[Var] | None:
     return found if len(found) == len(e.ins) else None
 
 
-def _summed_product(loop: Loop, root: Equation, ins: list[Var]) -> Atom | None:
-    """Σ_t x_t y_t: the step becomes one of the labels that are summed over."""
-    op = root.op
-    assert isinstance(op, DotGeneral)
-    (x, x_differs), (y, y_differs) = (loop.stacked(a) for a in ins)
-    if not (x_differs and y_differs):
-        return None
-    step = fresh_label(op.lhs + op.rhs)
-    new = dot_operation(step + op.lhs, step + op.rhs, op.out, op.dtype, op.precision)
-    return loop.outside(new, [x, y], late=True)
-
-
 def _sink_products(loop: Loop) -> None:
     """Compute products that only a stacked result needs after the loop, for all steps at once."""
     made, uses = loop.producers(), loop.uses()
     ys = []
     for y, result in list(loop.ys):
         e = made.get(y) if uses.get(y) == 1 else None
-        ins = None if e is None or not isinstance(e.op, DotGeneral) else _variables(e)
+        sinks = e is not None and e.op.multiplies and e.op.summed_over_steps() is not None
+        ins = _variables(e) if e is not None and sinks else None
         if e is None or ins is None or loop.stacking(ins) > MOST_BYTES:
             ys.append((y, result))
             continue

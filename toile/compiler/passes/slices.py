@@ -11,24 +11,27 @@ from __future__ import annotations
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, rewrite
 from toile.compiler.scalar.fusible import by_element
+from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 from toile.primitives.shapes import Slice
 
 
 def cut_elementwise(program: Program) -> Program:
     """The Program with such results replaced by those of their slices."""
-    if not any(isinstance(e.op, Slice) for e in program.equations):
-        return program
-    cut = _only_sliced(program)
+    cut = _only_sliced(program) if any(map(_is_slice, program.equations)) else {}
     if not cut:
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not isinstance(e.op, Slice) or e.ins[0] not in cut:
+        if not _is_slice(e) or e.ins[0] not in cut:
             return None
         return [_cut(new, e.op, e.ins[0], cut, e)]
 
     return rewrite(program, rule)
+
+
+def _is_slice(e: Equation) -> bool:
+    return isinstance(e.op, Slice)
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:
@@ -45,7 +48,7 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
             continue
         used = 0
         for u in uses:
-            if isinstance(u.op, Slice):
+            if _is_slice(u):
                 used += u.outs[0].aval.size
             elif u.outs and u.outs[0] in found:
                 used += sizes[u.outs[0]]
@@ -56,7 +59,7 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
     return found
 
 
-def _cut(new: Rewriter, op: Slice, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
+def _cut(new: Rewriter, op: Operation, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
     """The slice of an atom; where its equation is to be cut, made of slices of the operands."""
     if a.__class__ is Literal or not a.aval.shape:
         return a

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, literal_key, rewrite
-from toile.engine.program import Captured, Equation, Literal, Program
-from toile.primitives.shapes import OptimizationBarrier
-
-KEPT = (Captured, OptimizationBarrier)  # distinct values, and what must not be merged
+from toile.engine.program import Equation, Literal, Program
 
 
 def merge_common(program: Program) -> Program:
@@ -16,7 +13,7 @@ def merge_common(program: Program) -> Program:
     seen: dict[Any, Equation] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if e.effects or e.op.__class__ in KEPT or getattr(e.op, "prevent_cse", False):
+        if e.effects or e.op.is_distinct or getattr(e.op, "prevent_cse", False):
             return None
         try:
             key = (e.op, *[literal_key(a) if a.__class__ is Literal else a for a in e.ins])

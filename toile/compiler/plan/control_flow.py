@@ -24,7 +24,6 @@ from toile.control.cond import Cond
 from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine.program import Program, Var
-from toile.primitives.gathers import DynamicUpdateSlice, Scatter
 
 
 def prepared(program: Program, choose: Choice = plain) -> Program:
@@ -64,7 +63,7 @@ class _Carries:
         if out.__class__ is not Var or any(o is given for o in self.body.outputs):
             return False
         readers = [e for e in self.body.equations if any(a is given for a in e.ins)]
-        if len(readers) != 1 or not isinstance(readers[0].op, (DynamicUpdateSlice, Scatter)):
+        if len(readers) != 1 or not readers[0].op.updates:
             return False
         (e,) = readers
         once = sum(a is given for a in e.ins) == 1  # it is not the updates, too

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.passes.calls import INLINED
 from toile.engine.dtypes import ExtendedDType
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Literal, Program
@@ -61,7 +60,7 @@ class _Fingerprints:
     def _operation(self, op: Operation) -> str:
         kind = type(op)
         name = f"{kind.__module__}.{kind.__qualname__}"
-        if kind in INLINED:  # their Program stands for them, whatever rules they carry
+        if op.is_inlined:  # their Program stands for them, whatever rules they carry
             return f"{name}:{self.of(op.program)}"  # type: ignore[attr-defined]
         if dataclasses.is_dataclass(op):
             values = [(f.name, getattr(op, f.name)) for f in dataclasses.fields(op)]

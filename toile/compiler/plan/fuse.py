@@ -13,13 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toile.compiler.ir import views
-from toile.compiler.ir.groups import REDUCTIONS, Fused, Group, Limits, Map, Member
+from toile.compiler.ir.groups import Fused, Group, Limits, Map, Member
 from toile.compiler.ir.views import View
 from toile.compiler.plan.parts import write_parts_in_place
 from toile.engine.program import Atom, Equation, Program, Var
-from toile.primitives.barriers import Name, StopGradient
 from toile.primitives.families import Reshape
-from toile.primitives.shapes import OptimizationBarrier
 
 OUTSIDE: Map = ((-1,),)  # of operands that a group does not compute
 
@@ -66,7 +64,7 @@ class Fusion:
 
     def _take_view(self, e: Equation) -> bool:
         """Note the result as a view of its operand's base, if it is one."""
-        if isinstance(e.op, OptimizationBarrier):
+        if e.op.is_barrier:
             for a, o in zip(e.ins, e.outs, strict=True):
                 self.views[o] = self._view(a)
                 base, ops = self._chain(a)
@@ -75,9 +73,9 @@ class Fusion:
         if len(e.ins) != 1 or len(e.outs) != 1 or e.outs[0].aval.size == 0:
             return False
         op, before = e.op, self._view(e.ins[0])
-        if isinstance(op, REDUCTIONS) and e.ins[0].aval.size == e.outs[0].aval.size:
+        if op.is_reduction and e.ins[0].aval.size == e.outs[0].aval.size:
             op = Reshape(e.outs[0].aval.shape)  # sums of one element each
-        identity = isinstance(op, (Name, StopGradient))
+        identity = op.forwards_operand
         found = before if identity else op.view(before)
         if found is None:
             return False
@@ -189,7 +187,7 @@ class Fusion:
 
     def _begin(self, group: Group, e: Equation) -> None:
         """Make the domain of a new group from its first equation."""
-        if isinstance(e.op, REDUCTIONS):
+        if e.op.is_reduction:
             self._reduce(group, e, group.spread(e.ins[0].aval.shape))
             return
         m = group.spread(e.outs[0].aval.shape)
@@ -237,7 +235,7 @@ class Fusion:
         staged = self._uses_sums(group, e)
         if staged and not self._has_stages(group):
             return False
-        if isinstance(e.op, REDUCTIONS):
+        if e.op.is_reduction:
             m = inside[0]
             return not group.is_reduced(m) and self._reduce(group, e, m)
         rank = len(e.outs[0].aval.shape)

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from toile.compiler.ir import loop_nests
 from toile.compiler.ir.groups import Fused, Group, Limits
-from toile.compiler.ir.loop_nests import Loops, Place, rounding
+from toile.compiler.ir.loop_nests import Loops, Place
 from toile.compiler.ir.operands import Operand, Ref, Scratch, Temporary, VariableBuffer
 from toile.compiler.ir.steps import (
     Constant,
@@ -34,6 +33,7 @@ from toile.compiler.ir.views import View, row_major
 from toile.compiler.passes.calls import plain
 from toile.compiler.pipeline import show_groups
 from toile.compiler.plan.fuse import fuse
+from toile.compiler.plan.nests import build, rounding
 from toile.compiler.plan.recompute import recompute
 from toile.engine.config import flags
 from toile.engine.program import Equation, Literal, Program, Var
@@ -302,7 +302,7 @@ class Plan(MadePlan):
             more = [r.buffer for v in stored for r in self.again.get(v, ())]
             self.begin({*map(self._written_by, stored), *more})
             if self.written:
-                x = loop_nests.build(self.fused, group, group.row_by_row(self.target.limits))
+                x = build(self.fused, group, group.row_by_row(self.target.limits))
                 self._store_again(x)
                 x.nest = rounding(x.nest, flags.allow_excess_precision)
                 self.target.loops(x, self)

@@ -11,7 +11,6 @@ from toile.compiler.ir import views
 from toile.compiler.ir.groups import Fused
 from toile.compiler.ir.views import View
 from toile.engine.program import Atom
-from toile.primitives.shapes import Concatenate
 
 
 def write_parts_in_place(fused: Fused) -> None:
@@ -19,12 +18,13 @@ def write_parts_in_place(fused: Fused) -> None:
     given = {fused.bases.get(o, o) for o in fused.program.outputs}
     placed: set[Atom] = set()  # parts, and the wholes they are parts of
     for e in reversed(fused.program.equations):
-        if not isinstance(e.op, Concatenate) or e.outs[0] in placed:
+        axis = e.op.joined_axis
+        if axis is None or e.outs[0] in placed:
             continue
         whole = views.whole(e.outs[0])
         start = 0
         for a in e.ins:
-            offset, start = start, start + a.aval.shape[e.op.axis]
+            offset, start = start, start + a.aval.shape[axis]
             group = fused.group_of.get(a)
             fits = (
                 group is not None and group.fusible and a in fused.stored
@@ -32,7 +32,7 @@ def write_parts_in_place(fused: Fused) -> None:
             )
             if not fits or a.aval.dtype != e.outs[0].aval.dtype:
                 continue
-            start_of = offset * whole.strides[e.op.axis]
+            start_of = offset * whole.strides[axis]
             _move(fused, a, View(e.outs[0], start_of, a.aval.shape, whole.strides))
             placed.update((a, e.outs[0]))
 

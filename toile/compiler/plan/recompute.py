@@ -21,12 +21,10 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.engine.records import dataclass
-from toile.primitives.families import BroadcastInDim, Reshape, Transpose
-from toile.primitives.shapes import Iota, ReducePrecision
+from toile.primitives.shapes import ReducePrecision
 
 MOST_EQUATIONS = 12  # that a value takes
 LEAST_BYTES = 1 << 18  # of a value that is worth the trouble
-VIEWS = (BroadcastInDim, Reshape, Transpose)
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
 
@@ -128,7 +126,7 @@ class _Recomputing:
 
     def _collect_inputs(self, a: Atom, e: Equation, recipe: _Recipe) -> bool:
         """Add what the equation of an atom takes."""
-        if isinstance(e.op, VIEWS):
+        if e.op.domain_axes is not None:
             base = self.fused.bases.get(a, a)
             if base.__class__ is Literal:
                 return True
@@ -205,7 +203,7 @@ class _Recomputing:
         e = self.made.get(a)
         if e is None or a in self.fused.stored or a in self.kept:
             return False
-        if isinstance(e.op, VIEWS) and len(e.ins) == 1:
+        if e.op.domain_axes is not None:
             return self._needs_copy(e.ins[0], group)
         return self.fused.group_of.get(a) is not None  # inside of another group
 
@@ -215,9 +213,7 @@ def _bytes(atoms: set[Atom]) -> int:
 
 
 def _is_cheap(e: Equation) -> bool:
-    if len(e.outs) != 1 or e.effects or not e.ins or isinstance(e.op, Iota):
-        return False
-    return by_element(e) and not getattr(e.op, "costly", False)
+    return bool(e.ins) and by_element(e) and not e.op.costly
 
 
 def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:

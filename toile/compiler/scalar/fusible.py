@@ -12,14 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.groups import REDUCTIONS
 from toile.compiler.scalar.builder import FLOAT32, Arithmetic, Unsupported, Value, kind
 from toile.engine.operation import Operation
 from toile.engine.program import Equation
-from toile.primitives.reductions import ReduceMax, ReduceMin
-from toile.primitives.shapes import Iota
-
-PLAIN = (*REDUCTIONS, Iota)
 
 
 def by_element(e: Equation) -> bool:
@@ -34,7 +29,7 @@ def by_element(e: Equation) -> bool:
 
 def fuses(e: Equation) -> bool:
     """Whether loop nests can compute an equation, at dtypes that they hold."""
-    return isinstance(e.op, REDUCTIONS) or by_element(e)
+    return e.op.is_reduction or by_element(e)
 
 
 def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) -> Callable[
@@ -45,7 +40,7 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
     def can_fuse(e: Equation) -> bool:
         """Whether a loop nest can compute an equation; asked of each of them, so it is quick."""
         op, outs = e.op, e.outs
-        plain = isinstance(op, PLAIN)
+        plain = op.nest_node is not None
         if len(outs) != 1 or not (plain or op.by_element) or e.effects:
             return False
         out = outs[0].aval
@@ -69,12 +64,12 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
 
 
 def _has_code(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str],
-              op: Operation | type, dtypes: tuple[Any, ...]) -> bool:
+              op: Operation | type[Operation], dtypes: tuple[Any, ...]) -> bool:
     """Whether an operation can be written for operands and a result of some dtypes."""
     try:
         kinds = [kind(np.dtype(d)) for d in dtypes]
         if isinstance(op, type):  # a reduction or an iota; complex numbers have no order
-            return not (issubclass(op, (ReduceMax, ReduceMin)) and "c" in kinds)
+            return not (op.needs_order and "c" in kinds)
         lower = getattr(op, "lower", None)
         if lower is None:
             return False

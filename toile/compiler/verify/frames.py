@@ -16,12 +16,6 @@ from toile.compiler.ir.steps import LoopStep
 from toile.compiler.verify.commands import Work
 from toile.compiler.verify.contents import Content
 from toile.engine.program import Atom, Equation, Literal
-from toile.primitives.barriers import Name, StopGradient
-from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
-from toile.primitives.reductions import Reduction
-from toile.primitives.shapes import Copy, OptimizationBarrier, Rev, Slice
-
-_VIEWS = (Copy, Transpose, BroadcastInDim, Slice, Rev, Reshape, Name, StopGradient)
 
 Meaning = tuple[Content, int | None]  # a value, and where in it; None: wherever a view says
 
@@ -57,11 +51,11 @@ class Frame:
     def _viewed(self, a: Atom) -> Atom | None:
         """The operand that an atom is a view of."""
         e = self.made.get(a)
-        if e is not None and isinstance(e.op, OptimizationBarrier):
+        if e is None:
+            return None
+        if e.op.is_barrier:
             return e.ins[e.outs.index(a)]
-        if e is not None and (isinstance(e.op, _VIEWS) or _is_sum_of_one(e)):
-            return e.ins[0]
-        return None
+        return e.ins[0] if e.op.is_view or e.op.forwards_operand or _is_sum_of_one(e) else None
 
     def base(self, a: Atom) -> Atom:
         """What an atom is a view of, through all views."""
@@ -96,8 +90,7 @@ def needed(equations: Sequence[Equation]) -> list[Atom]:
 
 
 def _is_sum_of_one(e: Equation) -> bool:
-    sums = isinstance(e.op, (ReduceSum, Reduction)) and len(e.ins) == len(e.outs) == 1
-    return sums and e.ins[0].aval.size == e.outs[0].aval.size
+    return e.op.is_reduction and e.ins[0].aval.size == e.outs[0].aval.size
 
 
 def matches(content: Content, offset: int, meant: Iterable[Meaning], copies: bool) -> bool:

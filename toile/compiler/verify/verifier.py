@@ -28,10 +28,6 @@ from toile.compiler.verify.contents import Address, Content, Memory, PlanError
 from toile.compiler.verify.frames import Frame, Meaning, Owner, matches, needed
 from toile.compiler.verify.turns import ScanWalk, WhileWalk, walk_switch
 from toile.engine.program import Atom, Equation, Literal, Var
-from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Scatter
-from toile.primitives.shapes import Concatenate, Pad
-
-_UPDATES = (DynamicUpdateSlice, Scatter)  # their result may be where the first operand is
 
 
 class Verifier:
@@ -179,7 +175,7 @@ class Verifier:
 
     def _check_coverage(self, frame: Frame, owner: Owner) -> None:
         """Every operand of what was computed was read, or was in place."""
-        if not owner.equations or any(hasattr(e.op, "programs") for e in owner.equations):
+        if not owner.equations or any(e.op.programs() for e in owner.equations):
             return
         seen = {s for c in owner.read for s in (c.sources if c.scratch else (c,))} | owner.replaced
         for a in _operands(owner.equations, frame):
@@ -193,7 +189,7 @@ class Verifier:
     def _is_in_place(self, frame: Frame, owner: Owner, a: Atom) -> bool:
         """Whether nothing has to read an operand, as where it was stored into a concatenation."""
         return all(
-            isinstance(e.op, Concatenate) and e.outs[0] in frame.values
+            e.op.joined_axis is not None and e.outs[0] in frame.values
             and a in frame.values[e.outs[0]].parts or _ignores(e, a)
             for e in owner.equations if a in e.ins)
 
@@ -204,7 +200,7 @@ class Verifier:
         parts, e = frame.values[a].parts, frame.made[a]
         if a in parts:
             return
-        missing = [a] if not isinstance(e.op, Concatenate) else [
+        missing = [a] if e.op.joined_axis is None else [
             x for x in e.ins if x.aval.nbytes and (x.__class__ is Literal or x not in parts)]
         if missing:
             raise PlanError(f"{frame.where}: {frame.name(a)} is read before "
@@ -237,21 +233,7 @@ def _live(equations: Sequence[Equation], frame: Frame) -> list[Equation]:
 def _ignores(e: Equation, a: Atom) -> bool:
     """Whether an operand cannot change a result, where it is not a start of a slice that may move:
     the start of one that has all of an axis, what an update covers, what padding cuts away."""
-    shape = e.ins[0].aval.shape
-    if isinstance(e.op, Pad):
-        kept = [n + min(low, 0) + min(high, 0) for n, (low, high, _) in zip(
-            shape, e.op.config, strict=True)]
-        return a is e.ins[0] and a is not e.ins[1] and min(kept, default=1) <= 0
-    if not isinstance(e.op, (DynamicSlice, DynamicUpdateSlice)):
-        return False
-    sizes = e.outs[0].aval.shape if isinstance(e.op, DynamicSlice) else e.ins[1].aval.shape
-    full = [n == m for n, m in zip(sizes, shape, strict=True)]
-    starts = e.ins[len(e.ins) - len(sizes):]
-    updates = isinstance(e.op, DynamicUpdateSlice)
-    used = [] if updates and all(full) else [e.ins[0]]
-    used += [e.ins[1]] if updates else []
-    used += [s for s, whole in zip(starts, full, strict=True) if not whole]
-    return a not in used
+    return a not in [e.ins[i] for i in e.op.used_operands(*[x.aval for x in e.ins])]
 
 
 class _Unit:
@@ -354,7 +336,7 @@ class _Unit:
                 raise PlanError(
                     f"{frame.where}: {work.name} goes on with {content}, but {where} holds "
                     f"{verifier.memory.described(where, size)}")
-        elif before is not None and any(isinstance(e.op, _UPDATES) for e in work.equations):
+        elif before is not None and any(e.op.updates for e in work.equations):
             owner.replaced.add(before)
             self.in_place.add((before, content))
         self.in_place |= {(read[r], content) for r, w in work.in_place
@@ -392,7 +374,7 @@ class _Unit:
 
     def _has_parts(self, base: Any) -> bool:
         e = self.frame.made.get(base) if isinstance(base, Var) else None
-        return e is not None and isinstance(e.op, Concatenate)
+        return e is not None and e.op.joined_axis is not None
 
     def check_overlaps(self, other: _Unit) -> None:
         """Raise where this unit writes what another one, or one of its own kernels, uses."""

@@ -66,12 +66,12 @@ def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tu
     for leaf in scopes:
         top = leaf
         way: tuple[str, ...] = ()
-        path: list[str] = [leaf.name]  # type: ignore[list-item]
+        path: list[str] = [leaf.name]
         scope = leaf.parent
         while scope is not None:
             if scope in wanted:
                 top, way = scope, tuple(reversed(path))
-            path.append(scope.name)  # type: ignore[arg-type]
+            path.append(scope.name)
             scope = scope.parent
         ways.append((top, way))
     tops = dict.fromkeys(top for top, _ in ways)

@@ -165,8 +165,9 @@ def jit(
                 _draw_again(scope.rng_counters, counts)
         return y, changed
 
-    lifted_fn = lifted(inner, (variables,), (variables,), (rngs,), name="jit", enable_kwargs=True)
-    lifted_fn.why = run.why  # type: ignore[attr-defined]
+    groups = (variables,), (variables,), (rngs,)
+    lifted_fn: Any = lifted(inner, *groups, name="jit", enable_kwargs=True)
+    lifted_fn.why = run.why
     return lifted_fn
 
 

@@ -3,29 +3,10 @@
 `zeros` and `ones` are initializers; `zeros_init()` and `ones_init()` return them, as the functions
 that build the other initializers do.
 """
+# ruff: noqa: F403, F405
 
-from toile.nn.initializers import (
-    Initializer,
-    constant,
-    delta_orthogonal,
-    glorot_normal,
-    glorot_uniform,
-    he_normal,
-    he_uniform,
-    kaiming_normal,
-    kaiming_uniform,
-    lecun_normal,
-    lecun_uniform,
-    normal,
-    ones,
-    orthogonal,
-    truncated_normal,
-    uniform,
-    variance_scaling,
-    xavier_normal,
-    xavier_uniform,
-    zeros,
-)
+from toile.nn.initializers import *
+from toile.nn.initializers import Initializer, ones, zeros
 
 __all__ = [
     "Initializer", "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal",

@@ -57,8 +57,9 @@ def flattened(init: Any, split: Callable[[Any], tuple[int, ...]], batch: int = 0
             return meta.replace_boxed(made, jnp.reshape(made.unbox(), shape))
         return jnp.reshape(made if copies == 1 else jnp.concatenate([made] * copies), shape)
 
-    wrapped.gives_shape = getattr(init, "gives_shape", False)  # type: ignore[attr-defined]
-    return wrapped
+    marked: Any = wrapped
+    marked.gives_shape = getattr(init, "gives_shape", False)
+    return marked
 
 
 class Contraction:

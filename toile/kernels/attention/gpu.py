@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.compiler.ir.operands import Operand
-from toile.control.attention import Attention, AttentionGradient, Form
+from toile.control.attention import Form
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program, derive
@@ -47,7 +47,9 @@ class FusedAttention(Operation):
     extras: tuple[str, ...] = ()
     sums: bool = True
 
+    kernel_family = "attention"
     multiple = True
+    by_library = True
 
     def infer(self, q: Aval, k: Aval, v: Aval, *extras: Aval) -> list[Aval]:
         b, t, n, _ = q.shape
@@ -72,7 +74,9 @@ class FusedAttentionGradient(Operation):
     options: Options
     extras: tuple[str, ...] = ()
 
+    kernel_family = "attention.gradient"
     multiple = True
+    by_library = True
 
     def infer(self, q: Aval, k: Aval, v: Aval, *others: Aval) -> list[Aval]:
         return [Aval(x.shape, x.dtype) for x in (q, k, v)]
@@ -120,14 +124,14 @@ def _logits(xp: Any, options: Options, q: Any, k: Any, extras: dict[str, Any]) -
     return xp.where(seen, logits, -np.inf), seen
 
 
-def lower_forward(op: FusedAttention, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
+def lower(op: FusedAttention, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Attention by cuDNN."""
     extras = Extras(**dict(zip(op.extras, ins[3:], strict=True)))
     sums = outs[1] if op.sums else None
     return attention.forward(*ins[:3], outs[0], sums, op.options, plan, extras)
 
 
-def lower_backward(op: FusedAttentionGradient, ins: list[Operand], outs: list[Operand],
+def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Operand],
                    plan: Any) -> bool:
     """The derivative by cuDNN."""
     extras = Extras(**dict(zip(op.extras, ins[6:], strict=True)))
@@ -146,10 +150,10 @@ class Way(NamedTuple):
 def choose(e: Equation, before: Sequence[Equation]) -> Program:
     """What an attention, or a derivative of one, becomes; `before` are the equations up to it."""
     op: Any = e.op
-    if not isinstance(op, (Attention, AttentionGradient)) or cudnn.engine() is None:
+    if not op.direction or cudnn.engine() is None:
         return op.program
     form = op.form
-    if isinstance(op, AttentionGradient) and any(op.moving[3:]):
+    if any(op.moving[3:]):
         return op.program  # the derivative of a bias
     avals = tuple(a.aval for a in e.ins)
     if not attention.supported(*avals[:3]):
@@ -165,7 +169,7 @@ def choose(e: Equation, before: Sequence[Equation]) -> Program:
 def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
     """The Program with cuDNN's operation, or the plain one where cuDNN has no engine for it."""
     op: Any = e.op
-    backward = isinstance(op, AttentionGradient)
+    backward = op.direction == "backward"
     for way in _ways(form, avals):
         if _available(way, form, avals, backward):
             run = _Run(form, way, op)

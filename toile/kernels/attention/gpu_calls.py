@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toile.compiler.ir.geometry import permuted, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.views import row_major
-from toile.kernels.copy.gpu_relayout import permuted
 from toile.targets.cuda import cudnn
 from toile.targets.cuda.cudnn import Tensor, inputs, output
 from toile.targets.cuda.launches import Planner
@@ -136,7 +136,7 @@ def _lower(given: dict[str, Operand | None], made: dict[str, Operand | None], op
     places, held = {}, []
     for name, a in known.items():
         if name in copies:
-            target = dense(a)._replace(ref=plan.scratch(a.size * a.dtype.itemsize))
+            target = room(plan, a.shape, a.dtype)
             if name in made:
                 held.append((a, target))
             else:

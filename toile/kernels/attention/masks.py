@@ -7,14 +7,12 @@ Axes along which all is equal (the examples of a batch, heads) are computed for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.program import Atom, Equation, Literal
-from toile.primitives.families import BroadcastInDim, Reshape, Transpose
-from toile.primitives.shapes import Iota, OptimizationBarrier
 
 MOST = 1 << 26  # different elements that are worth looking at
 EQUATIONS = 1 << 8  # that are looked at for one mask
@@ -30,14 +28,14 @@ def known_as(a: Atom, before: Sequence[Equation]) -> str | None:
     found = _known.get(id(a))
     if found is not None and found[0] is a:
         return found[1]
-    verdict = _verdict(a, before)
+    kind = _kind_of_mask(a, before)
     while len(_known) >= _KEPT:
         _known.pop(next(iter(_known)))
-    _known[id(a)] = (a, verdict)
-    return verdict
+    _known[id(a)] = (a, kind)
+    return kind
 
 
-def _verdict(a: Atom, before: Sequence[Equation]) -> str | None:
+def _kind_of_mask(a: Atom, before: Sequence[Equation]) -> str | None:
     made = {o: e for e in before for o in e.outs}
     token = ignore_errors()
     try:
@@ -81,10 +79,10 @@ class _Values:
 
     def _result(self, e: Equation, a: Atom) -> np.ndarray | None:
         op = e.op
-        if isinstance(op, OptimizationBarrier):
+        if op.is_identity:
             return self.of(e.ins[e.outs.index(a)])
-        if op.multiple or e.effects or not (
-                op.by_element or isinstance(op, (Iota, BroadcastInDim, Reshape, Transpose))):
+        if op.multiple or e.effects or op.axis_names or (
+                e.ins and not (op.by_element or op.moves_axes)):
             return None
         xs = []
         for x in e.ins:
@@ -92,20 +90,11 @@ class _Values:
             if value is None:
                 return None
             xs.append(value)
-        if isinstance(op, Iota):
-            shape = [1] * len(op.shape)
-            shape[op.axis] = -1
-            count = np.arange(op.shape[op.axis]).astype(op.dtype)
-            return np.broadcast_to(count.reshape(shape), op.shape)
+        if op.moves_axes:
+            return _viewed(op, xs[0])
         if op.by_element:
             return _elementwise(op, xs, a.aval.shape)
-        if isinstance(op, Reshape):
-            return _reshaped(xs[0], op.shape)
-        if isinstance(op, BroadcastInDim):
-            sizes = dict(zip(op.dims, xs[0].shape, strict=True))
-            aligned = xs[0].reshape([sizes.get(i, 1) for i in range(len(op.shape))])
-            return np.broadcast_to(aligned, op.shape)
-        return np.asarray(op.eager(np, *xs))
+        return np.asarray(op.eager(np))  # of nothing: a count
 
 
 def _elementwise(op: Any, xs: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
@@ -118,11 +107,16 @@ def _elementwise(op: Any, xs: Sequence[np.ndarray], shape: tuple[int, ...]) -> n
     return np.broadcast_to(np.asarray(op.eager(np, *small)), shape)
 
 
-def _reshaped(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Another shape; strides of 0 are kept where only axes of one element change."""
-    kept = [(n, s) for n, s in zip(x.shape, x.strides, strict=True) if n != 1]
-    if [n for n, _ in kept] != [n for n in shape if n != 1]:
-        return x.reshape(shape) if x.size <= MOST else None
-    rest = iter(kept)
-    strides = [0 if n == 1 else next(rest)[1] for n in shape]
-    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+class _Strides(NamedTuple):
+    """What `Operation.view` changes of an array."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _viewed(op: Any, x: np.ndarray) -> np.ndarray | None:
+    """The array under other axes, a view if there is one: strides of 0 stay."""
+    found = op.view(_Strides(x.shape, x.strides))
+    if found is None:
+        return op.eager(np, x) if x.size <= MOST else None
+    return np.lib.stride_tricks.as_strided(x, *found, writeable=False)

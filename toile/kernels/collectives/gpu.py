@@ -9,26 +9,35 @@ of complex numbers) are declined: those collectives run on the host.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.geometry import permuted, room
 from toile.compiler.ir.operands import Operand
 from toile.engine import dtypes
 from toile.engine.exchange import Groups, Span
 from toile.engine.trace import axis_size
-from toile.kernels.copy.gpu_relayout import permuted
 from toile.targets.cuda.driver import driver
-from toile.targets.cuda.launches import Pointers
+from toile.targets.cuda.launches import Call, Pointers
 
 SUMMED = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
           "float64", "bool", "complex64", "complex128")  # fmt: skip
 
 
+class _HostCall(Call):
+    """A call before which the devices synchronize on the host: no graph can have it."""
+
+    capturable = False
+
+
+def _buffers(operands: Iterable[Operand]) -> frozenset[Any]:
+    return frozenset(x.ref.buffer for x in operands)
+
+
 @dataclass(frozen=True)
-class Meeting:
-    """A collective on buffers."""
+class Collective(_HostCall):
+    """A collective on buffers; communicators are made by the first one of some devices."""
 
     op: Any
     kind: str
@@ -38,20 +47,14 @@ class Meeting:
     groups: Groups = None
     perm: tuple[tuple[int, int], ...] = ()
     note: str = field(default="collective", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
-
-    capturable = False  # the devices synchronize on the host before each one
 
     @property
     def reads(self) -> frozenset[Any]:
-        return frozenset(x.ref.buffer for x in self.sources)
+        return _buffers(self.sources)
 
     @property
     def writes(self) -> frozenset[Any]:
-        return frozenset(x.ref.buffer for x in self.targets)
-
-    def prepare(self) -> None:
-        """Communicators are made by the first collective of some devices."""
+        return _buffers(self.targets)
 
     def run(self, pointer: Pointers, stream: int) -> None:
         def spans(operands: Sequence[Operand]) -> list[Span]:
@@ -62,23 +65,17 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Index:
+class AxisIndexCall(_HostCall):
     """Writes the device's position along an axis into a result."""
 
     op: Any
     target: Operand
     note: str = field(default="axis_index", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
-
-    capturable = False
-    reads = frozenset[Any]()
+    reads: ClassVar = frozenset[Any]()
 
     @property
     def writes(self) -> frozenset[Any]:
-        return frozenset((self.target.ref.buffer,))
-
-    def prepare(self) -> None:
-        """Nothing has to be made."""
+        return _buffers([self.target])
 
     def run(self, pointer: Pointers, stream: int) -> None:
         value = ctypes.c_int32(self.op.exchange().index(self.op.axis))
@@ -94,49 +91,37 @@ def lower_all_reduce(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], p
     if not all(_can_reduce(op.kind, x.dtype) for x in ins):
         return False
     sources = tuple([plan.contiguous(x) for x in ins])
-    plan.call(Meeting(op, op.kind, sources, tuple(outs), op.axes, op.groups, note=f"p{op.kind}"))
+    plan.call(Collective(op, op.kind, sources, tuple(outs), op.axes, op.groups, note=f"p{op.kind}"))
     return True
 
 
-class Begun:
+class AllReduceStart(_HostCall):
     """Starts an all-reduce on a second stream; `targets` are set when its end is lowered."""
 
-    capturable = False
-    note, origin = "psum begins", None
+    note = "psum begins"
 
-    def __init__(self, op: Any, sources: Sequence[Operand], begun: Operand):
+    def __init__(self, op: Any, sources: Sequence[Operand], token: Operand):
         self.op, self.sources = op, tuple(sources)
         self.targets: tuple[Operand, ...] = ()
-        self.reads = frozenset(x.ref.buffer for x in sources)
-        self.writes = frozenset((begun.ref.buffer,))
-
-    def prepare(self) -> None:
-        """Communicators are made by the first collective of some devices."""
+        self.reads, self.writes = _buffers(sources), _buffers([token])
 
     def run(self, pointer: Pointers, stream: int) -> None:
         op = self.op
-        exchange = op.exchange()
-        side = exchange.beside(op.axes, op.groups)
+        side = op.exchange().beside(op.axes, op.groups)
         if side is not None:
             driver().wait(side, stream)
-        exchange.issue(op.kind, *[[Span(pointer(x.ref), x.shape, x.dtype) for x in operands]
-                                  for operands in (self.sources, self.targets)],
-                       op.axes, op.groups, (), stream if side is None else side)
+        call = Collective(op, op.kind, self.sources, self.targets, op.axes, op.groups)
+        call.run(pointer, stream if side is None else side)
 
 
-class Ended:
+class AllReduceWait(_HostCall):
     """Waits for an all-reduce that was started; its buffers are in use until then."""
 
-    capturable = False
-    note, origin = "psum ends", None
+    note = "psum ends"
 
-    def __init__(self, begun: Begun):
-        self.op = begun.op
-        self.reads = begun.reads | begun.writes
-        self.writes = frozenset(x.ref.buffer for x in begun.targets)
-
-    def prepare(self) -> None:
-        """Nothing has to be made."""
+    def __init__(self, start: AllReduceStart):
+        self.op = start.op
+        self.reads, self.writes = start.reads | start.writes, _buffers(start.targets)
 
     def run(self, pointer: Pointers, stream: int) -> None:
         side = self.op.exchange().beside(self.op.axes, self.op.groups)
@@ -148,20 +133,19 @@ def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: 
     """The beginning of an all-reduce of several operands."""
     if not all(_can_reduce(op.kind, x.dtype) for x in ins):
         return False
-    call = Begun(op, [plan.contiguous(x) for x in ins], outs[0])
-    plan.call(call)
-    plan.begun[outs[0].ref] = plan.steps[-1]
+    plan.call(AllReduceStart(op, [plan.contiguous(x) for x in ins], outs[0]))
+    plan.started[outs[0].ref] = plan.steps[-1]
     return True
 
 
 def lower_end(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
     """The end of one: its results are written from its beginning on."""
-    step = plan.begun.get(ins[0].ref)
+    step = plan.started.get(ins[0].ref)
     if step is None:
         return False
     step.call.targets = tuple(outs)
     step.writes |= {x.ref.buffer for x in outs}
-    plan.call(Ended(step.call))
+    plan.call(AllReduceWait(step.call))
     return True
 
 
@@ -187,10 +171,8 @@ def _exchange(op: Any, kind: str, source: Operand, out: Operand, axis: int, plan
     """A collective whose result's first axis belongs at `axis` of an output."""
     source = plan.contiguous(source)
     view = _moved(out, axis, 0)
-    target = view
-    if not view.contiguous:
-        target = dense(plan.scratch(view.size * out.dtype.itemsize), view.shape, out.dtype)
-    plan.call(Meeting(op, kind, (source,), (target,), (op.axis,), op.groups, note=op.name))
+    target = view if view.contiguous else room(plan, view.shape, out.dtype)
+    plan.call(Collective(op, kind, (source,), (target,), (op.axis,), op.groups, note=op.name))
     if target is not view:
         plan.copy(view, target)
     return True
@@ -214,7 +196,7 @@ def lower_reduce_scatter(
     if op.tiled:
         x = _split(x, op.dim, _size(op))
     source = plan.contiguous(_moved(x, op.dim, 0))
-    plan.call(Meeting(op, "scatter", (source,), (out,), (op.axis,), op.groups, note=op.name))
+    plan.call(Collective(op, "scatter", (source,), (out,), (op.axis,), op.groups, note=op.name))
     return True
 
 
@@ -229,12 +211,11 @@ def lower_all_to_all(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], p
 def lower_permute(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
     """Each device's array sent to another one."""
     source = plan.contiguous(ins[0])
-    plan.call(Meeting(op, "permute", (source,), tuple(outs), (op.axis,), None, op.perm,
-                      note=op.name))
+    plan.call(Collective(op, "permute", (source,), tuple(outs), (op.axis,), None, op.perm, op.name))
     return True
 
 
 def lower_axis_index(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
     """The device's position along an axis."""
-    plan.call(Index(op, outs[0]))
+    plan.call(AxisIndexCall(op, outs[0]))
     return True

@@ -7,29 +7,29 @@ product is a dot or a sweep (cpu_dots).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.views import row_major
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction import cpu_dots as products
 from toile.kernels.contraction import cpu_tiles as gemm
-from toile.kernels.contraction.axes import Axis, Problem, by_stride, merge, total
-from toile.kernels.contraction.cpu_axes import ROUTINES, Types, arrange, element_types
-from toile.kernels.contraction.cpu_cuts import (
-    SERIAL,
-    Matrices,
-    cut_product,
-    leading_dimension,
-    needs_scratch,
-    rounded,
+from toile.kernels.contraction.cpu_axes import (
+    ROUTINES,
+    Problem,
+    Types,
+    arrange,
+    by_stride,
+    element_types,
+    total,
 )
+from toile.kernels.contraction.cpu_cuts import SERIAL, Matrices, cut_product, needs_scratch, rounded
 from toile.kernels.contraction.cpu_panels import DEPTH, Tile, pack_kernel
 from toile.kernels.contraction.cpu_tiles import IN_PLACE, PACK, PACKED, Kernel, choose_tile
+from toile.kernels.contraction.shared import Axis, CopiesNotMade, leading, merge
 from toile.kernels.tiny import cpu_products as tiny_products
 from toile.primitives.contractions import DotGeneral
 from toile.targets.llvm import spans
@@ -56,7 +56,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     """Add the stages of a contraction; False when its dtypes have no kernel."""
     (x, y), (out,) = ins, outs
     types = element_types(x.dtype, y.dtype, out.dtype)
-    if types is None or (types.work is None and not _complex_fits(op, x, y, out)):
+    if types is None or (types.work is None and not _complex_fits(op, x, out)):
         return False
     if types.work == INT64 and _terms(op, x, y) > SLOW:
         return False
@@ -72,27 +72,8 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
     return True
 
 
-class _Dry:
-    """A planner that adds nothing, for questions about a plan."""
-
-    def __init__(self, threads: int):
-        self.threads = threads
-
-    def scratch(self, nbytes: int) -> Ref:
-        return Ref(None)
-
-    def stage(self, *launches: Launch) -> None:
-        pass
-
-    def contiguous(self, x: Operand) -> Operand:
-        return x._replace(strides=row_major(x.shape))
-
-    def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
-        return None
-
-
 # ---- dtypes
-def _complex_fits(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> bool:
+def _complex_fits(op: DotGeneral, x: Operand, out: Operand) -> bool:
     """Complex products need BLAS, a row of C with unit stride, something summed."""
     if blas.symbol(ROUTINES[out.dtype.name]) is None:
         return False
@@ -109,7 +90,7 @@ def _terms(op: DotGeneral, x: Operand, y: Operand) -> int:
 
 def _readable(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types) -> bool:
     """Whether BLAS can read the operands as they are."""
-    cut = cut_product(oriented(arrange(op, x, y, out, types, _Dry(1))), 1)
+    cut = cut_product(oriented(arrange(op, x, y, out, types, CopiesNotMade())), 1)
     return cut is not None and cut.by_blas
 
 
@@ -247,8 +228,7 @@ def _blas_launch(p: Problem, cut: Matrices) -> Launch:
     name = blas.symbol(p.types.routine)
     assert name is not None
     rows, columns, summed = cut.rows, cut.columns, cut.summed
-    lda = leading_dimension(summed.extent, summed.a, rows.extent, rows.a)
-    ldb = leading_dimension(columns.extent, columns.b, summed.extent, summed.b)
+    lda, ldb = leading(rows, summed, "a"), leading(summed, columns, "b")
     assert lda is not None and ldb is not None
     sizes = gemm.arguments(
         blas.LAYOUT, m=rows.extent, n=columns.extent, k=summed.extent, a_row=rows.a,
@@ -295,11 +275,11 @@ def _vector(p: Problem, plan: Planner) -> bool:
     if p.rows:
         p = p.mirrored
     summed, columns = p.summed[0], max(p.columns, key=lambda x: x.extent)
-    leading = leading_dimension(columns.extent, columns.b, summed.extent, summed.b)
+    ldb = leading(summed, columns, "b")
     strides = (summed.a, columns.c)
     size = columns.extent * summed.extent
-    if size < BLAS_VECTORS or leading is None or min(strides) < 1 or max(
-        *strides, leading[0], columns.extent, summed.extent) >= 2**31:
+    if size < BLAS_VECTORS or ldb is None or min(strides) < 1 or max(
+        *strides, ldb[0], columns.extent, summed.extent) >= 2**31:
         return False
     name = blas.symbol(routine.replace("gemm", "gemv"))
     if name is None:
@@ -312,7 +292,7 @@ def _vector(p: Problem, plan: Planner) -> bool:
     blocks = -(-columns.extent // step)
     sizes = gemm.arguments(
         blas.VECTOR_LAYOUT, n=columns.extent, k=summed.extent, a_sum=summed.a,
-        b_column=columns.b, c_column=columns.c, ldb=leading[0], b_flipped=leading[1], step=step,
+        b_column=columns.b, c_column=columns.c, ldb=ldb[0], b_flipped=ldb[1], step=step,
         blocks=blocks,
     )
     args = (p.a, p.b, p.c, *sizes, *_outer(outer))

@@ -1,19 +1,27 @@
-"""Contractions on the CPU: the dtypes that kernels compute with, and when a copy is worth it.
+"""Contractions on the CPU: the dtypes that kernels compute with, groups of axes, and copies.
 
-How a contraction becomes groups of axes is in `axes`.
+An operand is copied where its summed axes lie apart, or where its rows are scattered in C.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.records import dataclass
-from toile.kernels.contraction import axes as contraction_axes
-from toile.kernels.contraction.axes import Labels, Problem, merge, total
+from toile.kernels.contraction.shared import (
+    Axis,
+    Copies,
+    Labels,
+    cheapest_order,
+    copied,
+    labels_of,
+    merge,
+)
 from toile.primitives.contractions import DotGeneral
-from toile.targets.llvm.launches import Planner
 from toile.targets.llvm.product_types import Element, element, work_element
 
 SHORT = 32  # row axes shorter than this are worth a copy that merges them
@@ -50,12 +58,68 @@ def element_types(x: Any, y: Any, out: Any) -> Types | None:
     return Types(a, b, c, work, routine)
 
 
-def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types, plan: Planner,
+@dataclass(frozen=True)
+class Problem:
+    """A contraction by groups of axes, each group merged and sorted, outermost first."""
+
+    a: Ref
+    b: Ref
+    c: Ref
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    summed: tuple[Axis, ...]
+    types: Types
+
+    @property
+    def mirrored(self) -> Problem:
+        """C = A B seen as its transpose, B^T A^T."""
+        t = self.types
+        batch, rows, columns, summed = (
+            tuple(axis.mirrored for axis in axes)
+            for axes in (self.batch, self.columns, self.rows, self.summed)
+        )
+        return Problem(self.b, self.a, self.c, batch, rows, columns, summed,
+                       replace(t, a=t.b, b=t.a))
+
+
+def by_stride(axes: Sequence[Axis], side: str) -> list[Axis]:
+    """Sorted by the stride of one operand, largest first."""
+    return sorted(axes, key=lambda axis: -abs(getattr(axis, side)))
+
+
+def total(axes: Sequence[Axis]) -> int:
+    """How many indices the axes have together."""
+    return prod(axis.extent for axis in axes)
+
+
+def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types, plan: Copies,
             compact: bool = False) -> Problem:
     """The contraction as groups of merged axes; copies operands where that is worth it.
 
     `compact` copies both whatever their strides are."""
-    return contraction_axes.arrange(op, x, y, out, types, plan, compact, _scattered)
+    found = labels_of(op, x, y, out)
+    copy_x = copy_y = compact
+    order = found.by(found.summed, "a")
+    if len(merge(found.of(order))) > 1:
+        apart, order = cheapest_order(found, x, y)
+        if found.rows and found.columns:  # dots and sweeps need no merged sums
+            copy_x, copy_y = copy_x or apart[0], copy_y or apart[1]
+    if found.rows and found.columns and found.summed:
+        copy_x = copy_x or _scattered(found, found.rows, found.columns)
+        copy_y = copy_y or _scattered(found, found.columns, found.rows)
+    if copy_x:
+        op, x = copied(op, "lhs", x, order, plan)
+    if copy_y:
+        op, y = copied(op, "rhs", y, order, plan)
+    found = labels_of(op, x, y, out)
+    merged = {
+        name: tuple(merge(found.of(found.by(labels, "c"))))
+        for name, labels in (("batch", found.batch), ("rows", found.rows),
+                             ("columns", found.columns))
+    }
+    summed = tuple(merge(found.of(order)))
+    return Problem(x.ref, y.ref, out.ref, summed=summed, types=types, **merged)
 
 
 def _scattered(found: Labels, labels: Sequence[str], others: Sequence[str]) -> bool:

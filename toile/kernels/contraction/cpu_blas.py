@@ -203,9 +203,9 @@ def product_text(name: str, element: tuple[str, int]) -> str:
         ):  # fmt: skip
             count = f.smin(size[step], f.sub(size[total], first))
             f.store("i32", f.value(f"trunc i64 {count} to i32"), slot)
-        a = f.offset(a, f.mul(f.mul(m, size["a_row"]), bytes))
-        b = f.offset(b, f.mul(f.mul(n, size["b_column"]), bytes))
-        c = f.offset(c, f.mul(f.add(f.mul(m, size["c_row"]), n), bytes))
+        a = f.step(a, f.mul(m, size["a_row"]), bytes)
+        b = f.step(b, f.mul(n, size["b_column"]), bytes)
+        c = f.step(c, f.add(f.mul(m, size["c_row"]), n), bytes)
         _call(f, name, flags["b_flipped"], flags["a_flipped"], columns, rows, words["k"], one, b,
               words["ldb"], a, words["lda"], zero, c, words["c_row"])
     return _declaration(name, 13) + ir.module(f)
@@ -235,8 +235,8 @@ def vector_text(name: str, element: tuple[str, int]) -> str:
         n = f.mul(block, size["step"])
         width = f.smin(size["step"], f.sub(size["n"], n))
         f.store("i32", f.value(f"trunc i64 {width} to i32"), count)
-        b = f.offset(b, f.mul(f.mul(n, size["b_column"]), bytes))
-        c = f.offset(c, f.mul(f.mul(n, size["c_column"]), bytes))
+        b = f.step(b, f.mul(n, size["b_column"]), bytes)
+        c = f.step(c, f.mul(n, size["c_column"]), bytes)
         _call(f, name, flag, first, second, one, b, words["ldb"], a, words["a_sum"], zero, c,
               words["c_column"])
     return _declaration(name, 11) + ir.module(f)

@@ -11,10 +11,10 @@ from math import gcd, isqrt, prod
 from typing import NamedTuple
 
 from toile.kernels.contraction import cpu_blas as blas
-from toile.kernels.contraction.axes import Axis, Problem, by_stride, merge, total
-from toile.kernels.contraction.cpu_axes import Types
+from toile.kernels.contraction.cpu_axes import Problem, Types, by_stride, total
 from toile.kernels.contraction.cpu_panels import DEPTH, Tile
 from toile.kernels.contraction.cpu_tiles import choose_tile, lane_operands
+from toile.kernels.contraction.shared import Axis, leading, merge
 from toile.targets.llvm.product_types import FLOAT32
 
 SERIAL = 1 << 16  # multiplications below which one chunk does all
@@ -158,20 +158,9 @@ def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:
     return (
         max(m, n, k, rows.a, rows.c, summed.a, summed.b, columns.b) < 2**31
         and (n == 1 or columns.c == 1)
-        and leading_dimension(k, summed.a, m, rows.a) is not None
-        and leading_dimension(n, columns.b, k, summed.b) is not None
+        and leading(rows, summed, "a") is not None
+        and leading(summed, columns, "b") is not None
     )
-
-
-def leading_dimension(
-    inner: int, inner_stride: int, outer: int, outer_stride: int
-) -> tuple[int, bool] | None:
-    """The leading dimension of a row-major [outer, inner] matrix, and whether it is flipped."""
-    if (inner_stride == 1 or inner == 1) and (outer_stride >= inner or outer == 1):
-        return max(outer_stride if outer > 1 else 0, inner, 1), False
-    if (outer_stride == 1 or outer == 1) and (inner_stride >= outer or inner == 1):
-        return max(inner_stride if inner > 1 else 0, outer, 1), True
-    return None
 
 
 def needs_scratch(problem: Problem, cut: Matrices) -> bool:

@@ -41,7 +41,7 @@ def _summed(f: Function, stack: ExitStack, count: int, first: int, pointers: lis
     for axis in range(count):
         at = first + 3 * axis
         index = stack.enter_context(f.loop(0, f.argument(at), vectorize=False))
-        pointers = [f.offset(p, f.mul(f.mul(index, f.argument(at + 1 + i)), t.size))
+        pointers = [f.step(p, f.mul(index, f.argument(at + 1 + i)), t.size)
                     for i, (p, t) in enumerate(zip(pointers, types, strict=True))]
     return pointers
 

@@ -57,9 +57,9 @@ def lane_operands() -> bool:
     return platform.machine().lower() in ("arm64", "aarch64")
 
 
-def choose_tile(work: Element, rows: int, packs_a: bool, vector_bytes: int | None = None) -> Tile:
+def choose_tile(work: Element, rows: int, packs_a: bool) -> Tile:
     """The tile for a product with `rows` rows on this machine."""
-    width = vector_bytes or native.vector_bytes()
+    width = native.vector_bytes()
     lanes = width // work.size
     if rows == 1:
         return Tile(1, 8, lanes)
@@ -367,7 +367,7 @@ def outer_offsets(f: Function, index: str, first: int, bases: list[str],
         for j, offset in enumerate(offsets):
             stride = f.load("i64", f.at(entries, 1 + j, "i64"), 8)
             f.store("i64", f.add(f.load("i64", offset), f.mul(digit, stride)), offset)
-    return [f.offset(base, f.mul(f.load("i64", offset), t.size))
+    return [f.step(base, f.load("i64", offset), t.size)
             for base, offset, t in zip(bases, offsets, types, strict=True)]
 
 

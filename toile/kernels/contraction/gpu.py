@@ -15,11 +15,20 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.geometry import dense, room
 from toile.compiler.ir.operands import Operand, Ref
 from toile.engine.config import flags
 from toile.kernels.contraction import gpu_tensor_cores, gpu_tiles
-from toile.kernels.contraction.axes import Axis, Labels, cheapest_order, copied, labels_of, merge
+from toile.kernels.contraction.shared import (
+    Axis,
+    CopiesNotMade,
+    Labels,
+    cheapest_order,
+    copied,
+    labels_of,
+    leading,
+    merge,
+)
 from toile.kernels.copy import gpu_relayout as relayout
 from toile.primitives.contractions import DotGeneral
 from toile.targets.cuda import cublas, cublaslt
@@ -38,6 +47,13 @@ RESULTS = {
 
 
 def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
+    """Add the stages of a contraction; False when its dtypes have no kernel."""
+    return by_library(op, ins, outs, plan) or gpu_tiles.lower_small_dot(op, ins, outs, plan)
+
+
+def by_library(
+    op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
+) -> bool:
     """Add the calls of a contraction; False where cuBLAS has none for it."""
     (x, y), (out,) = ins, outs
     compute = compute_type(op.precision, x.dtype.name, y.dtype.name, out.dtype.name)
@@ -71,7 +87,7 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
     """Add copies and the call; False where cuBLAS has none for this layout."""
     target = out
     if made.result is not None:
-        target = dense(plan.scratch(out.size * out.dtype.itemsize), made.result.shape, out.dtype)
+        target = room(plan, made.result.shape, out.dtype)
         op, _, _ = _regrouped(op, out)
     op, x, y = _with_copies(op, x, y, made.copies, made.order, plan)
     kinds = x.dtype.name, y.dtype.name
@@ -188,7 +204,7 @@ def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | 
     _, order = cheapest_order(labels_of(op, x, y, out), x, y)
     for copy_x, copy_y, copy_out in product((False, True), repeat=3):
         new, c, result = _regrouped(op, out) if copy_out else (op, out, None)
-        new, a, b = _with_copies(new, x, y, (copy_x, copy_y), order, _CopiesNotMade())
+        new, a, b = _with_copies(new, x, y, (copy_x, copy_y), order, CopiesNotMade())
         item, item_c = x.dtype.itemsize, out.dtype.itemsize
         moved = (copy_x * x.size + copy_y * y.size) * item + copy_out * out.size * item_c
         cost = 3.0 * (copy_x + copy_y + copy_out) + moved / 1e6  # 2 bytes moved, at 2 TB/s
@@ -202,13 +218,6 @@ def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | 
         if best is None or cost + found.cost < best[0]:
             best = cost + found.cost, found
     return None if best is None else best[1]
-
-
-class _CopiesNotMade:
-    """In place of a plan: what copies would look like, without making them."""
-
-    def contiguous(self, x: Operand) -> Operand:
-        return x if x.contiguous else dense(Ref(None), x.shape, x.dtype)
 
 
 def _regrouped(
@@ -271,19 +280,10 @@ def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned
 def _matrices(rows: Axis, columns: Axis, summed: Axis) -> bool:
     """Whether A, B and C are matrices as BLAS knows them."""
     return (
-        leading(rows.extent, rows.a, summed.extent, summed.a) is not None
-        and leading(summed.extent, summed.b, columns.extent, columns.b) is not None
-        and leading(rows.extent, rows.c, columns.extent, columns.c) is not None
+        leading(rows, summed, "a") is not None
+        and leading(summed, columns, "b") is not None
+        and leading(rows, columns, "c") is not None
     )
-
-
-def leading(m: int, row: int, n: int, column: int) -> tuple[int, bool] | None:
-    """The stride of an m x n matrix's rows, or (True) of its columns; None: it has neither."""
-    if (column == 1 or n == 1) and (m == 1 or row >= n):
-        return (max(n, 1) if m == 1 else row), False
-    if (row == 1 or m == 1) and (n == 1 or column >= m):
-        return (max(m, 1) if n == 1 else column), True
-    return None
 
 
 # ---- calls
@@ -292,15 +292,15 @@ def _call(p: Planned, x: Ref, y: Ref, out: Ref, kinds: tuple[str, str], result: 
     """C stored by rows is its transpose stored by columns: C^T = B^T A^T."""
     rows, columns, summed = p.rows, p.columns, p.summed
     kind, other = kinds
-    c = leading(rows.extent, rows.c, columns.extent, columns.c)
+    c = leading(rows, columns, "c")
     assert c is not None
     outer = p.outer
     if c[1]:  # C has unit stride along its rows: it is transposed already
         rows, columns = columns.mirrored, rows.mirrored
         summed, outer = summed.mirrored, tuple(a.mirrored for a in outer)
         x, y, kind, other = y, x, other, kind
-    a = leading(rows.extent, rows.a, summed.extent, summed.a)
-    b = leading(summed.extent, summed.b, columns.extent, columns.b)
+    a = leading(rows, summed, "a")
+    b = leading(summed, columns, "b")
     assert a is not None and b is not None
     largest = max(outer, key=lambda axis: axis.extent, default=ONE)
     steps = (a[0], b[0], c[0], x.offset, y.offset, *(s for axis in outer for s in axis[1:]))
@@ -326,7 +326,7 @@ def _offsets(axes: Sequence[Axis], item: int, item_c: int) -> Iterator[tuple[int
 
 def _address_axes(p: Planned, item: int, item_c: int) -> list[tuple[int, int, int, int]]:
     """The outer axes for `relayout.addresses`, in the order in which the call takes A and B."""
-    c = leading(p.rows.extent, p.rows.c, p.columns.extent, p.columns.c)
+    c = leading(p.rows, p.columns, "c")
     assert c is not None
     return [(a.extent, *((a.a * item, a.b * item) if c[1] else (a.b * item, a.a * item)),
              a.c * item_c) for a in p.outer]  # fmt: skip
@@ -353,7 +353,7 @@ def single(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner, 
     costs = {(copy_x, copy_y): copy_x * x.size + copy_y * y.size
              for copy_x, copy_y in product((False, True), repeat=2)}
     for copies in sorted(costs, key=lambda c: costs[c]):
-        call = _one(op, x, y, out, _CopiesNotMade(), order, copies, kinds, compute)
+        call = _one(op, x, y, out, CopiesNotMade(), order, copies, kinds, compute)
         if call is not None and _aligned(call) and fits(call):
             return _one(op, x, y, out, plan, order, copies, kinds, compute)
     return None

@@ -14,16 +14,10 @@ import numpy as np
 
 from toile.compiler.scalar.fusible import by_element
 from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Var
-from toile.kernels.contraction.gpu_fused import gelu, gelu_slope
-from toile.primitives.choices import ConvertElementType
-from toile.primitives.elementwise import Div, IntegerPow
-from toile.primitives.families import Add, Mul, Neg, Sub
-from toile.primitives.shapes import ReducePrecision
-from toile.primitives.transcendental import Logistic, OneMinusSquare, Tanh
+from toile.kernels.fused_product.gpu import gelu, gelu_slope
 
-SMOOTH = (Add, Sub, Mul, Neg, Div, IntegerPow, Tanh, OneMinusSquare, Logistic)
-SAME = (ConvertElementType, ReducePrecision)  # except for rounding
 WIDE = ("bfloat16", "float32", "float64")
 MOST_EQUATIONS = 32  # of a chain
 
@@ -38,9 +32,14 @@ NEAR_SLOPE = 3e-3
 Values = dict[Atom, np.ndarray]
 
 
+def is_arithmetic(op: Operation) -> bool:
+    """Whether activations may be made of an operation."""
+    return op.is_smooth or op.only_rounds
+
+
 def values_of(e: Equation, known: Values) -> np.ndarray | None:
     """An equation's result for known values; None where it is not smooth arithmetic on them."""
-    if not by_element(e) or not isinstance(e.op, (*SMOOTH, *SAME)):
+    if not by_element(e) or not is_arithmetic(e.op):
         return None
     if not any(a in known for a in e.ins) or e.outs[0].aval.dtype.name not in WIDE:
         return None
@@ -52,7 +51,7 @@ def values_of(e: Equation, known: Values) -> np.ndarray | None:
             xs.append(known[a])
         else:
             return None
-    if isinstance(e.op, SAME):
+    if e.op.only_rounds:
         return xs[0]
     token = ignore_errors()
     try:

@@ -25,11 +25,11 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var, without_
 from toile.kernels.contraction import gpu_activations as activations
 from toile.kernels.contraction.gpu import FLOAT8, float8_fits
 from toile.kernels.contraction.gpu_activations import FACTORS, POINTS, Chain
-from toile.kernels.contraction.gpu_fused import FusedProduct, available, sides, trailing
+from toile.kernels.fused_product.gpu import FusedProduct, available, sides, trailing
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
-from toile.primitives.families import Add, BroadcastInDim, Mul, Reshape, Transpose
+from toile.primitives.families import BroadcastInDim
 from toile.primitives.shapes import Slice
 from toile.targets.cuda import cublaslt
 
@@ -38,23 +38,25 @@ UNIT = 8  # elements: sizes that epilogues take
 # Seconds on a Hopper chip: what float8 saves of each product of two numbers, and what it takes to
 # copy one into the layout that is needed.
 SAVED, MOVE = 8e-16, 4e-12
-VIEWS = (BroadcastInDim, Reshape, Transpose, ConvertElementType)
 FLOAT32 = np.dtype(np.float32)
 Equations = dict[int, Equation]  # by identity
 
 
-def absorb(program: Program) -> Program:
+def fuse_epilogues(program: Program) -> Program:
     """The Program with products fused with what follows them."""
-    if not any(isinstance(e.op, DotGeneral) for e in program.equations):
-        return program
-    if not flags.allow_excess_precision or cublaslt.engine() is None:
+    products = [e for e in program.equations if _is_product(e)]
+    if not products or not flags.allow_excess_precision or cublaslt.engine() is None:
         return program
     work = _Fusion(program)
     for step in (work.float8, work.gelu, work.sums):
-        for e in program.equations:
-            if id(e) not in work.gone and isinstance(e.op, DotGeneral):
+        for e in products:
+            if id(e) not in work.gone:
                 step(e)
     return work.finish()
+
+
+def _is_product(e: Equation) -> bool:
+    return e.op.combines == "products"
 
 
 @dataclass
@@ -85,7 +87,7 @@ class _Epilogue:
 
 
 def _begin(e: Equation) -> _Epilogue:
-    return _Epilogue(_product(e), list(e.ins), e, e, [e])
+    return _Epilogue(e.op, list(e.ins), e, e, [e])
 
 
 class _Fusion:
@@ -113,7 +115,7 @@ class _Fusion:
     # ---- what is looked at
     def is_suited(self, e: Equation) -> bool:
         """Whether an equation is a product that may get an epilogue."""
-        if id(e) in self.gone or not isinstance(e.op, DotGeneral):
+        if id(e) in self.gone or not _is_product(e):
             return False
         avals = [e.outs[0].aval, *(a.aval for a in e.ins)]
         if any(a.dtype != BFLOAT16 for a in avals) or avals[0].nbytes < LEAST_BYTES:
@@ -131,15 +133,20 @@ class _Fusion:
     def _added(self, v: Var) -> tuple[Equation, Atom] | None:
         """The only reader of a value and the other operand, if it is an addition."""
         e = self._reader(v)
-        if e is None or not isinstance(e.op, Add) or e.outs[0].aval.dtype != v.aval.dtype:
+        if e is None or not e.op.is_sum or e.outs[0].aval.dtype != v.aval.dtype:
             return None
         other = e.ins[1] if e.ins[0] is v else e.ins[0]
         return None if other is v or other.aval.shape != v.aval.shape else (e, other)
 
+    def _broadcast(self, a: Atom) -> Equation | None:
+        """The equation that repeats something to give `a`."""
+        e = self.made.get(a)
+        return e if e is not None and isinstance(e.op, BroadcastInDim) else None
+
     def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
         """What was broadcast over the rows of a product to give `a`."""
-        e = self.made.get(a)
-        if e is None or not isinstance(e.op, BroadcastInDim):
+        e = self._broadcast(a)
+        if e is None:
             return None
         shape, x = e.op.shape, e.ins[0]
         columns = range(len(shape) - trailing(product), len(shape))
@@ -160,7 +167,7 @@ class _Fusion:
     def _uses(self, v: Atom) -> Iterator[Equation]:
         """The equations that read a value, or a view of it."""
         for e in self.readers.get(v, ()):
-            if isinstance(e.op, VIEWS) and e.outs[0] not in self.returned:
+            if _is_view(e) and e.outs[0] not in self.returned:
                 yield from self._uses(e.outs[0])
             else:
                 yield e
@@ -195,8 +202,8 @@ class _Fusion:
             return False
         e = self.made.get(a)
         if e is None or self._is_kept(a, True):
-            return e is None or not isinstance(e.op, BroadcastInDim)
-        return not (fuses(e) or isinstance(e.op, (DotGeneral, *VIEWS)))
+            return self._broadcast(a) is None
+        return not (fuses(e) or _is_product(e) or _is_view(e))
 
     # ---- gelu
     def gelu(self, e: Equation) -> None:
@@ -229,7 +236,7 @@ class _Fusion:
             return
         end.activation = "gelu"
         kept = h in self.returned or any(id(r) not in behind for r in self.readers[h])
-        ends = [_Epilogue(_product(dot), list(dot.ins), dot, self.made[k], [dot], "dgelu",
+        ends = [_Epilogue(dot.op, list(dot.ins), dot, self.made[k], [dot], "dgelu",
                      [("before", h)]) for dot, k, _ in slopes]
         keeps = kept or bool(slopes)
         if self._operation(end, keeps) is None or any(self._operation(x) is None for x in ends):
@@ -242,7 +249,7 @@ class _Fusion:
     def _branches(self, v: Atom) -> bool:
         """Whether several equations read a value, as in gelu, or its conversion."""
         while len(found := self.readers.get(v, ())) == 1:
-            if not isinstance(found[0].op, activations.SAME):
+            if not found[0].op.only_rounds:
                 return False
             v = found[0].outs[0]
         return len(found) > 1
@@ -273,9 +280,7 @@ class _Fusion:
         left: list[Atom] = [v]
         while left and len(found) <= 2 * activations.MOST_EQUATIONS:
             for r in self.readers.get(left.pop(), ()):
-                if id(r) not in found and isinstance(
-                    r.op, (*activations.SMOOTH, *activations.SAME)
-                ):
+                if id(r) not in found and activations.is_arithmetic(r.op):
                     found[id(r)] = r
                     left.append(r.outs[0])
         return sorted(found.values(), key=lambda e: self.position[id(e)])
@@ -310,7 +315,7 @@ class _Fusion:
     def _take_scale(self, end: _Epilogue) -> None:
         """Fuse a multiplication by a number, if one follows."""
         value, reader = end.value, self._reader(end.value)
-        if reader is not None and isinstance(reader.op, Mul) and len(end.extras) < 2:
+        if reader is not None and reader.op.is_product and len(end.extras) < 2:
             other = [a for a in reader.ins if a is not value]
             scale = self._scalar(other[0]) if len(other) == 1 else None
             if scale is not None and reader.outs[0].aval.dtype == value.aval.dtype:
@@ -321,7 +326,7 @@ class _Fusion:
         if a.aval.dtype.name in FLOAT8:
             return a, None
         e, scale = self.made.get(a), None
-        if e is not None and isinstance(e.op, Mul):
+        if e is not None and e.op.is_product:
             for x, y in (e.ins, e.ins[::-1]):
                 scale = self._scalar(y)
                 if scale is not None:
@@ -329,14 +334,14 @@ class _Fusion:
                     break
             else:
                 return None
-        if e is None or not isinstance(e.op, ConvertElementType):
+        if e is None or not e.op.only_rounds or e.ins[0].aval.dtype.name not in FLOAT8:
             return None
-        return (e.ins[0], scale) if e.ins[0].aval.dtype.name in FLOAT8 else None
+        return e.ins[0], scale
 
     def _scalar(self, a: Atom) -> Atom | None:
         """The number that an operand has everywhere."""
-        e = self.made.get(a)
-        if e is not None and isinstance(e.op, BroadcastInDim):
+        e = self._broadcast(a)
+        if e is not None:
             a = e.ins[0]
         return a if a.__class__ is Var and a.aval.size == 1 else None
 
@@ -373,9 +378,9 @@ def _float8_pays(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> bool
     return sizes is not None and moved * MOVE <= prod(sizes) * SAVED
 
 
-def _product(e: Equation) -> DotGeneral:
-    assert isinstance(e.op, DotGeneral)
-    return e.op
+def _is_view(e: Equation) -> bool:
+    """Whether loop nests read the operand of an equation in place of its result."""
+    return e.op.moves_axes or e.op.only_rounds
 
 
 def _is_relu(e: Equation, v: Var) -> bool:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.geometry import dense, permuted
 from toile.compiler.ir.operands import Operand
 from toile.compiler.ir.views import row_major
 from toile.kernels.contraction import gpu as contractions
+from toile.kernels.contraction import gpu_tiles
 from toile.kernels.contraction.gpu import float32_compute
 from toile.kernels.convolution import gpu_tensor_cores as tensor_convolutions
 from toile.kernels.copy import gpu_relayout as relayout
-from toile.kernels.copy.gpu_relayout import permuted
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda import cudnn
@@ -59,7 +59,7 @@ class Form:
 
     @property
     def result(self) -> str:
-        return {"fprop": "y", "dgrad": "x", "wgrad": "w"}[self.kind]
+        return cudnn.RESULTS[self.kind]
 
     @property
     def symmetric(self) -> bool:
@@ -77,6 +77,13 @@ class Form:
 
 
 def lower(
+    op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
+) -> bool:
+    """Add the stages of a convolution; False where there is no method for it."""
+    return by_library(op, ins, outs, plan) or gpu_tiles.lower_direct_conv(op, ins, outs, plan)
+
+
+def by_library(
     op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
 ) -> bool:
     """Add the call of a convolution, with its copies; False where cuDNN has no engine for it."""
@@ -136,7 +143,7 @@ def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan:
         y = y._replace(shape=y.shape[:2], strides=y.strides[:2])
         labels = "nf" + spatial, "of" + spatial, "no"
     product = DotGeneral(*labels, y.dtype, op.precision)
-    return contractions.lower(product, (x, w), (y,), plan)
+    return contractions.by_library(product, (x, w), (y,), plan)
 
 
 def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
@@ -163,7 +170,7 @@ def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
     given = {"w": w, "y": form.y}
     names = {"w": "fc" + "ijk"[: len(taps)], "y": "nf" + "abc"[: len(taps)]}
     product = DotGeneral(labels, names[other], names[out], given[out].dtype, precision)
-    return contractions.lower(product, (patches, given[other]), (given[out],), plan)
+    return contractions.by_library(product, (patches, given[other]), (given[out],), plan)
 
 
 def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, str]:
@@ -400,7 +407,7 @@ class Layout:
 
     def emit(self, description: Convolution, built: Any, plan: Any) -> None:
         """Add copies, the call, and the copy of the result."""
-        form, numbers = self.form, {"x": 1, "w": 2, "y": 3}
+        form, numbers = self.form, cudnn.NUMBERS
         places = {numbers[name]: self._given(name, plan).ref
                   for name in "xwy" if name != form.result}
         out = getattr(form, form.result)

@@ -13,14 +13,10 @@ from typing import Any
 
 from toile.compiler.ir.operands import Operand
 from toile.engine.program import Program
-from toile.kernels.attention.gpu import FusedAttention, FusedAttentionGradient
 from toile.kernels.contraction import gpu_tensor_cores as tensor_products
 from toile.kernels.contraction.gpu import float32_compute
-from toile.kernels.contraction.gpu_fused import FusedProduct
 from toile.kernels.contraction.gpu_tensor_cores import ITEM, VECTOR, has_tensor_cores, is_near
 from toile.kernels.contraction.gpu_tensor_text import Side, Walk
-from toile.primitives.contractions import DotGeneral
-from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda.launches import Planner
 
 # Multiplications from which cuDNN is faster: forward and in the images, and in the kernels; and how
@@ -35,20 +31,17 @@ def without_libraries(program: Program) -> bool:
     there is less between them, and a process that needs no library does not wait for one."""
     found = False
     for e in program.equations:
-        if isinstance(e.op, (FusedProduct, FusedAttention, FusedAttentionGradient)):
+        if e.op.by_library:
             return False
-        if not isinstance(e.op, (DotGeneral, ConvGeneralDilated)):
+        if not e.op.multiplies:
             continue
         kinds = {str(a.aval.dtype) for a in (*e.ins, *e.outs)}
         if kinds != {"float32"} or float32_compute(e.op.precision) != "tf32":
             return False
-        if isinstance(e.op, DotGeneral):
-            size = dict(zip(e.op.lhs + e.op.rhs, e.ins[0].aval.shape + e.ins[1].aval.shape,
-                            strict=True))
-            small = prod(size.values()) <= tensor_products.MOST_TERMS
+        terms = e.op.flops(*(a.aval for a in e.ins)) // 2
+        if e.op.combines:  # a contraction
+            small = terms <= tensor_products.MOST_TERMS
         else:
-            w, spec = e.ins[1].aval, e.op.dimension_numbers.rhs_spec
-            terms = e.outs[0].aval.size * w.size // max(w.shape[spec[0]], 1)
             plain = e.op.feature_group_count == e.op.batch_group_count == 1
             found = small = plain and terms <= MOST_TERMS and all(n == 1 for n in e.op.lhs_dilation)
         if not small:

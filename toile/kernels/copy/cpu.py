@@ -14,14 +14,12 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from toile.compiler.ir.geometry import Arranged, Dynamic, arranged, bits_of
 from toile.compiler.ir.operands import Operand, Ref
-from toile.kernels.copy.shared import Moves
+from toile.kernels.copy.shared import Moves, tiles_of
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.elements import transposed
-from toile.targets.llvm.launches import Launch, Planner
+from toile.targets.llvm.launches import Launch
 
 CHUNK = 1 << 17  # bytes that one chunk of a copy moves, about
 _UNROLL = 8  # elements of a strided loop's turn
@@ -126,7 +124,7 @@ def _ends(r: Reader, moving: str, starts: int, dtype: Any) -> tuple[str, str]:
         at = r.buffer()
         limit, stride = r.many(2)
         place = clamped(f, dtype, integer(f, dtype, at), limit)
-        ends[moving] = f.offset(ends[moving], f.mul(place, stride))
+        ends[moving] = f.step(ends[moving], place, stride)
     return ends["to"], ends["source"]
 
 
@@ -167,16 +165,16 @@ def _row_function(size: int, align: int, inner: str) -> ir.Function:
     if plain:
         with f.loop(0, "%n", vectorize=True) as i:
             if ss != "0":
-                x = f.load(type, f.offset("%from", f.mul(i, ss)), align)
-            f.store(type, x, f.offset("%to", f.mul(i, ds)), align)
+                x = f.load(type, f.step("%from", i, ss), align)
+            f.store(type, x, f.step("%to", i, ds), align)
         return f
     whole = f.sub("%n", f.urem("%n", _UNROLL))
     for lo, hi, step in ((0, whole, _UNROLL), (whole, "%n", 1)):
         with f.loop(lo, hi, step, vectorize=False) as i:
-            p, q = f.offset("%to", f.mul(i, ds)), f.offset("%from", f.mul(i, ss))
-            xs = [f.load(type, f.offset(q, f.mul(ss, k)), align) for k in range(step)]
+            p, q = f.step("%to", i, ds), f.step("%from", i, ss)
+            xs = [f.load(type, f.step(q, ss, k), align) for k in range(step)]
             for k, x in enumerate(xs):
-                f.store(type, x, f.offset(p, f.mul(ds, k)), align)
+                f.store(type, x, f.step(p, ds, k), align)
     return f
 
 
@@ -213,10 +211,10 @@ def _tile_function(size: int, align: int) -> ir.Function:
     target = lambda a, b: f.offset("%to", f.add(f.mul(a, size), f.mul(b, "%db")))
     with f.loop(0, wb, n) as b, f.loop(0, wa, n) as a:
         q = source(a, b)
-        rows = [f.load(vector, f.offset(q, f.mul("%sa", k)), align) for k in range(n)]
+        rows = [f.load(vector, f.step(q, "%sa", k), align) for k in range(n)]
         p = target(a, b)
         for k, row in enumerate(transposed(f, rows, vector)):
-            f.store(vector, row, f.offset(p, f.mul("%db", k)), align)
+            f.store(vector, row, f.step(p, "%db", k), align)
     for rest_b, rest_a in (((0, "%eb"), (wa, "%ea")), ((wb, "%eb"), (0, wa))):
         with f.loop(*rest_b) as b, f.loop(*rest_a) as a:
             q, p = source(a, b), target(a, b)
@@ -239,8 +237,13 @@ def copy_launch(
         way = (moving, len(dynamic.starts), dynamic.dtype)
         window = dynamic.words(src.dtype.itemsize)
     head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
-    if _transposes(a):
-        return _tiles(a, align, head, way, note)
+    tile = _TILE // a.size
+    tiles = tiles_of(a, max(4, 16 // a.size), tile)
+    if tiles is not None:
+        text = _tiles_text(a.size, align, len(tiles.shape), *way)
+        args = (*head, *tiles.sizes, *tiles.steps, *tiles.counts, *tiles.shape, *tiles.to,
+                *tiles.source)
+        return Launch(text, args, tiles.number, max(1, CHUNK // (tile * tile * a.size)), note)
     a = _inner_last(a)
     *outer, n = a.shape or (1,)
     *tos, ds = a.to or (a.size,)
@@ -253,38 +256,6 @@ def copy_launch(
     text = _rows_text(a.size, align, len(outer), inner, *way)
     args = (*head, n, ds, ss, *outer, *tos, *sources)
     return Launch(text, args, total, max(1, CHUNK // a.size), note)
-
-
-def _transposes(a: Arranged) -> bool:
-    """Whether the sides are dense along different axes, both long enough for blocks."""
-    if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
-        return False
-    return any(
-        s == a.size and n >= max(4, 16 // a.size)
-        for n, s in zip(a.shape[:-1], a.source[:-1], strict=True)
-    ) and a.source[-1] not in (0, a.size)
-
-
-def _tiles(
-    a: Arranged, align: int, head: list[Any], way: tuple[str, int, Any], note: str
-) -> Launch:
-    b = max((i for i, s in enumerate(a.source[:-1]) if s == a.size), key=lambda i: a.shape[i])
-    others = [i for i in range(len(a.shape) - 1) if i != b]
-    pick = lambda t: [t[i] for i in others]
-    tile = _TILE // a.size
-    na, nb = a.shape[-1], a.shape[b]
-    ta, tb = -(-na // tile), -(-nb // tile)
-    text = _tiles_text(a.size, align, len(others), *way)
-    args = (
-        *head, na, nb, a.source[-1], a.to[b], ta, tb,
-        *pick(a.shape), *pick(a.to), *pick(a.source),
-    )  # fmt: skip
-    units = ta * tb * prod(pick(a.shape))
-    return Launch(text, args, units, max(1, CHUNK // (tile * tile * a.size)), note)
-
-
-moves = Moves(copy_launch)
-copy = moves.copy
 
 
 @lru_cache(maxsize=32)
@@ -305,11 +276,15 @@ def _fill_text(size: int) -> str:
     return ir.module(f)
 
 
-def fill(dst: Operand, value: Any, plan: Planner) -> None:
-    """dst[...] = value, a number known now; dst is contiguous. One stage."""
-    bits = np.asarray(value).astype(dst.dtype).tobytes()
-    low, high = bits_of(bits)
-    size = dst.dtype.itemsize
-    if dst.size:
-        args = (dst.ref, low, high)
-        plan.stage(Launch(_fill_text(size), args, dst.size, max(1, CHUNK // size), "fill"))
+def _fill_launch(ref: Ref, nbytes: int, bits: bytes) -> Launch:
+    size = len(bits)
+    args = (ref, *bits_of(bits))
+    return Launch(_fill_text(size), args, nbytes // size, max(1, CHUNK // size), "fill")
+
+
+moves = Moves(copy_launch, _fill_launch)
+copy, fill, lower, lower_rev = moves.copy, moves.fill, moves.lower, moves.lower_rev
+lower_concatenate, lower_reshape, lower_pad = (
+    moves.lower_concatenate, moves.lower_reshape, moves.lower_pad)
+lower_dynamic_slice = moves.lower_dynamic_slice
+lower_dynamic_update_slice = moves.lower_dynamic_update_slice

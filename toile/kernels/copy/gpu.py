@@ -12,12 +12,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from toile.compiler.ir.geometry import Arranged, Dynamic, arranged, bits_of, collapse
 from toile.compiler.ir.operands import Operand, Ref
-from toile.kernels.copy.shared import Moves
-from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
+from toile.kernels.copy.shared import Moves, tiles_of
+from toile.targets.cuda.launches import THREADS, Launch, blocks_of
 from toile.targets.cuda.text import MOST, Words, clamped, decode, divisors, integer, kernel_text
 from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
 
@@ -39,19 +37,18 @@ def copy_launch(
     head = [dst.ref.at(a.to_offset), src.ref.at(a.source_offset), *window]
     key = (moving, starts, dtype)
     nbytes = (dst.size + min(src.size, _distinct(src))) * a.size
-    other = _transposed(a)
-    if other is not None:
-        return _tiles(a, other, head, key, note, nbytes)
+    tiles = tiles_of(a, _LEAST, _tile(a.size))
+    if tiles is not None:
+        args = (*head, *tiles.sizes, *tiles.steps, *divisors(tiles.counts),
+                *divisors(tiles.shape), *tiles.to, *tiles.source)
+        text = _tiles_text(a.size, len(tiles.shape), *key)
+        return Launch(text, args, tiles.number, THREADS, 0, note, nbytes=nbytes)
     return _units(a, head, key, steps, note, nbytes)
 
 
 def _distinct(x: Operand) -> int:
     """How many elements a view reads."""
     return prod(n for n, s in zip(x.shape, x.strides, strict=True) if s)
-
-
-moves = Moves(copy_launch)
-copy = moves.copy
 
 
 def _moved(r: Words, moving: str, starts: int, dtype: Any) -> str:
@@ -139,34 +136,6 @@ def moves_text(start: str, fits: str, total: str, find: str, take: str) -> str:
 # ------------------------------------------------------------------------------------------- tiles
 
 
-def _transposed(a: Arranged) -> int | None:
-    """The axis along which the source is dense, if the destination is along another."""
-    if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < _LEAST:
-        return None
-    if a.source[-1] in (0, a.size):
-        return None
-    found = [i for i in range(len(a.shape) - 1) if a.source[i] == a.size and a.shape[i] >= _LEAST]
-    return max(found, key=lambda i: a.shape[i], default=None)
-
-
-def _tiles(
-    a: Arranged, b: int, head: list[Any], moved: tuple[Any, ...], note: str, nbytes: int
-) -> Launch:
-    """The destination is dense along the last axis, the source along axis b."""
-    others = [i for i in range(len(a.shape) - 1) if i != b]
-    pick = lambda t: [t[i] for i in others]
-    tile = _tile(a.size)
-    na, nb = a.shape[-1], a.shape[b]
-    ta, tb = blocks_of(na, tile), blocks_of(nb, tile)
-    blocks = ta * tb * prod(pick(a.shape))
-    text = _tiles_text(a.size, len(others), *moved)
-    args = (
-        *head, na, nb, a.source[-1], a.to[b], *divisors([ta, tb]),
-        *divisors(pick(a.shape)), *pick(a.to), *pick(a.source),
-    )  # fmt: skip
-    return Launch(text, args, blocks, THREADS, 0, note, nbytes=nbytes)
-
-
 def _tile(size: int) -> int:
     return 64 if size <= 2 else 32
 
@@ -207,18 +176,11 @@ def _tiles_text(size: int, rank: int, moving: str, starts: int, dtype: Any) -> s
 # ------------------------------------------------------------------------------------------- fills
 
 
-def fill_launch(ref: Ref, nbytes: int, bits: bytes, note: str = "fill") -> Launch:
+def fill_launch(ref: Ref, nbytes: int, bits: bytes) -> Launch:
     """A dense run of equal elements, given as the bytes of one."""
     args = (ref, nbytes, *bits_of(bits * (16 // len(bits))))
-    return Launch.over(blocks_of(nbytes, 16), _fill_text(len(bits)), args, note, THREADS * EACH,
+    return Launch.over(blocks_of(nbytes, 16), _fill_text(len(bits)), args, "fill", THREADS * EACH,
                        nbytes)
-
-
-def fill(dst: Operand, value: Any, plan: Planner) -> None:
-    """dst[...] = value, a number known now; dst is contiguous. One stage."""
-    bits = np.asarray(value).astype(dst.dtype).tobytes()
-    if dst.size:
-        plan.stage(fill_launch(dst.ref, dst.size * dst.dtype.itemsize, bits))
 
 
 @lru_cache(maxsize=8)
@@ -237,3 +199,11 @@ def _fill_text(piece: int) -> str:
         "  }\n",
         f"typedef {UNITS[piece]} Piece;\n"
         f"union Held {{ uint4 u; u64 h[2]; Piece p[{16 // piece}]; }};\n", wide=None)
+
+
+moves = Moves(copy_launch, fill_launch)
+copy, fill, lower, lower_rev = moves.copy, moves.fill, moves.lower, moves.lower_rev
+lower_concatenate, lower_reshape, lower_pad = (
+    moves.lower_concatenate, moves.lower_reshape, moves.lower_pad)
+lower_dynamic_slice = moves.lower_dynamic_slice
+lower_dynamic_update_slice = moves.lower_dynamic_update_slice

@@ -6,16 +6,15 @@ writes zeros; `addresses` writes the addresses of a batch's matrices, as cuBLAS 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.nest.gpu_forms import is_aligned
-from toile.targets.cuda import driver, libraries
-from toile.targets.cuda.launches import THREADS, Launch, Pointers, blocks_of
+from toile.targets.cuda.driver import driver
+from toile.targets.cuda.launches import THREADS, Call, Launch, Pointers, blocks_of
 from toile.targets.cuda.text import divisor, kernel_text
 
 PER_THREAD = 4
@@ -188,12 +187,6 @@ def _patches_text(word: str, along: Sequence[int], rank: int, vector: int, far: 
     return _each(word, _pack(word, vector), "from = 0, to = 0", lines, far)
 
 
-def permuted(x: Operand, order: Sequence[int]) -> Operand:
-    """The same elements with the axes in another order."""
-    return x._replace(shape=tuple(x.shape[d] for d in order),
-                      strides=tuple(x.strides[d] for d in order))
-
-
 _ADDRESSES = f"""\
 #define THREADS {THREADS}
 __device__ void body(const Word* w, unsigned block) {{
@@ -223,29 +216,18 @@ def addresses(out: Ref, starts: Sequence[int | Ref], axes: Sequence[Sequence[int
 
 
 @dataclass(frozen=True)
-class Fill:
+class Fill(Call):
     """Bytes set to zero."""
 
     ref: Ref
     nbytes: int
     note: str = field(default="zeros", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
-
-    @property
-    def reads(self) -> frozenset[Any]:
-        return frozenset()
+    reads: ClassVar = frozenset[Any]()
 
     @property
     def writes(self) -> frozenset[Any]:
         return frozenset((self.ref.buffer,))
 
-    def prepare(self) -> None:
-        """Nothing is needed."""
-
     def run(self, pointer: Pointers, stream: int) -> None:
         """Issue it."""
-        set_bytes = driver.library().cuMemsetD8Async
-        set_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
-        status = set_bytes(pointer(self.ref), 0, self.nbytes, stream)
-        if status:
-            raise libraries.LibraryError(f"toile: cuMemsetD8Async failed with status {status}")
+        driver().clear(pointer(self.ref), self.nbytes, stream)

@@ -8,31 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir.geometry import Dynamic, dense, in_place, integral, part
+from toile.compiler.ir.geometry import Arranged, Dynamic, dense, in_place, integral, part
 from toile.compiler.ir.operands import Operand
 
 Operands = list[Operand]
 
 
 class Moves:
-    """The lowerings of a backend with this `copy_launch`.
+    """The lowerings of a backend with these launches.
 
     `copy_launch(dst, src, moving, dynamic, note)` copies between arrays of equal shapes, of which
-    the `moving` one ("to" or "source") starts at `dynamic`."""
+    the `moving` one ("to" or "source") starts at `dynamic`; `fill_launch(ref, nbytes, bits)` fills
+    a dense run with equal elements, given as the bytes of one."""
 
-    def __init__(self, copy_launch: Callable[..., Any]):
-        self.copy_launch = copy_launch
+    def __init__(self, copy_launch: Callable[..., Any], fill_launch: Callable[..., Any]):
+        self.copy_launch, self.fill_launch = copy_launch, fill_launch
+
+    def fill(self, dst: Operand, value: Any, plan: Any) -> None:
+        """dst[...] = value, a number known now; dst is contiguous. One stage."""
+        bits = np.asarray(value).astype(dst.dtype).tobytes()
+        if dst.size:
+            plan.stage(self.fill_launch(dst.ref, dst.size * dst.dtype.itemsize, bits))
 
     def copy(self, dst: Operand, src: Operand, plan: Any) -> None:
         """dst[...] = src[...]: one stage. Shapes are equal; either side may be any strided view."""
         if dst.size and dst.dtype.itemsize:  # tangents of integers have no bytes
             plan.stage(self.copy_launch(dst, src))
 
-    def lower_copy(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
+    def lower(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
         """Copy, and what the plan has turned into a view of the operand already."""
         self.copy(outs[0], ins[0], plan)
         return True
@@ -108,6 +115,37 @@ class Moves:
             window = out._replace(shape=update.shape)
             plan.stage(self.copy_launch(window, update, "to", dynamic, "dynamic_update_slice"))
         return True
+
+
+class Tiles(NamedTuple):
+    """A copy that transposes, in tiles: the destination is dense along one axis, a, and the source
+    along another, b; all others are around them."""
+
+    sizes: tuple[int, int]  # of a and b
+    steps: tuple[int, int]  # bytes between neighbours along a in the source, b in the destination
+    counts: tuple[int, int]  # of tiles along a and b
+    shape: list[int]
+    to: list[int]
+    source: list[int]
+
+    @property
+    def number(self) -> int:
+        return prod(self.counts) * prod(self.shape)
+
+
+def tiles_of(a: Arranged, least: int, tile: int) -> Tiles | None:
+    """The tiles of a copy; None where it does not transpose axes of at least some elements."""
+    if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
+        return None
+    across = [i for i, s in enumerate(a.source[:-1]) if s == a.size and a.shape[i] >= least]
+    if a.source[-1] in (0, a.size) or not across:
+        return None
+    b = max(across, key=lambda i: a.shape[i])
+    sizes = a.shape[-1], a.shape[b]
+    others = [i for i in range(len(a.shape) - 1) if i != b]
+    pick = lambda t: [t[i] for i in others]
+    return Tiles(sizes, (a.source[-1], a.to[b]), (-(-sizes[0] // tile), -(-sizes[1] // tile)),
+                 pick(a.shape), pick(a.to), pick(a.source))
 
 
 def _landed(

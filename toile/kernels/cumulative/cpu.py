@@ -9,37 +9,28 @@ in float32, as the eager rule has it.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.cpu import Reader
+from toile.kernels.cumulative.shared import running_of
 from toile.targets.llvm import elements
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
-_KINDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "logsumexp": "logsumexp"}
-_LONG = 128  # elements from which float32 sums run in float64
 _BLOCK = 64  # columns of a block
 _PART = 1 << 15  # elements of a part of a divided row
 _GRAIN = 1 << 14  # elements of a chunk, about
 
 
-def lower_cumulative(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Cumsum, Cumprod, Cummax, Cummin, Cumlogsumexp."""
-    dtype, kind = ins[0].dtype, _KINDS[op.kind]
-    pairs = dtype.kind == "c" and kind == "add"
-    if pairs:  # the parts of a complex sum run side by side
-        dtype = np.dtype(f"f{dtype.itemsize // 2}")
-    suited = elements.is_float(dtype) if kind == "logsumexp" else dtype.kind != "b"
-    if not elements.supported(dtype) or not suited:
+    found = running_of(op, ins[0])
+    if found is None:
         return False
+    kind, dtype, wide, outer, n, inner = found
     x = plan.contiguous(ins[0])
-    n = x.shape[op.axis]
-    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + pairs)
-    how = (kind, dtype, _running_type(kind, dtype, n), op.reverse)
+    how = (kind, dtype, "double" if wide else elements.work_type(dtype), op.reverse)
     args = (outs[0].ref, x.ref, n, inner)
     if inner > 1:
         grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
@@ -53,12 +44,6 @@ def lower_cumulative(op: Any, ins: list[Operand], outs: list[Operand], plan: Pla
     else:
         plan.stage(Launch(_rows_text(*how), args, outer, max(1, _GRAIN // n), op.name))
     return True
-
-
-def _running_type(kind: str, dtype: Any, n: int) -> str:
-    """The type that the running value of `n` numbers has."""
-    long = n > _LONG and kind in ("add", "mul") and dtype.name == "float32"
-    return "double" if long or kind == "logsumexp" else elements.work_type(dtype)
 
 
 # ----------------------------------------------------------------------------------------- numbers
@@ -196,9 +181,9 @@ def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> s
 def _totals_before(s: _Scan, totals: str, row: str, parts: str) -> None:
     """Running totals of a row's parts: entry i is then what part i + 1 begins with."""
     f = s.f
-    first = f.offset(totals, f.mul(f.mul(row, parts), 8))
+    first = f.step(totals, f.mul(row, parts), 8)
     with f.loop(1, parts, vectorize=False) as i:
-        before, here = (f.offset(first, f.mul(f.add(i, k), 8)) for k in (-1, 0))
+        before, here = (f.step(first, f.add(i, k), 8) for k in (-1, 0))
         f.store(s.work, s.combine(f.load(s.work, before), f.load(s.work, here)), here)
 
 
@@ -208,9 +193,8 @@ def _part(
     """One part of a row: its total, or its running values after those of the parts before."""
     f, size = s.f, s.dtype.itemsize
     row, number = f.divided(unit, parts)
-    start = f.mul(number, _PART)
-    end = f.smin(f.add(start, _PART), n)
-    cell, total = f.offset(totals, f.mul(unit, 8)), f.alloca(s.work)
+    start, end = f.part(number, _PART, n)
+    cell, total = f.step(totals, unit, 8), f.alloca(s.work)
 
     def place(i: str) -> str:
         return f.mul(f.add(f.mul(row, n), s.along(i, n)), size)

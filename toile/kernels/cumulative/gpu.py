@@ -9,16 +9,14 @@ run in float64 and short floats in float32, as in the eager rule.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
+from toile.kernels.cumulative.shared import running_of
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisor, kernel_text
 
-_KINDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "logsumexp": "logsumexp"}
-_LONG = 128  # elements from which float32 sums run in float64
 _SHORT = 512  # elements of a row that a warp takes
 _ITEMS = 8  # of a thread in a tile
 _TILE = THREADS * _ITEMS
@@ -34,19 +32,14 @@ __device__ inline double combine(double a, double b) {
 """
 
 
-def lower_cumulative(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Cumsum, Cumprod, Cummax, Cummin, Cumlogsumexp."""
-    dtype, kind = numbers.real_part(ins[0].dtype), _KINDS[op.kind]
-    pairs = ins[0].dtype.kind == "c"  # the parts of a complex sum run side by side
-    if pairs and kind != "add" or dtype.kind == "b" or not numbers.supported(dtype):
+    found = running_of(op, ins[0])
+    if found is None or found.outer * found.n * found.inner > MOST:
         return False
-    if kind == "logsumexp" and not numbers.is_float(dtype) or ins[0].size * (1 + pairs) > MOST:
-        return False
+    kind, dtype, wide, outer, n, inner = found
     x, out = plan.contiguous(ins[0]), outs[0]
-    n = x.shape[op.axis]
-    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + pairs)
-    long = n > _LONG and kind in ("add", "mul") and dtype.name == "float32"
-    work = "double" if long or kind == "logsumexp" else numbers.work_type(dtype)
+    work = "double" if wide else numbers.work_type(dtype)
     key = (kind, dtype, work, op.reverse)
     if inner == 1 and n <= _SHORT:
         args = (out.ref, x.ref, n, outer)

@@ -15,15 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir.geometry import (
-    axes_of,
-    bits_of,
-    byte_strides,
-    collapse,
-    fill_bits,
-    integral,
-    is_plain,
-)
+from toile.compiler.ir.geometry import bits_of
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.cpu import (
     CHUNK,
@@ -34,36 +26,30 @@ from toile.kernels.copy.cpu import (
     integer,
     rows_of_chunk,
 )
-from toile.primitives.addresses import GatherScatterMode
+from toile.kernels.gather.shared import gathering_of
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 _WIDEST = 64  # bytes that move as one element
 
 
-def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Gather, in all modes."""
     (x, indices), (out,) = ins, outs
-    if not integral(indices.dtype) or not is_plain(x.dtype):
+    found = gathering_of(op, x, indices, out)
+    if found is None:
         return False
-    fills = op.mode is GatherScatterMode.FILL_OR_DROP
-    bits = fill_bits(op, x.dtype) if fills else b""
-    if bits is None:
-        return False
-    offset, collapsed, _, batching, index_batching = op.dimension_numbers
-    axes = axes_of(offset, collapsed, batching, index_batching, out, x, indices)
-    shape, (to, source, index) = collapse(axes.shape, *axes[1:4])
+    shape, to, source, index, components, bits = found
     size, run, spread = x.dtype.itemsize, 1, 1
     if shape and index[-1] == 0 and to[-1] == source[-1] == size:
         run, *_ = (column.pop() for column in (shape, to, source, index))
         if run * size in (2, 4, 8, 16, 32, _WIDEST):
             size, spread, run = run * size, run, 1
-    components = _components(op, x, indices, fills)
     *outer, n = shape or (1,)
     (*tos, dt), (*sources, ds), (*indexes, di) = to or [0], source or [0], index or [0]
     key = _Key(
-        size, min(x.dtype.itemsize, 8), len(outer), run > 1, indices.dtype.str[1:], fills,
-        len(components), spread if fills else 1,
+        size, min(x.dtype.itemsize, 8), len(outer), run > 1, indices.dtype.str[1:], op.fills,
+        len(components), spread if op.fills else 1,
     )  # fmt: skip
     args = (
         out.ref, x.ref, indices.ref, n, run, dt, ds, di, *bits_of(bits), *chain(*components),
@@ -72,18 +58,6 @@ def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner
     grain = max(1, CHUNK // (run * size + 8))
     plan.stage(Launch(_text(key), args, prod(outer) * n, grain, "gather"))
     return True
-
-
-def _components(
-    op: Any, x: Operand, indices: Operand, fills: bool
-) -> list[tuple[int, int, int]]:
-    """Of each component: where in the index vector, step in the operand, largest start.
-
-    Those that can only be 0 are left out, unless what is out of bounds is filled."""
-    strides, step = byte_strides(x), byte_strides(indices)[-1]
-    found = [(c * step, strides[d], x.shape[d] - op.slice_sizes[d])
-             for c, d in enumerate(op.dimension_numbers[2])]
-    return [component for component in found if component[2] or fills]
 
 
 class _Key(NamedTuple):
@@ -112,7 +86,7 @@ def _text(key: _Key) -> str:
         d, s, i = decode(f, row, extents, tos, sources, indexes)
         p, q, v = f.offset(to, d), f.offset(source, s), f.offset(indices, i)
         with f.loop(a, b, vectorize=False) as j:
-            places = (f.offset(base, f.mul(j, step)) for base, step in ((p, dt), (v, di), (q, ds)))
+            places = (f.step(base, j, step) for base, step in ((p, dt), (v, di), (q, ds)))
             _element(f, key, components, *places, run, fill)
     return ir.module(f)
 
@@ -163,4 +137,4 @@ def _element(
         f.copy(place, found, f.mul(run, key.size))
     if inside:
         with f.unless(inside), f.loop(0, run, vectorize=True) as k:
-            f.store(type, fill, f.offset(place, f.mul(k, key.size)), key.align)
+            f.store(type, fill, f.step(place, k, key.size), key.align)

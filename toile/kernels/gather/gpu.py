@@ -12,45 +12,34 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from toile.compiler.ir import geometry
+from toile.compiler.ir.geometry import bits_of, collapse
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.gpu import EACH, PUT, moves_text
-from toile.primitives.addresses import GatherScatterMode
+from toile.kernels.gather.shared import gathering_of
 from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.text import MOST, Words, clamped, decode, divisors, integer, kernel_text
 from toile.targets.cuda.units import aligned, unit_type, widest
 
 
-def lower_gather(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Gather, in all modes."""
     (x, indices), (out,) = ins, outs
-    if not geometry.integral(indices.dtype) or not geometry.is_plain(x.dtype):
+    found = gathering_of(op, x, indices, out)
+    if found is None:
         return False
-    fills = op.mode is GatherScatterMode.FILL_OR_DROP
-    bits = geometry.fill_bits(op, x.dtype) if fills else b"\0"
-    if bits is None:
-        return False
-    offset, collapsed, mapped, batching, index_batching = op.dimension_numbers
-    axes = geometry.axes_of(offset, collapsed, batching, index_batching, out, x, indices)
-    shape, (to, source, index) = geometry.collapse(axes.shape, *axes[1:4])
+    shape, to, source, index, components, bits = found
     size = unit = x.dtype.itemsize
-    steps = geometry.byte_strides(x)
-    components = [
-        (c * geometry.byte_strides(indices)[-1], steps[d], x.shape[d] - op.slice_sizes[d])
-        for c, d in enumerate(mapped)
-        if x.shape[d] > op.slice_sizes[d] or fills
-    ]
     if shape and index[-1] == 0 and to[-1] == source[-1] == size:
         run = shape[-1] * size
         unit = widest(size, run, *to[:-1], *source[:-1], *(step for _, step, _ in components))
         shape[-1] = run // unit
         to[-1] = source[-1] = unit
-        shape, (to, source, index) = geometry.collapse(shape, to, source, index)
+        shape, (to, source, index) = collapse(shape, to, source, index)
     total = prod(shape)
     wide = total > MOST
-    key = _Key(unit, size, len(shape), indices.dtype, fills, len(components), wide)
+    key = _Key(unit, size, len(shape), indices.dtype, op.fills, len(components), wide)
     args = (
-        out.ref, x.ref, indices.ref, total, *geometry.bits_of(bits * (16 // len(bits))),
+        out.ref, x.ref, indices.ref, total, *bits_of(bits * (16 // max(len(bits), 1))),
         *(v for c in components for v in c), *divisors(shape, wide), *to, *source, *index,
     )  # fmt: skip
     nbytes = 2 * total * unit + indices.size * indices.dtype.itemsize

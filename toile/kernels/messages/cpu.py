@@ -73,7 +73,7 @@ def _edges_text(
             t = clamped(f, targets, t, last_target)
         else:
             legal = f.all(legal, f.compare("ule", t, last_target))
-        place = f.select(legal, f.offset(ends, f.mul(t, 4)), nowhere, "ptr")
+        place = f.select(legal, f.step(ends, t, 4), nowhere, "ptr")
         return e if numbered else s, place, legal
 
     with f.loop(0, rows) as row:
@@ -90,7 +90,7 @@ def _edges_text(
         s, place, legal = edge(e)
         at = f.load("i32", place, 4)
         f.store("i32", f.value(f"add i32 {at}, 1"), place, 4)
-        to = f.offset(ordered, f.mul(f.value(f"zext i32 {at} to i64"), 4))
+        to = f.step(ordered, f.value(f"zext i32 {at} to i64"), 4)
         to = f.select(legal, to, nowhere, "ptr")
         f.store("i32", f.value(f"trunc i64 {s} to i32"), to, 4)
     with f.loop(f.value(f"zext i32 {f.load('i32', total)} to i64"), edges) as e:
@@ -98,7 +98,7 @@ def _edges_text(
     return ir.module(f)
 
 
-def lower_messages(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
+def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
                    ) -> bool:  # fmt: skip
     """One launch over the rows of the result."""
     kind, work = element(outs[0].dtype), work_element(outs[0].dtype)

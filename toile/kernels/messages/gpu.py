@@ -78,7 +78,7 @@ def _ends_text() -> str:
 """, wide=None)
 
 
-def lower_messages(
+def lower(
     op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Planner
 ) -> bool:
     """Each row of the result is a segment."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from toile.compiler.ir.loop_nests import Apply, LoopNest, Reduce, Total
 from toile.compiler.scalar import fusible
-from toile.compiler.scalar.builder import kind, part
+from toile.compiler.scalar.builder import kind
 from toile.compiler.scalar.totals import accumulator, first_total
 from toile.kernels.nest.cpu_bodies import Body, body, words_of_constants
 from toile.targets.llvm import text as ir
@@ -150,8 +150,7 @@ class _Kernel:
             for s, (n, access) in enumerate(self.nest.stores):
                 if isinstance(self.nest.nodes[n], Reduce):  # one element for each unit
                     i = len(self.nest.loads) + s
-                    pointers[i] = f.offset(self.pointers[i],
-                                           f.mul(unit, access.dtype.itemsize))
+                    pointers[i] = f.step(self.pointers[i], unit, access.dtype.itemsize)
             self._call(counts, pointers, at)
 
     def _columns(self) -> None:
@@ -175,7 +174,7 @@ class _Kernel:
             totals = []
             for pointer, n in zip(self.totals, self.body.sums(), strict=True):
                 size = accumulator(self.body.reductions[n].dtype).itemsize
-                totals.append(f.offset(pointer, f.mul(place, size)))
+                totals.append(f.step(pointer, place, size))
             self._call(counts, [*self._moved(at), *totals], at)
 
     def _call(self, counts: list[str], pointers: list[str], at: dict[int, str]) -> None:
@@ -197,13 +196,3 @@ class _Kernel:
                 step = self.f.mul(step, self.extents[a])
             begin.append(place)
         return [*begin, *(steps[key] for key in self.body.count_steps())]
-
-
-def constant_words(value: np.ndarray) -> list[int]:
-    """The words of one constant."""
-    if kind(value.dtype) == "c":
-        to = part(value.dtype)
-        parts = [np.asarray(value.real, to), np.asarray(value.imag, to)]
-        return [w for p in parts for w in constant_words(p)]
-    raw = value.tobytes().ljust(8, b"\0")
-    return [int(np.frombuffer(raw, np.int64)[0])]

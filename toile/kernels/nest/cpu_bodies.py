@@ -7,32 +7,18 @@ alias, which is what LLVM's vectoriser needs to know. `kernels.nest.cpu` walks t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import numpy as np
 
-from toile.compiler.ir.loop_nests import (
-    Access,
-    Apply,
-    Constant,
-    Index,
-    Load,
-    LoopNest,
-    Node,
-    Number,
-    Reduce,
-    Total,
-    levels,
-    reciprocal_products,
-    rounds_total,
-)
+from toile.compiler.ir.loop_nests import Apply, Index, LoopNest, Reduce, Total, rounds_total
 from toile.compiler.scalar.builder import Value, kind
-from toile.compiler.scalar.fusible import narrowed, rounded
+from toile.compiler.scalar.fusible import narrowed
 from toile.compiler.scalar.totals import accumulator, first_total
 from toile.compiler.scalar.totals import combine as combine_in_order
+from toile.kernels.nest.shared import Nodes
 from toile.primitives.bits import Xor
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, register
@@ -64,24 +50,18 @@ def words_of_constants(nest: LoopNest) -> int:
     return sum(2 if kind(d) == "c" else 1 for d in nest.constants)
 
 
-class Body(ABC):
+class Body(Nodes):
     """The inner function: parameters, operands, nodes; kinds of nests write their loops."""
 
     def __init__(self, nest: LoopNest):
-        self.nest = nest
-        self.reductions = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Reduce)}
-        self.level, self.varies = levels(nest)
-        self.products = reciprocal_products(nest)
+        super().__init__(nest)
         # Random bits are counts, mixed: LLVM would look for what the steps of a count have in
         # common as far as it understands them, for a third of the time that a kernel takes.
         self.draws = any(isinstance(n, Apply) and n.op.__class__ is Xor for n in nest.nodes)
-        self.accesses: list[Access] = [*nest.loads, *(a for _, a in nest.stores)]
         self.axes = self.loop_axes()
         self.f = ir.Function("body", self.parameters(), internal=True,
                              attributes="nounwind noinline")
         self.k = Scalars(self.f)
-        self.values: dict[int, Value] = {}
-        self.kept: set[int] = set()  # nodes in row buffers
 
     # ---- the signature; `_Kernel` passes the same in the same order
     def loop_axes(self) -> list[int]:
@@ -117,45 +97,26 @@ class Body(ABC):
         access, pointer, last = self.accesses[i], f"%p{i}", self.axes[-1]
         for a, x in coordinates.items():
             if a != last:
-                pointer = self.f.offset(pointer, self.f.mul(x, f"%s{i}_{a}"))
+                pointer = self.f.step(pointer, x, f"%s{i}_{a}")
         here: ir.Operand = coordinates.get(last, "0")
         if access.inner == 2:
-            return self.f.offset(pointer, self.f.mul(here, f"%s{i}_{last}")), 0
+            return self.f.step(pointer, here, f"%s{i}_{last}"), 0
         return pointer, here if access.inner else 0
 
-    def node(self, n: int, coordinates: dict[int, str]) -> Value:
-        """Write the code of one node, whose arguments have been written."""
-        node: Node = self.nest.nodes[n]
-        match node:
-            case Load(operand):
-                pointer, index = self.address(operand, coordinates)
-                return self.k.load(pointer, index, self.nest.loads[operand].dtype)
-            case Constant(index, dtype):
-                return self.constant(index, dtype)
-            case Number(value, dtype):
-                return self.k.constant(value, dtype)
-            case Index(axes, dtype):
-                return self.count(self.counts().index(axes), axes, dtype, coordinates)
-            case Apply(op, args, dtype):
-                if dtype.name in self.nest.rounds:
-                    return rounded(self.k, op, [self.values[a] for a in args], dtype)
-                lower = self.k.quotient if n in self.products else partial(op.lower, self.k)
-                out = lower(*(self.values[a] for a in args))
-                return out if out.dtype == dtype else Value(out.name, dtype, out.imag)
-        raise AssertionError(node)
+    def load(self, operand: int, here: dict[int, str]) -> Value:
+        pointer, index = self.address(operand, here)
+        return self.k.load(pointer, index, self.nest.loads[operand].dtype)
 
-    def count(
-        self, j: int, axes: tuple[int, ...], dtype: np.dtype, coordinates: dict[int, str]
-    ) -> Value:
+    def count(self, axes: tuple[int, ...], dtype: np.dtype, here: dict[int, str]) -> Value:
         """A count where the loops are, in the width of the result where that is an integer:
         vectors hold more of these."""
-        wide = np.dtype(np.int64)
+        j, wide = self.counts().index(axes), np.dtype(np.int64)
         work = dtype if kind(dtype) in "iu" else wide
         number = lambda x: self.k.convert(Value(x, wide), work)
         out = number(f"%x{j}")
         for a in axes:
-            if a in coordinates:
-                term = number(coordinates[a])
+            if a in here:
+                term = number(here[a])
                 if a != axes[-1]:
                     term = self.k.mul(term, number(f"%x{j}_{a}"))
                 out = self.k.add(out, term)
@@ -179,29 +140,9 @@ class Body(ABC):
     def store_others(self, done: list[int]) -> None:
         """The stores that are not `done` yet, once, after the loops."""
         rest = {s: n for s, (n, _) in enumerate(self.nest.stores) if s not in done}
-        self.evaluate(self.needed(list(rest.values()), set(self.values)), {})
+        self.evaluate(self.needed(list(rest.values())), {})
         for s, n in rest.items():
             self.store(s, self.values[n], {})
-
-    def needed(self, wanted: list[int], known: set[int]) -> list[int]:
-        """The nodes to write for those wanted, in order; `known` ones and reductions are there, and
-        what is in row buffers is read."""
-        found: set[int] = set()
-        stack = list(wanted)
-        while stack:
-            n = stack.pop()
-            if n in found or n in known:
-                continue
-            found.add(n)
-            node = self.nest.nodes[n]
-            if isinstance(node, Apply) and n not in self.kept:
-                stack += node.args
-        return sorted(found)
-
-    def evaluate(self, nodes: list[int], coordinates: dict[int, str]) -> None:
-        for n in nodes:
-            if n not in self.values:
-                self.values[n] = self.node(n, coordinates)
 
     @contextmanager
     def loops(
@@ -223,13 +164,14 @@ class Body(ABC):
         self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
     ) -> Iterator[dict[int, str]]:
         """Loops in which the wanted nodes are at hand; what does not vary is written before."""
-        nodes = self.needed(wanted, set(self.values))
+        nodes = self.needed(wanted)
         self.evaluate([n for n in nodes if not self.varies[n]], {})
         before = dict(self.values)
         with self.loops(axes, bounds) as coordinates:
             self.evaluate([n for n in nodes if self.varies[n]], coordinates)
             yield coordinates
         self.values = {n: v for n, v in self.values.items() if n in before}
+        self.saved.update(n for n in nodes if n in self.nest.scratch)  # in row buffers
 
     @abstractmethod
     def write(self) -> None:
@@ -252,16 +194,9 @@ class _RowBody(Body):
     """Passes over one row: each computes reductions that the next ones use."""
 
     def write(self) -> None:
-        nest = self.nest
-        reductions = list(self.reductions)
         full = self.varying_stores()
-        last = max([self.level[nest.stores[s][0]] for s in full]
-                   + [self.level[n] - 1 for n in reductions], default=0)
-        for stage in range(last + 1):
-            sums = [n for n in reductions if self.level[n] == stage + 1]
-            stores = [s for s in full if self.level[nest.stores[s][0]] == stage]
-            if sums or stores:
-                self._pass(sums, stores)
+        for sums, _, stores in self.stages(full):
+            self._pass(sums, stores)
         self.store_others(full)
 
     def _pass(self, sums: list[int], stores: list[int]) -> None:
@@ -269,19 +204,19 @@ class _RowBody(Body):
         f, nest = self.f, self.nest
         totals = {n: self.k.slot(self._first(n)) for n in sums}
         wanted = [self.reductions[n].arg for n in sums] + [self._stored(s) for s in stores]
-        nodes = self.needed(wanted, set(self.values))
+        nodes = self.needed(wanted)
         self.evaluate([n for n in nodes if not self.varies[n]], {})
         if not any(self._rounds(n) for n in sums) or len(self.axes) > 1:
             self._accumulate(totals, wanted, stores, None)
         else:
             count = f"%n{self.axes[0]}"
             parts = {n: self.k.slot(self._first(n)) for n in sums}
-            kept = set(self.kept)
+            saved = set(self.saved)
             with f.loop(0, count, BLOCK) as start:
                 for n in sums:
                     self.k.write(parts[n], self._first(n))
                 end = f.smin(f.add(start, BLOCK), count)
-                self.kept = set(kept)
+                self.saved = set(saved)
                 self._accumulate(parts, wanted, stores, (start, end))
                 for n in sums:
                     total, part_ = self.k.read(totals[n]), self.k.read(parts[n])
@@ -330,28 +265,19 @@ class _RowBody(Body):
         return node.kind == "reduce_sum" and kind(node.dtype) in "fc"
 
     # ---- row buffers
-    def node(self, n: int, coordinates: dict[int, str]) -> Value:
-        if n not in self.nest.scratch or not coordinates:
-            return super().node(n, coordinates)
+    def node(self, n: int, here: dict[int, str]) -> Value:
+        if n not in self.nest.scratch or not here:
+            return super().node(n, here)
         node = self.nest.nodes[n]
         assert isinstance(node, Apply)
-        dtype, at = node.dtype, coordinates[self.axes[-1]]
+        dtype, at = node.dtype, here[self.axes[-1]]
         stored = accumulator(dtype)
-        if n in self.kept:
+        if n in self.saved:
             found = self.k.load(f"%w{n}", at, stored)
             return Value(found.name, dtype, found.imag)
-        value = super().node(n, coordinates)
+        value = super().node(n, here)
         self.k.store(Value(value.name, stored, value.imag), f"%w{n}", at)
         return value
-
-    @contextmanager
-    def pass_over(
-        self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
-    ) -> Iterator[dict[int, str]]:
-        nodes = self.needed(wanted, set(self.values))
-        with super().pass_over(wanted, axes, bounds) as at:
-            yield at
-        self.kept.update(n for n in nodes if n in self.nest.scratch)
 
 
 class _ColumnBody(Body):
@@ -372,7 +298,7 @@ class _ColumnBody(Body):
                 stored = accumulator(node.dtype)
                 k.store(first_total(self.k, node.kind, stored), pointer, self._linear(at, inner))
         wanted = [self.reductions[n].arg for n in sums] + [nest.stores[s][0] for s in full]
-        self.wanted, self.full, self.totals = self.needed(wanted, set()), full, totals
+        self.wanted, self.full, self.pointers = self.needed(wanted), full, totals
         *outside, last = summed
         together = self._together()
         with self.loops(outside, vectorize=False) as rows:
@@ -390,7 +316,7 @@ class _ColumnBody(Body):
 
     def _rows(self, rows: list[dict[int, str]], at: dict[int, str], inner: list[int]) -> None:
         """Add some rows to the totals."""
-        terms: dict[int, list[Value]] = {n: [] for n in self.totals}
+        terms: dict[int, list[Value]] = {n: [] for n in self.pointers}
         for coordinates in rows:
             self.values = {}
             self.evaluate(self.wanted, coordinates)
@@ -402,7 +328,7 @@ class _ColumnBody(Body):
                 self.store(s, self.values[self.nest.stores[s][0]], coordinates)
         place = self._linear(at, inner)
         for n, xs in terms.items():
-            node, pointer = self.reductions[n], self.totals[n]
+            node, pointer = self.reductions[n], self.pointers[n]
             while len(xs) > 1:  # in pairs
                 xs = [combine(self.k, node.kind, a, b, any_order=False)
                       for a, b in zip(xs[::2], xs[1::2], strict=True)]

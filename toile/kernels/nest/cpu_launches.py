@@ -29,7 +29,8 @@ from toile.compiler.ir.operands import Ref
 from toile.compiler.ir.views import row_major
 from toile.compiler.scalar.builder import FLOAT32, FLOAT64
 from toile.compiler.scalar.totals import accumulator
-from toile.kernels.nest.cpu import constant_words, text
+from toile.kernels.nest.cpu import text
+from toile.kernels.nest.shared import constant_words, sum_of_row_parts
 from toile.primitives.elementwise import ConvertElementType
 from toile.targets.llvm import spans
 from toile.targets.llvm.chunk_sizes import (
@@ -94,7 +95,7 @@ def _parts(x: Loops, plan: Any) -> None:
     nest = x.nest
     outer = nest.outer
     rows = prod(x.extents[:outer])
-    parts, step = split_row(x.extents[outer:], rows)
+    parts, step = split_row(x.extents[outer:])
     sums, stores, places = [], [], []
     for (n, access), place in zip(nest.stores, x.stores, strict=True):
         node = nest.nodes[n]
@@ -108,26 +109,11 @@ def _parts(x: Loops, plan: Any) -> None:
         places.append(Place(ref, 0, (0,) * nest.rank, dtype))
         sums.append((node, ref, place))
     nest = replace(nest, stores=tuple(stores))
-    part = replace_loops(x, nest, places)
+    part = replace(x, nest=nest, stores=places)
     plan.stage(_launch(plan, part, [parts, step], rows * parts, 1))
     for node, ref, place in sums:
-        _combine(plan, x, node, ref, place, parts, x.extents[:outer])
-
-
-def _combine(
-    plan: Any, x: Loops, node: Reduce, ref: Ref, out: Place, parts: int, outer: Sequence[int]
-) -> None:
-    """Sum partial results that lie as rows of `parts`."""
-    dtype = accumulator(node.dtype)
-    rank = len(outer)
-    nest = LoopNest(
-        "row", rank, 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
-        (Access(dtype, 1, True),), ((1, Access(out.dtype, 0, False)),), (),
-    )
-    source = Place(ref, 0, (*(s * parts for s in row_major(outer)), 1), dtype)
-    target = Place(out.base, out.offset, (*out.strides[:rank], 0), out.dtype)
-    call = Loops(nest, (*outer, parts), [source], [target], [], x.group)
-    plan.stage(_launch(plan, call, [], prod(outer), grain_of_rows(nest, parts)))
+        call = sum_of_row_parts(node, ref, place, parts, x.extents[:outer], x.group)
+        plan.stage(_launch(plan, call, [], rows, grain_of_rows(call.nest, parts)))
 
 
 def _rows_with_totals(x: Loops, plan: Any) -> None:
@@ -147,11 +133,11 @@ def _rows_with_totals(x: Loops, plan: Any) -> None:
             place = Place(ref, 0, ((0,) * outer + row_major(inner)), dtype)
         stores.append((n, access))
         places.append(place)
-    whole = replace_loops(x, replace(nest, stores=tuple(stores)), places)
+    whole = replace(x, nest=replace(nest, stores=tuple(stores)), stores=places)
     going = (outer, step, [ref.buffer for _, ref, _ in sums])
     plan.stage(_launch(plan, whole, [step], parts, 1, going=going))
     for node, ref, place in sums:
-        out = replace_place(place, place.strides[outer:])
+        out = place._replace(strides=place.strides[outer:])
         _sum_parts(plan, x, node, ref, out, parts, inner)
 
 
@@ -186,7 +172,7 @@ def _columns(x: Loops, plan: Any) -> None:
     plan.stage(_launch(plan, x, [parts, step, blocks, width], units, 1, totals, going))
     for node, ref, place in later:
         out = (*place.strides[:outer], *place.strides[outer + reduced:])
-        _sum_parts(plan, x, node, ref, replace_place(place, out), parts, kept)
+        _sum_parts(plan, x, node, ref, place._replace(strides=out), parts, kept)
 
 
 def _sum_parts(
@@ -197,7 +183,7 @@ def _sum_parts(
     nest = _parts_nest(node, len(kept), out.dtype)
     strides = (*row_major(kept), prod(kept))
     source = Place(ref, 0, strides, dtype)
-    target = replace_place(out, (*out.strides, 0))
+    target = out._replace(strides=(*out.strides, 0))
     call = Loops(nest, (*kept, parts), [source], [target], [], x.group)
     plan.stage(_launch(plan, call, [], prod(kept), grain_of_rows(nest, parts)))
 
@@ -235,14 +221,6 @@ def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
         )
     store = (len(nodes) - 1, Access(dtype, 0, False))
     return LoopNest("row", rank, 1, 0, nodes, (Access(kept, 2, True),), (store,), ())
-
-
-def replace_loops(x: Loops, nest: LoopNest, stores: list[Place]) -> Loops:
-    return Loops(nest, x.extents, x.loads, stores, x.constants, x.group)
-
-
-def replace_place(place: Place, strides: tuple[int, ...]) -> Place:
-    return Place(place.base, place.offset, strides, place.dtype)
 
 
 def _fills(place: Place, kept: Sequence[int], outer: int, reduced: int) -> bool:

@@ -19,8 +19,9 @@ from toile.compiler.ir import loop_nests
 from toile.compiler.ir.loop_nests import Access, Index, Load, LoopNest, Loops, Place, Reduce, Total
 from toile.compiler.ir.operands import Ref
 from toile.compiler.ir.views import row_major
+from toile.compiler.plan.row_buffers import with_row_buffers
 from toile.compiler.scalar import fusible
-from toile.compiler.scalar.builder import BOOL, kind, part
+from toile.compiler.scalar.builder import BOOL
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest import gpu_forms
 from toile.kernels.nest.gpu_columns import ColumnForm, column_kernel
@@ -29,6 +30,7 @@ from toile.kernels.nest.gpu_maps import TileForm, map_kernel, tile_kernel
 from toile.kernels.nest.gpu_rows import WARP, RowForm, row_kernel
 from toile.kernels.nest.gpu_text import Form, Kernel, Word
 from toile.kernels.nest.gpu_totals import total_kernel
+from toile.kernels.nest.shared import constant_words, sum_of_row_parts
 from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.scalars import Code, Scalars
 
@@ -65,16 +67,6 @@ def magic(n: int) -> int:
     """What `divide` divides by n with, numbers below 2**31: a factor, and a shift above it."""
     shift = (n - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - n) // n + 1) | shift << 32
-
-
-def constant_words(value: np.ndarray) -> list[int]:
-    """The words of one constant."""
-    if kind(value.dtype) == "c":
-        to = part(value.dtype)
-        parts = [np.asarray(value.real, to), np.asarray(value.imag, to)]
-        return [w for p in parts for w in constant_words(p)]
-    raw = value.tobytes().ljust(8, b"\0")
-    return [int(np.frombuffer(raw, np.int64)[0])]
 
 
 def _launch(
@@ -176,7 +168,7 @@ def _tiles(x: Loops, where: Refs) -> Launch | None:
 
 def _rows(x: Loops, where: Refs) -> Launch:
     """Whole rows: some lanes, a warp or a block for each."""
-    nest = loop_nests.with_row_buffers(x.nest, 1)  # what is costly, however long rows are
+    nest = with_row_buffers(x.nest, 1)  # what is costly, however long rows are
     x = replace(x, nest=nest)
     vector = vector_of(x, where)
     rows, packs = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:]) // vector
@@ -190,7 +182,7 @@ def _rows(x: Loops, where: Refs) -> Launch:
 def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
     """Rows of which sums over all rows are wanted too: blocks take some rows each and leave their
     sums, which are then summed."""
-    x = replace(x, nest=loop_nests.with_row_buffers(x.nest, 1))
+    x = replace(x, nest=with_row_buffers(x.nest, 1))
     nest, kept = x.nest, range(x.nest.outer, x.nest.rank)
     form, shared = gpu_forms.total_form_of(x, vector_of(x, where))
     rows = prod(x.extents[: nest.outer])
@@ -234,20 +226,14 @@ def _parts(x: Loops, where: Refs, plan: Planner) -> None:
                        totals=totals))
     later = []
     outer = x.extents[: nest.outer]
-    for (n, access), place in zip(nest.stores, x.stores, strict=True):
+    for (n, _), place in zip(nest.stores, x.stores, strict=True):
         node = nest.nodes[n]
         if not isinstance(node, Reduce):
             continue
-        dtype = accumulator(node.dtype)
-        strides = (*(s * parts for s in row_major(outer)), 1)
-        sums = LoopNest("row", len(outer), 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),
-                        (Access(dtype, 1, True),), ((1, Access(access.dtype, 0, False)),), ())
-        source = Place(totals[n], 0, strides, dtype)
-        target = Place(place.base, place.offset, (*place.strides[: nest.outer], 0), place.dtype)
-        call = Loops(sums, (*outer, parts), [source], [target], [], x.group)
+        call = sum_of_row_parts(node, totals[n], place, parts, outer, x.group)
         # one text for all numbers of parts: a block takes 1024 of them at once
         form = RowForm(1, 4, is_wide(call), pattern_of(call), THREADS, THREADS, "")
-        later.append(_launch(call, where, row_kernel(sums, form), form, rows))
+        later.append(_launch(call, where, row_kernel(call.nest, form), form, rows))
     plan.stage(*later)
 
 

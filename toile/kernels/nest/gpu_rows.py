@@ -63,20 +63,10 @@ class Rows(Body):
         return self.accesses[i].varies
 
     def passes(self) -> list[Pass]:
-        nest, out = self.nest, []
-        full = [s for s, (n, a) in enumerate(nest.stores)
+        full = [s for s, (n, a) in enumerate(self.nest.stores)
                 if (self.varies[n] or a.varies) and n not in self.totals]
-        last = max([self.level[nest.stores[s][0]] for s in full]
-                   + [self.level[n] for n in self.totals]
-                   + [self.level[n] - 1 for n in self.reductions], default=0)
-        for stage in range(last + 1):
-            sums = [n for n in self.reductions if self.level[n] == stage + 1]
-            totals = [n for n in self.totals if self.level[n] == stage]
-            stores = [s for s in full if self.level[nest.stores[s][0]] == stage]
-            if sums or totals or stores:
-                p = Pass(sums, totals, stores, [])
-                out.append(p._replace(loads=self.loads_of(self.needed(self._wanted(p)))))
-        return out
+        found = [Pass(*stage, []) for stage in self.stages(full, list(self.totals))]
+        return [p._replace(loads=self.loads_of(self.needed(self._wanted(p)))) for p in found]
 
     def _wanted(self, p: Pass) -> list[int]:
         return [self.summed(n).arg for n in (*p.sums, *p.totals)] + [

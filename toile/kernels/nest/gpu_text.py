@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir import loop_nests
-from toile.compiler.ir.loop_nests import Access, Apply, Index, Load, LoopNest, Reduce, Total
+from toile.compiler.ir.loop_nests import Access, Load, LoopNest, Reduce, Total
 from toile.compiler.scalar.builder import Value, is_narrow, kind
-from toile.compiler.scalar.fusible import rounded
 from toile.compiler.scalar.totals import accumulator, combine, first_total
+from toile.kernels.nest.shared import Nodes
 from toile.targets.cuda.scalars import Code, Scalars, memory, register
 
 ZERO, UNIT = -1, -2  # strides that are known; others are words
@@ -55,15 +54,14 @@ class Form:
     threads: int
 
 
-class Body:
-    """Writes one kernel: arguments, operands, nodes; kinds of kernels add their loops."""
+class Body(Nodes):
+    """Writes one kernel: arguments, operands, nodes; kinds of kernels add their loops.
+
+    Where the loops are is a slot: the pack that they are at, None outside of them."""
 
     def __init__(self, nest: LoopNest, form: Form):
-        self.nest, self.form = nest, form
-        self.vector, self.items = form.vector, form.items
-        self.level, self.varies = loop_nests.levels(nest)
-        self.products = loop_nests.reciprocal_products(nest)
-        self.accesses: list[Access] = [*nest.loads, *(a for _, a in nest.stores)]
+        super().__init__(nest)
+        self.form, self.vector, self.items = form, form.vector, form.items
         self.last = nest.rank - 1  # the vector axis
         self.index = "i64" if form.wide else "int"
         self.code = Code()
@@ -71,13 +69,9 @@ class Body:
         self.words: dict[Word, int] = {}
         self.head: list[str] = []
         self.named: set[str] = set()
-        self.values: dict[int, Value] = {}
-        self.reductions = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Reduce)}
-        self.totals = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Total)}
         self.bases: dict[int, str] = {}  # moved pointers
         self.moved: set[int] = set()  # axes that pointers are moved along
         self.guard = ""  # before each store
-        self.saved: set[int] = set()  # nodes that an earlier pass has put into registers
         self.coordinates: dict[int, str] = {}  # of the row, or of the pack, by axis
         self.code.use("Pack")
         if any(kind(a.dtype) == "c" for a in self.accesses):
@@ -281,59 +275,26 @@ class Body:
         """Whether a load is made inside of the loops."""
         return True
 
-    def needed(self, wanted: Sequence[int]) -> list[int]:
-        """The nodes to write for those wanted, in order, besides what is known."""
-        found: set[int] = set()
-        stack = list(wanted)
-        while stack:
-            n = stack.pop()
-            if n in found or n in self.values:
-                continue
-            found.add(n)
-            node = self.nest.nodes[n]
-            if isinstance(node, Apply) and n not in self.saved:
-                stack += node.args
-        return sorted(found)
+    def load(self, operand: int, here: str | None) -> Value:
+        if here is not None and self.is_pack(operand):
+            return self.element(operand, here)
+        return self.k.load(self.pointer(operand), self.offset(operand, self.coordinates),
+                           self.nest.loads[operand].dtype)
 
-    def evaluate(self, nodes: Sequence[int], slot: str | None) -> None:
-        """Write nodes; `slot`: the pack that the loops are at, None outside of them."""
-        for n in nodes:
-            if n not in self.values:
-                self.values[n] = self.node(n, slot)
-
-    def node(self, n: int, slot: str | None) -> Value:
-        node = self.nest.nodes[n]
-        match node:
-            case Load(i):
-                if slot is not None and self.is_pack(i):
-                    return self.element(i, slot)
-                return self.k.load(self.pointer(i), self.offset(i, self.coordinates),
-                                   self.nest.loads[i].dtype)
-            case loop_nests.Constant(index, _):
-                return self.constants[index]
-            case loop_nests.Number(value, dtype):
-                return self.k.constant(value, dtype)
-            case Index(axes, dtype):
-                return self.k.convert(Value(self.count(axes), self.index_dtype), dtype)
-            case Apply(op, args, dtype):
-                xs = [self.values[a] for a in args]
-                if dtype.name in self.nest.rounds:
-                    return rounded(self.k, op, xs, dtype)
-                out = self.k.quotient(*xs) if n in self.products else op.lower(self.k, *xs)
-                return out if out.dtype == dtype else Value(out.name, dtype, out.imag)
-        raise AssertionError(node)
+    def constant(self, index: int, dtype: np.dtype) -> Value:
+        return self.constants[index]
 
     @property
     def index_dtype(self) -> np.dtype:
         return np.dtype(np.int64 if self.form.wide else np.int32)
 
-    def count(self, axes: tuple[int, ...]) -> str:
-        """The place of element j along axes of which the last runs fastest."""
+    def count(self, axes: tuple[int, ...], dtype: np.dtype, here: str | None) -> Value:
+        """The place of element j."""
         first, *others = axes
         text = self.coordinate(first)
         for a in others:
             text = f"({text} * {self.number(f'e{a}', 'elements', a)} + {self.coordinate(a)})"
-        return text
+        return self.k.convert(Value(text, self.index_dtype), dtype)
 
     def coordinate(self, axis: int) -> str:
         """The coordinate of element j along an axis."""

@@ -16,19 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir.geometry import (
-    Axes,
-    axes_of,
-    byte_strides,
-    collapse,
-    dense,
-    in_place,
-    integral,
-    is_plain,
-)
+from toile.compiler.ir.geometry import Axes, axes_of, collapse, in_place, room
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.cpu import CHUNK, Reader, clamped, copy, decode, element_type, integer
-from toile.primitives.addresses import GatherScatterMode
+from toile.kernels.gather.shared import components_of
+from toile.kernels.scatter.shared import combined_dtype, window_sizes
 from toile.targets.llvm import elements
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
@@ -38,21 +30,16 @@ _FEW = 1 << 14  # elements of updates below which one chunk does all
 _FLOAT32 = np.dtype(np.float32)
 
 
-def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Scatter, all combinations and modes."""
     (x, indices, updates), (out,) = ins, outs
-    dtype = x.dtype
-    if not integral(indices.dtype) or not is_plain(dtype):
+    dtype = combined_dtype(op, x, indices)
+    if dtype is None:
         return False
-    if op.combine != "set":
-        if dtype.kind == "c" and op.combine in ("add", "sub"):
-            dtype = np.dtype(f"f{dtype.itemsize // 2}")
-        if not elements.supported(dtype) or (op.combine == "sub" and dtype.kind == "b"):
-            return False
     if not in_place(x, out):
         copy(out, x, plan)
     if elements.is_short(dtype) and op.combine in ("add", "sub", "mul"):
-        total = dense(plan.scratch(4 * out.size), out.shape, _FLOAT32)
+        total = room(plan, out.shape, _FLOAT32)
         plan.stage(_convert(total, out))
         plan.stage(_launch(op, total, indices, updates, _FLOAT32, dtype, plan.threads))
         plan.stage(_convert(out, total))
@@ -71,8 +58,8 @@ def _convert_text(to: Any, source: Any) -> str:
     """Between a short float and float32."""
     f, body = ir.kernel(), ir.inner("run", "ptr noalias %to, ptr noalias %from, i64 %a, i64 %b")
     with body.loop("%a", "%b", vectorize=True) as i:
-        x = elements.load(body, source, body.offset("%from", body.mul(i, source.itemsize)))
-        elements.store(body, to, x, body.offset("%to", body.mul(i, to.itemsize)))
+        x = elements.load(body, source, body.step("%from", i, source.itemsize))
+        elements.store(body, to, x, body.step("%to", i, to.itemsize))
     f.call(body, f.buffer(0), f.buffer(2), "%lo", "%hi")
     return ir.module(body, f)
 
@@ -101,15 +88,6 @@ def _split(axes: Axes, chosen: list[int], inside: list[bool], tail: list[int]) -
     window = _group(axes, [i for i in chosen if inside[i] and i not in tail])
     joined = (a + b for a, b in zip(window, _group(axes, tail), strict=True))
     return [outside, _Group(*joined)]
-
-
-def _components(
-    op: Any, out: Operand, indices: Operand, updates: Operand
-) -> list[tuple[int, int, int]]:
-    """Of each component: where in the index vector, step in the result, largest start."""
-    steps, step = byte_strides(out), byte_strides(indices)[-1]
-    return [(c * step, steps[d], out.shape[d] - _window(op, updates, d))
-            for c, d in enumerate(op.dimension_numbers[2])]
 
 
 class _Key(NamedTuple):
@@ -156,10 +134,11 @@ def _launch(
     parallel = [i for i in free if i not in kept]
     units = prod(axes.shape[i] for i in parallel)
     row_bytes = size * prod(axes.shape[i] for i in kept) if kept else 0
-    ownership = _ownership(op, out, updates, units, row_bytes, threads)
+    sizes = window_sizes(op, updates.shape, len(out.shape))
+    ownership = _ownership(sizes, mapped, out, updates, units, row_bytes, threads)
     if ownership.owned != "units":
         parallel = []
-    components = _components(op, out, indices, updates)
+    components = components_of(op, out, indices, sizes)
     # Columns are places of the dense tail, which is not merged with axes before it.
     tail = kept if ownership.owned == "columns" else []
     rest = [i for i in range(len(axes.shape)) if i not in parallel]
@@ -168,7 +147,7 @@ def _launch(
     row = bool(window.shape) and window.updates[-1] == update_size and window.out[-1] == size
     number_types = (dtype, update_dtype) if op.combine != "set" else (None, np.dtype(f"V{size}"))
     key = _Key(
-        op.combine, *number_types, size, indices.dtype, op.mode is GatherScatterMode.CLIP,
+        op.combine, *number_types, size, indices.dtype, op.clips,
         len(components), ownership.owned, ownership.ranged, *(len(g.shape) for g in groups), row,
     )  # fmt: skip
     args = [out.ref, updates.ref, indices.ref, *chain(*components), *chain(*chain(*groups))]
@@ -176,15 +155,15 @@ def _launch(
 
 
 def _ownership(
-    op: Any, out: Operand, updates: Operand, units: int, row_bytes: int, threads: int
-) -> _Ownership:
+    sizes: list[int], mapped: tuple[int, ...], out: Operand, updates: Operand, units: int,
+    row_bytes: int, threads: int,
+) -> _Ownership:  # fmt: skip
     """What chunks own where the parallel axes have `units` places and dense rows `row_bytes`."""
-    mapped = op.dimension_numbers[2]
     if threads > 1 and units < 2 * threads and updates.size >= _FEW:
         if row_bytes >= _BLOCK * threads:
             blocks = -(-row_bytes // _BLOCK)
             return _Ownership("columns", blocks, -(-blocks // threads))
-        single = [c for c, d in enumerate(mapped) if _window(op, updates, d) == 1]
+        single = [c for c, d in enumerate(mapped) if sizes[d] == 1]
         if single and units < threads:
             ranged = max(single, key=lambda c: out.shape[mapped[c]])
             places = out.shape[mapped[ranged]]
@@ -225,16 +204,6 @@ def _dense_tail(
         tail.insert(0, before[-1])
 
 
-def _window(op: Any, updates: Operand, axis: int) -> int:
-    """The size of a window along an axis of the operand."""
-    given = op.dimension_numbers
-    dropped = {*given.inserted_window_dims, *given.operand_batching_dims}
-    if axis in dropped:
-        return 1
-    stay = axis - sum(d < axis for d in dropped)
-    return updates.shape[given.update_window_dims[stay]]
-
-
 # ------------------------------------------------------------------------------------------ kernel
 
 
@@ -257,9 +226,9 @@ def _text(key: _Key) -> str:
             out, updates, window = _columns(f, key, out, updates, window)
         for k in range(key.sequence):
             i = scope.enter_context(f.loop(0, sequence.shape[k]))
-            updates = f.offset(updates, f.mul(i, sequence.updates[k]))
-            out = f.offset(out, f.mul(i, sequence.out[k]))
-            indices = f.offset(indices, f.mul(i, sequence.indices[k]))
+            updates = f.step(updates, i, sequence.updates[k])
+            out = f.step(out, i, sequence.out[k])
+            indices = f.step(indices, i, sequence.indices[k])
         place, legal = _place(f, key, components, indices)
         if legal:
             scope.enter_context(f.when(legal))
@@ -274,8 +243,8 @@ def _columns(
     size = key.align
     block = _BLOCK // size
     first, last = f.mul("%lo", block), f.smin(f.mul("%hi", block), window.shape[-1])
-    out = f.offset(out, f.mul(first, size))
-    updates = f.offset(updates, f.mul(first, key.updates.itemsize))
+    out = f.step(out, first, size)
+    updates = f.step(updates, first, key.updates.itemsize)
     return out, updates, window._replace(shape=[*window.shape[:-1], f.sub(last, first)])
 
 
@@ -302,8 +271,8 @@ def _combine_window(
     with ExitStack() as scope:
         for k in range(loops):
             i = scope.enter_context(f.loop(0, window.shape[k]))
-            updates = f.offset(updates, f.mul(i, window.updates[k]))
-            out = f.offset(out, f.mul(i, window.out[k]))
+            updates = f.step(updates, i, window.updates[k])
+            out = f.step(out, i, window.out[k])
         if key.row:
             f.call(row, out, updates, window.shape[-1])
         else:
@@ -317,8 +286,8 @@ def _row(key: _Key) -> ir.Function:
         f.copy("%out", "%updates", f.mul("%n", key.align))
         return f
     with f.loop(0, "%n", vectorize=True) as i:
-        place = f.offset("%out", f.mul(i, key.align))
-        _combine(f, key, place, f.offset("%updates", f.mul(i, key.updates.itemsize)))
+        place = f.step("%out", i, key.align)
+        _combine(f, key, place, f.step("%updates", i, key.updates.itemsize))
     return f
 
 

@@ -14,14 +14,15 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from toile.compiler.ir.geometry import axes_of, byte_strides, collapse, in_place, integral, is_plain
+from toile.compiler.ir.geometry import axes_of, byte_strides, collapse, in_place
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.views import row_major
 from toile.kernels.copy.gpu import copy, fill_launch
 from toile.kernels.gather.gpu import offset_of
+from toile.kernels.gather.shared import components_of
 from toile.kernels.scatter import gpu_segments as segments
+from toile.kernels.scatter.shared import combined_dtype, window_sizes
 from toile.kernels.sort.gpu_radix import sort_rows
-from toile.primitives.addresses import GatherScatterMode
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.text import MOST, Words, decode, divisor, divisors, kernel_text
@@ -69,12 +70,10 @@ class _Problem(NamedTuple):
         return prod(self.columns.shape)
 
 
-def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Scatter, all combinations and modes."""
     (x, indices, updates), (out,) = ins, outs
-    if not integral(indices.dtype) or not is_plain(x.dtype):
-        return False
-    dtype = _combined_dtype(op.combine, x.dtype)
+    dtype = combined_dtype(op, x, indices)
     p = None if dtype is None else _problem(op, dtype, out, indices, updates)
     if p is None:
         return False
@@ -95,51 +94,28 @@ def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planne
     return True
 
 
-def _combined_dtype(combine: str, dtype: Any) -> Any:
-    """The dtype of the numbers that are combined, parts of complex ones; None: it has no kernel."""
-    if combine == "set":
-        return dtype
-    part = numbers.real_part(dtype)
-    if dtype.kind == "c":
-        allowed = combine in ("add", "sub")
-    else:
-        allowed = combine != "sub" or dtype.kind != "b"
-    return part if allowed and numbers.supported(part) else None
-
-
-def _window(op: Any, updates: Operand, axis: int) -> int:
-    """The size of a window along an axis of the operand."""
-    given = op.dimension_numbers
-    dropped = {*given.inserted_window_dims, *given.operand_batching_dims}
-    if axis in dropped:
-        return 1
-    stay = axis - sum(d < axis for d in dropped)
-    return updates.shape[given.update_window_dims[stay]]
-
-
 def _problem(
     op: Any, dtype: Any, out: Operand, indices: Operand, updates: Operand
 ) -> _Problem | None:
     windows, inserted, mapped, batching, index_batching = op.dimension_numbers
     axes = axes_of(windows, inserted, batching, index_batching, updates, out, indices)
-    steps, vector = byte_strides(out), byte_strides(indices)
-    limits = [n - _window(op, updates, d) for d, n in enumerate(out.shape)]
+    steps, each = byte_strides(out), window_sizes(op, updates.shape, len(out.shape))
+    limits = [n - m for n, m in zip(out.shape, each, strict=True)]
     picked = [d for d, limit in enumerate(limits) if d in batching or (d in mapped and limit)]
     sizes = [out.shape[d] for d in picked]
     places = dict(zip(picked, row_major(sizes), strict=True))
     rows, columns = _rows_and_columns(axes, places)
     if out.dtype.kind == "c" and op.combine != "set":  # pairs of floats: one more column
         _append(columns, 2, dtype.itemsize, dtype.itemsize)
-    components = [(c * vector[-1], steps[d], limits[d], places.get(d, 0))
-                  for c, d in enumerate(mapped)]
+    components = [(*c, places.get(d, 0)) for c, d in zip(
+        components_of(op, out, indices, each), mapped, strict=True)]
     shape, merged = collapse(rows.shape, *rows[1:])
     rows = _Rows(shape, *merged)
     columns, unit = _units(dtype, columns, rows, components)
     place = collapse(sizes, [steps[d] for d in picked])
-    clips = op.mode is GatherScatterMode.CLIP
     p = _Problem(
         op.combine, dtype, unit, rows, columns, segments.Axes(place[0], place[1][0], []),
-        components, clips, out.ref, updates.ref, indices.ref, indices.dtype,
+        components, op.clips, out.ref, updates.ref, indices.ref, indices.dtype,
     )  # fmt: skip
     return p if p.count * p.width <= MOST and prod(sizes) < MOST else None
 

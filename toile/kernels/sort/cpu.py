@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-from toile.compiler.ir.geometry import byte_strides, collapse, is_plain, sort_keys
 from toile.compiler.ir.operands import Operand
 from toile.kernels.copy.cpu import Reader, decode, element_type
 from toile.kernels.sort.cpu_keys import (
@@ -23,31 +22,15 @@ from toile.kernels.sort.cpu_keys import (
     heap_function,
     key_of,
     number_of,
-    orders,
     sort_functions,
 )
+from toile.kernels.sort.shared import Rows, keys_of, orders, rows_of
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 _SMALL = 1 << 12  # elements below which rows are not divided
 _ROWS = 64  # between two looks at whether the run is to stop
 _LANES = 16  # of an arg-extremum's vectors
-
-
-class _Rows(NamedTuple):
-    """Rows along one axis of several arrays of equal shape but for that axis."""
-
-    number: int
-    extents: list[int]
-    steps: list[list[int]]  # bytes, for each array
-    inner: list[int]  # bytes between neighbours of a row, for each array
-
-
-def _rows(axis: int, *arrays: Operand) -> _Rows:
-    without = lambda t: [v for i, v in enumerate(t) if i != axis]
-    strides = [byte_strides(a) for a in arrays]
-    extents, steps = collapse(without(arrays[0].shape), *map(without, strides))
-    return _Rows(prod(extents), extents, steps, [s[axis] for s in strides])
 
 
 def _lanes(rows: int, length: int, threads: int) -> int:
@@ -72,9 +55,8 @@ class _Frame:
         """The kernel with the loop of `body(memory, pointers)` over rows."""
         f = self.f
         with f.loop("%lo", "%hi") as lane:
-            memory = f.offset(self.scratch, f.mul(lane, self.lane_bytes))
-            first = f.mul(lane, self.each)
-            last = f.smin(f.add(first, self.each), self.count)
+            memory = f.step(self.scratch, lane, self.lane_bytes)
+            first, last = f.part(lane, self.each, self.count)
             with f.long_loop(first, last, _ROWS) as row:
                 offsets = decode(f, row, self.extents, *self.steps)
                 body(memory, [f.offset(b, o) for b, o in zip(self.bases, offsets, strict=True)])
@@ -84,17 +66,14 @@ class _Frame:
 # -------------------------------------------------------------------------------------------- sort
 
 
-def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Sort, any number of operands and keys."""
-    keys = sort_keys(ins[: op.num_keys])
-    n = ins[0].shape[op.dimension]
-    if any(not orders(k.dtype) for k in keys) or any(not is_plain(x.dtype) for x in ins):
-        return False
-    if n >= 2**32 or len(ins[0].shape) > 8:
+    keys, n = keys_of(op, ins), ins[0].shape[op.dimension]
+    if keys is None or n >= 2**32 or len(ins[0].shape) > 8:
         return False
     alone = len(ins) == 1 and len(keys) == 1
     arrays = [*ins, *outs] if alone else [*keys, *ins, *outs]
-    rows = _rows(op.dimension, *arrays)
+    rows = rows_of(op.dimension, *arrays)
     if alone:
         item = ins[0].dtype.itemsize
         text = _values_text(ins[0].dtype, len(rows.extents))
@@ -108,7 +87,7 @@ def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) 
 
 
 def _launch(
-    text: str, arrays: Sequence[Operand], rows: _Rows, n: int, nbytes: int, plan: Planner,
+    text: str, arrays: Sequence[Operand], rows: Rows, n: int, nbytes: int, plan: Planner,
     note: str, *more: int,
 ) -> Launch:  # fmt: skip
     """A launch over rows of `n` elements, whose lanes need `nbytes` of scratch memory each."""
@@ -132,15 +111,15 @@ def _values_text(dtype: Any, rank: int) -> str:
 
     def body(memory: str, pointers: list[str]) -> None:
         source, to = pointers
-        other = f.offset(memory, f.mul(frame.n, dtype.itemsize))
+        other = f.step(memory, frame.n, dtype.itemsize)
         with f.loop(0, frame.n) as i:
-            x = f.load(f"i{bits}", f.offset(source, f.mul(i, frame.inner[0])), dtype.itemsize)
+            x = f.load(f"i{bits}", f.step(source, i, frame.inner[0]), dtype.itemsize)
             f.store(f"i{bits}", key_of(f, dtype, x, "values"), f.at(memory, i, f"i{bits}"))
         f.call(functions[-1], memory, other, frame.n, slot)
         found = f.load("ptr", slot)
         with f.loop(0, frame.n) as i:
             x = number_of(f, dtype, f.load(f"i{bits}", f.at(found, i, f"i{bits}")))
-            f.store(f"i{bits}", x, f.offset(to, f.mul(i, frame.inner[1])), dtype.itemsize)
+            f.store(f"i{bits}", x, f.step(to, i, frame.inner[1]), dtype.itemsize)
 
     return frame.text(body, functions)
 
@@ -155,12 +134,12 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
     functions = {w: sort_functions(bits, bits // 2, w, name=f"sort{w}") for w in widths}
 
     def body(memory: str, pointers: list[str]) -> None:
-        other = f.offset(memory, f.mul(frame.n, bits // 8))
+        other = f.step(memory, frame.n, bits // 8)
         found = ""
         for k in range(len(keys) - 1, -1, -1):
             with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
                 at = i if not found else _place(f, type, f.at(found, i, type))
-                key = _loaded_key(f, keys[k], f.offset(pointers[k], f.mul(at, frame.inner[k])))
+                key = _loaded_key(f, keys[k], f.step(pointers[k], at, frame.inner[k]))
                 f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
             spare = other
             if found:  # the memory that holds no elements now
@@ -172,8 +151,8 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
             move, align = element_type(size), min(size, 8)
             with f.loop(0, frame.n) as i:
                 at = _place(f, type, f.at(found, i, type))
-                x = f.load(move, f.offset(pointers[a], f.mul(at, frame.inner[a])), align)
-                f.store(move, x, f.offset(pointers[b], f.mul(i, frame.inner[b])), align)
+                x = f.load(move, f.step(pointers[a], at, frame.inner[a]), align)
+                f.store(move, x, f.step(pointers[b], i, frame.inner[b]), align)
 
     return frame.text(body, [*chain(*functions.values())])
 
@@ -209,7 +188,7 @@ def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner)
     if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
         return False
     wide = x.dtype.itemsize == 8
-    rows = _rows(op.axis, x, *outs)
+    rows = rows_of(op.axis, x, *outs)
     whole = 4 * op.k >= n and n > 64
     nbytes = (2 * n if whole else op.k) * element_bits(wide) // 8
     text = _top_text(x.dtype, wide, len(rows.extents), whole)
@@ -229,13 +208,13 @@ def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
         source, found = pointers[0], memory
 
         def element(i: str) -> str:
-            pointer = f.offset(source, f.mul(i, frame.inner[0]))
+            pointer = f.step(source, i, frame.inner[0])
             return _packed(f, bits, dtype, _loaded_key(f, dtype, pointer, "top"), i)
 
         if whole:
             with f.loop(0, frame.n) as i:
                 f.store(type, element(i), f.at(memory, i, type), 8)
-            other = f.offset(memory, f.mul(frame.n, bits // 8))
+            other = f.step(memory, frame.n, bits // 8)
             f.call(functions[-1], memory, other, frame.n, slot)
             found = f.load("ptr", slot)
         else:
@@ -243,10 +222,10 @@ def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
         move = f"i{8 * dtype.itemsize}"
         with f.loop(0, k) as j:
             at = _place(f, type, f.at(found, j, type))
-            x = f.load(move, f.offset(source, f.mul(at, frame.inner[0])), dtype.itemsize)
-            f.store(move, x, f.offset(pointers[1], f.mul(j, frame.inner[1])), dtype.itemsize)
+            x = f.load(move, f.step(source, at, frame.inner[0]), dtype.itemsize)
+            f.store(move, x, f.step(pointers[1], j, frame.inner[1]), dtype.itemsize)
             narrow = f.value(f"trunc i64 {at} to i32")
-            f.store("i32", narrow, f.offset(pointers[2], f.mul(j, frame.inner[2])), 4)
+            f.store("i32", narrow, f.step(pointers[2], j, frame.inner[2]), 4)
 
     return frame.text(body, functions)
 
@@ -276,7 +255,7 @@ def _heap_of_best(
 # ------------------------------------------------------------------------------------ arg-extrema
 
 
-def lower_argmax(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Argmax and Argmin."""
     dtype, to = ins[0].dtype, outs[0].dtype
     n = ins[0].shape[op.axis]
@@ -285,16 +264,13 @@ def lower_argmax(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner
     x = plan.contiguous(ins[0])
     inner = prod(x.shape[op.axis + 1 :])
     outer = prod(x.shape[: op.axis])
-    largest = op.name == "argmax"
+    largest = op.extremum == "max"
     args = (outs[0].ref, x.ref, n, inner)
     blocks = 1 if inner == 1 else -(-inner // _LANES)
     text = _arg_text(dtype, to, largest, inner > 1)
     cost = n * (1 if inner == 1 else _LANES)
     plan.stage(Launch(text, args, outer * blocks, max(1, _SMALL * 4 // cost), op.name))
     return True
-
-
-lower_argmin = lower_argmax
 
 
 class _Best:
@@ -371,14 +347,14 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
         wide = f.value(f"zext i32 {at} to i64")
         bits = 8 * to.itemsize
         wide = wide if bits == 64 else f.value(f"trunc i64 {wide} to i{bits}")
-        f.store(f"i{bits}", wide, f.offset(out, f.mul(index, to.itemsize)), to.itemsize)
+        f.store(f"i{bits}", wide, f.step(out, index, to.itemsize), to.itemsize)
 
     def along(best: _Best, start: str, step: str, first: str | int = 1) -> None:
         with f.loop(first, n) as i:
-            best.compare(best.load(f.offset(start, f.mul(i, step))), best.places(i))
+            best.compare(best.load(f.step(start, i, step)), best.places(i))
 
     def row(unit: str) -> None:
-        start = f.offset(x, f.mul(f.mul(unit, n), size))
+        start = f.step(x, f.mul(unit, n), size)
         single.start(single.load(start), "0")
         turns = f.udiv(n, _LANES)
         with f.when(f.compare("ne", turns, 0)):
@@ -387,7 +363,7 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
             with f.loop(1, turns) as t:
                 i = f.mul(t, _LANES)
                 at = f.value(f"add {many.place} {many.places(i)}, <{steps}>")
-                many.compare(many.load(f.offset(start, f.mul(i, size))), at)
+                many.compare(many.load(f.step(start, i, size)), at)
             _compare_lanes(f, single, many)
         along(single, start, str(size), f.mul(turns, _LANES))
         put(f.load("i32", single.at), unit)
@@ -396,7 +372,7 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
         blocks = f.udiv(f.add(inner, _LANES - 1), _LANES)
         outer, column = f.divided(unit, blocks)
         column = f.mul(column, _LANES)
-        start = f.offset(x, f.mul(f.add(f.mul(f.mul(outer, n), inner), column), size))
+        start = f.step(x, f.add(f.mul(f.mul(outer, n), inner), column), size)
         step, index = f.mul(inner, size), f.add(f.mul(outer, inner), column)
         width = f.smin(f.sub(inner, column), _LANES)
         full = f.compare("eq", width, _LANES)
@@ -406,7 +382,7 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
             with f.loop(0, _LANES) as lane:
                 put(f.load("i32", f.at(many.at, lane, "i32")), f.add(index, lane))
         with f.unless(full), f.loop(0, width) as lane:
-            here = f.offset(start, f.mul(lane, size))
+            here = f.step(start, lane, size)
             single.start(single.load(here), "0")
             along(single, here, step)
             put(f.load("i32", single.at), f.add(index, lane))

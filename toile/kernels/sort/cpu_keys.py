@@ -11,22 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from toile.engine import dtypes
+from toile.kernels.sort.shared import INFINITY
 from toile.targets.llvm import text as ir
 
 PLACE = 2**32 - 1  # the part of a packed element that is the place
-_INFINITY = {
-    "float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000,
-}  # fmt: skip
 _SHORT = 192  # elements up to which merging beats counting
 LONG_ROW = 1 << 18  # elements between two looks at whether the run is to stop
 _SORT = "ptr %a, ptr %b, i64 %n, ptr %slot"  # what sorters are given
 _RUN = 16  # elements that are sorted by their ranks before merging
-
-
-def orders(dtype: Any) -> bool:
-    """Whether numbers of a dtype have keys."""
-    return not dtypes.is_extended(dtype) and (dtype.kind in "biu" or dtype.name in _INFINITY)
 
 
 def element_bits(wide: bool) -> int:
@@ -59,7 +51,7 @@ def key_of(f: ir.Function, dtype: Any, x: str, use: str, lanes: int = 1) -> str:
     type, mask = ir.typed(f"i{bits}", lanes), ir.typed("i1", lanes)
     every = lambda value: ir.constant(_signed(value, bits), lanes, f"i{bits}")
     sign = 1 << (bits - 1)
-    if dtype.name not in _INFINITY:
+    if dtype.name not in INFINITY:
         if dtype.kind == "i":
             x = f.value(f"xor {type} {x}, {every(sign)}")
         return f.value(f"xor {type} {x}, {every(-1)}") if use == "top" else x
@@ -74,7 +66,7 @@ def key_of(f: ir.Function, dtype: Any, x: str, use: str, lanes: int = 1) -> str:
     if use == "top":
         return f.value(f"xor {type} {key}, {every(-1)}")
     size = f.value(f"and {type} {given}, {every(sign - 1)}")
-    nan = f.value(f"icmp ugt {type} {size}, {every(_INFINITY[dtype.name])}")
+    nan = f.value(f"icmp ugt {type} {size}, {every(INFINITY[dtype.name])}")
     best = every(0 if use == "min" else -1)
     return f.value(f"select {mask} {nan}, {type} {best}, {type} {key}")
 
@@ -83,7 +75,7 @@ def number_of(f: ir.Function, dtype: Any, key: str) -> str:
     """The bits of the number that has a "values" key."""
     bits = 8 * dtype.itemsize
     sign = _signed(1 << (bits - 1), bits)
-    if dtype.name not in _INFINITY:
+    if dtype.name not in INFINITY:
         return f.value(f"xor i{bits} {key}, {sign}") if dtype.kind == "i" else key
     positive = f.value(f"ashr i{bits} {key}, {bits - 1}")  # all ones where the sign bit is set
     turned = f.value(f"xor i{bits} {positive}, -1")

@@ -9,40 +9,27 @@ the other, the last first.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-from toile.compiler.ir.geometry import byte_strides, collapse, is_plain, sort_keys
 from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.sort import gpu_keys
+from toile.kernels.sort.gpu_extrema import lower_extremum
 from toile.kernels.sort.gpu_radix import sort_rows
+from toile.kernels.sort.shared import Rows, keys_of, orders, rows_of
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, decode, divisors, kernel_text
 from toile.targets.cuda.units import UNITS
+
+__all__ = ["lower", "lower_extremum", "lower_top_k"]
 
 _ROOM = 48 << 10  # bytes of shared memory
 _TILES = (256, 512, 1024, 2048)  # elements that a block sorts
 _PART = 4  # of a tile, at most, are the k largest for it to be worth it
 
 
-class _Rows(NamedTuple):
-    """Rows along one axis of several arrays of equal shape but for that axis."""
-
-    number: int
-    extents: list[int]
-    steps: list[list[int]]  # bytes, for each array
-    inner: list[int]  # bytes between neighbours of a row, for each array
-
-    @property
-    def words(self) -> list[int]:
-        return [*divisors(self.extents), *sum(self.steps, []), *self.inner]
-
-
-def _rows(axis: int, *arrays: Operand) -> _Rows:
-    without = lambda t: [v for i, v in enumerate(t) if i != axis]
-    strides = [byte_strides(a) for a in arrays]
-    extents, steps = collapse(without(arrays[0].shape), *map(without, strides))
-    return _Rows(prod(extents), extents, steps, [s[axis] for s in strides])
+def _words(rows: Rows) -> list[int]:
+    """The numbers of rows, as texts read them."""
+    return [*divisors(rows.extents), *sum(rows.steps, []), *rows.inner]
 
 
 def _two(plan: Planner, nbytes: int) -> tuple[Ref, Ref]:
@@ -61,6 +48,12 @@ class _Frame:
         self.steps = [r.many(rank) for _ in range(arrays)]
         self.inner = r.many(arrays)
 
+    def move(self, size: int, source: int, target: int, to: str = "i") -> str:
+        """The statement that copies element `at` of a row of one array to a place in another."""
+        unit = UNITS[size]
+        return (f"*({unit}*)(p{target} + (Word){to} * {self.inner[target]}) = "
+                f"*(const {unit}*)(p{source} + (Word)at * {self.inner[source]});")
+
     def pointers(self, row: str = "row") -> str:
         """Statements that set p0, p1 ... to where a row begins."""
         names = [f"p{i}" for i in range(len(self.bases))]
@@ -69,30 +62,27 @@ class _Frame:
         return f"{start} {{ Index rest = {row}; {moves} }}"
 
 
-def lower_sort(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Sort, any number of operands and keys."""
-    keys = sort_keys(ins[: op.num_keys])
-    n = ins[0].shape[op.dimension]
-    if any(not gpu_keys.orders(k.dtype) for k in keys) or any(not is_plain(x.dtype) for x in ins):
-        return False
-    if ins[0].size > MOST or len(keys) > 6 or len(ins) > 16:
+    keys, n = keys_of(op, ins), ins[0].shape[op.dimension]
+    if keys is None or ins[0].size > MOST or len(keys) > 6 or len(ins) > 16:
         return False
     dtypes = tuple(k.dtype for k in keys)
     sizes = tuple(x.dtype.itemsize for x in ins)
-    rows = _rows(op.dimension, *keys, *ins, *outs)
+    rows = rows_of(op.dimension, *keys, *ins, *outs)
     tile = _tile(n, [gpu_keys.key_type(d) for d in dtypes])
     if tile:
         padded = 1 << (n - 1).bit_length()
         text = _short_text(dtypes, sizes, len(rows.extents), tile)
-        args = (n, padded, rows.number, *(x.ref for x in (*keys, *ins, *outs)), *rows.words)
+        args = (n, padded, rows.number, *(x.ref for x in (*keys, *ins, *outs)), *_words(rows))
         plan.stage(Launch.over(rows.number * padded, text, args, "sort", tile))
     elif len(ins) == len(keys) == 1:
         _sort_values(op, ins[0], outs[0], n, plan)
     else:
         places = _sorted_places(op.dimension, keys, "sort", n, plan)
-        moved = _rows(op.dimension, *ins, *outs)
+        moved = rows_of(op.dimension, *ins, *outs)
         args = (n, *divisors([n]), rows.number * n, places, *(x.ref for x in (*ins, *outs)),
-                *moved.words)  # fmt: skip
+                *_words(moved))  # fmt: skip
         text = _take_text(sizes, len(moved.extents), False)
         plan.stage(Launch.over(ins[0].size, text, args, "sort"))
     return True
@@ -146,11 +136,8 @@ def _short_text(keys: tuple[Any, ...], sizes: tuple[int, ...], rank: int, tile: 
         f"key{i}[e] = there ? key_of{i}(*(const {gpu_keys.bits_type(d)}*)(p{i} + (Word)i * "
         f"{frame.inner[i]})) : ({gpu_keys.key_type(d)})~0ull;" for i, d in enumerate(keys)
     )  # fmt: skip
-    moves = []
-    for j, size in enumerate(sizes):
-        a, b = len(keys) + j, len(keys) + len(sizes) + j
-        moves.append(f"*({UNITS[size]}*)(p{b} + (Word)i * {frame.inner[b]}) = "
-                     f"*(const {UNITS[size]}*)(p{a} + (Word)at * {frame.inner[a]});")
+    moves = [frame.move(size, len(keys) + j, len(keys) + len(sizes) + j)
+             for j, size in enumerate(sizes)]
     return kernel_text(f"""\
   const u32 n = (u32){n}, padded = (u32){padded}, rows = (u32){rows};
   const u32 shift = 31 - __clz((int)padded), first = (block * {tile}u) >> shift;
@@ -177,16 +164,16 @@ def _short_text(keys: tuple[Any, ...], sizes: tuple[int, ...], rank: int, tile: 
 
 def _sort_values(op: Any, x: Operand, out: Operand, n: int, plan: Planner) -> None:
     """Rows of one operand: the keys are all there is to sort."""
-    dtype, rows = x.dtype, _rows(op.dimension, x)
+    dtype, rows = x.dtype, rows_of(op.dimension, x)
     keys = _two(plan, gpu_keys.key_bytes(dtype) * x.size)
-    args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *rows.words)
+    args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *_words(rows))
     text = _load_text(dtype, "values", len(rows.extents), "none")
     plan.stage(Launch.over(x.size, text, args, "sort"))
     (found, _), _ = sort_rows(
         plan, keys, None, gpu_keys.key_type(dtype), rows.number, n, gpu_keys.key_bits(dtype),
         gpu_keys.below_zero(dtype))
-    back = _rows(op.dimension, out)
-    args = (n, *divisors([n]), x.size, found, 0, out.ref, *back.words)
+    back = rows_of(op.dimension, out)
+    args = (n, *divisors([n]), x.size, found, 0, out.ref, *_words(back))
     plan.stage(Launch.over(x.size, _values_text(dtype, len(back.extents)), args, "sort"))
 
 
@@ -196,8 +183,8 @@ def _sorted_places(axis: int, keys: list[Operand], use: str, n: int, plan: Plann
     held = _two(plan, max(gpu_keys.key_bytes(k.dtype) for k in keys) * total)
     places = _two(plan, 4 * total)
     for number, k in enumerate(reversed(keys)):
-        rows = _rows(axis, k)
-        args = (n, *divisors([n]), total, held[0], places[0], k.ref, *rows.words)
+        rows = rows_of(axis, k)
+        args = (n, *divisors([n]), total, held[0], places[0], k.ref, *_words(rows))
         text = _load_text(k.dtype, use, len(rows.extents), "read" if number else "write")
         plan.stage(Launch.over(total, text, args, "sort"))
         held, found = sort_rows(plan, held, places, gpu_keys.key_type(k.dtype), rows.number, n,
@@ -249,10 +236,7 @@ def _take_text(sizes: tuple[int, ...], rank: int, numbers: bool) -> str:
     """Operands in the order of places, of which rows may be longer; `numbers`: places as well."""
     frame = _Frame(4, 2 * len(sizes) + numbers, rank)
     n, by, total, places = frame.own
-    moves = [
-        f"*({UNITS[s]}*)(p{len(sizes) + j} + (Word)i * {frame.inner[len(sizes) + j]}) = "
-        f"*(const {UNITS[s]}*)(p{j} + (Word)at * {frame.inner[j]});" for j, s in enumerate(sizes)
-    ]  # fmt: skip
+    moves = [frame.move(size, j, len(sizes) + j) for j, size in enumerate(sizes)]
     if numbers:
         last = 2 * len(sizes)
         moves.append(f"*(u32*)(p{last} + (Word)i * {frame.inner[last]}) = at;")
@@ -270,19 +254,19 @@ def _take_text(sizes: tuple[int, ...], rank: int, numbers: bool) -> str:
 def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """TopK: the best of each tile, and of those, until one tile is left; else a sort."""
     x, n, k = ins[0], ins[0].shape[op.axis], op.k
-    if not gpu_keys.orders(x.dtype) or x.size > MOST or k == 0:
+    if not orders(x.dtype) or x.size > MOST or k == 0:
         return False
     type = gpu_keys.key_type(x.dtype)
     tile = _tile(n, [type])
     if not tile and k * _PART > _TILES[-1]:
         places = _sorted_places(op.axis, [x], "top", n, plan)
-        rows = _rows(op.axis, x, *outs)
+        rows = rows_of(op.axis, x, *outs)
         args = (n, *divisors([k]), outs[0].size, places, x.ref, outs[0].ref, outs[1].ref,
-                *rows.words)
+                *_words(rows))
         text = _take_text((x.dtype.itemsize,), len(rows.extents), True)
         plan.stage(Launch.over(outs[0].size, text, args, "top_k"))
         return True
-    rows = _rows(op.axis, x, *outs)
+    rows = rows_of(op.axis, x, *outs)
     source: tuple[Ref | int, Ref | int] = (0, 0)
     length = n
     while True:
@@ -295,7 +279,7 @@ def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner)
             plan.scratch(gpu_keys.key_bytes(x.dtype) * count), plan.scratch(4 * count))
         text = _top_text(x.dtype, len(rows.extents), tile, length == n and source[0] == 0, final)
         args = (length, padded, rows.number, k, tiles, *source, *to, x.ref, outs[0].ref,
-                outs[1].ref, *rows.words)  # fmt: skip
+                outs[1].ref, *_words(rows))  # fmt: skip
         blocks = blocks_of(rows.number * padded, tile) if final else rows.number * tiles
         plan.stage(Launch(text, args, blocks, THREADS, 0, "top_k"))
         if final:
@@ -321,9 +305,8 @@ def _top_text(dtype: Any, rank: int, tile: int, begins: bool, final: bool) -> st
         f"({type})~0ull; place[e] = there ? ((const u32*){places})[at] : ~0u;"
     )  # fmt: skip
     save = (
-        f"{frame.pointers()} const u32 at = place[e]; *({bits}*)(p1 + (Word)j * {frame.inner[1]}) "
-        f"= *(const {bits}*)(p0 + (Word)at * {frame.inner[0]}); *(u32*)(p2 + (Word)j * "
-        f"{frame.inner[2]}) = at;"
+        f"{frame.pointers()} const u32 at = place[e]; {frame.move(dtype.itemsize, 0, 1, 'j')} "
+        f"*(u32*)(p2 + (Word)j * {frame.inner[2]}) = at;"
         if final else
         f"const Word to = (Word)block * k + j; (({type}*){to_keys})[to] = key0[e]; "
         f"((u32*){to_places})[to] = place[e];"

@@ -12,7 +12,8 @@ from math import prod
 from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
-from toile.kernels.sort.gpu_keys import bits_type, key_bytes, key_function, key_type, orders
+from toile.kernels.sort.gpu_keys import bits_type, key_bytes, key_function, key_type
+from toile.kernels.sort.shared import orders
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisor, integer_type, kernel_text
 
@@ -21,7 +22,7 @@ _COLUMN = 64  # least elements of a part of a column
 _ENOUGH = 1 << 17  # threads that keep a processor busy
 
 
-def lower_arg_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Argmax and Argmin."""
     dtype, to = ins[0].dtype, outs[0].dtype
     n = ins[0].shape[op.axis]
@@ -29,7 +30,6 @@ def lower_arg_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: P
         return False
     x = plan.contiguous(ins[0])
     inner, outer = prod(x.shape[op.axis + 1 :]), prod(x.shape[: op.axis])
-    use = "max" if op.name == "argmax" else "min"
     rows = inner == 1
     step = _ROW if rows else max(_COLUMN, blocks_of(n * outer * inner, _ENOUGH))
     parts = blocks_of(n, step)
@@ -39,11 +39,11 @@ def lower_arg_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: P
         count = outer * inner * parts
         found = plan.scratch(key_bytes(dtype) * count), plan.scratch(4 * count)
         args = (*source, *found, n, divisor(inner), step, divisor(parts), count)
-        text = _text(dtype, None, use, rows, False)
+        text = _text(dtype, None, op.extremum, rows, False)
         plan.stage(Launch.over(count, text, args, op.name, per_block))
         source, n = found, parts
     args = (*source, outs[0].ref, 0, n, divisor(inner), n, divisor(1), outer * inner)
-    text = _text(dtype, to, use, rows, parts > 1)
+    text = _text(dtype, to, op.extremum, rows, parts > 1)
     plan.stage(Launch.over(outer * inner, text, args, op.name, per_block))
     return True
 
@@ -60,12 +60,12 @@ def _text(dtype: Any, to: Any, use: str, rows: bool, found: bool) -> str:
         f"(({type}*)w[2])[unit] = key; ((u32*)w[3])[unit] = place;" if to is None else
         f"(({integer_type(to)}*)w[2])[unit] = ({integer_type(to)})place;"
     )  # fmt: skip
-    meet = "if (k > key || (k == key && p < place)) { key = k; place = p; }"
+    keep_best = "if (k > key || (k == key && p < place)) { key = k; place = p; }"
     lanes = f"""\
   for (u32 d = 16; d > 0; d >>= 1) {{
     const {type} k = __shfl_xor_sync(~0u, key, d);
     const u32 p = __shfl_xor_sync(~0u, place, d);
-    {meet}
+    {keep_best}
   }}
   if (threadIdx.x & 31) return;
 """
@@ -84,7 +84,7 @@ def _text(dtype: Any, to: Any, use: str, rows: bool, found: bool) -> str:
   for (u32 i = low{" + (threadIdx.x & 31)" if rows else ""}; i < high; i += {32 if rows else 1}) {{
     const Word at = ((Word)outer * n + i) * inner + column;
     {load}
-    {meet}
+    {keep_best}
   }}
 {lanes if rows else ""}\
   {save}

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toile.engine import dtypes
-
-_INFINITY = {
-    "float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000,
-}  # fmt: skip
-
-
-def orders(dtype: Any) -> bool:
-    """Whether numbers of a dtype have keys."""
-    return not dtypes.is_extended(dtype) and (dtype.kind in "biu" or dtype.name in _INFINITY)
+from toile.kernels.sort.shared import INFINITY
 
 
 def bits_type(dtype: Any) -> str:
@@ -49,7 +40,7 @@ def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
     sign, every = 1 << (bits - 1), (1 << bits) - 1
     suffix = "ull"
     lines = [f"__device__ inline {out} {name}({type} x) {{"]
-    if dtype.name not in _INFINITY:
+    if dtype.name not in INFINITY:
         key = f"({type})(x ^ {sign:#x}{suffix})" if dtype.kind == "i" else "x"
         if use in ("top", "min"):
             key = f"({type})~({type})({key})"
@@ -58,7 +49,7 @@ def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
         lines.append(f"  if (x == ({type}){sign:#x}{suffix}) x = 0;")
     if use != "top":
         lines.append(f"  if (({type})(x & {sign - 1:#x}{suffix}) > "
-                     f"({type}){_INFINITY[dtype.name]:#x}{suffix}) return {every:#x}{suffix};")
+                     f"({type}){INFINITY[dtype.name]:#x}{suffix}) return {every:#x}{suffix};")
     # Negative numbers order backwards: all their bits turn; of the others the sign does.
     lines.append(f"  {type} key = x & {sign:#x}{suffix} ? ({type})~x : "
                  f"({type})(x | {sign:#x}{suffix});")
@@ -72,11 +63,11 @@ def number_function(dtype: Any) -> str:
     bits, type, out = 8 * dtype.itemsize, bits_type(dtype), key_type(dtype)
     sign = f"{1 << (bits - 1):#x}ull"
     head = f"__device__ inline {type} number_of({out} key) {{\n"
-    if dtype.name not in _INFINITY:
+    if dtype.name not in INFINITY:
         return head + f"  return ({type}){f'(key ^ {sign})' if dtype.kind == 'i' else 'key'};\n}}\n"
     return head + f"  return ({type})(key & {sign} ? key ^ {sign} : ~key);\n}}\n"
 
 
 def below_zero(dtype: Any) -> int | None:
     """The "values" key of -0, which is to count as that of +0 next to it; None: there is none."""
-    return (1 << (8 * dtype.itemsize - 1)) - 1 if dtype.name in _INFINITY else None
+    return (1 << (8 * dtype.itemsize - 1)) - 1 if dtype.name in INFINITY else None

@@ -10,12 +10,12 @@ What has no code here raises `Unsupported`; extents are part of the text, which 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toile.compiler.ir.groups import REDUCTIONS
 from toile.compiler.plan.control_flow import prepared
 from toile.compiler.scalar.builder import Unsupported, Value, kind
 from toile.compiler.scalar.fusible import rounded
@@ -24,22 +24,15 @@ from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine.config import flags
 from toile.engine.program import Equation, Literal, Program, Var
-from toile.kernels.nest.cpu import can_fuse, constant_words
-from toile.kernels.tiny.cpu_blocks import BLOCKS, UPDATES, Elements, Held, Stored
-from toile.kernels.tiny.cpu_sums import SUMS, Sums
-from toile.primitives.barriers import Name, StopGradient
-from toile.primitives.elementwise import ConvertElementType
-from toile.primitives.families import BroadcastInDim, Reshape, Transpose
-from toile.primitives.gathers import DynamicUpdateSlice, Scatter
-from toile.primitives.shapes import Concatenate, Copy, Iota, OptimizationBarrier, Pad, Rev, Slice
+from toile.kernels.nest.cpu import can_fuse
+from toile.kernels.nest.shared import constant_words
+from toile.kernels.tiny.cpu_blocks import Elements, Held, Stored
+from toile.kernels.tiny.cpu_sums import Sums
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import register
 from toile.targets.llvm.stop_checks import FEW_TURNS, OUTER_TURNS, TURNS
 
 LARGEST = 256  # elements of an array
-MOVES = (BroadcastInDim, Concatenate, Copy, Pad, Reshape, Rev, Slice, Transpose)
-SAME = (Name, OptimizationBarrier, StopGradient)
-LOOPS = (Cond, Scan, While)
 
 
 class Slices(NamedTuple):
@@ -56,11 +49,9 @@ def looks_tiny(program: Program) -> bool:
     for e in program.equations:
         if e.effects or e.op.axis_names:
             return False
-        if not isinstance(e.op, UPDATES) and any(
-            not 0 < o.aval.size <= LARGEST for o in e.outs
-        ):
+        if not e.op.updates and any(not 0 < o.aval.size <= LARGEST for o in e.outs):
             return False
-        if isinstance(e.op, LOOPS) and not all(looks_tiny(prepared(p)) for p in e.op.programs()):
+        if not all(looks_tiny(prepared(p)) for p in e.op.programs()):
             return False
     return True
 
@@ -70,9 +61,9 @@ def in_blocks(program: Program, position: int, updates: int = 0) -> bool:
     names: set[Any] = {program.inputs[position]}
     for e in program.equations:
         used = [i for i, a in enumerate(e.ins) if a in names]
-        if used and (used != [0] or not isinstance(e.op, BLOCKS)):
+        if used and (used != [0] or not e.op.by_blocks):
             return False
-        if used and isinstance(e.op, UPDATES):
+        if used and e.op.updates:
             names.add(e.outs[0])
     return min(len(names) - 1, 1) == sum(o in names for o in program.outputs) == updates
 
@@ -95,11 +86,10 @@ def _literals(program: Program) -> Iterator[np.ndarray]:
         if a.__class__ is Literal:
             yield np.asarray(a.val)
     for e in program.equations:
-        if isinstance(e.op, Scan):
-            yield np.asarray(e.op.length, np.int64)
-        if isinstance(e.op, LOOPS):
-            for p in e.op.programs():
-                yield from _literals(prepared(p))
+        if e.op.turns not in (None, math.inf):
+            yield np.asarray(e.op.turns, np.int64)
+        for p in e.op.programs():
+            yield from _literals(prepared(p))
 
 
 class Writer(Sums):
@@ -135,19 +125,19 @@ class Writer(Sums):
 
     def _equation(self, e: Equation, ins: list[Any]) -> list[Held]:
         op = e.op
-        if isinstance(op, BLOCKS):
+        if op.by_blocks:
             return [self.block(e, ins)]
-        if isinstance(op, LOOPS):
+        if op.programs():
             return self._control(e, ins)
         if any(isinstance(x, Stored) for x in ins):
             raise Unsupported(f"{op.name} of an array that stays in memory")
-        if isinstance(op, SAME):
+        if op.is_identity:
             return list(ins)
-        if isinstance(op, MOVES):
+        if op.moves_elements:
             return [_moved(e, ins)]
-        if not (isinstance(op, SUMS) or can_fuse(e)):
+        if op.combines in ("", "axes") and not can_fuse(e):
             raise Unsupported(f"{op.name} of tiny arrays")
-        if isinstance(op, (*REDUCTIONS, *SUMS)):
+        if op.combines:
             return [self.combined(e, ins)]
         return [self._elementwise(e, ins)]
 
@@ -155,9 +145,8 @@ class Writer(Sums):
     def _elementwise(self, e: Equation, ins: list[Elements]) -> Elements:
         op, aval = e.op, e.outs[0].aval
         dtype = np.dtype(aval.dtype)
-        if isinstance(op, Iota):
-            along = np.indices(op.shape)[op.axis].ravel()
-            return self.known(self.k.constant(int(i), dtype) for i in along)
+        if not ins:  # numbers that are known
+            return self.known(self.k.constant(i, dtype) for i in np.ravel(op.eager(np)))
         out: Elements = []
         for i in range(aval.size):
             xs = [x[i if len(x) > 1 else 0] for x in ins]
@@ -166,14 +155,14 @@ class Writer(Sums):
                 continue
             y = op.lower(self.k, *xs)
             out.append(y if y.dtype == dtype else Value(y.name, dtype, y.imag))
-            if isinstance(op, ConvertElementType):
+            if op.lower_is_exact:
                 self.known(out[-1:])
         return out
 
     # ---- loops and branches
     def _control(self, e: Equation, ins: list[Any]) -> list[Held]:
         """A loop or branch inside; arrays in memory that it must not change are marked so."""
-        changed = [*map(id, _overwritten(e))]
+        changed = [*map(id, e.ins[e.op.overwrites])]
         ins = [x._replace(writable=False) if isinstance(x, Stored) and id(a) not in changed else x
                for x, a in zip(ins, e.ins, strict=True)]
         match e.op:
@@ -186,7 +175,7 @@ class Writer(Sums):
                 return [self.read(s) for s in slots]
             case Cond() as op:
                 return self._cond(op, e, ins)
-        raise AssertionError(e.op)
+        raise Unsupported(f"{e.op.name} of tiny arrays")
 
     def slots(self, x: Held) -> Held:
         """Stack slots (as values whose names are addresses) that hold an array's elements."""
@@ -222,7 +211,7 @@ class Writer(Sums):
         else:
             loop = self.f.long_loop(0, trips, _turns_between_checks(body), vectorize=False)
         with loop as i:
-            moved = [self.f.offset(x.pointer, self.f.mul(i, x.stride)) for x in [*xs, *ys]]
+            moved = [self.f.step(x.pointer, i, x.stride) for x in [*xs, *ys]]
             given = [self.loaded(p, x.offsets, x.dtype)
                      for p, x in zip(moved[: len(xs)], xs, strict=True)]
             outs = self.program(body, [*consts, *(self.read(s) for s in slots), *given])
@@ -254,7 +243,7 @@ class Writer(Sums):
         """The slices of an array on the stack."""
         stride = size * dtype.itemsize
         if op.reverse:
-            pointer = self.f.offset(pointer, self.f.mul(self.f.sub(trips, 1), stride))
+            pointer = self.f.step(pointer, self.f.sub(trips, 1), stride)
             stride = -stride
         return Slices(pointer, stride, range(size), dtype)
 
@@ -312,23 +301,9 @@ def _turns_between_checks(*bodies: Program) -> int:
 def _has_loops(program: Program) -> bool:
     """Whether a Program has loops of more than a few turns."""
     for e in program.equations:
-        if isinstance(e.op, While) or (isinstance(e.op, Scan) and e.op.length > FEW_TURNS):
-            return True
-        if isinstance(e.op, LOOPS) and any(_has_loops(prepared(p)) for p in e.op.programs()):
+        if (e.op.turns or 0) > FEW_TURNS or any(_has_loops(prepared(p)) for p in e.op.programs()):
             return True
     return False
-
-
-def _overwritten(e: Equation) -> list[Any]:
-    """The operands that an equation changes where they are, if they are in memory."""
-    match e.op:
-        case DynamicUpdateSlice() | Scatter():
-            return e.ins[:1]
-        case Scan() as op:
-            return e.ins[op.consts: op.consts + op.carry]
-        case While() as op:
-            return e.ins[op.cond_consts + op.body_consts:]
-    return []
 
 
 def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
@@ -338,7 +313,7 @@ def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
     waiting, out = list(program.equations), []
     changed: dict[int, list[Any]] = {}  # by equation
     for e in waiting:
-        changed[id(e)] = [a for a in _overwritten(e) if a in stored]
+        changed[id(e)] = [a for a in e.ins[e.op.overwrites] if a in stored]
         if changed[id(e)]:
             stored |= {o for o in e.outs if o.aval in [a.aval for a in changed[id(e)]]}
         for a in changed[id(e)]:

@@ -15,20 +15,12 @@ import numpy as np
 from toile.compiler.ir.views import row_major
 from toile.compiler.scalar.builder import BOOL, INT64, Unsupported, Value, kind
 from toile.engine.program import Equation
+from toile.kernels.scatter.shared import window_sizes
+from toile.primitives.addresses import fill_number
 from toile.primitives.arrays.gather_arrays import default_fill
-from toile.primitives.gathers import (
-    DynamicSlice,
-    DynamicUpdateSlice,
-    Gather,
-    GatherScatterMode,
-    Scatter,
-    fill_number,
-)
+from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, memory
-
-UPDATES = (DynamicUpdateSlice, Scatter)
-BLOCKS = (DynamicSlice, Gather, *UPDATES)
 
 Elements = list[Value]  # of one array, in row-major order
 
@@ -93,28 +85,30 @@ class Blocks:
         if any(isinstance(x, Stored) for x in rest):
             raise Unsupported("places, or an update, that stay in memory")
         x = self._in_memory(operand, e.ins[0].aval.shape)
+        if not e.op.updates:
+            return self._taken(e, x, rest)
+        if not x.writable:
+            raise Unsupported("an update of an array that is not the loop's own")
         match e.op:
-            case DynamicSlice(sizes=sizes):
-                pointer, _ = self._begin(e, x, [v[0] for v in rest], sizes, True)
-                return self._read(pointer, sizes, x)
-            case Gather():
-                return self._gather(e, x, rest[0])
             case DynamicUpdateSlice():
-                self._need_writable(x)
                 sizes = e.ins[1].aval.shape
                 pointer, _ = self._begin(e, x, [v[0] for v in rest[1:]], sizes, True)
                 for value, place in zip(rest[0], np.ndindex(*sizes), strict=True):
                     self.k.store(value, self._at(pointer, place, x), 0)
-            case Scatter():
-                self._need_writable(x)
-                self._scatter(e, x, *rest)
+            case op:
+                self._scatter(op, e, x, *rest)
         if isinstance(operand, Stored):
             return operand
         return self.loaded(x.pointer, range(len(operand)), x.dtype)
 
-    def _need_writable(self, x: Stored) -> None:
-        if not x.writable:
-            raise Unsupported("an update of an array that is not the loop's own")
+    def _taken(self, e: Equation, x: Stored, rest: list[Any]) -> Elements:
+        """The elements of one block, or of several."""
+        match e.op:
+            case DynamicSlice(sizes=sizes):
+                pointer, _ = self._begin(e, x, [v[0] for v in rest], sizes, True)
+                return self._read(pointer, sizes, x)
+            case op:
+                return self._gather(op, e, x, rest[0])
 
     def index(self, x: Value) -> str:
         """An integer as the 64 bits that addresses are computed in."""
@@ -140,7 +134,7 @@ class Blocks:
             if not clip:
                 fits = Value(f.compare("eq", at, given), BOOL)
                 inside = fits if inside is None else self.k.and_(inside, fits)
-            pointer = f.offset(pointer, f.mul(at, x.strides[axis]))
+            pointer = f.step(pointer, at, x.strides[axis])
         return pointer, inside
 
     def _at(self, pointer: str, place: Sequence[int], x: Stored) -> str:
@@ -167,19 +161,16 @@ class Blocks:
             out.append(starts)
         return out
 
-    def _gather(self, e: Equation, x: Stored, indices: Elements) -> Elements:
-        op = e.op
-        assert isinstance(op, Gather)
+    def _gather(self, op: Gather, e: Equation, x: Stored, indices: Elements) -> Elements:
         numbers, sizes = op.dimension_numbers, op.slice_sizes
         if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
             raise Unsupported("a gather with batch axes")
-        fills = op.mode is GatherScatterMode.FILL_OR_DROP
         outside = fill_number(op.fill_value, x.dtype)
         outside = default_fill(np.dtype(x.dtype)) if outside is None else outside
-        fill = self.k.constant(outside, x.dtype) if fills else None
+        fill = self.k.constant(outside, x.dtype) if op.fills else None
         found = []
         for starts in self._starts(e, indices, numbers.start_index_map):
-            pointer, inside = self._begin(e, x, starts, sizes, not fills)
+            pointer, inside = self._begin(e, x, starts, sizes, not op.fills)
             block = self._read(pointer, sizes, x)
             if fill is not None and inside is not None:
                 block = [self.k.select(inside, v, fill) for v in block]
@@ -191,21 +182,18 @@ class Blocks:
         source = range(len(batch), order.ndim)
         return self.known(found[i] for i in np.moveaxis(order, source, numbers.offset_dims).flat)
 
-    def _scatter(self, e: Equation, x: Stored, indices: Elements, updates: Elements) -> None:
-        op = e.op
-        assert isinstance(op, Scatter)
+    def _scatter(
+        self, op: Scatter, e: Equation, x: Stored, indices: Elements, updates: Elements
+    ) -> None:
         numbers, shape = op.dimension_numbers, e.ins[2].aval.shape
         if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
             raise Unsupported("a scatter with batch axes")
-        windows = iter(numbers.update_window_dims)
-        sizes = [1 if axis in numbers.inserted_window_dims else shape[next(windows)]
-                 for axis in range(e.ins[0].aval.ndim)]
+        sizes = window_sizes(op, shape, e.ins[0].aval.ndim)
         order = np.arange(len(updates)).reshape(shape)
         inner = range(order.ndim - len(numbers.update_window_dims), order.ndim)
         order = np.moveaxis(order, numbers.update_window_dims, inner).reshape(-1, math.prod(sizes))
-        clip = op.mode is GatherScatterMode.CLIP
         for row, starts in zip(order, self._starts(e, indices, numbers[2]), strict=True):
-            pointer, inside = self._begin(e, x, starts, sizes, clip)
+            pointer, inside = self._begin(e, x, starts, sizes, op.clips)
             for i, place in zip(row, np.ndindex(*sizes), strict=True):
                 self._combine(op.combine, updates[i], self._at(pointer, place, x), inside)
 

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from toile.compiler.ir.geometry import room
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.views import row_major
 from toile.compiler.plan.control_flow import prepared
 from toile.compiler.plan.lower import Plan
 from toile.compiler.scalar.builder import Unsupported
 from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine.program import Program
-from toile.kernels.nest.cpu import constant_words
+from toile.kernels.nest.shared import constant_words
 from toile.kernels.tiny.cpu import LARGEST, Slices, Writer, constants_of, in_blocks, looks_tiny
 from toile.kernels.tiny.cpu_blocks import Held, Stored
 from toile.targets.llvm import native
@@ -66,13 +66,12 @@ class _Kernel:
             self.args += constant_words(value)
 
     # ---- operands
-    def near(self, x: Operand, first: int = 0) -> Operand:
+    def compact(self, x: Operand, first: int = 0) -> Operand:
         """The operand, or a compact copy if its elements, from axis `first` on, lie far apart."""
         shape, strides = x.shape[first:], x.strides[first:]
         if sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True)) <= FARTHEST:
             return x
-        room = self.plan.scratch(x.size * x.dtype.itemsize)
-        whole = Operand(room, x.shape, row_major(x.shape), x.dtype)
+        whole = room(self.plan, x.shape, x.dtype)
         self.copies.append((whole, x))
         return whole
 
@@ -80,7 +79,7 @@ class _Kernel:
         """An input of all turns; of blocks alone it `stays` in memory."""
         if stays or x.size > LARGEST:
             return self.in_memory(x, False)
-        x = self.near(x)
+        x = self.compact(x)
         return self.writer.loaded(self.pointer(x.ref), _offsets(x.shape, x.strides), x.dtype)
 
     def in_memory(self, x: Operand, writable: bool) -> Stored:
@@ -92,7 +91,7 @@ class _Kernel:
 
     def slices(self, x: Operand, op: Scan) -> Slices:
         """An operand whose first axis is the turn."""
-        x = self.near(x, 1)
+        x = self.compact(x, 1)
         stride = x.strides[0] * x.dtype.itemsize
         ref = x.ref.at((op.length - 1) * stride) if op.reverse else x.ref
         pointer = self.pointer(ref)

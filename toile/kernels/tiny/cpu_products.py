@@ -114,14 +114,14 @@ def _sum_text(x: Sum, dtypes: Sequence[np.dtype], work: np.dtype) -> str:
         with f.loop(first, f.smin(f.add(first, PART), trips), vectorize=False) as i:
             elements: list[Elements] = []
             for (pointer, stride), offsets, dtype in zip(operands, x.offsets, dtypes, strict=True):
-                loaded = w.loaded(f.offset(pointer, f.mul(i, stride)), offsets, dtype)
+                loaded = w.loaded(f.step(pointer, i, stride), offsets, dtype)
                 elements.append([w.k.convert(v, work) for v in loaded])
             totals: list[Value] = list(w.read(slots))
             for n, pairs in enumerate(x.terms):
                 for a, b in pairs:
                     totals[n] = w.plus_product(totals[n], elements[0][a], elements[1][b])
             w.write([slots], [totals])
-        place = f.offset(room, f.mul(part, len(x.terms) * work.itemsize))
+        place = f.step(room, part, len(x.terms) * work.itemsize)
         w.store_all(w.read(slots), place)
     return native.STRAIGHT_LINE + ir.module(f)
 
@@ -133,7 +133,7 @@ def _join_text(size: int, work: np.dtype, dtype: np.dtype) -> str:
     parts, room, out = f.argument(0), f.buffer(1), f.buffer(3)
     slots = w.slots(w.loaded(room, range(size), work))
     with f.loop(1, parts, vectorize=False) as i:
-        more = w.loaded(f.offset(room, f.mul(i, size * work.itemsize)), range(size), work)
+        more = w.loaded(f.step(room, i, size * work.itemsize), range(size), work)
         w.write([slots], [[w.k.add(a, b) for a, b in zip(w.read(slots), more, strict=True)]])
     for n, value in enumerate(w.read(slots)):
         w.k.store(w.k.convert(value, dtype), out, n)

@@ -9,27 +9,13 @@ from math import prod
 import numpy as np
 
 from toile.compiler.ir.views import row_major
-from toile.compiler.scalar.builder import (
-    BOOL,
-    FLOAT32,
-    FLOAT64,
-    Unsupported,
-    Value,
-    is_narrow,
-    kind,
-)
+from toile.compiler.scalar.builder import BOOL, FLOAT32, Unsupported, Value, is_narrow, kind
 from toile.compiler.scalar.totals import combine
 from toile.engine.program import Equation
 from toile.kernels.tiny.cpu_blocks import Blocks, Elements
-from toile.primitives.contractions import DotGeneral
-from toile.primitives.cumulative import Cummax, Cummin, Cumprod, Cumsum
-from toile.primitives.sorts import Argmax, Argmin
 from toile.targets.llvm.scalars import register
 
 LONGEST = 1500  # lines of a kernel: compiling takes a tenth of a millisecond for each
-CUMULATIVE = (Cummax, Cummin, Cumprod, Cumsum)
-PLACES = (Argmax, Argmin)
-SUMS = (DotGeneral, *CUMULATIVE, *PLACES)
 
 
 class Sums(Blocks):
@@ -49,18 +35,13 @@ class Sums(Blocks):
 
     def combined(self, e: Equation, ins: list[Elements]) -> Elements:
         """An equation that combines elements of an array."""
-        if isinstance(e.op, DotGeneral):
-            return self._product(e, ins)
-        if isinstance(e.op, CUMULATIVE):
-            return self._running(e, ins[0])
-        if isinstance(e.op, PLACES):
-            return self._place(e, ins[0])
-        return self._reduction(e, ins[0])
+        write = {"axes": self._reduction, "running": self._running, "places": self._place,
+                 "products": self._product}[e.op.combines]
+        return write(e, *ins)
 
     def _running(self, e: Equation, x: Elements) -> Elements:
         """Partial results along an axis."""
         op, shape = e.op, e.ins[0].aval.shape
-        assert isinstance(op, CUMULATIVE)
         step = partial(combine, self.k, f"reduce_{op.kind}")
         rows = _rows(shape, op.axis)
         out = list(x)
@@ -72,8 +53,7 @@ class Sums(Blocks):
     def _place(self, e: Equation, x: Elements) -> Elements:
         """Where the first extremum along an axis is; a NaN is one."""
         op, shape, k = e.op, e.ins[0].aval.shape, self.k
-        assert isinstance(op, PLACES)
-        better = k.gt if isinstance(op, Argmax) else k.lt
+        better = k.gt if op.extremum == "max" else k.lt
         dtype = np.dtype(op.index_dtype)
         rows = _rows(shape, op.axis)
         found = []
@@ -98,11 +78,9 @@ class Sums(Blocks):
         step = partial(combine, self.k, op.name)
         return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
 
-    def _product(self, e: Equation, ins: list[Elements]) -> Elements:
+    def _product(self, e: Equation, *ins: Elements) -> Elements:
         """Sums of products in the order of the labels, formed as the library's kernels do."""
-        op = e.op
-        assert isinstance(op, DotGeneral)
-        x, y = e.ins[0].aval, e.ins[1].aval
+        op, x, y = e.op, e.ins[0].aval, e.ins[1].aval
         dtype = np.dtype(e.outs[0].aval.dtype)
         work = product_dtype(np.dtype(x.dtype), np.dtype(y.dtype), dtype)
         a, b = ([self.k.convert(v, work) for v in self.settled(xs)] for xs in ins)
@@ -129,10 +107,8 @@ class Sums(Blocks):
             return self.k.mul(x, y)
         if kind(x.dtype) != "f":
             return self.k.add(total, self.k.mul(x, y))
-        type, suffix = register(x.dtype), "f64" if x.dtype == FLOAT64 else "f32"
-        return Value(self.f.value(
-            f"call {type} @llvm.fmuladd.{suffix}({type} {x.name}, {type} {y.name}, "
-            f"{type} {total.name})"), x.dtype)
+        made = self.f.multiply_add(x.name, y.name, total.name, register(x.dtype))
+        return Value(made, x.dtype)
 
 
 def _rows(shape: Sequence[int], axis: int) -> np.ndarray:

@@ -16,16 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.geometry import permuted, room
 from toile.compiler.ir.operands import Operand
 from toile.engine.records import dataclass
 from toile.kernels.convolution.cpu import tiles
-from toile.kernels.convolution.cpu.arguments import (
-    Arguments,
-    lane_blocks,
-    start_bounds,
-    tap_bounds,
-)
+from toile.kernels.convolution.cpu.arguments import Arguments, lane_blocks, start_bounds, tap_bounds
 from toile.kernels.convolution.cpu.problem import (
     WINDOW,
     Axis,
@@ -35,7 +30,7 @@ from toile.kernels.convolution.cpu.problem import (
     plain_parts,
 )
 from toile.kernels.copy import cpu as copies
-from toile.primitives import windows
+from toile.kernels.window.shared import EXTREMA, KINDS, Window, kind_of, windows_of
 from toile.primitives.arrays.windows import identity
 from toile.targets.llvm import elements, native, spans
 from toile.targets.llvm import text as ir
@@ -43,10 +38,6 @@ from toile.targets.llvm.elements import Lanes
 from toile.targets.llvm.launches import Launch, Planner, Rows
 from toile.targets.llvm.text import Function
 
-_KINDS = {
-    windows.ReduceWindowSum: "add", windows.ReduceWindowMax: "max",
-    windows.ReduceWindowMin: "min", windows.ReduceWindowProd: "mul",
-}  # fmt: skip
 _BLOCK = 4  # vectors of lanes that go together
 _MOST = 3  # axes with windows
 _MOST_OVERLAP = 256  # windows that may share an element
@@ -69,52 +60,36 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     operands = [*ins, *outs]
     if not all(elements.supported(x.dtype) and x.size for x in operands):
         return False
-    order = _order(op, ins[0].shape)
-    if order is None or ins[0].dtype.kind == "b" or _repeats(op, outs[0].shape, ins[-1].shape):
+    windows, kind = windows_of(op), kind_of(op, ins)
+    order = _order(windows)
+    if order is None or kind not in KINDS or ins[0].dtype.kind == "b":
         return False
-    ins = [plan.contiguous(_permuted(x, order)) for x in ins]
-    result = _permuted(outs[0], order)
-    room = result
-    if not result.contiguous:
-        nbytes = result.size * result.dtype.itemsize
-        room = dense(plan.scratch(nbytes), result.shape, result.dtype)
-    g = _geometry(op, order, ins[0], room)
-    if isinstance(op, windows.SelectAndScatterAdd):
-        _scatter(op, g, ins, room, plan)
-    elif isinstance(op, windows.SelectAndGatherAdd):
-        _windows(op.select, g, [ins[1], ins[0]], room, plan)
+    if _repeats(op, outs[0].shape, ins[-1].shape):
+        return False
+    ins = [plan.contiguous(permuted(x, order)) for x in ins]
+    result = permuted(outs[0], order)
+    target = result if result.contiguous else room(plan, result.shape, result.dtype)
+    windows = [windows[i] for i in order]
+    if op.scatters:
+        _scatter(kind, _geometry(windows, target, ins[0]), ins, target, plan)
     else:
-        _windows(_KINDS[type(op)], g, ins, room, plan)
-    if room is not result:
-        copies.copy(result, room, plan)
+        _windows(kind, _geometry(windows, ins[0], target), ins[::-1], target, plan)
+    if target is not result:
+        copies.copy(result, target, plan)
     return True
 
 
 # --------------------------------------------------------------------------------------- geometry
 
 
-def _fields(op: Any) -> list[tuple[int, int, tuple[int, int], int, int]]:
-    """Window, stride, padding, dilation of the operand and of the window, for each axis."""
-    ones = (1,) * len(op.window_dimensions)
-    return list(zip(
-        op.window_dimensions, op.window_strides, op.padding, getattr(op, "base_dilation", ones),
-        getattr(op, "window_dilation", ones), strict=True,
-    ))  # fmt: skip
-
-
-def _moves(window: int, stride: int, padding: tuple[int, int], base: int, _: int) -> bool:
-    """Whether an axis with these fields has a window."""
-    return (window, stride, base) != (1, 1, 1) or padding != (0, 0)
-
-
-def _order(op: Any, shape: Sequence[int]) -> tuple[int, ...] | None:
+def _order(windows: Sequence[Window]) -> tuple[int, ...] | None:
     """Axes as (batch ..., windows ..., lanes); None if too many have windows.
 
     The last axis without a window gives the lanes; unless that is the last of all, operands are
     transposed."""
-    moves = [i for i, fields in enumerate(_fields(op)) if _moves(*fields)]
-    still = [i for i in range(len(shape)) if i not in moves]
-    if len(moves) > _MOST or type(op) not in (*_KINDS, *_SELECTS):
+    moves = [i for i, w in enumerate(windows) if w.moves]
+    still = [i for i in range(len(windows)) if i not in moves]
+    if len(moves) > _MOST:
         return None
     return (*still[:-1], *moves, *still[-1:])
 
@@ -124,25 +99,17 @@ def _repeats(op: Any, outs: Sequence[int], shape: Sequence[int]) -> bool:
     return prod(op.window_dimensions) * prod(outs) > _MOST_OVERLAP * prod(shape)
 
 
-def _permuted(x: Operand, order: Sequence[int]) -> Operand:
-    return x._replace(
-        shape=tuple(x.shape[i] for i in order), strides=tuple(x.strides[i] for i in order)
-    )
-
-
-def _geometry(op: Any, order: tuple[int, ...], x: Operand, y: Operand) -> Geometry:
+def _geometry(windows: Sequence[Window], x: Operand, y: Operand) -> Geometry:
     """The windows of dense operands whose axes have been put in order.
 
-    `x` has the shape of the operand, `y` that of windows; a scatter's have changed places."""
-    if isinstance(op, windows.SelectAndScatterAdd):
-        x, y = y, x
-    fields = [_fields(op)[i] for i in order]
+    `x` has the shape of the operand, `y` that of windows."""
     moves = [
-        Axis(x.shape[i], w, y.shape[i], s, pads[0], b, d, x.strides[i], 0, y.strides[i])
-        for i, (w, s, pads, b, d) in enumerate(fields) if _moves(w, s, pads, b, d)
+        Axis(x.shape[i], w.taps, y.shape[i], w.stride, w.padding[0], w.base, w.dilation,
+             x.strides[i], 0, y.strides[i])
+        for i, w in enumerate(windows) if w.moves
     ]  # fmt: skip
-    has_lanes = len(moves) < len(order)
-    batch = len(order) - len(moves) - has_lanes
+    has_lanes = len(moves) < len(windows)
+    batch = len(windows) - len(moves) - has_lanes
     inner = lambda z: prod(z.shape[batch:])
     return Geometry(
         prod(x.shape[:batch]), x.shape[-1] if has_lanes else 1,
@@ -160,7 +127,7 @@ def _width(dtype: Any) -> int:
 
 def _identity(kind: str, dtype: Any) -> str:
     """The neutral element of a reduction as text; that of a selection is its worst element."""
-    value = identity({"ge": "max", "le": "min"}.get(kind, kind), dtype)
+    value = identity(EXTREMA.get(kind, kind), dtype)
     if not elements.is_float(dtype):
         return str(int(value))
     return {"0.0": "0.0", "1.0": "1.0", "-inf": "0xFFF0000000000000",
@@ -226,13 +193,12 @@ def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
         for count in (n["blocks"], axes[1]["outs"], axes[0]["outs"]):
             rest, place = f.divided(rest, count)
             at.append(place)
-        xs = [f.offset(b, f.mul(rest, n["x_batch"])) for b in buffers[:-1]]
-        y = f.offset(buffers[-1], f.mul(rest, n["y_batch"]))
+        xs = [f.step(b, rest, n["x_batch"]) for b in buffers[:-1]]
+        y = f.step(buffers[-1], rest, n["y_batch"])
         bounds, y = start_bounds(f, axes[:2], (at[2], at[1]), y)
-        low = f.mul(at[0], n["per_block"])
-        high = f.smin(f.add(low, n["per_block"]), n["lanes"])
+        low, high = f.part(at[0], n["per_block"], n["lanes"])
         for width, lane in lane_blocks(f, low, high, (_BLOCK * wide, wide, 1)):
-            here = [f.offset(p, f.mul(lane, size)) for p in (*xs, y)]
+            here = [f.step(p, lane, size) for p in (*xs, y)]
             lanes = min(width, wide)
             _row(f, kind, Lanes(dtype, lanes), axes, bounds, here, width // lanes)
     return ir.module(f)
@@ -262,7 +228,7 @@ def _row(
                 index = f.add(low, f.mul(tap, axis["dilation"]))
                 place = f.add(place, f.mul(index, axis["x"]))
             _add_tap(f, kind, v, xs, place, slots, tangents)
-        target = f.offset(y, f.mul(p, last["y"]))
+        target = f.step(y, p, last["y"])
         for i, slot in enumerate(tangents or slots):
             v.store(f, f.load(v.type, slot), v.at(f, target, i * v.width))
 
@@ -291,13 +257,13 @@ def _add_tap(
 # ----------------------------------------------------------------------------------------- scatter
 
 
-def _scatter(op: Any, g: Geometry, ins: list[Operand], out: Operand, plan: Planner) -> None:
+def _scatter(select: str, g: Geometry, ins: list[Operand], out: Operand, plan: Planner) -> None:
     """Source elements to the chosen places: one unit owns all windows of a batch and some lanes."""
     source, operand = ins
     dtype = out.dtype
     target = out
     if elements.is_short(dtype):  # sums are float32
-        target = dense(plan.scratch(out.size * 4), out.shape, np.dtype("float32"))
+        target = room(plan, out.shape, np.dtype("float32"))
     copies.fill(target, 0, plan)
     width = _width(dtype)
     per_block = max(width, -(-g.lanes // max(1, 8 * plan.threads // g.batch) // width) * width)
@@ -310,7 +276,7 @@ def _scatter(op: Any, g: Geometry, ins: list[Operand], out: Operand, plan: Plann
     work = 8 * g.batch * g.lanes * prod(a.outs * a.taps for a in g.axes)
     taps = tuple(a.taps for a in g.axes)
     taps = taps if prod(taps) <= _UNROLLED else ()
-    text = scatter_text(op.select, dtype, taps, width)
+    text = scatter_text(select, dtype, taps, width)
     grain = grain_of(extent, plan.threads, work)
     plan.stage(Launch(text, args, extent, grain, "gradient of pooling"))
     if target is not out:
@@ -325,7 +291,7 @@ def round_text(dtype: Any) -> str:
     x, y = f.buffer(0), f.buffer(2)
     with f.loop("%lo", "%hi") as i:
         value = f.load("float", f.at(x, i, "float"), 4)
-        elements.store(f, dtype, value, f.offset(y, f.mul(i, dtype.itemsize)))
+        elements.store(f, dtype, value, f.step(y, i, dtype.itemsize))
     return ir.module(f)
 
 
@@ -339,10 +305,9 @@ def scatter_text(select: str, dtype: Any, taps: tuple[int, ...], wide: int) -> s
     steps = [f.argument(first + i) for i in range(1 + _MOST)]
     with f.loop("%lo", "%hi") as unit:
         batch, block = f.divided(unit, n["blocks"])
-        low = f.mul(block, n["per_block"])
-        high = f.smin(f.add(low, n["per_block"]), n["lanes"])
-        here = [f.offset(x, f.mul(batch, n["x_batch"])), f.offset(total, f.mul(batch, steps[0])),
-                f.offset(source, f.mul(batch, n["y_batch"]))]  # fmt: skip
+        low, high = f.part(block, n["per_block"], n["lanes"])
+        here = [f.step(x, batch, n["x_batch"]), f.step(total, batch, steps[0]),
+                f.step(source, batch, n["y_batch"])]  # fmt: skip
         whole = f.add(low, f.mul(f.udiv(f.sub(high, low), wide), wide))
         spans = ((wide, low, whole), (1, whole, high))
         writer = _Scatter(f, select, dtype, axes, steps[1:], taps)
@@ -372,7 +337,7 @@ class _Scatter:
         for index, axis in zip(window, self.axes, strict=True):
             first = f.sub(f.mul(index, axis["stride"]), axis["low"])
             start.append(first)
-            source = f.offset(source, f.mul(index, axis["y"]))
+            source = f.step(source, index, axis["y"])
             room = f.sub(axis["size"], axis["taps"])
             fits = f.all(f.compare("sge", first, 0), f.compare("sle", first, room))
             interior = f.all(interior, fits)
@@ -455,6 +420,3 @@ class _Scatter:
 def _wide(v: Lanes) -> Lanes:
     """The lanes in which sums of `v` are kept."""
     return replace(v, dtype=np.dtype("float32")) if elements.is_short(v.dtype) else v
-
-
-_SELECTS = (windows.SelectAndScatterAdd, windows.SelectAndGatherAdd)

@@ -9,49 +9,22 @@ floats are summed in float32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.geometry import byte_strides
 from toile.compiler.ir.operands import Operand
-from toile.primitives import windows
+from toile.kernels.window.shared import EXTREMA, KINDS, Window, kind_of, windows_of
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.text import MOST, Words, divisors, kernel_text
 from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
 
-_KINDS = {
-    windows.ReduceWindowSum: "add", windows.ReduceWindowMax: "max",
-    windows.ReduceWindowMin: "min", windows.ReduceWindowProd: "mul",
-}  # fmt: skip
 _MOST_TAPS = 1 << 16
-_EXTREMA = {"ge": "max", "le": "min"}
 _RELATIONS = {"ge": ">=", "le": "<="}
-
-
-class _Axis(NamedTuple):
-    """Windows along an axis; all numbers are those of a window of 1 where there is none."""
-
-    size: int
-    taps: int
-    stride: int
-    low: int
-    base: int
-    dilation: int
-
-    @property
-    def moves(self) -> bool:
-        return (self.taps, self.stride, self.low, self.base) != (1, 1, 0, 1)
-
-
-def _axes(op: Any, shape: tuple[int, ...]) -> list[_Axis]:
-    ones = (1,) * len(shape)
-    fields = zip(
-        shape, op.window_dimensions, op.window_strides, op.padding,
-        getattr(op, "base_dilation", ones), getattr(op, "window_dilation", ones), strict=True,
-    )  # fmt: skip
-    return [_Axis(n, t, s, pads[0], b, d) for n, t, s, pads, b, d in fields]
+_AXIS = ("size", "taps", "stride", "low", "base", "dilation")  # what kernels know of an axis
 
 
 def _declines(op: Any, operands: list[Operand]) -> bool:
@@ -59,6 +32,7 @@ def _declines(op: Any, operands: list[Operand]) -> bool:
     return (
         not all(numbers.supported(x.dtype) and 0 < x.size <= MOST for x in operands)
         or dtype.kind == "b" or prod(op.window_dimensions) > _MOST_TAPS
+        or kind_of(op, operands[:-1]) not in KINDS
     )  # fmt: skip
 
 
@@ -72,21 +46,23 @@ class _Key(NamedTuple):
     lanes: int  # elements of a unit
 
 
-def _letters(axes: list[_Axis]) -> str:
+def _letters(axes: list[Window]) -> str:
     return "".join("b" if a.base > 1 else "w" if a.moves else "." for a in axes)
 
 
-def _numbers(axes: list[_Axis]) -> list[int]:
-    return [v for a in axes for v in a]
+def _numbers(axes: list[Window], shape: Sequence[int]) -> list[int]:
+    return [v for n, a in zip(shape, axes, strict=True)
+            for v in (n, a.taps, a.stride, a.padding[0], a.base, a.dilation)]
 
 
-def _lanes(axes: list[_Axis], most: int, *operands: Operand) -> int:
+def _lanes(axes: list[Window], most: int, *operands: Operand) -> int:
     """How many elements of the innermost axis a thread takes."""
-    size = operands[0].dtype.itemsize
+    first = operands[0]
+    size = first.dtype.itemsize
     if axes[-1].moves or any(x.strides[-1] != 1 for x in operands):
         return 1
     rest = [s for x in operands for s in byte_strides(x)[:-1]]
-    return min(most, widest(size, axes[-1].size * size, *rest) // size)
+    return min(most, widest(size, first.shape[-1] * size, *rest) // size)
 
 
 def _in_units(x: Operand, lanes: int) -> tuple[list[int], list[int]]:
@@ -97,32 +73,29 @@ def _in_units(x: Operand, lanes: int) -> tuple[list[int], list[int]]:
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Window reductions and SelectAndGatherAdd."""
+    """Window reductions, and what selects an element of each window."""
     if _declines(op, [*ins, *outs]):
         return False
+    if op.scatters:
+        return _scatter(op, ins, outs, plan)
     (out,) = outs
-    axes = _axes(op, ins[0].shape)
-    selects = isinstance(op, windows.SelectAndGatherAdd)
-    kind = op.select if selects else _KINDS[type(op)]
-    x, second = (ins[1], ins[0]) if selects else (ins[0], ins[0])
+    axes, x, second = windows_of(op), ins[-1], ins[0]
     lanes = _lanes(axes, 16, x, second)
-    role = "tangent" if selects else "reduce"
-    key = _Key(role, kind, out.dtype, _letters(axes), lanes)
+    role = "tangent" if len(ins) > 1 else "reduce"
+    key = _Key(role, kind_of(op, ins), out.dtype, _letters(axes), lanes)
     total, shape = out.size // lanes, _in_units(out, lanes)[0]
     args = (
-        out.ref, x.ref, second.ref, total, *divisors(shape), *_numbers(axes),
+        out.ref, x.ref, second.ref, total, *divisors(shape), *_numbers(axes, x.shape),
         *_in_units(x, lanes)[1], *_in_units(second, lanes)[1],
     )  # fmt: skip
     plan.stage(Launch.over(total, _window_text(key), args, "windows"))
     return True
 
 
-def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
+def _scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """SelectAndScatterAdd: which element each window chooses, then what each element is given."""
-    if _declines(op, [*ins, *outs]):
-        return False
     (source, x), (out,) = ins, outs
-    axes = _axes(op, x.shape)
+    axes = windows_of(op)
     taps = prod(a.taps for a in axes)
     size = 1 if taps <= 256 else 4
     chosen = plan.scratch(source.size * size)
@@ -131,11 +104,11 @@ def lower_scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planne
     key = _Key(role, op.select, out.dtype, _letters(axes), lanes)
     (shape, steps), (outs_, source_steps) = _in_units(x, lanes), _in_units(source, lanes)
     total = source.size // lanes
-    args = (chosen, x.ref, x.ref, total, *divisors(outs_), *_numbers(axes), *steps, *steps)
+    args = (chosen, x.ref, x.ref, total, *divisors(outs_), *_numbers(axes, x.shape), *steps, *steps)
     plan.stage(Launch.over(total, _window_text(key), args, "choices of windows"))
     total = out.size // lanes
     args = (
-        out.ref, source.ref, chosen, total, *divisors(shape), *outs_, *_numbers(axes),
+        out.ref, source.ref, chosen, total, *divisors(shape), *outs_, *_numbers(axes, x.shape),
         *source_steps,
     )  # fmt: skip
     text = _give_text(key._replace(role="give8" if size == 1 else "give32"))
@@ -177,7 +150,7 @@ def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, s
     at, kept: where the element and its tangent lie; inside: whether it is one of the operand's."""
     dtype = key.dtype
     reduce = key.role == "reduce"
-    kind = key.kind if reduce else _EXTREMA[key.kind]
+    kind = key.kind if reduce else EXTREMA[key.kind]
     neutral = numbers.neutral(kind, dtype)
     relation = _RELATIONS.get(key.kind, "")
     start = f"Number best[{key.lanes}];" + _each(key, f"best[k] = {neutral};")
@@ -240,7 +213,7 @@ def _window_text(key: _Key) -> str:
     r, rank = Words(), len(key.axes)
     out, x, second, total = r.one(), r.pointer("const char"), r.pointer("const char"), r.one()
     extents = r.many(rank)
-    axes = [dict(zip(_Axis._fields, r.many(6), strict=True)) for _ in range(rank)]
+    axes = [dict(zip(_AXIS, r.many(6), strict=True)) for _ in range(rank)]
     steps, others = r.many(rank), r.many(rank)
     moving = [d for d in range(rank) if key.axes[d] != "."]
     chooses = key.role.startswith("choose")
@@ -275,7 +248,7 @@ def _give_text(key: _Key) -> str:
     r, rank = Words(), len(key.axes)
     out, source, chosen, total = r.one(), r.pointer("const char"), r.one(), r.one()
     extents, outs = r.many(rank), r.many(rank)
-    axes = [dict(zip(_Axis._fields, r.many(6), strict=True)) for _ in range(rank)]
+    axes = [dict(zip(_AXIS, r.many(6), strict=True)) for _ in range(rank)]
     steps = r.many(rank)
     lines, ends = [], []
     place, number, tap = "0", "0", "0"

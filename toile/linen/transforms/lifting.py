@@ -184,7 +184,7 @@ def _lift_cached(
         return out
 
     if hasattr(lifted, "why"):
-        method.why = lifted.why  # type: ignore[attr-defined]
+        vars(method)["why"] = lifted.why
     return method
 
 

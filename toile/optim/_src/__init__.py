@@ -44,8 +44,9 @@ def _module(name: str, names: str) -> _types.ModuleType:
     """A module that has names of `toile.optim`."""
     made = _types.ModuleType(f"{__name__}.{name}", f"What `optax._src.{name}` has.")
     _sys.modules[made.__name__] = made
-    attributes = _attach(made.__name__, {"toile.optim": names})
-    made.__getattr__, made.__dir__ = attributes  # type: ignore[method-assign, assignment]
+    vars(made)["__getattr__"], vars(made)["__dir__"] = _attach(
+        made.__name__, {"toile.optim": names}
+    )
     return made
 
 

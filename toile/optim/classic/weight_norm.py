@@ -116,7 +116,7 @@ def _merge(direction: Any, scale: Any, eps: Any) -> tuple[Any, Any]:
     return direction * mult, mult
 
 
-def _joined(structure: Any, state: OptimizerState, mults: list[Any]) -> OptimizerState:
+def _joined(structure: Any, state: Any, mults: list[Any]) -> OptimizerState:
     """The wrapped optimizer's state, regrouped by parameter."""
     directions = structure.flatten_up_to(state.param_states["direction"])
     scales = structure.flatten_up_to(state.param_states["scale"])

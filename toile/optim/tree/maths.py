@@ -15,8 +15,9 @@ from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
 from toile.engine.trace import Array
+from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq
-from toile.typing import ArrayLike, DTypeLike
+from toile.typing import DTypeLike
 
 __all__ = [
     "add", "add_scale", "allclose", "batch_shape", "bias_correction", "clip", "conj", "div",

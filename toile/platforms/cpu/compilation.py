@@ -14,16 +14,11 @@ from typing import Any
 from toile.engine.garbage import paused
 from toile.engine.locks import loading
 from toile.engine.program import Program
-from toile.platforms import reference
+from toile.platforms import recall, reference
 from toile.platforms.cpu import plans_on_disk as recalling
 from toile.platforms.cpu.execution import Executable, shelf
 from toile.targets.llvm import native
 
-FEWEST = 12  # equations of a Program that is worth looking up
-WORTH = 0.02  # seconds of planning that are worth a file
-# Programs of a process that are looked up and kept whatever they are: where all of them are found,
-# the first step comes without what plans, which takes longer to load than they to be planned.
-FIRST = 32
 _asked = itertools.count()
 
 
@@ -35,9 +30,8 @@ def compiled(program: Program) -> Executable:
 
 
 def _compiled(program: Program) -> Executable:
-    early = next(_asked) < FIRST
-    many = len(program.equations) >= FEWEST
-    place = recalling.place(program) if early or many else None
+    early = recall.is_early(_asked)
+    place = recalling.place(program) if early or recall.is_long(program) else None
     found = place.recalled() if place is not None else None
     if found is not None:
         return found
@@ -46,7 +40,7 @@ def _compiled(program: Program) -> Executable:
         started = time.perf_counter()
         with native.Work.beside():
             made = making.planned(program)
-    if place is not None and (early or time.perf_counter() - started >= WORTH):
+    if place is not None and (early or recall.is_worth_keeping(time.perf_counter() - started)):
         place.keep(made)
     return made
 

@@ -3,7 +3,7 @@
 A `Context` holds what one call needs for itself: the pointers and a small arena. Calls take a free
 one or make another, so that several threads may run one Program at the same time. Large arenas are
 shared between Programs. `__call__` serves operations that carry Programs; jit's own calls go
-through `toile.staging.cpu_callpath`, which writes the pointers itself.
+through `toile.platforms.cpu.exits`, which writes the pointers itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from toile.control.callbacks import Callback
 from toile.engine.buffers import Block, allocate, release, signature
 from toile.engine.cached import cached_property
 from toile.engine.fp_errors import ignore_errors, restore_errors
@@ -229,7 +228,7 @@ def failure(code: int) -> BaseException:
 
 def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:
     """A function of the runner's kind that computes an operation with NumPy."""
-    keeps = isinstance(op, Callback)  # a user's function may keep what it is given
+    keeps = op.keeps_operands  # a user's function may keep what it is given
 
     def call(_: int, buffers: int) -> int:
         try:

@@ -8,7 +8,6 @@ Programs that call users' functions are not kept; TOILE_PLANS=off keeps none.
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any
 
 from toile.compiler.plan.fingerprint import fingerprint
@@ -19,6 +18,7 @@ from toile.engine.config import flags
 from toile.engine.program import Program
 from toile.engine.records import dataclass
 from toile.kernels.contraction import cpu_blas as blas
+from toile.platforms import recall
 from toile.platforms.cpu import images
 from toile.platforms.cpu.execution import Executable, callback
 from toile.targets.llvm import native
@@ -70,8 +70,7 @@ class Place:
 
 def place(program: Program) -> Place | None:
     """Where a Program's image is kept; None where it is not."""
-    off = os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
-    if off:
+    if recall.is_off():
         return None
     engine = native.engine()
     if engine.cache is None:

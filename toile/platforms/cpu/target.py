@@ -11,9 +11,10 @@ from toile.compiler.ir.operands import Operand
 from toile.compiler.plan import lower
 from toile.engine.program import Equation
 from toile.kernels.copy import cpu as copies
+from toile.kernels.families import lowering
 from toile.kernels.nest import cpu as nests
 from toile.kernels.nest.cpu_launches import plan_nest
-from toile.platforms.cpu import chains, lowerings, plan_reader
+from toile.platforms.cpu import chains, plan_reader
 from toile.platforms.cpu.assembly import PlannedExecutable
 from toile.platforms.cpu.planner import Plan, Region
 
@@ -32,7 +33,7 @@ class Target(lower.Target):
         return nests.can_fuse(e)
 
     def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
-        return lowerings.lowering_of(e)
+        return lowering(e.op.kernel_family, "cpu")
 
     def copy(self, target: Operand, source: Operand, plan: Any) -> None:
         copies.copy(target, source, plan)

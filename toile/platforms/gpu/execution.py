@@ -22,9 +22,8 @@ import numpy as np
 from toile.compiler.debug_flags import asked_for
 from toile.compiler.ir.steps import Constant
 from toile.compiler.plan.place import arena_layout
-from toile.engine import gpu
-from toile.engine.buffers import GPU_ALIGNMENT
 from toile.engine.program import Program
+from toile.platforms.gpu import devices as gpu
 from toile.platforms.gpu.issuer import Issuer
 from toile.platforms.gpu.live_arrays import noted, results_of
 from toile.platforms.gpu.memory import allocated, arena_of, executables, out_of_memory
@@ -166,7 +165,7 @@ class Executable:
             return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
         if x.device.id != self.device.ordinal:
             return self.device.moved(x, gpu.device_of(x))
-        fits = x.flags.c_contiguous and not x.data.ptr % GPU_ALIGNMENT
+        fits = x.flags.c_contiguous and not x.data.ptr % gpu.ALIGNMENT
         return x if fits else x.copy()
 
     def upload(self, target: int, source: int, nbytes: int) -> None:

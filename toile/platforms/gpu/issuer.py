@@ -18,7 +18,7 @@ import numpy as np
 from toile.compiler.ir.operands import Operand, Ref
 from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.gpu import host
+from toile.engine.platform_registry import host
 from toile.engine.program import Equation
 from toile.platforms.gpu import conditional_nodes as conditional
 from toile.platforms.gpu.conditional_nodes import swap
@@ -182,7 +182,7 @@ class Issuer:
 def _waits(step: Any) -> bool:
     """Whether a step needs the host, so that it cannot be in a graph."""
     if isinstance(step, CallStep):
-        return not getattr(step.call, "capturable", True)
+        return not step.call.capturable
     return isinstance(step, EagerStep)
 
 

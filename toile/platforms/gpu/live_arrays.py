@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from toile.engine import source
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
-from toile.engine.gpu import LARGE, DeviceMemory, is_gpu_data, uploads
 from toile.engine.program import Equation, Program, Var
 from toile.engine.sharded import Sharded, held
 from toile.engine.source import Source
+from toile.platforms.gpu.devices import LARGE, DeviceMemory, is_gpu_data, uploads
 
 
 class Made(NamedTuple):

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from toile.engine import gpu
-from toile.engine.gpu import GpuDevice, cupy
 from toile.engine.program import Program
 from toile.platforms.code_memory import Shelf
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu.devices import GpuDevice, cupy
 from toile.platforms.gpu.largest_batch import Fit, batch_that_fits
 from toile.platforms.gpu.live_arrays import Buffer, Made, constants_of, live_arrays
 from toile.targets.cuda import modules as kernels

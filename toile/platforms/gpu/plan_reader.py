@@ -112,5 +112,4 @@ def _refs(x: Any) -> Iterator[Ref]:
             yield from _refs(each)
     elif dataclasses.is_dataclass(x):
         for field in dataclasses.fields(x):
-            if field.name != "origin":
-                yield from _refs(getattr(x, field.name))
+            yield from _refs(getattr(x, field.name))

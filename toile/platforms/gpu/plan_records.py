@@ -138,16 +138,15 @@ def _records() -> list[Record]:
                       "in_place": "list[tuple[Launch, tuple[memory, ...]]]"},
                convert={"constants": (lambda _, x: list(x.values()), _by_number),
                         "in_place": (_in_order, _in_place)}),
-        *[Record(f"toile.{module}", name, without=_NO_ORIGIN) for module, name in (
-            ("targets.cuda.cublas", "Gemm"), ("targets.cuda.cublaslt", "LtMatmul"),
-            ("kernels.copy.gpu_relayout", "Fill"))],
-        Record(cuda + ".cudnn", "GraphCall", without=_NO_ORIGIN, types={"description": "graph"}),
+        Record(cuda + ".cudnn", "GraphCall", types={"description": "graph"}),
         *[Record(f"toile.{module}", name) for module, name in (
+            ("targets.cuda.cublas", "Gemm"), ("targets.cuda.cublaslt", "LtMatmul"),
+            ("kernels.copy.gpu_relayout", "Fill"),
             ("targets.cuda.cublas", "Matrix"), ("targets.cuda.cudnn", "Tensor"),
             ("targets.cuda.cudnn", "Convolution"), ("kernels.attention.gpu_calls", "Attention"),
             ("kernels.attention.gpu_calls", "Options"), ("kernels.attention.gpu", "FusedAttention"),
             ("kernels.attention.gpu", "FusedAttentionGradient"),
-            ("kernels.contraction.gpu_fused", "FusedProduct"))],
+            ("kernels.fused_product.gpu", "FusedProduct"))],
     ]
 
 

@@ -25,7 +25,7 @@ class Plan(MadePlan, lower.Plan):
 
     def __init__(self, *args: Any, **where: Any):
         self.in_place = set()
-        self.begun: dict[Any, Any] = {}  # steps of collectives that end later, by their results
+        self.started: dict[Any, Any] = {}  # steps of collectives that end later, by their results
         super().__init__(*args, **where)
 
     def note_in_place(self, x: Loops, launch: Launch) -> None:

@@ -25,16 +25,12 @@ from toile.disk.source_state import source_state
 from toile.engine.config import flags
 from toile.engine.locks import loading
 from toile.engine.program import Program
+from toile.platforms import recall
 from toile.platforms.gpu import plan_records
 from toile.platforms.gpu.steps import CallStep, MadePlan
 from toile.targets.cuda import cudnn, driver, libraries
 from toile.targets.cuda import modules as kernels
 
-FEWEST = 12  # equations of a Program that is worth looking up
-WORTH = 0.02  # seconds of planning that are worth a file
-# Programs of a process that are looked up and kept whatever they are: where all of them are found,
-# the first step comes without what makes plans, which takes longer to load than they to be made.
-FIRST = 32
 FORMAT = "2"
 
 
@@ -57,12 +53,8 @@ def _making() -> Any:
 def _make_ready() -> None:
     """Load the planner where no plans will be found."""
     cache = kernels._cache()
-    if cache is None or _off() or cache.is_empty():
+    if cache is None or recall.is_off() or cache.is_empty():
         _making()
-
-
-def _off() -> bool:
-    return os.environ.get("TOILE_PLANS", "") == "off" or "TOILE_DEBUG" in os.environ
 
 
 def planned(program: Program) -> Any:
@@ -72,8 +64,8 @@ def planned(program: Program) -> Any:
 
 def plan_of(program: Program, device: Any) -> MadePlan:
     """The plan of a Program for a device, which is current: from disk, or made now and kept."""
-    early = next(_asked) < FIRST
-    where = _place(program, device) if early or len(program.equations) >= FEWEST else None
+    early = recall.is_early(_asked)
+    where = _place(program, device) if early or recall.is_long(program) else None
     if where is None:
         return planned(program)
     cache, key = where
@@ -82,7 +74,7 @@ def plan_of(program: Program, device: Any) -> MadePlan:
         making = _making()  # which is not part of the time that planning takes
         started = time.perf_counter()
         found = planned(program)
-        if early or time.perf_counter() - started >= WORTH:
+        if early or recall.is_worth_keeping(time.perf_counter() - started):
             making.keep(cache, key, found)
     return found
 
@@ -93,7 +85,7 @@ _asked = itertools.count()
 def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
     """Where a plan is kept, and its name there; None where it is not."""
     cache = kernels._cache()
-    if _off() or cache is None or program.axis_names:
+    if recall.is_off() or cache is None or program.axis_names:
         return None
     found = fingerprint(program)
     if found is None:

@@ -13,8 +13,9 @@ from toile.engine.program import Equation, Program
 from toile.kernels.attention import gpu as attention
 from toile.kernels.contraction import gpu_epilogues as epilogues
 from toile.kernels.copy import gpu as copies
+from toile.kernels.families import lowering
 from toile.kernels.nest import gpu as nests
-from toile.platforms.gpu import lowerings, plan_reader
+from toile.platforms.gpu import plan_reader
 from toile.platforms.gpu.planner import Plan
 
 
@@ -27,13 +28,13 @@ class Target(lower.Target):
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
 
     def last_pass(self, program: Program) -> Program:
-        return epilogues.absorb(program)
+        return epilogues.fuse_epilogues(program)
 
     def can_fuse(self, e: Equation) -> bool:
         return nests.can_fuse(e)
 
     def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
-        return lowerings.lowering_of(e)
+        return lowering(e.op.kernel_family, "gpu")
 
     def copy(self, target: Operand, source: Operand, plan: Any) -> None:
         copies.copy(target, source, plan)

@@ -1,7 +1,7 @@
 """What a GPU's libraries do once in a process, done early and beside other things.
 
 A library loads its kernels at its first calls, which take longer than hundreds of later ones. Here
-these calls are made by the thread that starts a GPU (engine.gpu_start) and another, while Python
+these calls are made by the thread that starts a GPU (platforms.gpu.start) and another, while Python
 imports and traces: the C code does not hold the interpreter. What fails here fails again, and says
 why, at the first real use.
 """
@@ -15,9 +15,9 @@ import threading
 from typing import Any
 
 from toile.compiler.ir.operands import Ref
-from toile.engine.gpu import GpuDevice
-from toile.engine.gpu_start import load
+from toile.platforms.gpu.devices import GpuDevice
 from toile.targets.cuda import cublas, libraries
+from toile.targets.cuda.starting import load
 
 # Rows, columns, dtype and arithmetic of the first products: each loads kernels of another kind.
 _PRODUCTS = ((256, 256, "float32", "tf32"), (10, 128, "float32", "tf32"),

@@ -1,6 +1,6 @@
 """Factorisations and the solvers that use them.
 
-Thin faces over `lax.linalg`: promotion to a floating dtype, SciPy's argument names, and SciPy's
+Thin wrappers of `lax.linalg`: promotion to a floating dtype, SciPy's argument names, and SciPy's
 shapes. A right-hand side of rank 1 is one vector; of higher rank, a batch of matrices.
 """
 
@@ -76,7 +76,7 @@ def cho_solve(c_and_lower, b, overwrite_b=False, check_finite=True):
     return _per_matrix("cho_solve", solve, (c,), b)
 
 
-_TRANS = {0: (False, False), 1: (True, False), 2: (True, True)}
+_TRANS: dict[int | str, tuple[bool, bool]] = {0: (False, False), 1: (True, False), 2: (True, True)}
 _TRANS |= {"N": _TRANS[0], "T": _TRANS[1], "C": _TRANS[2]}
 
 

@@ -25,14 +25,14 @@ __all__ = [
 def block_diag(*arrs):
     """The blocks placed along the diagonal, zeros elsewhere."""
 
-    arrs = promoted("block_diag", *(arrs or (jnp.zeros((1, 0)),)))
-    for i, a in enumerate(arrs):
+    blocks = promoted("block_diag", *(arrs or (jnp.zeros((1, 0)),)))
+    for i, a in enumerate(blocks):
         if a.ndim > 2:
             raise ValueError("Arguments to jax.scipy.linalg.block_diag must have at most 2 "
                              f"dimensions, got {a} at argument {i}.{here()}")
-    arrs = [jnp.atleast_2d(a) for a in arrs]
-    total, before, rows = sum(a.shape[1] for a in arrs), 0, []
-    for a in arrs:
+    blocks = [jnp.atleast_2d(a) for a in blocks]
+    total, before, rows = sum(a.shape[1] for a in blocks), 0, []
+    for a in blocks:
         after = total - a.shape[1] - before
         rows.append(jnp.pad(a, ((0, 0), (before, after))))
         before += a.shape[1]

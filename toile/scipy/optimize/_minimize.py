@@ -166,7 +166,7 @@ def minimize(fun, x0, args=(), *, method, tol=None, options=None):
         raise TypeError("args argument to jax.scipy.optimize.minimize must be a tuple, got "
                         f"{args}{here()}")
     x0 = jnp.asarray(x0)
-    methods = {
+    methods: dict[str, Any] = {
         "bfgs": _minimize_bfgs,
         "l-bfgs-experimental-do-not-rely-on-this": _minimize_lbfgs,
     }

@@ -14,7 +14,7 @@ from toile.api import custom_jvp
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
 from toile.scipy.special import _tables
-from toile.scipy.special._evaluate import const, poly, quotient
+from toile.scipy.special._evaluate import const, float_array, poly, quotient
 
 __all__ = [
     "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri",
@@ -207,17 +207,9 @@ def _fresnel_jvp(primals, tangents):
 # -- the normal distribution ---------------------------------------------------------------------
 
 
-def _float_array(x):
-    x = jnp.asarray(x)
-    if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
-                        f"types.{here()}")
-    return x
-
-
 def ndtr(x):
     """The standard normal distribution function."""
-    return _ndtr(_float_array(x))
+    return _ndtr(float_array(x))
 
 
 def _ndtr(x):
@@ -231,7 +223,7 @@ def _ndtr(x):
 
 def ndtri(p):
     """The inverse of `ndtr`."""
-    p = _float_array(p)
+    p = float_array(p)
     upper = p > const(p, -np.expm1(-2.0))
     q = jnp.where(upper, const(p, 1.0) - p, p)
     q = jnp.where(q == 0.0, const(p, 0.5), q)  # the ends are patched below

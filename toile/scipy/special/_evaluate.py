@@ -8,6 +8,7 @@ import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.source import here
 
 
 def poly(coefs, x):
@@ -32,6 +33,15 @@ def const(x, value):
 def eps(x):
     """Spacing of 1 in the dtype of `x`."""
     return float(jnp.finfo(x.dtype).eps)
+
+
+def float_array(x):
+    """`x` as an array of float32 or float64; other dtypes are refused."""
+    x = jnp.asarray(x)
+    if x.dtype not in (np.float32, np.float64):
+        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
+                        f"types.{here()}")
+    return x
 
 
 def series(start, term, ratio, weight=None, limit=250, needed=True):

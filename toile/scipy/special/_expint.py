@@ -9,10 +9,9 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
-from toile.engine.source import here
 from toile.nn._promote import real_inexact
 from toile.scipy.special import _tables
-from toile.scipy.special._evaluate import const, eps, quotient
+from toile.scipy.special._evaluate import const, eps, float_array, quotient
 
 __all__ = ["exp1", "expi", "expn", "sici", "spence"]
 
@@ -192,10 +191,7 @@ def _sici_jvp(primals, tangents):
 
 def spence(x):
     """Spence's function ∫₁ˣ log t/(1 - t) dt."""
-    x = jnp.asarray(x)
-    if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
-                        f"types.{here()}")
+    x = float_array(x)
     regular = (x >= 0.0) & (x != 1.0) & (x != 0.0)
     value = _spence(jnp.where(regular, x, const(x, 0.75)))
     at = jnp.select([x < 0.0, x == 1.0, x == 0.0], [np.nan, 0.0, np.pi**2 / 6], np.nan)

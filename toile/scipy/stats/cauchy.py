@@ -5,12 +5,12 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
+from toile.scipy.stats._common import standardized
 
 
 def logpdf(x, loc=0, scale=1):
     """Log of the density."""
-    x, loc, scale = inexact("cauchy.logpdf", x, loc, scale)
-    y = (x - loc) / scale
+    y, scale = standardized("cauchy.logpdf", x, loc, scale)
     return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
 
 
@@ -21,8 +21,7 @@ def pdf(x, loc=0, scale=1):
 
 def cdf(x, loc=0, scale=1):
     """Distribution function."""
-    x, loc, scale = inexact("cauchy.cdf", x, loc, scale)
-    return 0.5 + 1 / np.pi * jnp.arctan((x - loc) / scale)
+    return 0.5 + 1 / np.pi * jnp.arctan(standardized("cauchy.cdf", x, loc, scale)[0])
 
 
 def logcdf(x, loc=0, scale=1):

@@ -6,21 +6,13 @@ from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
 from toile.scipy.special import xlog1py, xlogy
-
-
-def _standard(name, x, loc, scale):
-    x, loc, scale = inexact(name, x, loc, scale)
-    return (x - loc) / scale, scale
-
-
-def _checked(value, scale):
-    return jnp.where(scale > 0, value, np.nan)
+from toile.scipy.stats._common import standardized, where_positive
 
 
 def logpdf(x, loc=0, scale=1):
     """Log of the density."""
-    z, scale = _standard("gumbel_l.logpdf", x, loc, scale)
-    return _checked(xlogy(-1, scale) + (z - jnp.exp(z)), scale)
+    z, scale = standardized("gumbel_l.logpdf", x, loc, scale)
+    return where_positive(scale, xlogy(-1, scale) + (z - jnp.exp(z)))
 
 
 def pdf(x, loc=0, scale=1):
@@ -30,8 +22,8 @@ def pdf(x, loc=0, scale=1):
 
 def logcdf(x, loc=0, scale=1):
     """Log of the distribution function."""
-    z, scale = _standard("gumbel_l.logcdf", x, loc, scale)
-    return _checked(jnp.log(-jnp.expm1(-jnp.exp(z))), scale)
+    z, scale = standardized("gumbel_l.logcdf", x, loc, scale)
+    return where_positive(scale, jnp.log(-jnp.expm1(-jnp.exp(z))))
 
 
 def cdf(x, loc=0, scale=1):
@@ -53,5 +45,5 @@ def sf(x, loc=0, scale=1):
 
 def logsf(x, loc=0, scale=1):
     """Log of the survival function."""
-    z, scale = _standard("gumbel_l.logsf", x, loc, scale)
-    return _checked(-jnp.exp(z), scale)
+    z, scale = standardized("gumbel_l.logsf", x, loc, scale)
+    return where_positive(scale, -jnp.exp(z))

@@ -7,13 +7,13 @@ from toile import numpy as jnp
 from toile.nn import log1mexp
 from toile.nn._promote import inexact
 from toile.scipy.special import xlogy
-from toile.scipy.stats.gumbel_l import _checked, _standard
+from toile.scipy.stats._common import standardized, where_positive
 
 
 def logpdf(x, loc=0, scale=1):
     """Log of the density."""
-    z, scale = _standard("gumbel_r.logpdf", x, loc, scale)
-    return _checked(xlogy(-1, scale) - (z + jnp.exp(-z)), scale)
+    z, scale = standardized("gumbel_r.logpdf", x, loc, scale)
+    return where_positive(scale, xlogy(-1, scale) - (z + jnp.exp(-z)))
 
 
 def pdf(x, loc=0, scale=1):
@@ -23,8 +23,8 @@ def pdf(x, loc=0, scale=1):
 
 def logcdf(x, loc=0, scale=1):
     """Log of the distribution function."""
-    z, scale = _standard("gumbel_r.logcdf", x, loc, scale)
-    return _checked(-jnp.exp(-z), scale)
+    z, scale = standardized("gumbel_r.logcdf", x, loc, scale)
+    return where_positive(scale, -jnp.exp(-z))
 
 
 def cdf(x, loc=0, scale=1):
@@ -41,11 +41,11 @@ def ppf(p, loc=0, scale=1):
 
 def sf(x, loc=0, scale=1):
     """Survival function 1 - cdf."""
-    z, scale = _standard("gumbel_r.sf", x, loc, scale)
-    return _checked(1 - jnp.exp(-jnp.exp(-z)), scale)
+    z, scale = standardized("gumbel_r.sf", x, loc, scale)
+    return where_positive(scale, 1 - jnp.exp(-jnp.exp(-z)))
 
 
 def logsf(x, loc=0, scale=1):
     """Log of the survival function."""
-    z, scale = _standard("gumbel_r.logsf", x, loc, scale)
-    return _checked(log1mexp(jnp.exp(-z)), scale)
+    z, scale = standardized("gumbel_r.logsf", x, loc, scale)
+    return where_positive(scale, log1mexp(jnp.exp(-z)))

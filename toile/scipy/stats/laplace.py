@@ -3,6 +3,7 @@
 from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
+from toile.scipy.stats._common import standardized
 
 
 def logpdf(x, loc=0, scale=1):
@@ -18,6 +19,5 @@ def pdf(x, loc=0, scale=1):
 
 def cdf(x, loc=0, scale=1):
     """Distribution function."""
-    x, loc, scale = inexact("laplace.cdf", x, loc, scale)
-    y = (x - loc) / scale
+    y, _ = standardized("laplace.cdf", x, loc, scale)
     return jnp.where(y <= 0, 0.5 * jnp.exp(y), 1 - 0.5 * jnp.exp(-y))

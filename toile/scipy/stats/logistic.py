@@ -4,12 +4,12 @@ from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
 from toile.scipy.special import expit, logit
-from toile.scipy.stats.gumbel_l import _standard
+from toile.scipy.stats._common import standardized
 
 
 def logpdf(x, loc=0, scale=1):
     """Log of the density."""
-    y, scale = _standard("logistic.logpdf", x, loc, scale)
+    y, scale = standardized("logistic.logpdf", x, loc, scale)
     half = y / 2
     return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
 
@@ -27,7 +27,7 @@ def ppf(x, loc=0, scale=1):
 
 def sf(x, loc=0, scale=1):
     """Survival function 1 - cdf."""
-    return expit(-_standard("logistic.sf", x, loc, scale)[0])
+    return expit(-standardized("logistic.sf", x, loc, scale)[0])
 
 
 def isf(x, loc=0, scale=1):
@@ -38,4 +38,4 @@ def isf(x, loc=0, scale=1):
 
 def cdf(x, loc=0, scale=1):
     """Distribution function."""
-    return expit(_standard("logistic.cdf", x, loc, scale)[0])
+    return expit(standardized("logistic.cdf", x, loc, scale)[0])

@@ -6,6 +6,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.nn._promote import inexact
 from toile.scipy.special import log_ndtr, ndtr, ndtri
+from toile.scipy.stats._common import standardized
 
 
 def logpdf(x, loc=0, scale=1):
@@ -22,14 +23,12 @@ def pdf(x, loc=0, scale=1):
 
 def cdf(x, loc=0, scale=1):
     """Distribution function."""
-    x, loc, scale = inexact("norm.cdf", x, loc, scale)
-    return ndtr((x - loc) / scale)
+    return ndtr(standardized("norm.cdf", x, loc, scale)[0])
 
 
 def logcdf(x, loc=0, scale=1):
     """Log of the distribution function, accurate in the tail."""
-    x, loc, scale = inexact("norm.logcdf", x, loc, scale)
-    return log_ndtr((x - loc) / scale)
+    return log_ndtr(standardized("norm.logcdf", x, loc, scale)[0])
 
 
 def ppf(q, loc=0, scale=1):

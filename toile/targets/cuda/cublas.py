@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toile.compiler.ir.operands import Ref
-from toile.engine.gpu import lane
 from toile.targets.cuda import libraries
-from toile.targets.cuda.launches import Pointers
+from toile.targets.cuda.launches import Call, Pointers
+from toile.targets.cuda.presence import lane
 
 WORKSPACE = 32 << 20  # bytes that NVIDIA recommends for Hopper; other chips need less
 ALIGNED = 16  # bytes, of matrices that are given by their addresses
@@ -184,7 +184,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(Call):
     """C = A B + beta C: `count` products at even steps, at each of the places of `loop`.
 
     `loop` holds offsets in bytes for A, B and C. With `arrays`, all addresses of A, B and C lie
@@ -202,7 +202,6 @@ class Gemm:
     arrays: Ref | None = None
     beta: float = 0.0
     note: str = field(default="matrix product", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
 
     @property
     def reads(self) -> frozenset[Any]:
@@ -247,11 +246,10 @@ class Gemm:
         a, b, c = self.a, self.b, self.c
         ta, tb, tc = (DATA_TYPES[x.type] for x in (a, b, c))
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
-        head = (on.handle, T if a.transposed else N, T if b.transposed else N,
-                self.m, self.n, self.k, ctypes.addressof(one))  # fmt: skip
+        head, tail = self._settings(on, one)
         call, values = on.functions.ready("cublasGemmEx", (
             *head, 0, ta, a.leading, 0, tb, b.leading, ctypes.addressof(beta), 0, tc, c.leading,
-            COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM))
+            *tail))
         at_a, at_b, at_c = values[7], values[10], values[14]
 
         def run(pointers: Sequence[int], kept: Any = (one, beta)) -> None:
@@ -263,6 +261,12 @@ class Gemm:
 
         return run
 
+    def _settings(self, on: Blas, one: Any) -> tuple[tuple[Any, ...], tuple[int, int]]:
+        """What a call's arguments begin and end with."""
+        transposed = (T if x.transposed else N for x in (self.a, self.b))
+        head = (on.handle, *transposed, self.m, self.n, self.k, ctypes.addressof(one))
+        return head, (COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM)
+
     @property
     def is_wide(self) -> bool:
         """Whether extents need 64 bits."""
@@ -273,12 +277,10 @@ class Gemm:
         """Issue the product by a handle."""
         calls = on.on(stream)
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
-        alpha_at, beta_at = ctypes.addressof(one), ctypes.addressof(beta)
+        beta_at = ctypes.addressof(beta)
         a, b, c = self.a, self.b, self.c
         suffix = "_64" if self.is_wide else ""
-        head = (on.handle, T if a.transposed else N, T if b.transposed else N,
-                self.m, self.n, self.k, alpha_at)  # fmt: skip
-        tail = (COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM)
+        head, tail = self._settings(on, one)
         ta, tb, tc = (DATA_TYPES[x.type] for x in (a, b, c))
         at_a, at_b, at_c = pointer(a.ref), pointer(b.ref), pointer(c.ref)
         if self.arrays is not None and not (at_a | at_b | at_c) % ALIGNED:

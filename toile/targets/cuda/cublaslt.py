@@ -17,7 +17,7 @@ from typing import Any
 from toile.compiler.ir.operands import Ref
 from toile.targets.cuda import cublas, libraries
 from toile.targets.cuda.cublas import COMPUTE_TYPES, DATA_TYPES, Matrix, T
-from toile.targets.cuda.launches import Pointers
+from toile.targets.cuda.launches import Call, Pointers
 
 _P, _I, _U, _Z, _L = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t,
                       ctypes.c_int64)
@@ -38,18 +38,17 @@ PROTOTYPES: dict[str, list[Any]] = {
 
 # cublasLtMatmulDescAttributes_t
 TRANSA, TRANSB, EPILOGUE, BIAS_POINTER, AUX_POINTER, AUX_LEADING = 3, 4, 7, 8, 11, 12
-A_SCALE, B_SCALE, C_SCALE, D_SCALE, FAST_ACCUMULATION, BIAS_TYPE = 17, 18, 19, 20, 25, 26
+A_SCALE, B_SCALE, C_SCALE, D_SCALE, BIAS_TYPE = 17, 18, 19, 20, 26
 # cublasLtMatrixLayoutAttribute_t
 BATCH_COUNT, BATCH_STEP = 5, 6
 # cublasLtMatmulPreferenceAttributes_t
 MOST_WORKSPACE = 1
 _ALIGNMENTS = {"a": 5, "b": 6, "c": 7, "d": 8}
 
-# cublasLtEpilogue_t by name; "aux" keeps what goes into the activation (for relu: a mask of bits).
+# cublasLtEpilogue_t by name; "aux" keeps what goes into the activation.
 EPILOGUES = {
     "": 1, "relu": 2, "bias": 4, "relu_bias": 6, "gelu": 32, "gelu_bias": 36, "gelu_aux": 160,
-    "gelu_aux_bias": 164, "relu_aux": 130, "relu_aux_bias": 134, "dgelu": 192, "drelu": 136,
-    "dgelu_bgrad": 208, "drelu_bgrad": 152, "bgrada": 256, "bgradb": 512,
+    "gelu_aux_bias": 164, "dgelu": 192,
 }  # fmt: skip
 
 
@@ -132,13 +131,11 @@ class Described:
         self.set(TRANSB, ctypes.c_int32(T if call.b.transposed else 0))
         self.set(EPILOGUE, ctypes.c_uint32(EPILOGUES[call.epilogue]))
         if call.bias is not None:
-            self.set(BIAS_TYPE, ctypes.c_int32(DATA_TYPES[call.bias_type or call.d.type]))
+            self.set(BIAS_TYPE, ctypes.c_int32(DATA_TYPES[call.d.type]))
             self.set(BIAS_POINTER, ctypes.c_void_p(256))  # its alignment is what counts here
         if call.aux is not None:
             self.set(AUX_LEADING, ctypes.c_int64(call.aux.leading))
             self.set(AUX_POINTER, ctypes.c_void_p(256))
-        if call.fast_accumulation:
-            self.set(FAST_ACCUMULATION, ctypes.c_int8(1))
         shapes = {
             "a": (call.k, call.m) if call.a.transposed else (call.m, call.k),
             "b": (call.n, call.k) if call.b.transposed else (call.k, call.n),
@@ -193,7 +190,7 @@ class Described:
 
 
 @dataclass(frozen=True)
-class LtMatmul:
+class LtMatmul(Call):
     """D = epilogue(alpha A B + beta C + bias); C is D's memory unless given."""
 
     m: int
@@ -208,13 +205,10 @@ class LtMatmul:
     beta: float = 0.0
     epilogue: str = ""
     bias: Ref | None = None
-    bias_type: str | None = None  # None: D's
     aux: Matrix | None = None  # what goes into the activation, kept or read
     scales: tuple[Ref | None, Ref | None, Ref | None, Ref | None] = (None,) * 4  # of A, B, C, D
-    fast_accumulation: bool = False
     alignment: int = 16  # bytes, of all matrices
     note: str = field(default="matrix product", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> Any:
@@ -223,9 +217,8 @@ class LtMatmul:
             return x and (x.type, x.leading, x.transposed, x.step)
 
         return (self.m, self.n, self.k, plain(self.a), plain(self.b), plain(self.c), plain(self.d),
-                self.compute, self.count, self.epilogue, self.bias is not None, self.bias_type,
-                plain(self.aux), tuple(s is not None for s in self.scales), self.fast_accumulation,
-                self.alignment)  # fmt: skip
+                self.compute, self.count, self.epilogue, self.bias is not None, plain(self.aux),
+                tuple(s is not None for s in self.scales), self.alignment)  # fmt: skip
 
     @property
     def reads(self) -> frozenset[Any]:
@@ -290,4 +283,4 @@ def fused(gemm: cublas.Gemm, **more: Any) -> LtMatmul:
     parts += filter(None, more.get("epilogue", "").split("_"))
     note = " + ".join(["cuBLASLt" + gemm.note.removeprefix("cuBLAS"), *parts])
     return LtMatmul(gemm.m, gemm.n, gemm.k, gemm.a, gemm.b, gemm.c, gemm.compute, gemm.count,
-                    note=note, origin=gemm.origin, **more)
+                    note=note, **more)

@@ -20,9 +20,8 @@ from typing import Any, Protocol
 
 from toile.compiler.ir.operands import Ref
 from toile.disk import object_cache
-from toile.engine import gpu_start
-from toile.targets.cuda import cublas, libraries
-from toile.targets.cuda.launches import Pointers
+from toile.targets.cuda import cublas, libraries, starting
+from toile.targets.cuda.launches import Call, Pointers
 
 FORMAT = "2"  # of keys on disk
 LEAST_FRONTEND = (1, 9)
@@ -73,12 +72,16 @@ class Engine(Protocol):
         """The plan of a description; raises Unsupported."""
 
 
+RESULTS = {"fprop": "y", "dgrad": "x", "wgrad": "w"}  # of kinds of convolutions
+NUMBERS = {"x": 1, "w": 2, "y": 3}  # of their tensors
+
+
 @dataclass(frozen=True)
 class Convolution:
     """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) from that in y.
 
     Dims are (images, channels, spatial...), (features, channels of a group, spatial...) and
-    (images, features, spatial...); tensors are numbered 1, 2 and 3."""
+    (images, features, spatial...)."""
 
     kind: str
     x: Tensor
@@ -94,15 +97,11 @@ class Convolution:
     def name(self) -> str:
         return self.kind
 
-    @property
-    def result(self) -> str:
-        return {"fprop": "y", "dgrad": "x", "wgrad": "w"}[self.kind]
-
     def add(self, cudnn: Any, graph: Any) -> None:
         """One node."""
-        numbers = {"x": 1, "w": 2, "y": 3}
-        given = inputs(cudnn, graph, numbers, [
-            (name, getattr(self, name)) for name in "xwy" if name != self.result])
+        result = RESULTS[self.kind]
+        given = inputs(cudnn, graph, NUMBERS, [
+            (name, getattr(self, name)) for name in "xwy" if name != result])
         method, names = {
             "fprop": (graph.conv_fprop, {"image": "x", "weight": "w"}),
             "dgrad": (graph.conv_dgrad, {"loss": "y", "filter": "w"}),
@@ -113,7 +112,7 @@ class Convolution:
             **{key: given[name] for key, name in names.items()}, pre_padding=list(self.low),
             post_padding=list(self.high), stride=list(self.stride), dilation=list(self.dilation),
             compute_data_type=data_type(cudnn, wide))  # fmt: skip
-        output(cudnn, out, getattr(self, self.result), numbers[self.result])
+        output(cudnn, out, getattr(self, result), NUMBERS[result])
 
     def left_out(self) -> tuple[str, ...]:
         """What rounds more than asked for: half for float32 operands, sums in half."""
@@ -301,7 +300,7 @@ def frontend() -> tuple[Any, str]:
 
 def make() -> Any:
     """The engine of the current device, or None where there is no cuDNN."""
-    gpu_start.wait()
+    starting.wait()
     found, problem = frontend()
     if found is None:
         _warn(problem)
@@ -343,7 +342,7 @@ def use(other: Any) -> AbstractContextManager[Any]:
 
 
 @dataclass(frozen=True)
-class GraphCall:
+class GraphCall(Call):
     """A plan on buffers: where each tensor lies, by number; `results` are those it writes."""
 
     description: Any
@@ -351,7 +350,6 @@ class GraphCall:
     results: tuple[int, ...]
     workspace: Ref | None
     note: str = field(default="cuDNN", compare=False)
-    origin: Any = field(default=None, compare=False, repr=False)
 
     @property
     def reads(self) -> frozenset[Any]:

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from toile.engine import gpu_start
-from toile.engine.gpu import driver_count as device_count
-from toile.engine.gpu import driver_library as library
-from toile.engine.gpu import wait_until
+from toile.targets.cuda import starting
+from toile.targets.cuda.presence import driver_count as device_count
+from toile.targets.cuda.presence import driver_library as library
+from toile.targets.cuda.presence import wait_until
 
 Word = ctypes.c_int64
 _HANDLE = ctypes.c_void_p
@@ -230,7 +230,7 @@ class Driver:
 
     # ---- graphs
     def begin_capture(self, stream: int) -> None:
-        gpu_start.wait()
+        starting.wait()
         self._do("cuStreamBeginCapture_v2", stream, _RELAXED)
 
     def end_capture(self, stream: int) -> int:

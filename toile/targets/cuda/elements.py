@@ -13,15 +13,13 @@ import numpy as np
 from toile.compiler.ir.element_types import FLOATS as FLOATS
 from toile.compiler.ir.element_types import is_float as is_float
 from toile.compiler.ir.element_types import is_short as is_short
+from toile.compiler.ir.element_types import real_part as real_part
 from toile.compiler.ir.element_types import supported as supported
 from toile.primitives.arrays.windows import identity
 from toile.targets.cuda.scalars import HELPERS
 from toile.targets.cuda.text import integer_type
 
 _SHORT = {"float16": "half", "bfloat16": "bf16"}
-def real_part(dtype: Any) -> Any:
-    """The dtype of a complex number's parts; a real dtype itself."""
-    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 
 def memory_type(dtype: Any) -> str:

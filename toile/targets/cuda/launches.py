@@ -3,7 +3,7 @@
 A kernel's text defines `__device__ void body(const Word* w, unsigned block)`, the work of one block
 of `THREADS` threads (a `#define` of the text); `w` are its arguments, 64-bit words of which a `Ref`
 becomes a device pointer. Launches of one stage with equal text become one launch over all their
-blocks. A `Call` issues work on a stream by itself: it must be capturable into a graph.
+blocks. A `Call` issues work on a stream by itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Call(Protocol):
     note: str
     reads: frozenset[Any]  # buffers
     writes: frozenset[Any]
-    origin: Any
+    capturable: bool = True  # into a graph
 
     def prepare(self) -> None:
         """Make what `run` needs: handles, plans. Not called while a stream is captured."""

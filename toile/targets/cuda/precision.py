@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from toile.engine.program import Equation
-from toile.primitives.contractions import DotGeneral
-from toile.primitives.conv import ConvGeneralDilated
 
 TF32 = "TF32 (float32 rounded to 11 bits), sums in float32"
 _SUMS = {"float32": "float32", "tf32": "float32", "bf16": "float32", "float64": "float64",
@@ -44,7 +42,7 @@ def of_kernels(launches: list[Any], equations: list[Equation]) -> str | None:
     if any(x.note.endswith("(tf32)") for x in launches):
         return f"{TF32} (a kernel of toile's)"
     for e in equations:
-        if isinstance(e.op, (DotGeneral, ConvGeneralDilated)):
+        if e.op.multiplies:
             kinds = dict.fromkeys(str(a.aval.dtype) for a in e.ins)
             half = any(k in ("bfloat16", "float16") or k.startswith("float8") for k in kinds)
             more = ", sums in float32" if half else ""

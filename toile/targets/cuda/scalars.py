@@ -18,18 +18,16 @@ import numpy as np
 from toile.compiler.scalar.builder import (
     BFLOAT16,
     BOOL,
-    FLOAT16,
     FLOAT32,
     FLOAT64,
     Dtype,
-    Operand,
     Unsupported,
     Value,
     is_narrow,
     kind,
-    part,
 )
 from toile.compiler.scalar.mathematics import Builder
+from toile.targets.scalars import TextBuilder, float_type
 
 _INTEGERS = {1: "i8", 2: "i16", 4: "int", 8: "i64"}
 _UNSIGNED = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -221,7 +219,7 @@ def register(dtype: Dtype) -> str:
         return "bool"
     if k in "iu":
         return (_INTEGERS if k == "i" else _UNSIGNED)[dtype.itemsize]
-    return "double" if dtype == FLOAT64 or (k == "c" and part(dtype) == FLOAT64) else "float"
+    return float_type(dtype)
 
 
 def memory(dtype: Dtype) -> str:
@@ -250,13 +248,13 @@ def _literal(value: Any, dtype: Dtype) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def _native(name: str, double: bool = True, quick: str = "") -> Callable[..., Value]:
-    """CUDA's function of float32 and, where `double`, float64; `quick` is that of narrow floats."""
+def _native(name: str, quick: str = "") -> Callable[..., Value]:
+    """CUDA's function of float32 and float64; `quick` is that of narrow floats."""
     own: Any = getattr(Builder, name)
 
     def method(self: Scalars, *xs: Value, **options: Any) -> Value:
         dtype = xs[0].dtype
-        if kind(dtype) != "f" or (dtype == FLOAT64 and not double):
+        if kind(dtype) != "f":
             return own(self, *xs, **options)
         if quick and is_narrow(dtype):
             self.code.use(quick)
@@ -269,7 +267,7 @@ def _native(name: str, double: bool = True, quick: str = "") -> Callable[..., Va
     return method
 
 
-class Scalars(Builder):
+class Scalars(TextBuilder):
     """The builder that writes into one device function."""
 
     def __init__(self, code: Code):
@@ -316,16 +314,12 @@ class Scalars(Builder):
         """Two narrow floats as one word."""
         return self._helper("two_bf16" if dtype == BFLOAT16 else "two_half", high, low)
 
-    def bits_argument(self, text: Any, dtype: Dtype, imag: Any = None) -> Value:
-        k = kind(dtype)
-        if k == "c":
-            to = part(dtype)
-            return self.complex(self.bits_argument(text, to), self.bits_argument(imag, to))
+    def from_bits(self, word: Any, dtype: Dtype) -> Value:
         if dtype == FLOAT64:
-            return self._value(f"__longlong_as_double({text})", dtype)
+            return self._value(f"__longlong_as_double({word})", dtype)
         if dtype == FLOAT32:
-            return self._value(f"__int_as_float((int){text})", dtype)
-        return self.from_memory(f"(({memory(dtype)}){text})", dtype)
+            return self._value(f"__int_as_float((int){word})", dtype)
+        return self.from_memory(f"(({memory(dtype)}){word})", dtype)
 
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
         if name not in self.code.tables:
@@ -334,27 +328,21 @@ class Scalars(Builder):
         return self._value(f"__longlong_as_double((i64){name}[{index.name}])", FLOAT64)
 
     # ---- constants and instructions
-    def constant(self, value: Any, dtype: Dtype) -> Value:
-        k = kind(dtype)
-        if k == "c":
-            re, im = (_literal(v, part(dtype)) for v in (np.real(value), np.imag(value)))
-            return Value(re, dtype, im)
-        if k == "b":
-            return Value("true" if value else "false", dtype)
-        if k == "f":
-            return Value(_literal(value, dtype), dtype)
+    float_text = staticmethod(_literal)
+
+    def integer_text(self, value: int, dtype: Dtype) -> str:
         bits = 8 * dtype.itemsize
-        number = int(value) % 2**bits
-        if k == "u":
-            return Value(f"{number}{'ULL' if bits == 64 else 'U'}", dtype)
+        number = value % 2**bits
+        if kind(dtype) == "u":
+            return f"{number}{'ULL' if bits == 64 else 'U'}"
         if number >= 2 ** (bits - 1):
             number -= 2**bits
         suffix = "LL" if bits == 64 else ""
         if number == -(2 ** (bits - 1)):
-            return Value(f"({number + 1}{suffix} - 1)", dtype)
-        return Value(f"({number}{suffix})" if number < 0 else f"{number}{suffix}", dtype)
+            return f"({number + 1}{suffix} - 1)"
+        return f"({number}{suffix})" if number < 0 else f"{number}{suffix}"
 
-    def _call(self, name: str, *xs: Value) -> Value:
+    def call(self, name: str, *xs: Value) -> Value:
         suffix = "" if xs[0].dtype == FLOAT64 else "f"
         return self._value(f"{name}{suffix}({', '.join(x.name for x in xs)})", xs[0].dtype)
 
@@ -362,7 +350,7 @@ class Scalars(Builder):
         k = kind(x.dtype)
         if k == "f":
             return self._value(f"-{x.name}", x.dtype) if name == "neg" else (
-                self._call(_FLOAT_CALLS[name], x))
+                self.call(_FLOAT_CALLS[name], x))
         if name == "not":
             return self._value(f"{'!' if k == 'b' else '~'}{x.name}", x.dtype)
         size, of = x.dtype.itemsize, f"({_UNSIGNED[x.dtype.itemsize]}){x.name}"
@@ -379,7 +367,7 @@ class Scalars(Builder):
             return self._value(self._extremum(name, x, y), dtype)
         if k == "f":
             if name in _FLOAT_CALLS:
-                return self._call(_FLOAT_CALLS[name], x, y)
+                return self.call(_FLOAT_CALLS[name], x, y)
             return self._value(f"{x.name} {_SIGNS[name]} {y.name}", dtype)
         if k == "b":
             return self._value(f"{x.name} {_SIGNS[name]} {y.name}", dtype)
@@ -402,22 +390,14 @@ class Scalars(Builder):
             return self._helper(helper + ("64" if x.dtype == FLOAT64 else ""), x.name, y.name)
         return f"{x.name} {'<' if name == 'minimum' else '>'} {y.name} ? {x.name} : {y.name}"
 
-    def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
-        return self._call("fma", *self.operands(x, y, z))
-
     def compare(self, relation: str, x: Value, y: Value) -> Value:
         return self._value(f"{x.name} {_RELATIONS[relation]} {y.name}", BOOL)
 
     def choose(self, condition: Value, x: Value, y: Value) -> Value:
         return self._value(f"{condition.name} ? {x.name} : {y.name}", x.dtype)
 
-    def within(self, x: Value, low: float | None, high: float) -> Value:
-        return self.minimum(x if low is None else self.maximum(x, low), high)
-
     # ---- conversion
-    def bitcast(self, x: Value, dtype: Dtype) -> Value:
-        if x.dtype.itemsize != dtype.itemsize or "c" in kind(x.dtype) + kind(dtype):
-            raise Unsupported(f"bits of {x.dtype} as {dtype}")
+    def reinterpreted(self, x: Value, dtype: Dtype) -> Value:
         raw = self.to_memory(x)
         if x.dtype == FLOAT32:
             raw = f"__float_as_int({raw})"
@@ -429,20 +409,10 @@ class Scalars(Builder):
             return self._value(f"__longlong_as_double({raw})", dtype)
         return self.from_memory(f"({memory(dtype)}){raw}", dtype)
 
-    def cast(self, x: Value, dtype: Dtype) -> Value:
-        old, new = kind(x.dtype), kind(dtype)
-        if new == "b":
-            return x if old == "b" else self.ne(x, 0)
-        if old == "f":
-            return self._to_float(x, dtype) if new == "f" else self._to_integer(x, dtype)
-        if new == "f":
-            to = FLOAT32 if is_narrow(dtype) else dtype
-            y = self._value(f"({register(to)}){x.name}", to)
-            return y if to == dtype else self._to_float(y, dtype)
+    def resized(self, x: Value, dtype: Dtype) -> Value:
         return x if x.dtype == dtype else self._value(f"({register(dtype)}){x.name}", dtype)
 
-    def _to_integer(self, x: Value, dtype: Dtype) -> Value:
-        """Truncation; saturates, and NaN gives 0."""
+    def to_integer(self, x: Value, dtype: Dtype) -> Value:
         size, source = dtype.itemsize, "double" if x.dtype == FLOAT64 else "float"
         number = Value(x.name, FLOAT64 if source == "double" else FLOAT32)
         if size < 4:
@@ -455,14 +425,8 @@ class Scalars(Builder):
             text = f"{x.name} == {x.name} ? {text} : 0"
         return self._value(f"({register(dtype)})({text})", dtype)
 
-    def _to_float(self, x: Value, dtype: Dtype) -> Value:
-        """A float in another float dtype; narrow ones are rounded, and stay in the register."""
-        if dtype == FLOAT64:
-            return x if x.dtype == FLOAT64 else self._value(f"(double){x.name}", dtype)
-        if x.dtype == FLOAT64:
-            y = self._value(f"(float){x.name}", FLOAT32)
-            x = self.to_odd(x, y) if dtype == FLOAT16 else y
-        if not is_narrow(dtype) or (x.name, dtype) in self.narrow:
+    def narrowed(self, x: Value, dtype: Dtype) -> Value:
+        if (x.name, dtype) in self.narrow:
             return Value(x.name, dtype)
         if dtype == BFLOAT16:
             return self._narrow(self._helper("round_bf16", x.name), dtype)

@@ -37,7 +37,7 @@ def rows_with_totals(nest: LoopNest, rows: int, row: int, threads: int) -> int:
     return min(ROWS_TOGETHER, max(-(-rows // chunks), grain_of_rows(nest, row)))
 
 
-def split_row(extents: Sequence[int], rows: int) -> tuple[int, int]:
+def split_row(extents: Sequence[int]) -> tuple[int, int]:
     """Parts of a sum, and how much of its first axis each takes."""
     wanted = max(1, min(MOST_PARTS, prod(extents) // 32768))
     step = -(-extents[0] // wanted)

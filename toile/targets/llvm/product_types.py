@@ -106,11 +106,9 @@ def plus_product(f: Function, kind: Element, c: str, a: str, b: str, lanes: int 
     """c + a b; for truth values, c or (a and b)."""
     t = typed(kind.llvm, lanes)
     if kind.kind == "f":
-        bits = 8 * kind.size
-        name = f"llvm.fmuladd.v{lanes}f{bits}" if lanes > 1 else f"llvm.fmuladd.f{bits}"
         if flags:  # a sum that the vectoriser may reorder
             return f.value(f"fadd {flags} {t} {c}, {f.value(f'fmul contract {t} {a}, {b}')}")
-        return f.value(f"call {t} @{name}({t} {a}, {t} {b}, {t} {c})")
+        return f.multiply_add(a, b, c, kind.llvm, lanes)
     if kind.kind == "b":
         return f.value(f"or {t} {c}, {f.value(f'and {t} {a}, {b}')}")
     return f.value(f"add {t} {c}, {f.value(f'mul {t} {a}, {b}')}")

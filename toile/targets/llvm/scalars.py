@@ -22,15 +22,13 @@ from toile.compiler.scalar.builder import (
     FLOAT64,
     UINT32,
     Dtype,
-    Operand,
     Unsupported,
     Value,
     is_narrow,
     kind,
-    part,
 )
-from toile.compiler.scalar.mathematics import Builder
 from toile.targets.llvm import text as ir
+from toile.targets.scalars import TextBuilder, float_type
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 
@@ -52,7 +50,7 @@ def register(dtype: Dtype) -> str:
         return "i1"
     if k in "iu":
         return f"i{8 * dtype.itemsize}"
-    return "double" if dtype == FLOAT64 or (k == "c" and part(dtype) == FLOAT64) else "float"
+    return float_type(dtype)
 
 
 def memory(dtype: Dtype) -> str:
@@ -72,7 +70,7 @@ def _float_text(value: Any, dtype: Dtype) -> str:
     return f"0x{bits:016X}"
 
 
-class Scalars(Builder):
+class Scalars(TextBuilder):
     """The builder that writes into one LLVM function.
 
     `contract` lets LLVM fuse products into sums, which changes last bits; without it a fused
@@ -128,12 +126,9 @@ class Scalars(Builder):
             return f.value(f"fptrunc float {x.name} to half")
         return x.name
 
-    def bits_argument(self, text: Any, dtype: Dtype, imag: Any = None) -> Value:
-        if kind(dtype) == "c":
-            to = part(dtype)
-            return self.complex(self.bits_argument(text, to), self.bits_argument(imag, to))
+    def from_bits(self, word: Any, dtype: Dtype) -> Value:
         width, type = 8 * dtype.itemsize, memory(dtype)
-        bits = str(text) if width == 64 else self.f.value(f"trunc i64 {text} to i{width}")
+        bits = str(word) if width == 64 else self.f.value(f"trunc i64 {word} to i{width}")
         if type != f"i{width}":
             bits = self.f.value(f"bitcast i{width} {bits} to {type}")
         return self._from_memory(bits, dtype)
@@ -173,23 +168,17 @@ class Scalars(Builder):
             self.f.store(register(slot.dtype), x.imag, slot.imag)
 
     # ---- constants and instructions
-    def constant(self, value: Any, dtype: Dtype) -> Value:
-        k = kind(dtype)
-        if k == "c":
-            re, im = (_float_text(v, part(dtype)) for v in (np.real(value), np.imag(value)))
-            return Value(re, dtype, im)
-        if k == "b":
-            return Value("true" if value else "false", dtype)
-        if k in "iu":
-            return Value(str(int(value)), dtype)
-        return Value(_float_text(value, dtype), dtype)
+    float_text = staticmethod(_float_text)
+
+    def integer_text(self, value: int, dtype: Dtype) -> str:
+        return str(value)
 
     def unary(self, name: str, x: Value) -> Value:
         type, k = register(x.dtype), kind(x.dtype)
         if k == "f":
             if name == "neg":
                 return self._value(f"fneg {type} {x.name}", x.dtype)
-            return self._call(_FLOAT_CALLS[name], x)
+            return self.call(_FLOAT_CALLS[name], x)
         if name == "not":
             return self._value(f"xor {type} {x.name}, {'true' if k == 'b' else -1}", x.dtype)
         if name == "population_count":
@@ -199,8 +188,8 @@ class Scalars(Builder):
             return self._value(text, x.dtype)
         raise Unsupported(f"{name} of {x.dtype}")
 
-    def _call(self, name: str, *xs: Value) -> Value:
-        """An intrinsic on floats of one dtype."""
+    def call(self, name: str, *xs: Value) -> Value:
+        """An intrinsic."""
         type = register(xs[0].dtype)
         suffix = "f64" if type == "double" else "f32"
         operands = ", ".join(f"{type} {x.name}" for x in xs)
@@ -210,7 +199,7 @@ class Scalars(Builder):
         type, k = register(x.dtype), kind(x.dtype)
         if k == "f":
             if name not in _FLOAT_BINARY:
-                return self._call(_FLOAT_CALLS[name], x, y)
+                return self.call(_FLOAT_CALLS[name], x, y)
             text = _FLOAT_BINARY[name]
             flags = " contract" if self.contract and text in _CONTRACTED else ""
             return self._value(f"{text}{flags} {type} {x.name}, {y.name}", x.dtype)
@@ -221,9 +210,6 @@ class Scalars(Builder):
             return self._value(text, x.dtype)
         text = sign + name if name in ("div", "rem") else _INTEGER_BINARY[name]
         return self._value(f"{text} {type} {x.name}, {y.name}", x.dtype)
-
-    def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
-        return self._call("fma", *self.operands(x, y, z))
 
     def compare(self, relation: str, x: Value, y: Value) -> Value:
         type, k = register(x.dtype), kind(x.dtype)
@@ -240,67 +226,45 @@ class Scalars(Builder):
 
     def within(self, x: Value, low: float | None, high: float) -> Value:
         if not _X86:  # one instruction each, which keeps NaN
-            return self.minimum(x if low is None else self.maximum(x, low), high)
+            return super().within(x, low, high)
         # minps and maxps give the second operand when one is NaN: these selects are those
         if low is not None:
             x = self.select(self.lt(x, low), low, x)
         return self.select(self.gt(x, high), high, x)
 
     # ---- conversion
-    def bitcast(self, x: Value, dtype: Dtype) -> Value:
-        if x.dtype.itemsize != dtype.itemsize or "c" in kind(x.dtype) + kind(dtype):
-            raise Unsupported(f"bits of {x.dtype} as {dtype}")
+    def reinterpreted(self, x: Value, dtype: Dtype) -> Value:
         old, new = memory(x.dtype), memory(dtype)
         raw = self._to_memory(x)
         if old != new:
             raw = self.f.value(f"bitcast {old} {raw} to {new}")
         return self._from_memory(raw, dtype)
 
-    def cast(self, x: Value, dtype: Dtype) -> Value:
-        old, new = kind(x.dtype), kind(dtype)
-        if new == "b":
-            return x if old == "b" else self.ne(x, 0)
-        if old == "f":
-            return self._to_float(x, dtype) if new == "f" else self._to_integer(x, dtype)
-        if new == "f":
-            to = FLOAT32 if is_narrow(dtype) else dtype
-            text = "sitofp" if old == "i" else "uitofp"
-            y = self._value(f"{text} {register(x.dtype)} {x.name} to {register(to)}", to)
-            return y if to == dtype else self._to_float(y, dtype)
-        return self._resized(x, dtype)
-
-    def _resized(self, x: Value, dtype: Dtype) -> Value:
-        """An integer or boolean as an integer of another width."""
-        old, new = register(x.dtype), register(dtype)
+    def resized(self, x: Value, dtype: Dtype) -> Value:
+        old, new, signed = register(x.dtype), register(dtype), kind(x.dtype) == "i"
         if old == new:
             return Value(x.name, dtype)
-        if int(old[1:]) > int(new[1:]):
+        if kind(x.dtype) == "f":
+            text = "fpext" if new == "double" else "fptrunc"
+        elif kind(dtype) == "f":
+            text = "sitofp" if signed else "uitofp"
+        elif int(old[1:]) > int(new[1:]):
             text = "trunc"
         else:
-            text = "sext" if kind(x.dtype) == "i" else "zext"
+            text = "sext" if signed else "zext"
         return self._value(f"{text} {old} {x.name} to {new}", dtype)
 
-    def _to_integer(self, x: Value, dtype: Dtype) -> Value:
-        """Truncation; saturates, and NaN gives 0."""
+    def to_integer(self, x: Value, dtype: Dtype) -> Value:
         text = "fptosi" if kind(dtype) == "i" else "fptoui"
         to, type = register(dtype), register(x.dtype)
         suffix = "f64" if type == "double" else "f32"
         return self._value(f"call {to} @llvm.{text}.sat.{to}.{suffix}({type} {x.name})", dtype)
 
-    def _to_float(self, x: Value, dtype: Dtype) -> Value:
-        """A float in another float dtype; narrow ones are rounded, and stay in the register."""
-        if dtype == FLOAT64:
-            return x if x.dtype == FLOAT64 else self._value(
-                f"fpext float {x.name} to double", dtype)
-        if x.dtype == FLOAT64:
-            y = self._value(f"fptrunc double {x.name} to float", FLOAT32)
-            x = self.to_odd(x, y) if dtype == FLOAT16 else y
+    def narrowed(self, x: Value, dtype: Dtype) -> Value:
         if dtype == BFLOAT16:
             return Value(self.bitcast(self._bfloat16_bits(x), FLOAT32).name, dtype)
-        if dtype == FLOAT16:
-            half = self.f.value(f"fptrunc float {x.name} to half")
-            return self._value(f"fpext half {half} to float", dtype)
-        return Value(x.name, dtype)
+        half = self.f.value(f"fptrunc float {x.name} to half")
+        return self._value(f"fpext half {half} to float", dtype)
 
     def _bfloat16_bits(self, x: Value) -> Value:
         """The bits of a float32 register with the lower half rounded away, to nearest even."""

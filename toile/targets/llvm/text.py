@@ -120,6 +120,17 @@ class Function:
     def smax(self, a: Operand, b: Operand) -> str:
         return self.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
 
+    def part(self, number: Operand, size: Operand, total: Operand) -> tuple[str, str]:
+        """The bounds of a part of a range; parts have one size, the last may have less."""
+        start = self.mul(number, size)
+        return start, self.smin(self.add(start, size), total)
+
+    def multiply_add(self, a: str, b: str, c: str, type: str, lanes: int = 1) -> str:
+        """a b + c of floats, or of vectors of them."""
+        t, suffix = typed(type, lanes), {"half": "f16", "float": "f32", "double": "f64"}[type]
+        name = suffix if lanes == 1 else f"v{lanes}{suffix}"
+        return self.value(f"call {t} @llvm.fmuladd.{name}({t} {a}, {t} {b}, {t} {c})")
+
     def compare(self, relation: str, a: Operand, b: Operand, type: str = "i64") -> str:
         """`relation` is LLVM's: eq, ne, slt, sle, ult, ..."""
         return self.value(f"icmp {relation} {type} {a}, {b}")
@@ -152,6 +163,10 @@ class Function:
         if bytes in (0, "0"):
             return pointer
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
+
+    def step(self, pointer: str, index: Operand, bytes: Operand) -> str:
+        """The address `index` steps of some bytes further."""
+        return self.offset(pointer, self.mul(index, bytes))
 
     def load(self, type: str, pointer: str, align: int | None = None) -> str:
         return self.value(f"load {type}, ptr {pointer}" + (f", align {align}" if align else ""))

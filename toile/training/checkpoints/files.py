@@ -195,7 +195,7 @@ def sync_folder(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or a directory; one that is gone already is no error."""
+    """Remove a file or a directory; a missing one is not an error."""
     with contextlib.suppress(FileNotFoundError):
         directory = io.isdir(path) and not os.path.islink(path)
         (io.rmtree if directory else io.remove)(path)

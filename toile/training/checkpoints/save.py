@@ -239,8 +239,9 @@ def _superfluous(save: _Save) -> list[str]:
         return out
     last_kept = -float("inf")
     for path in found[: -save.keep]:
-        step = naming.step_of(path, save.prefix) if save.keep_every_n_steps else None
-        if step is not None and step - last_kept >= save.keep_every_n_steps:
+        every = save.keep_every_n_steps
+        step = naming.step_of(path, save.prefix) if every else None
+        if step is not None and every and step - last_kept >= every:
             last_kept = step
         else:
             out.append(path)

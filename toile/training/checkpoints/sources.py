@@ -51,10 +51,10 @@ class _Plain:
 
     def _fill(self, offset: int, memory: np.ndarray) -> int:
         if hasattr(os, "preadv"):
-            got = os.preadv(self._handle, [memory], offset)
+            got = os.preadv(self._handle, [memory.data], offset)
             if got == memory.size:
                 return got
-        view, got = memoryview(memory), 0
+        view, got = memory.data, 0
         while got < len(view):
             count = self._read_once(view[got:], offset + got)
             if not count:

@@ -83,11 +83,11 @@ def _write_array(
         (block,) = piece.blocks(checksums.BLOCK)
         pending.write(block)
         advance(piece.nbytes)
-        return [zlib.crc32(block)]
+        return [zlib.crc32(block.data)]
     found: list[int] = []
     waiting: deque[Future[int]] = deque()
     for block in piece.blocks(checksums.BLOCK):
-        waiting.append(pool.submit(zlib.crc32, block))
+        waiting.append(pool.submit(zlib.crc32, block.data))
         pending.write(block)
         advance(block.size)
         while len(waiting) >= _THREADS:  # blocks may be copies: not too many at a time
@@ -221,7 +221,7 @@ class _Reader:
     def _read(self, offset: int, memory: np.ndarray, want: int | None) -> bool:
         memory = memory if self.keep else np.empty_like(memory)
         self.source.read_into(offset, memory)
-        return want is None or zlib.crc32(memory) == want
+        return want is None or zlib.crc32(memory.data) == want
 
     def _note(self, sums: checksums.ArraySums | None, count: int, right: bool) -> None:
         self.advance(count)

@@ -7,9 +7,7 @@ channelwise: tiny groups), and copies operands only where no method takes them a
 
 from __future__ import annotations
 
-from typing import Any
-
-from toile.compiler.ir.geometry import dense
+from toile.compiler.ir.geometry import room
 from toile.compiler.ir.operands import Operand
 from toile.kernels.convolution.cpu import (
     channelwise,
@@ -38,10 +36,7 @@ def lower(
     if method is None:
         return False
     x, w = (layouts.converted(a, type, plan) for a in (x, w))
-    target = y
-    if y.dtype != x.dtype:
-        dtype: Any = x.dtype
-        target = dense(plan.scratch(y.size * dtype.itemsize), y.shape, dtype)
+    target = y if y.dtype == x.dtype else room(plan, y.shape, x.dtype)
     p = problem_of(op, x, w, target, type)
     if not (pointwise.suits(p) and pointwise.lower(p, plan)):
         {"indirect": _indirect, "outer": _outer, "channelwise": _channelwise}[method](p, plan)
@@ -69,33 +64,25 @@ def _method(p: Problem) -> str | None:
 def _indirect(p: Problem, plan: Planner) -> None:
     p = layouts.merged_channels(p, plan)
     if p.x_channel != 1:
-        p = layouts.relaid(p, "x", "n012gc", plan)
-    if p.y_feature == 1:
-        indirect.lower(p, plan)
-    else:
-        layouts.with_result_in(p, "n012go", plan, indirect.lower)
+        p = layouts.with_operand_in(p, "x", "n012gc", plan)
+    layouts.with_result_in(p, "n012go", plan, indirect.lower, p.y_feature == 1)
 
 
 def _outer(p: Problem, plan: Planner) -> None:
     p = layouts.merged_images(p, plan)
     if p.images > 1 and p.x_image != 1:
-        p = layouts.relaid(p, "x", "c012gn", plan)
+        p = layouts.with_operand_in(p, "x", "c012gn", plan)
     if p.w_feature != 1:
-        p = layouts.relaid(p, "w", "c012go", plan)
-    if p.y_feature == 1:
-        outer.lower(p, plan)
-    else:
-        layouts.with_result_in(p, "012ngo", plan, outer.lower)
+        p = layouts.with_operand_in(p, "w", "c012go", plan)
+    layouts.with_result_in(p, "012ngo", plan, outer.lower, p.y_feature == 1)
 
 
 def _channelwise(p: Problem, plan: Planner) -> None:
     if p.x_group != 1:
-        p = layouts.relaid(p, "x", "nc012g", plan)
+        p = layouts.with_operand_in(p, "x", "nc012g", plan)
     if p.w_group != 1:
-        p = layouts.relaid(p, "w", "oc012g", plan)
+        p = layouts.with_operand_in(p, "w", "oc012g", plan)
     if channelwise_sums.supports(p):
         layouts.with_result_in(p, "no012g", plan, channelwise_sums.lower)
-    elif p.y_group == 1:
-        channelwise.lower(p, plan)
     else:
-        layouts.with_result_in(p, "no012g", plan, channelwise.lower)
+        layouts.with_result_in(p, "no012g", plan, channelwise.lower, p.y_group == 1)

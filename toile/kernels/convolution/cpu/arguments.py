@@ -43,7 +43,7 @@ def start_bounds(
     for axis, index in zip(axes, indices, strict=True):
         start = f.sub(f.mul(index, axis["stride"]), axis["low"])
         bounds.append((start, *tap_bounds(f, axis, start)))
-        y = f.offset(y, f.mul(index, axis["y"]))
+        y = f.step(y, index, axis["y"])
     return bounds, y
 
 

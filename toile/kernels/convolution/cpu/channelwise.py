@@ -14,12 +14,7 @@ from functools import cache
 from itertools import chain
 
 from toile.kernels.convolution.cpu import tiles
-from toile.kernels.convolution.cpu.arguments import (
-    Arguments,
-    lane_blocks,
-    start_bounds,
-    tap_bounds,
-)
+from toile.kernels.convolution.cpu.arguments import Arguments, lane_blocks, start_bounds, tap_bounds
 from toile.kernels.convolution.cpu.problem import (
     WINDOW,
     Problem,
@@ -32,7 +27,7 @@ from toile.kernels.convolution.cpu.tiles import Tile
 from toile.targets.llvm import spans
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner, Rows
-from toile.targets.llvm.text import Function
+from toile.targets.llvm.text import Function, typed
 
 _VECTORS = 4
 _AT_ONCE = {16: 4, 32: 2, 64: 4}  # outputs of a row that share the loads of kernels
@@ -55,11 +50,8 @@ def _launch(p: Problem, plan: Planner) -> Launch:
     rows = p.images * p.features * p.axes[0].outs * p.axes[1].outs
     per_block = lanes_per_block(t.columns, p.groups, rows, plan.threads)
     blocks = -(-p.groups // per_block)
-    args = (
-        p.x, p.w, p.y, p.groups, per_block, blocks, p.features, p.channels, p.x_image * size,
-        p.x_channel * size, p.w_feature * size, p.w_channel * size, p.y_image * size,
-        p.y_feature * size, *axis_numbers(p.axes, size, "xwy"),
-    )  # fmt: skip
+    args = (p.x, p.w, p.y, *p.numbers(_NAMES, per_block=per_block, blocks=blocks),
+            *axis_numbers(p.axes, size, "xwy"))
     extent = rows * blocks
     grain = grain_of(extent, plan.threads, 4 * p.flops)
     dilated = any(a.dilation > 1 for a in p.axes)
@@ -96,12 +88,11 @@ def text(t: Tile, dilated: bool) -> str:
             ("feature", n["features"]),
         ):  # fmt: skip
             rest, at[name] = f.divided(rest, count)
-        x = f.offset(x_base, f.mul(rest, n["x_image"]))
-        w = f.offset(w_base, f.mul(at["feature"], n["w_feature"]))
+        x = f.step(x_base, rest, n["x_image"])
+        w = f.step(w_base, at["feature"], n["w_feature"])
         y = f.offset(y_base, f.add(f.mul(rest, n["y_image"]), f.mul(at["feature"], n["y_feature"])))
         bounds, y = start_bounds(f, a.axes[:2], (at["p0"], at["p1"]), y)
-        low = f.mul(at["block"], n["per_block"])
-        high = f.smin(f.add(low, n["per_block"]), n["groups"])
+        low, high = f.part(at["block"], n["per_block"], n["groups"])
         for width, g in lane_blocks(f, low, high, (t.columns, t.lanes, 1)):
             here = [f.at(pointer, g, t.type) for pointer in (x, w, y)]
             _Outputs(f, t, a, bounds, here, width).row()
@@ -116,8 +107,8 @@ class _Outputs:
         here: list[str], width: int,
     ):  # fmt: skip
         self.f, self.t, self.a, self.bounds, self.here = f, t, a, bounds, here
-        self.kind, self.suffix = (t.vector, t.suffix) if width > 1 else (
-            t.type, f"f{8 * t.itemsize}")
+        self.lanes = t.lanes if width > 1 else 1
+        self.kind = typed(t.type, self.lanes)
         self.offsets = range(0, width, t.lanes)
         self.several = _AT_ONCE[t.lanes * t.itemsize] if width > 1 else 1
 
@@ -157,15 +148,15 @@ class _Outputs:
         with ExitStack() as loops:
             c = loops.enter_context(f.loop(0, self.a.n["channels"], vectorize=False))
             x, w, y = self.here
-            x = f.offset(x, f.mul(c, self.a.n["x_channel"]))
-            w = f.offset(w, f.mul(c, self.a.n["w_channel"]))
+            x = f.step(x, c, self.a.n["x_channel"])
+            w = f.step(w, c, self.a.n["w_channel"])
             for axis, (start, first, end) in zip(self.a.axes, bounds, strict=True):
                 tap = loops.enter_context(f.loop(first, end, vectorize=False))
                 place = f.add(start, f.mul(tap, axis["dilation"]))
-                x, w = f.offset(x, f.mul(place, axis["x"])), f.offset(w, f.mul(tap, axis["w"]))
+                x, w = f.step(x, place, axis["x"]), f.step(w, tap, axis["w"])
             self._add(slots, x, w, step)
         for q, row in enumerate(slots):
-            target = f.offset(y, f.mul(f.add(p, q), last["y"]))
+            target = f.step(y, f.add(p, q), last["y"])
             for i, slot in zip(self.offsets, row, strict=True):
                 f.store(kind, f.load(kind, slot), f.at(target, i, self.t.type), self.t.itemsize)
 
@@ -174,9 +165,8 @@ class _Outputs:
         f, t, kind = self.f, self.t, self.kind
         weights = [f.load(kind, f.at(w, i, t.type), t.itemsize) for i in self.offsets]
         for q, row in enumerate(slots):
-            source = f.offset(x, f.mul(step, q)) if q else x
+            source = f.step(x, step, q) if q else x
             for i, slot, weight in zip(self.offsets, row, weights, strict=True):
                 value = f.load(kind, f.at(source, i, t.type), t.itemsize)
-                f.store(kind, f.value(
-                    f"call {kind} @llvm.fmuladd.{self.suffix}({kind} {value}, {kind} {weight}, "
-                    f"{kind} {f.load(kind, slot)})"), slot)
+                old = f.load(kind, slot)
+                f.store(kind, f.multiply_add(value, weight, old, t.type, self.lanes), slot)

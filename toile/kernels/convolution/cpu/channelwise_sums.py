@@ -18,7 +18,7 @@ from toile.kernels.convolution.cpu.problem import Problem, axis_numbers
 from toile.kernels.convolution.cpu.tiles import Tile
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
-from toile.targets.llvm.text import Function
+from toile.targets.llvm.text import Function, typed
 
 _VECTORS = 4
 _PRIVATE = 1 << 22  # bytes of private sums
@@ -41,11 +41,8 @@ def lower(p: Problem, plan: Planner) -> None:
     per_split = -(-rows // splits)
     splits = -(-rows // per_split)
     private = p.y if splits == 1 else plan.scratch(splits * total * size)
-    args = (
-        p.x, p.w, private, p.groups, rows, per_split, p.images, p.features, p.x_image * size,
-        p.x_channel * size, p.w_feature * size, p.w_channel * size, p.y_image * size,
-        p.y_feature * size, total, *axis_numbers(p.axes, size, "xwy"),
-    )  # fmt: skip
+    numbers = p.numbers(_NAMES, rows=rows, per_split=per_split, total=total)
+    args = (p.x, p.w, private, *numbers, *axis_numbers(p.axes, size, "xwy"))
     plan.stage(Launch(text(t), args, splits, 1, "gradient of depthwise kernels"))
     if splits > 1:
         plan.stage(sum_of_private(t, private, p.y, splits, total, plan.threads))
@@ -67,18 +64,17 @@ def text(t: Tile) -> str:
         y = f.at(y_base, f.mul(split, n["total"]), t.type)
         with f.loop(0, n["total"]) as i:
             f.store(t.type, "0.0", f.at(y, i, t.type))
-        low = f.mul(split, n["per_split"])
-        high = f.smin(f.add(low, n["per_split"]), n["rows"])
+        low, high = f.part(split, n["per_split"], n["rows"])
         with f.loop(low, high) as row:
             rest, e1 = f.divided(row, a.axes[1]["taps"])
             c, e0 = f.divided(rest, a.axes[0]["taps"])
-            x = f.offset(x_base, f.mul(c, n["x_channel"]))
-            w = f.offset(w_base, f.mul(c, n["w_channel"]))
+            x = f.step(x_base, c, n["x_channel"])
+            w = f.step(w_base, c, n["w_channel"])
             for e, axis in zip((e0, e1), a.axes[:2], strict=True):
-                w = f.offset(w, f.mul(e, axis["w"]))
+                w = f.step(w, e, axis["w"])
             with f.loop(0, n["images"]) as i, f.loop(0, n["features"]) as o:
                 _outputs(f, t, a, (e0, e1), (
-                    f.offset(x, f.mul(i, n["x_image"])), f.offset(w, f.mul(o, n["w_feature"])),
+                    f.step(x, i, n["x_image"]), f.step(w, o, n["w_feature"]),
                     f.offset(y, f.add(f.mul(i, n["y_image"]), f.mul(o, n["y_feature"]))),
                 ))  # fmt: skip
     return ir.module(f)
@@ -95,14 +91,14 @@ def _outputs(
             place = f.sub(f.add(f.mul(e, axis["dilation"]), f.mul(tap, axis["stride"])),
                           axis["low"])
             inside = f.all(inside, f.compare("ult", place, axis["size"]))
-            here = f.offset(here, f.mul(place, axis["x"]))
-            target = f.offset(target, f.mul(tap, axis["y"]))
+            here = f.step(here, place, axis["x"])
+            target = f.step(target, tap, axis["y"])
         with f.when(inside):
             last = a.axes[2]
             with f.loop(0, last["outs"]) as t2:
                 start = f.sub(f.mul(t2, last["stride"]), last["low"])
                 span = (start, *tap_bounds(f, last, start))
-                _groups(f, t, a, span, (here, w, f.offset(target, f.mul(t2, last["y"]))))
+                _groups(f, t, a, span, (here, w, f.step(target, t2, last["y"])))
 
 
 def _groups(
@@ -115,22 +111,21 @@ def _groups(
         high = a.n["groups"]
         if width > 1:
             high = f.add(low, f.mul(f.udiv(f.sub(high, low), width), width))
-        kind = t.type if width == 1 else t.vector
-        suffix = f"f{8 * t.itemsize}" if width == 1 else t.suffix
+        lanes = min(width, t.lanes)
+        kind = typed(t.type, lanes)
         with f.loop(low, high, width, vectorize=False) as g:
             x, w, y = (f.at(pointer, g, t.type) for pointer in at)
             outs = [f.at(y, i, t.type) for i in range(0, width, t.lanes)]
             slots = [f.variable(kind, f.load(kind, out, t.itemsize)) for out in outs]
             with f.loop(first, last, vectorize=False) as e:
                 place = f.add(start, f.mul(e, axis["dilation"]))
-                xe, we = f.offset(x, f.mul(place, axis["x"])), f.offset(w, f.mul(e, axis["w"]))
+                xe, we = f.step(x, place, axis["x"]), f.step(w, e, axis["w"])
                 for v, slot in enumerate(slots):
                     one, other = (
                         f.load(kind, f.at(q, v * t.lanes, t.type), t.itemsize) for q in (xe, we)
                     )
-                    f.store(kind, f.value(
-                        f"call {kind} @llvm.fmuladd.{suffix}({kind} {one}, {kind} {other}, "
-                        f"{kind} {f.load(kind, slot)})"), slot)
+                    old = f.load(kind, slot)
+                    f.store(kind, f.multiply_add(one, other, old, t.type, lanes), slot)
             for out, slot in zip(outs, slots, strict=True):
                 f.store(kind, f.load(kind, slot), out, t.itemsize)
         low = high

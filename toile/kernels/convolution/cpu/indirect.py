@@ -17,13 +17,7 @@ from typing import Any
 from toile.compiler.ir.operands import Ref
 from toile.kernels.convolution.cpu import tiles
 from toile.kernels.convolution.cpu.arguments import Arguments, Coordinates
-from toile.kernels.convolution.cpu.problem import (
-    WINDOW,
-    Problem,
-    axis_numbers,
-    grain_of,
-    undilated,
-)
+from toile.kernels.convolution.cpu.problem import WINDOW, Problem, axis_numbers, grain_of, undilated
 from toile.kernels.convolution.cpu.tiles import Tile
 from toile.targets.llvm import spans
 from toile.targets.llvm import text as ir
@@ -85,11 +79,9 @@ def _product(
         tiles_ * p.groups, panels, length * t.columns * size, threads)
     per_block = -(-panels // blocks)
     blocks = -(-panels // per_block)
-    args = (
-        p.x, packed, p.y, zeros, rows, height, tiles_, blocks, per_block, panels, p.channels,
-        p.features, p.x_group * size, group * size, p.y_group * size, p.x_image * size,
-        p.y_image * size, *axis_numbers(p.axes, size, "xy"),
-    )  # fmt: skip
+    numbers = p.numbers(_NAMES, rows=rows, height=height, tiles=tiles_, blocks=blocks,
+                        per_block=per_block, panels=panels, w_group=group * size)
+    args = (p.x, packed, p.y, zeros, *numbers, *axis_numbers(p.axes, size, "xy"))
     extent = p.groups * blocks * tiles_
     grain = grain_of(extent, threads, p.flops)
     launch = Launch(product_text(t), args, extent, grain, "convolution")
@@ -203,20 +195,19 @@ def rows_text(t: Tile) -> str:
     length = f.mul(channels, t.columns)
     with f.loop("%lo", "%hi") as unit:
         whole, low = f.divided(unit, blocks)
-        low = f.mul(low, _ROWS)
-        high = f.smin(f.add(low, _ROWS), channels)
+        low, high = f.part(low, _ROWS, channels)
         g, tap = f.divided(whole, count)
-        source, rest = f.offset(w, f.mul(g, group)), tap
+        source, rest = f.step(w, g, group), tap
         for extent, step in zip(reversed(taps), reversed(steps), strict=True):
             rest, index = f.divided(rest, extent)
-            source = f.offset(source, f.mul(index, step))
+            source = f.step(source, index, step)
         with f.loop(0, panels) as panel:
             place = f.mul(f.add(f.mul(f.add(f.mul(g, panels), panel), count), tap), length)
             into, first = f.at(packed, place, t.type), f.mul(panel, t.columns)
             valid = f.smin(f.sub(features, first), t.columns)
             full = f.compare("eq", valid, t.columns)
             with f.loop(low, high, vectorize=False) as c:
-                row = f.at(f.offset(source, f.mul(c, channel)), first, t.type)
+                row = f.at(f.step(source, c, channel), first, t.type)
                 out = f.at(into, f.mul(c, t.columns), t.type)
                 with f.when(full):
                     _copy_row(f, t, row, out)
@@ -232,11 +223,11 @@ def _pack_full(
     """A panel whose features all exist."""
     if kind == "rows":
         with f.loop(0, channels) as c:
-            row, out = f.offset(source, f.mul(c, channel)), f.at(into, f.mul(c, t.columns), t.type)
+            row, out = f.step(source, c, channel), f.at(into, f.mul(c, t.columns), t.type)
             _copy_row(f, t, row, out)
     elif kind == "columns":
         whole = f.mul(f.udiv(channels, t.lanes), t.lanes)
-        starts = [f.offset(source, f.mul(feature, j)) for j in range(t.columns)]
+        starts = [f.step(source, feature, j) for j in range(t.columns)]
         with f.loop(0, whole, t.lanes) as c:
             out = f.at(into, f.mul(c, t.columns), t.type)
             for v in range(0, t.columns, t.lanes):
@@ -257,7 +248,7 @@ def _pack_any(
     """A panel of `valid` features, the others zero."""
     with f.loop(0, channels) as c:
         out = f.at(into, f.mul(c, t.columns), t.type)
-        _pack_row(f, t, f.offset(source, f.mul(c, channel)), out, feature, valid)
+        _pack_row(f, t, f.step(source, c, channel), out, feature, valid)
 
 
 def _copy_row(f: Function, t: Tile, source: str, into: str) -> None:
@@ -271,7 +262,7 @@ def _pack_row(
 ) -> None:
     """A row of `valid` features; the others are zero."""
     with f.loop(0, valid) as j:
-        f.store(t.type, f.load(t.type, f.offset(source, f.mul(j, feature))), f.at(into, j, t.type))
+        f.store(t.type, f.load(t.type, f.step(source, j, feature)), f.at(into, j, t.type))
     if valid != t.columns:  # unless a row is known to be whole
         with f.loop(valid, t.columns) as j:
             f.store(t.type, "0.0", f.at(into, j, t.type))
@@ -310,18 +301,17 @@ def product_text(t: Tile) -> str:
         gb, first = f.divided(unit, n["tiles"])
         first = f.mul(first, n["height"])
         g, low = f.divided(gb, n["blocks"])
-        low = f.mul(low, n["per_block"])
-        high = f.smin(f.add(low, n["per_block"]), n["panels"])
+        low, high = f.part(low, n["per_block"], n["panels"])
         height_here = f.smin(n["height"], f.sub(n["rows"], first))
         subtiles = f.udiv(f.add(height_here, t.rows - 1), t.rows)
-        xg, yg = f.offset(x, f.mul(g, n["x_group"])), f.offset(y, f.mul(g, n["y_group"]))
-        wg = f.offset(packed, f.mul(g, n["w_group"]))
+        xg, yg = f.step(x, g, n["x_group"]), f.step(y, g, n["y_group"])
+        wg = f.step(packed, g, n["w_group"])
         _write_table(f, t, a, count, (xg, yg, zeros),
                      (first, f.mul(subtiles, t.rows), f.sub(n["rows"], 1)), room)
         with f.loop(low, high) as panel:
             column = f.mul(panel, t.columns)
             valid = f.smin(f.sub(n["features"], column), t.columns)
-            w = f.offset(wg, f.mul(panel, panel_bytes))
+            w = f.step(wg, panel, panel_bytes)
             with f.loop(0, subtiles) as s:
                 f.call(tile, count, n["channels"], f.at(room.table, f.mul(s, stride), "ptr"), w,
                        f.at(room.targets, f.mul(s, t.rows), "ptr"), f.mul(column, t.itemsize),
@@ -340,14 +330,14 @@ def _write_table(
     at = Coordinates(f, first, [axis["outs"] for axis in a.axes])
     with f.loop(0, height, vectorize=False) as r:
         image = f.load("i64", at.outer)
-        source = f.offset(x, f.mul(image, a.n["x_image"]))
-        target = f.offset(y, f.mul(image, a.n["y_image"]))
+        source = f.step(x, image, a.n["x_image"])
+        target = f.step(y, image, a.n["y_image"])
         for slot, axis, starts in zip(at.slots, a.axes, room.starts, strict=True):
             i = f.load("i64", slot)
-            target = f.offset(target, f.mul(i, axis["y"]))
+            target = f.step(target, i, axis["y"])
             start = f.sub(f.mul(i, axis["stride"]), axis["low"])
             f.store("i64", start, f.at(starts, r, "i64"))
-            source = f.offset(source, f.mul(start, axis["x"]))
+            source = f.step(source, start, axis["x"])
         f.store("ptr", target, f.at(room.targets, r, "ptr"))
         f.store("ptr", source, f.at(room.sources, r, "ptr"))
         carry = at.advance(f.value(f"zext i1 {f.compare('slt', f.add(first, r), last)} to i64"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from toile.compiler.ir.geometry import dense, part
+from toile.compiler.ir.geometry import dense, part, room
 from toile.compiler.ir.operands import Operand
 from toile.kernels.convolution.cpu.problem import Problem
 from toile.kernels.copy import cpu as copies
@@ -66,23 +66,24 @@ def placed(p: Problem, which: str, order: str, at: Operand) -> Problem:
     return replace(p, axes=tuple(axes), **changes)
 
 
-def relaid(p: Problem, which: str, order: str, plan: Planner) -> Problem:
+def with_operand_in(p: Problem, which: str, order: str, plan: Planner) -> Problem:
     """The problem with an operand that lies densely in this order."""
     x = view(p, which, order)
     return p if x.contiguous else placed(p, which, order, plan.contiguous(x))
 
 
 def with_result_in(
-    p: Problem, order: str, plan: Planner, lower: Callable[[Problem, Planner], None]
-) -> None:
-    """Lower with the result in this order, then copy it to where it belongs."""
+    p: Problem, order: str, plan: Planner, lower: Callable[[Problem, Planner], None],
+    fits: bool = False,
+) -> None:  # fmt: skip
+    """Lower with the result in this order, then copy it to where it belongs; `fits`: not needed."""
     result = view(p, "y", order)
-    if result.contiguous:
+    if fits or result.contiguous:
         lower(p, plan)
         return
-    room = dense(plan.scratch(result.size * p.itemsize), result.shape, result.dtype)
-    lower(placed(p, "y", order, room), plan)
-    copies.copy(result, room, plan)
+    target = room(plan, result.shape, result.dtype)
+    lower(placed(p, "y", order, target), plan)
+    copies.copy(result, target, plan)
 
 
 def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
@@ -94,17 +95,17 @@ def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
     at = order.index("2")
     shape = (*source.shape[:at], width, *source.shape[at + 1 :])
     nbytes = prod(shape) * p.itemsize + SLACK
-    room = dense(plan.scratch(nbytes), shape, source.dtype)
+    target = dense(plan.scratch(nbytes), shape, source.dtype)
     first, last = max(0, axis.low), min(width, axis.low + axis.size)
-    copies.fill(room, 0, plan)
+    copies.fill(target, 0, plan)
     if first < last:
         starts = [0] * len(shape)
         starts[at] = first
         block = (*shape[:at], last - first, *shape[at + 1 :])
-        into = part(room, starts, block)
+        into = part(target, starts, block)
         starts[at] = first - axis.low
         copies.copy(into, part(source, starts, block), plan)
-    return replace(placed(p, "x", order, room), slack=True)
+    return replace(placed(p, "x", order, target), slack=True)
 
 
 def merged_channels(p: Problem, plan: Planner) -> Problem:
@@ -113,7 +114,7 @@ def merged_channels(p: Problem, plan: Planner) -> Problem:
     if p.channels > FEW or p.groups > 1 or axis.taps < 2 or (axis.base, axis.dilation) != (1, 1):
         return p
     width = (axis.outs - 1) * axis.stride + axis.taps
-    p = relaid(p, "w", "g012co", plan)
+    p = with_operand_in(p, "w", "g012co", plan)
     p = _padded(p, "n012gc", width, plan)
     step = p.axes[2].w if p.channels == 1 else p.w_channel
     axes = (*p.axes[:2], replace(p.axes[2], size=width, taps=1, low=0, w=0))
@@ -148,7 +149,7 @@ def converted(x: Operand, type: str, plan: Planner) -> Operand:
     if x.dtype == dtype:
         return x
     x = plan.contiguous(x)
-    out = dense(plan.scratch(x.size * dtype.itemsize), x.shape, dtype)
+    out = room(plan, x.shape, dtype)
     convert(out, x, plan)
     return out
 
@@ -166,12 +167,12 @@ def convert_text(source: Any, target: Any) -> str:
     body = ir.inner("body", "i64 %lo, i64 %hi, ptr noalias %x, ptr noalias %y", ir.NOINLINE)
     wide, narrow = elements.work_type(source), elements.work_type(target)
     with body.loop("%lo", "%hi", vectorize=True) as i:
-        place = body.offset("%x", body.mul(i, source.itemsize))
+        place = body.step("%x", i, source.itemsize)
         value = elements.load(body, source, place)
         if wide != narrow:
             how = "fpext" if narrow == "double" else "fptrunc"
             value = body.value(f"{how} {wide} {value} to {narrow}")
-        elements.store(body, target, value, body.offset("%y", body.mul(i, target.itemsize)))
+        elements.store(body, target, value, body.step("%y", i, target.itemsize))
     f = ir.kernel()
     f.call(body, "%lo", "%hi", f.buffer(0), f.buffer(2))
     return ir.module(body, f)

@@ -167,15 +167,13 @@ def product_text(t: Tile) -> str:
         rest, ub = f.divided(unit, n["unit_blocks"])
         rest, fb = f.divided(rest, n["feature_blocks"])
         split, g = f.divided(rest, n["groups"])
-        x, w = f.offset(x_base, f.mul(g, n["x_group"])), f.offset(w_base, f.mul(g, n["w_group"]))
+        x, w = f.step(x_base, g, n["x_group"]), f.step(w_base, g, n["w_group"])
         y = f.offset(y_base, f.add(f.mul(split, n["y_split"]), f.mul(g, n["y_group"])))
         column = f.mul(f.mul(fb, n["per_features"]), t.columns)
         width = f.smin(f.sub(n["features"], column), f.mul(n["per_features"], t.columns))
         y, w = f.at(y, column, t.type), f.at(w, column, t.type)
-        low = f.mul(ub, n["per_units"])
-        high = f.smin(f.add(low, n["per_units"]), n["units"])
-        start = f.mul(split, n["per_split"])
-        stop = f.smin(f.add(start, n["per_split"]), n["rows"])
+        low, high = f.part(ub, n["per_units"], n["units"])
+        start, stop = f.part(split, n["per_split"], n["rows"])
         with f.loop(start, stop, block) as row:
             count = f.smin(f.sub(stop, row), block)
             first = f.compare("eq", row, start)
@@ -192,16 +190,16 @@ def _write_places(
     at = Coordinates(f, row, [axis["extent"] for axis in a.axes])
     with f.loop(0, count, vectorize=False) as r:
         n = f.load("i64", at.outer)
-        source, inside = f.offset(w, f.mul(n, a.n["w_image"])), "true"
+        source, inside = f.step(w, n, a.n["w_image"]), "true"
         for slot, axis, places in zip(at.slots, a.axes, stack.places, strict=True):
             index = f.load("i64", slot)
             place = f.sub(f.mul(index, axis["x_step"]), axis["x_low"])
             f.store("i64", place, f.at(places, r, "i64"))
             there = f.sub(f.mul(index, axis["w_step"]), axis["w_low"])
             inside = f.all(inside, f.compare("ult", there, axis["w_size"]))
-            source = f.offset(source, f.mul(there, axis["w"]))
+            source = f.step(source, there, axis["w"])
         f.store("ptr", f.select(inside, source, "null", "ptr"), f.at(stack.sources, r, "ptr"))
-        image = f.offset(x, f.mul(n, a.n["x_image"]))
+        image = f.step(x, n, a.n["x_image"])
         f.store("ptr", f.select(inside, image, "null", "ptr"), f.at(stack.images, r, "ptr"))
         f.store("i64", f.add(n, at.advance("1")), at.outer)
 
@@ -270,9 +268,9 @@ def _units(
         # What is read beyond the last channel goes to sums that are not stored.
         readable = f.select(f.compare("ne", a.n["slack"], 0), t.rows, valid)
         _pack(f, t, stack, stack.rows, channel, readable, count, t.rows)
-        target = f.offset(y, f.mul(channel, a.n["y_channel"]))
+        target = f.step(y, channel, a.n["y_channel"])
         for at, axis in zip(index, a.axes, strict=True):
-            target = f.offset(target, f.mul(at, axis["y"]))
+            target = f.step(target, at, axis["y"])
         with f.loop(0, width, t.columns) as column:
             panel = f.at(stack.columns, f.mul(column, _BYTES // t.itemsize), t.type)
             f.call(product_, count, stack.rows, panel, f.at(target, column, t.type),
@@ -290,7 +288,7 @@ def _write_sources(
         for shift, axis, places in zip(shifts, a.axes, stack.places, strict=True):
             place = f.add(f.load("i64", f.at(places, r, "i64")), shift)
             inside = f.all(inside, f.compare("ult", place, axis["x_size"]))
-            image = f.offset(image, f.mul(place, axis["x"]))
+            image = f.step(image, place, axis["x"])
         f.store("ptr", f.select(inside, image, "null", "ptr"), f.at(stack.sources, r, "ptr"))
 
 
@@ -324,19 +322,19 @@ def _store_sums(f: Function, t: Tile, slots: list[list[str]]) -> None:
     with f.when(full):
         with f.unless("%first"):
             for r, row in enumerate(slots):
-                out = f.offset("%out", f.mul("%step", r))
+                out = f.step("%out", "%step", r)
                 for v, slot in enumerate(row):
                     old = tiles.load(f, t, out, v * t.lanes)
                     total = f.value(f"fadd {t.vector} {f.load(t.vector, slot)}, {old}")
                     f.store(t.vector, total, slot)
         for r, row in enumerate(slots):
-            out = f.offset("%out", f.mul("%step", r))
+            out = f.step("%out", "%step", r)
             tiles.store_row(f, t, row, out)
     with f.unless(full):
         for r, row in enumerate(slots):
             tiles.store_row(f, t, row, spare, r * t.columns)
         with f.loop(0, "%valid_rows", vectorize=False) as i:
-            out = f.offset("%out", f.mul(i, "%step"))
+            out = f.step("%out", i, "%step")
             here = f.at(spare, f.mul(i, t.columns), t.type)
             with f.loop(0, "%valid", vectorize=False) as j:
                 value, place = f.load(t.type, f.at(here, j, t.type)), f.at(out, j, t.type)
@@ -350,8 +348,7 @@ def sum_text(t: Tile) -> str:
     f = tiles.kernel()
     private, out, splits, total = f.buffer(0), f.buffer(2), f.argument(4), f.argument(5)
     with f.loop("%lo", "%hi") as unit:
-        start = f.mul(unit, 1024)
-        stop = f.smin(f.add(start, 1024), total)
+        start, stop = f.part(unit, 1024, total)
         whole = f.add(start, f.mul(f.udiv(f.sub(stop, start), t.columns), t.columns))
         with f.loop(start, whole, t.columns, vectorize=False) as i:
             slots = [f.alloca(t.vector) for _ in range(t.vectors)]

@@ -78,6 +78,12 @@ class Problem:
         return 2 * self.images * self.groups * self.positions * (
             self.taps * self.channels * self.features)
 
+    def numbers(self, names: Sequence[str], **given: int) -> list[int]:
+        """What kernels call by these names: numbers that are given, or its own; strides in bytes.
+        """
+        own = lambda name: getattr(self, name) * (self.itemsize if name[1] == "_" else 1)
+        return [given[name] if name in given else own(name) for name in names]
+
 
 def problem_of(
     op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, type: str

@@ -34,10 +34,6 @@ class Tile(NamedTuple):
     def vector(self) -> str:
         return f"<{self.lanes} x {self.type}>"
 
-    @property
-    def suffix(self) -> str:
-        return f"v{self.lanes}f{8 * self.itemsize}"
-
 
 # Rows and vectors of a tile by bytes of a vector, for many columns and for a single vector of them
 # where rows are read through pointers; for many rows and for few where they are packed.
@@ -45,17 +41,17 @@ _INDIRECT = {16: ((8, 2), (12, 1)), 32: ((6, 2), (10, 1)), 64: ((12, 2), (20, 1)
 _OUTER = {16: ((8, 2), (4, 4)), 32: ((6, 2), (3, 3)), 64: ((12, 2), (4, 6))}
 
 
-def indirect_tile(type: str, columns: int, width: int = 0) -> Tile:
-    """The tile for rows that lie anywhere; `width` is the bytes of a vector."""
-    width = width or native.vector_bytes()
+def indirect_tile(type: str, columns: int) -> Tile:
+    """The tile for rows that lie anywhere."""
+    width = native.vector_bytes()
     lanes = width // (4 if type == "float" else 8)
     many, few = _INDIRECT[width]
     return Tile(*(few if columns <= lanes else many), lanes, type, width == 16)
 
 
-def outer_tile(type: str, rows: int, width: int = 0) -> Tile:
+def outer_tile(type: str, rows: int) -> Tile:
     """The tile for packed rows."""
-    width = width or native.vector_bytes()
+    width = native.vector_bytes()
     many, few = _OUTER[width]
     tile = few if rows <= few[0] else many
     return Tile(*tile, width // (4 if type == "float" else 8), type, width == 16)
@@ -89,8 +85,7 @@ def splat(f: Function, t: Tile, scalar: str) -> str:
 
 def fma(f: Function, t: Tile, a: str, b: str, c: str) -> str:
     """a*b + c."""
-    v = t.vector
-    return f.value(f"call {v} @llvm.fmuladd.{t.suffix}({v} {a}, {v} {b}, {v} {c})")
+    return f.multiply_add(a, b, c, t.type, t.lanes)
 
 
 def sums(f: Function, t: Tile) -> list[list[str]]:

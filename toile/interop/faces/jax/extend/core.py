@@ -73,8 +73,8 @@ class Foreign(Operation):
 
     def __init__(self, primitive: Primitive, params: dict[str, Any]):
         self.primitive, self.params = primitive, params
-        self.multiple = primitive.multiple_results  # type: ignore[misc]
-        self.name = primitive.name  # type: ignore[misc]
+        # Other operations have these in their class.
+        self.__dict__.update(multiple=primitive.multiple_results, name=primitive.name)
 
     def __call__(self, *args: Any) -> Any:
         if state.trace is None:
@@ -140,7 +140,7 @@ class _OnKeys(Operation):
 
     def __init__(self, op: Foreign, avals: Sequence[Aval]):
         self.op, self.avals = op, avals
-        self.multiple = op.multiple  # type: ignore[misc]
+        self.__dict__["multiple"] = op.multiple
 
     def eager(self, xp: Any, *xs: Any) -> Any:
         given = [wrap_aval(x, a) for x, a in zip(xs, self.avals, strict=True)]
@@ -197,7 +197,7 @@ def set_current_trace(trace: Trace | None) -> Iterator[None]:
         state.trace = previous
 
 
-def jaxpr_as_fun(jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
+def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
     """A function of the inputs of a Program."""
     return jaxpr
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine.avals import Aval, Zero, aval_of
-from toile.engine.operation import instantiate
-from toile.primitives.families import add
+from toile.primitives.families import add, instantiate
 from toile.transforms.jvp import JVPTracer
 
 __all__ = [

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from toile.compiler.ir.geometry import room
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.views import row_major
 from toile.engine.avals import Aval
 from toile.engine.operation import Operation
 from toile.kernels.contraction import gpu as contractions
@@ -51,7 +51,9 @@ class FusedProduct(Operation):
     extras: tuple[str, ...] = ()
     keeps: bool = False
 
+    kernel_family = "fused_product"
     multiple = True
+    by_library = True
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return [self.product.infer(*avals[:2])] * (1 + self.keeps)
@@ -176,6 +178,6 @@ def _ready(x: Operand, plan: Any, dense: bool) -> Operand:
         x = plan.contiguous(x)
     if is_aligned(x.ref) or not x.contiguous or not x.shape:
         return x
-    room = Operand(plan.scratch(x.size * x.dtype.itemsize), x.shape, row_major(x.shape), x.dtype)
-    plan.copy(room, x)
-    return room
+    target = room(plan, x.shape, x.dtype)
+    plan.copy(target, x)
+    return target

@@ -1,9 +1,9 @@
 """The way out of a Program on a GPU: memory for the results, the launch, the tree of results.
 
-The way in is `callpath`'s. Arguments that lie on the host (numbers, NumPy arrays, small arrays that
-no GPU has used yet) are copied to a place that the Program keeps for them. A result is computed in
-the place of a donated argument where nothing reads that any more; memory of other results is used
-again when nobody has it, so that graphs find their pointers where they were.
+The way in is `staging.callpath`'s. Arguments that lie on the host (numbers, NumPy arrays, small
+arrays that no GPU has used yet) are copied to a place that the Program keeps for them. A result
+is computed in the place of a donated argument where nothing reads that any more; memory of other
+results is used again when nobody has it, so that graphs find their pointers where they were.
 May import backends and the engine.
 """
 
@@ -16,17 +16,11 @@ from typing import Any
 
 from toile.engine.arrays import KeyArray
 from toile.engine.buffers import Block, Signature, owned, recycled, signature
-from toile.engine.gpu import entered, keepers
-from toile.engine.gpu_arrays import GpuArray
-from toile.engine.gpu_eager import quick
 from toile.engine.treedefs import PyTreeDef
-from toile.platforms.dispatch import gpu_backend
-from toile.staging.callpath import MAX_LEAVES, adopted, missed, result_lines, written
-
-
-def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """The positions of arguments that lie on the host."""
-    return tuple(i for i, x in enumerate(leaves) if adopted(x)._signature.device is None)
+from toile.platforms.call_exits import MAX_LEAVES, missed, result_lines, written
+from toile.platforms.gpu.arrays import GpuArray
+from toile.platforms.gpu.devices import entered, keepers
+from toile.platforms.gpu.executables import executable_of
 
 
 def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> Block:
@@ -137,12 +131,12 @@ class GpuExit:
         return written(text, "the way out of a GPU", scope, "leave")
 
 
-def gpu_exit_of(
+def exit_of(
     program: Any, consts: Sequence[Any], out_tree: PyTreeDef, device: Any, hosted: Sequence[int],
     donated: Sequence[int],
 ) -> GpuExit | None:
     """The way out of a Program that has run on a device; None where it is not for it."""
-    executable = gpu_backend().executable_of(program, device)
+    executable = executable_of(program, device)
     outs = _results(program, executable)
     if len(program.outputs) > MAX_LEAVES or outs is None:
         return None
@@ -157,14 +151,12 @@ def _results(program: Any, executable: Any) -> list[Signature] | None:
     return outs if same else None
 
 
-def _way_of(program: Any, device: Any, multiple: bool) -> Callable[[Any, Any], Any] | None:
+def way_of(program: Any, device: Any, multiple: bool) -> Callable[[Any, Any], Any] | None:
     """The quick way of an operation outside of `jit`, whose results lie in memory of their own."""
-    executable = gpu_backend().executable_of(program, device)
+    executable = executable_of(program, device)
     outs = _results(program, executable)
     if outs is None:
         return None
     build = (lambda results: results) if multiple else itemgetter(0)
     return GpuExit(executable, (), (), outs, build, (), keeps=False).leave
 
-
-quick.way_of = _way_of

@@ -1,20 +1,17 @@
 """A contraction by labels as loops: groups of axes with a stride for each operand.
 
 Neighbouring axes whose strides agree are merged, so that most contractions are one matrix product
-or a batch of them, whatever the order of their axes. `arrange` copies an operand where its summed
-axes lie apart, and where the backend says that a copy is worth it. Both backends lower
-contractions from here.
+or a batch of them, whatever the order of their axes. Both backends lower contractions from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from toile.compiler.ir.geometry import dense, permuted
 from toile.compiler.ir.operands import Operand, Ref
-from toile.engine.records import dataclass
 from toile.primitives.contractions import DotGeneral
 
 
@@ -23,6 +20,13 @@ class Copies(Protocol):
 
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it in row-major order without gaps."""
+
+
+class CopiesNotMade:
+    """In place of a plan: what copies would look like, without making them."""
+
+    def contiguous(self, x: Operand) -> Operand:
+        return x if x.contiguous else dense(Ref(None), x.shape, x.dtype)
 
 
 class Axis(NamedTuple):
@@ -36,33 +40,6 @@ class Axis(NamedTuple):
     @property
     def mirrored(self) -> Axis:
         return Axis(self.extent, self.b, self.a, self.c)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A contraction by groups of axes, each group merged and sorted, outermost first.
-
-    `types` is the backend's: a dataclass with the types of `a` and `b` among its fields."""
-
-    a: Ref
-    b: Ref
-    c: Ref
-    batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    summed: tuple[Axis, ...]
-    types: Any
-
-    @property
-    def mirrored(self) -> Problem:
-        """C = A B seen as its transpose, B^T A^T."""
-        t = self.types
-        batch, rows, columns, summed = (
-            tuple(axis.mirrored for axis in axes)
-            for axes in (self.batch, self.columns, self.rows, self.summed)
-        )
-        return Problem(self.b, self.a, self.c, batch, rows, columns, summed,
-                       replace(t, a=t.b, b=t.a))
 
 
 class Labels(NamedTuple):
@@ -80,39 +57,6 @@ class Labels(NamedTuple):
 
     def of(self, labels: Sequence[str]) -> list[Axis]:
         return [self.axes[c] for c in labels]
-
-
-# Whether an operand's free axes (the first list; the second: the other operand's) want a copy.
-Scattered = Callable[[Labels, Sequence[str], Sequence[str]], bool]
-
-
-def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Any, plan: Copies,
-            compact: bool = False, scattered: Scattered | None = None) -> Problem:
-    """The contraction as groups of merged axes; copies operands whose axes do not merge.
-
-    `compact` copies both whatever their strides are."""
-    found = labels_of(op, x, y, out)
-    copy_x = copy_y = compact
-    order = found.by(found.summed, "a")
-    if len(merge(found.of(order))) > 1:
-        apart, order = cheapest_order(found, x, y)
-        if found.rows and found.columns:  # dots and sweeps need no merged sums
-            copy_x, copy_y = copy_x or apart[0], copy_y or apart[1]
-    if scattered is not None and found.rows and found.columns and found.summed:
-        copy_x = copy_x or scattered(found, found.rows, found.columns)
-        copy_y = copy_y or scattered(found, found.columns, found.rows)
-    if copy_x:
-        op, x = copied(op, "lhs", x, order, plan)
-    if copy_y:
-        op, y = copied(op, "rhs", y, order, plan)
-    found = labels_of(op, x, y, out)
-    merged = {
-        name: tuple(merge(found.of(found.by(labels, "c"))))
-        for name, labels in (("batch", found.batch), ("rows", found.rows),
-                             ("columns", found.columns))
-    }
-    summed = tuple(merge(found.of(order)))
-    return Problem(x.ref, y.ref, out.ref, summed=summed, types=types, **merged)
 
 
 def cheapest_order(found: Labels, x: Operand, y: Operand) -> tuple[list[bool], list[str]]:
@@ -141,16 +85,6 @@ def labels_of(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Labels:
     return found
 
 
-def by_stride(axes: Sequence[Axis], side: str) -> list[Axis]:
-    """Sorted by the stride of one operand, largest first."""
-    return sorted(axes, key=lambda axis: -abs(getattr(axis, side)))
-
-
-def total(axes: Sequence[Axis]) -> int:
-    """How many indices the axes have together."""
-    return prod(axis.extent for axis in axes)
-
-
 def merge(axes: Sequence[Axis], sides: Sequence[str] = "abc") -> list[Axis]:
     """Neighbours become one where the outer stride is a whole pass over the inner axis."""
     out: list[Axis] = []
@@ -169,7 +103,17 @@ def copied(op: DotGeneral, side: str, x: Operand, summed: Sequence[str], plan: C
     free = [c for c in op.out if c in labels]
     order = free + [c for c in labels if c not in op.out and c not in summed] + list(summed)
     axes = [labels.index(c) for c in order]
-    view = x._replace(shape=tuple(x.shape[i] for i in axes),
-                      strides=tuple(x.strides[i] for i in axes))
-    changed = replace(op, lhs="".join(order)) if side == "lhs" else replace(op, rhs="".join(order))
-    return changed, plan.contiguous(view)
+    changed = replace(op, **{side: "".join(order)})
+    return changed, plan.contiguous(permuted(x, axes))
+
+
+def leading(one: Axis, other: Axis, side: str) -> tuple[int, bool] | None:
+    """Of a matrix with these rows and columns, the stride of rows, or (True) of columns.
+
+    None: it has unit stride along neither."""
+    m, row, n, column = one.extent, getattr(one, side), other.extent, getattr(other, side)
+    if (column == 1 or n == 1) and (m == 1 or row >= n):
+        return (max(n, 1) if m == 1 else row), False
+    if (row == 1 or m == 1) and (n == 1 or column >= m):
+        return (max(m, 1) if n == 1 else column), True
+    return None

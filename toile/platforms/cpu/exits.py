@@ -1,6 +1,6 @@
 """The way out of a Program on the CPU: memory for the results, the run, the tree of results.
 
-The way in is `callpath`'s. An `Exit` is made for a Program that has run before, so that the
+The way in is `staging.callpath`'s. An `Exit` is made for a Program that has run before, so that the
 compiler is loaded when this file is, and not earlier. May import backends and the engine.
 """
 
@@ -18,9 +18,9 @@ import numpy as np
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.buffers import Block, Signature, allocate, recycled, signature, taken
 from toile.engine.treedefs import PyTreeDef
+from toile.platforms.call_exits import MAX_LEAVES, MISS, missed, result_lines, written
 from toile.platforms.cpu import runner
 from toile.platforms.cpu.execution import SMALL, Context, Executable, failure
-from toile.staging.callpath import MAX_LEAVES, MISS, missed, result_lines, written
 from toile.targets.llvm import thread_count as threads
 
 

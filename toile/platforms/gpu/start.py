@@ -2,7 +2,8 @@
 
 The driver takes a while to start and to make a context, CuPy to be imported, cuBLAS to make a
 handle. None of it happens before a large array is to be placed on a GPU: processes that only hold
-small arrays, such as those that load data, take no memory of it. May import engine.gpu.
+small arrays, such as those that load data, take no memory of it. May import
+platforms.gpu.devices, targets and the engine.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import sys
 import threading
 
-from toile.engine import gpu
 from toile.engine.config import flags
+from toile.engine.platform_registry import host, wanted_platform
+from toile.platforms.gpu import devices as gpu
+from toile.platforms.gpu import late
+from toile.targets.cuda import starting
+from toile.targets.cuda.starting import is_starting, load, wait, wait_for_context
 
-_begun: list[threading.Thread] = []
-LONGEST = 120.0  # seconds that libraries may take to load
+__all__ = ["is_starting", "load", "load_cublas", "soon", "wait", "wait_for_context"]
+
 # Seconds that the driver has for itself. It asks the dynamic loader at once, and waits there while
 # a large library is loaded: in most processes it took 0.17 s to start then, instead of 0.10.
 HEAD_START = 0.012
@@ -26,44 +30,24 @@ HEAD_START = 0.012
 def soon() -> None:
     """A large array is about to be placed: where that will be a GPU, start the driver, make its
     context and what the backend wants besides, while CuPy and the backend are imported here."""
-    if _begun or gpu.presence.none or not _is_wanted():
+    if starting.begun or gpu.known_absent() or not _is_wanted():
         return
-    _begun.append(threading.Thread(target=_begin, name="toile: starting the GPU"))
-    _begun.append(threading.Timer(HEAD_START, load_cublas))
+    starting.begun.append(threading.Thread(target=_begin, name="toile: starting the GPU"))
+    starting.begun.append(threading.Timer(HEAD_START, load_cublas))
     try:
-        for thread in tuple(_begun):
+        for thread in tuple(starting.begun):
             thread.start()
     except RuntimeError:  # the interpreter ends: what is used is made then
         return
-    gpu.hooks.load()
+    backend = late.executables()
     gpu.cupy()  # which asks for cuBLAS
-    gpu.hooks.ahead()
-
-
-def is_starting() -> bool:
-    """Whether the context is still being made."""
-    return bool(_begun) and _begun[0].is_alive()
-
-
-def wait_for_context() -> None:
-    """Wait until there is a context, or it is known that there will be none. (To join a thread
-    ends in a forked process too, which has not got it.)"""
-    if is_starting():
-        _begun[0].join(LONGEST)
-
-
-def wait() -> None:
-    """Wait until what `soon` began has ended. Until then libraries make calls that end a capture
-    in another thread, and load parts of themselves, for which two threads may wait crosswise."""
-    for thread in _begun:  # the first adds one more before it ends
-        if thread.is_alive() and thread is not threading.current_thread():
-            thread.join(LONGEST)
+    backend.ahead()
 
 
 def _is_wanted() -> bool:
     """Whether the default device will be a GPU of this process, as far as the driver is not asked.
     """
-    if gpu.wanted_platform() == "cpu" or gpu.host.only or flags.default_device is not None:
+    if wanted_platform() == "cpu" or host.only or flags.default_device is not None:
         return False
     return gpu.fleet.ordinals != () and gpu.driver_library() is not None and gpu.has_cupy()
 
@@ -82,14 +66,14 @@ def _begin() -> None:
         after.start()
     except RuntimeError:  # the interpreter ends
         return
-    _begun.append(after)
+    starting.begun.append(after)
 
 
 def _warm() -> None:
     try:
         device = gpu.fleet.local(flags.num_gpu_devices)[0]
         with device.current():
-            gpu.hooks.warm(device)
+            late.warm_up().begin(device)
     except Exception:  # what is missing is made when it is used, and that says what is wrong
         return
 
@@ -109,12 +93,3 @@ def load_cublas() -> None:
             load(path)
 
 
-def load(path: str) -> None:
-    """Load a library for whoever asks for it later; what is wrong with it is said then.
-
-    Unlike `ctypes.CDLL`, a call of `dlopen` lets other threads go on."""
-    if sys.platform != "linux":
-        return
-    dlopen = ctypes.CDLL(None).dlopen
-    dlopen.argtypes, dlopen.restype = [ctypes.c_char_p, ctypes.c_int], ctypes.c_void_p
-    dlopen(os.fsencode(path), os.RTLD_NOW)

@@ -4,19 +4,15 @@ Every device has one stream of its own, ordered with CuPy's default stream, so t
 back and forth without waiting. Memory comes from CuPy's pool, which grows on demand. A device is a
 GPU, or one of several on it (`TOILE_GPU_DEVICES`), which copy what others of them have.
 `TOILE_PLATFORM` (or `JAX_PLATFORMS`) chooses between cpu and gpu; without it the GPU is the default
-where the driver and CuPy both see one. May import engine.devices, engine.config.
+where the driver and CuPy both see one. May import targets.cuda and the engine.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import importlib.util
 import math
-import os
 import platform
 import threading
-import time
 import warnings
 import weakref
 from collections import OrderedDict
@@ -26,11 +22,23 @@ from typing import Any
 import numpy as np
 
 from toile.engine.config import flags
-from toile.engine.devices import Device, all_cpu_devices
+from toile.engine.devices import Device
+from toile.engine.platform_registry import default_devices, registry, wanted_platform
 from toile.engine.source import Source, here, user_source
+from toile.platforms.gpu import late
+from toile.targets.cuda.presence import (
+    SYNC_HINT,
+    cupy,
+    driver_count,
+    driver_library,
+    has_cupy,
+    lane,
+    wait_until,
+)
 
-SYNC_HINT = "CUDA reports errors late: TOILE_DEBUG=sync names the kernel"
+__all__ = ["GpuDevice", "cupy", "driver_count", "driver_library", "has_cupy", "lane", "wait_until"]
 
+ALIGNMENT = 64  # bytes, of arrays that kernels read
 
 _making = threading.RLock()  # held for no longer than a stream takes to be made
 
@@ -47,25 +55,6 @@ class _once(functools.cached_property):
             return self
         with _making:
             return super().__get__(device, owner)
-
-
-_NOT_READY = 600  # what CUDA says of a stream with work left
-_SPINS_S = 0.005  # a wait that is longer gives way to other threads
-
-
-def wait_until(ask: Callable[[], int]) -> None:
-    """Wait while `ask()` says that a stream has work left, so that Ctrl-C ends the wait.
-
-    Python runs handlers of signals on its main thread, between two questions: other threads need
-    not ask, and go on to a wait of the driver's own."""
-    if threading.get_ident() != threading.main_thread().ident:
-        return
-    began = time.perf_counter()
-    while ask() == _NOT_READY:
-        passed = time.perf_counter() - began
-        if passed > _SPINS_S:
-            time.sleep(min(passed / 200, 0.01))
-
 
 
 class GpuDevice(Device):
@@ -200,6 +189,10 @@ class GpuDevice(Device):
             memory, _ = self.allocate(math.prod(shape) * dtype.itemsize)
             return memory.array(shape, dtype, 0)
 
+    def put(self, data: Any) -> Any:
+        """A buffer of NumPy's, or of a primary device, in the memory of this device."""
+        return self.moved(data, device_of(data)) if is_gpu_data(data) else upload(data, self)
+
     def moved(self, data: Any, home: GpuDevice) -> Any:
         """The numbers of a CuPy array of `home` in memory of this device, in row-major order.
 
@@ -260,15 +253,6 @@ class _Entered(threading.local):
 entered = _Entered()
 
 
-class _Lane(threading.local):
-    """Which device the thread works on, if it is not the primary one of its GPU (0 then)."""
-
-    number = 0
-
-
-lane = _Lane()
-
-
 class _OnLane:
     """A block in which CuPy uses the stream, and so the memory, of a logical device."""
 
@@ -311,24 +295,6 @@ class DeviceMemory:
         return cupy().ndarray(shape, dtype, cuda.MemoryPointer(seen, offset))
 
 
-class _Hooks:
-    """Slots that the backend fills: what is done where `make(nbytes)` finds no room, what is
-    imported for a device that is about to be used, what is found out about it before it has
-    started, and what is done early there, beside the rest."""
-
-    load: Callable[[], Any] = staticmethod(lambda: None)
-
-    ahead: Callable[[], Any] = staticmethod(lambda: None)
-
-    warm: Callable[[GpuDevice], None] = staticmethod(lambda device: None)
-
-    reserve: Callable[[GpuDevice, int, Callable[[int], Any]], Any] = staticmethod(
-        lambda device, nbytes, make: make(nbytes)
-    )
-
-
-hooks = _Hooks()
-
 # What keeps memory for later calls, and gives it up (`give_up()`) where there is not enough.
 keepers: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -347,71 +313,31 @@ def note_upload(address: int, nbytes: int) -> None:
             uploads.popitem(last=False)
 
 
-@functools.cache
-def cupy() -> Any:
-    """CuPy, or an error that says how to get it."""
+def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
+    """`make(nbytes)`; where there is no room, again after others gave some up, or a report."""
     try:
-        import cupy as found
-    except ImportError as error:
-        raise RuntimeError(
-            "toile: needed CuPy for arrays on a GPU, found none (python -m pip install "
-            "'toile[cuda13]', or 'toile[cuda12]' for a driver of CUDA 12; `python -m toile.doctor` "
-            f"says what is there){here()}"
-        ) from error
-    return found
+        return make(nbytes)
+    except MemoryError:
+        return late.memory().allocated(device, nbytes, make, None)
 
 
-@functools.cache
-def driver_library() -> ctypes.CDLL | None:
-    """libcuda, or None where there is no NVIDIA driver."""
-    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+def upload(data: Any, device: GpuDevice) -> Any:
+    """A NumPy array's numbers in a CuPy array."""
+    with device.current():
+        given = np.ascontiguousarray(data).reshape(data.shape)
+        made = reserved(device, given.nbytes, lambda _: cupy().asarray(given))
+        note_upload(made.data.ptr, given.nbytes)
+        return made
 
 
-@functools.cache
-def driver_count() -> int:
-    """GPUs that the NVIDIA driver sees; 0 without a driver."""
-    library = driver_library()
-    if library is None or library.cuInit(0) != 0:
-        return 0
-    count = ctypes.c_int(0)
-    return count.value if library.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
-
-
-def wanted_platform() -> str | None:
-    """The platform that the environment asks for: cpu, gpu or None (also: auto)."""
-    text = os.environ.get("TOILE_PLATFORM") or os.environ.get("JAX_PLATFORMS") or ""
-    first = text.split(",")[0].strip().lower()
-    return {"cuda": "gpu", "": None, "auto": None}.get(first, first)
-
-
-class _Presence:
-    """Whether GPUs have to be thought of; `none` is False until it is known that there is none."""
-
-    __slots__ = ("none",)
-
-    def __init__(self) -> None:
-        self.none = False
-
-
-presence = _Presence()
+def is_gpu_class(kind: type) -> bool:
+    """Whether a class is one of CuPy's arrays."""
+    return kind.__module__.startswith("cupy")
 
 
 def is_gpu_data(data: Any) -> bool:
     """Whether a raw buffer is CuPy's."""
-    return not presence.none and data.__class__.__module__.startswith("cupy")
-
-
-def has_cupy() -> bool:
-    """Whether CuPy is installed."""
-    try:
-        return importlib.util.find_spec("cupy") is not None
-    except ImportError:  # something refuses to look for it
-        return False
+    return is_gpu_class(data.__class__)
 
 
 @functools.cache
@@ -453,7 +379,9 @@ class Fleet:
     def _local(self, count: int | None) -> tuple[GpuDevice, ...]:
         if self.ordinals is None:
             self.ordinals = tuple(range(usable()))
-            presence.none = not self.ordinals
+            platform = registry.names.get("gpu")
+            if not self.ordinals and platform is not None and self is fleet:
+                registry.retire(platform)
         if not self.ordinals:
             return ()
         least = len(self.ordinals)
@@ -517,49 +445,15 @@ def all_gpu_devices() -> tuple[GpuDevice, ...]:
     return found if fleet.everyone is None or not found else fleet.everyone
 
 
-def default_devices() -> list[Device]:
-    """The devices of the default platform, of all processes."""
-    return list(all_gpu_devices()) or all_cpu_devices()
-
-
 def _device_number(id: int) -> Device:
     """The GPU device of a number; the first device there is where it has no such."""
     found = all_gpu_devices()
     return found[id] if id < len(found) else default_devices()[0]
 
 
-def require() -> tuple[GpuDevice, ...]:
-    """The GPUs; an error where there is none."""
-    found = gpu_devices()
-    if not found:
-        raise RuntimeError(
-            "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are "
-            "present: needed an NVIDIA driver and CuPy that see a GPU (`python -m toile.doctor` "
-            f"says what is there){here()}"
-        )
-    return found
-
-
-class _Host(threading.local):
-    """Whether this thread runs a step of a program on the host, and everything inside it."""
-
-    only = False
-
-
-host = _Host()
-
-
-def default_gpu() -> GpuDevice | None:
-    """The GPU that is the default device; None where that is the CPU."""
-    found = gpu_devices()
-    if not found or host.only:
-        return None
-    chosen = flags.default_device
-    if chosen is None:
-        return found[0]
-    if isinstance(chosen, str):
-        return None if chosen == "cpu" else require()[0]
-    return chosen.primary if isinstance(chosen, GpuDevice) else None
+def known_absent() -> bool:
+    """Whether it is known that there is no GPU to use."""
+    return fleet.ordinals == ()
 
 
 _CUDA = 2  # DLPack's number for such devices

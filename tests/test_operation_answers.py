@@ -1,0 +1,199 @@
+"""What the compiler, checks and jet ask of operations: every operation answers, new ones too."""
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from toile import kernels
+from toile.engine.avals import Aval, aval_of
+from toile.engine.key_uses import KeyUse
+from toile.engine.operation import Operation
+from toile.experimental import checkify
+from toile.experimental.jet import jet
+from toile.kernels.families import lowering
+from toile.primitives.families import FLOAT, Bilinear, Elementwise, Linear, mul
+
+DEVICES = ("cpu", "gpu")
+
+
+class Halved(Elementwise):
+    """x / 2, and nothing else is said of it."""
+
+    accepts = FLOAT
+
+    def eager(self, xp, x):
+        return x / x.dtype.type(2)
+
+
+class Doubled(Linear):
+    """2 x, with nothing but what a linear operation needs."""
+
+    def infer(self, x):
+        return x
+
+    def eager(self, xp, x):
+        return x + x
+
+
+class Tripled(Doubled):
+    """3 x, with a derivative of its own, which is not what `Linear` has."""
+
+    def eager(self, xp, x):
+        return 3 * x
+
+    def jvp(self, primals, tangents):
+        return self(*primals), self(*tangents)
+
+
+class Product(Bilinear):
+    """x y."""
+
+    def infer(self, x, y):
+        return x
+
+    def eager(self, xp, x, y):
+        return x * y
+
+
+class Plain(Operation):
+    """An operation of no family."""
+
+    def infer(self, *xs):
+        return xs[0]
+
+    def eager(self, xp, *xs):
+        return xs[0]
+
+
+NEW = [Halved(), Doubled(), Tripled(), Product(), Plain()]
+X = np.arange(4.0, dtype=np.float32)
+
+
+def classes():
+    """Every class of operations of the package, as far as modules are loaded."""
+    found = [Operation]
+    for c in found:
+        found += [s for s in c.__subclasses__() if s.__module__.startswith("toile.")]
+    return found
+
+
+def entries():
+    """The functions of kernels, as operations name them, for each device that has them."""
+    found = {}
+    for family in pkgutil.iter_modules(kernels.__path__):
+        for device in DEVICES:
+            path = f"{kernels.__name__}.{family.name}.{device}"
+            if family.ispkg and importlib.util.find_spec(path):
+                for name, value in vars(importlib.import_module(path)).items():
+                    if callable(value) and (name == "lower" or name.startswith("lower_")):
+                        kind = name.removeprefix("lower").replace("_", ".", 1)
+                        found.setdefault(family.name + kind, set()).add(device)
+    return found
+
+
+def test_kernels_of_operations():
+    """Each kernel that an operation names is there, and each that is there is named."""
+    found = entries()
+    assert {c.kernel_family for c in classes()} == {*found, None}
+    for name, devices in found.items():
+        for device in DEVICES:
+            lower = lowering(name, device)
+            assert (lower is not None) == (device in devices), (name, device)
+            if lower is not None:
+                assert list(inspect.signature(lower).parameters) == ["op", "ins", "outs", "plan"]
+    assert {n.partition(".")[0] for n, devices in found.items() if len(devices) < 2} == {
+        "attention", "collectives", "fused_product"}
+
+
+def test_a_kernel_that_is_not_there():
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        lowering("nowhere", "cpu")
+    with pytest.raises(AttributeError, match="lower_backwards"):
+        lowering("sort.backwards", "cpu")
+
+
+def test_kernels_are_loaded_when_they_are_used():
+    code = """
+import sys, toile, numpy as np
+x = np.ones(3, np.float32)
+loaded = lambda: {m.split(".")[2] for m in sys.modules if m.startswith("toile.kernels.")}
+assert not loaded(), loaded()
+toile.jit(lambda x: x + 1)(x)
+few = loaded()
+assert not few & {"sort", "gather", "convolution", "window", "attention", "collectives"}, few
+toile.jit(toile.numpy.sort)(x)
+assert loaded() == few | {"sort"}, loaded() - few
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_answer_is_of_its_kind():
+    for c in classes():
+        assert c.kernel_family is None or isinstance(c.kernel_family, str), c
+        assert isinstance(c.can_make_nan, bool), c
+        for rule, names in ("key_use", 2), ("taylor", 4), ("checked", 3):
+            found = inspect.signature(getattr(c, rule)).parameters.values()
+            free = any(p.kind is p.VAR_POSITIONAL for p in found)
+            assert len(found) == names or free, (c, rule)
+
+
+def test_no_tables_by_class():
+    """Outside the passes of the compiler, whose rules are patterns, nobody has a dict by class.
+
+    (What `toile.interop` has loaded of other packages does as it likes.)"""
+    tables = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith("toile.") and not name.startswith(
+            ("toile.compiler.passes.", "toile.interop.")
+        ):
+            tables += [f"{name}.{key}" for key, value in vars(module).items()
+                       if isinstance(value, dict) and any(_is_operation(k) for k in value)]
+    assert not tables
+
+
+def _is_operation(x):
+    return isinstance(x, type) and issubclass(x, Operation)
+
+
+@pytest.mark.parametrize("op", NEW, ids=lambda op: op.name)
+def test_a_new_operation(op):
+    """Without a word about it: no kernel, keys are used up, results are not searched for NaNs."""
+    xs = [X] * (2 if isinstance(op, Bilinear) else 1)
+    assert op.kernel_family is None and not op.can_make_nan
+    np.testing.assert_array_equal(toile.jit(op)(*xs), op.eager(np, *xs))
+    key = aval_of(toile.random.key(0))
+    number = Aval((), np.dtype(np.float32))
+    assert op.key_use([number, key, key]) == KeyUse({1: True, 2: True})
+    error, found = checkify.checkify(lambda *xs: op(*xs), errors=checkify.all_checks)(*xs)
+    assert error.get() is None
+    np.testing.assert_array_equal(found, op.eager(np, *xs))
+
+
+@pytest.mark.parametrize(("op", "factor"), [(Doubled(), 2), (Tripled(), 3)])
+def test_jet_of_a_new_linear_operation(op, factor):
+    f = lambda x: mul(op(x), x)
+    y, terms = jet(f, (X,), ((np.ones_like(X), np.zeros_like(X)),))
+    np.testing.assert_allclose(y, factor * X * X)
+    np.testing.assert_allclose(terms, [2 * factor * X, np.full_like(X, 2 * factor)])
+
+
+def test_jet_of_a_new_bilinear_operation():
+    _, terms = jet(lambda x: Product()(x, x), (X,), ((np.ones_like(X), np.zeros_like(X)),))
+    np.testing.assert_allclose(terms, [2 * X, np.full_like(X, 2)])
+
+
+@pytest.mark.parametrize(("op", "said"), [
+    (Halved(), "halved: has no derivative"),
+    (Plain(), "plain: has no derivative \\(wrap it in stop_gradient, or give it a custom_jvp\\)"),
+])
+def test_jet_of_an_operation_without_a_derivative(op, said):
+    with pytest.raises(NotImplementedError, match=said):
+        jet(lambda x: jnp.sin(op(x)), (X,), ((np.ones_like(X),),))

@@ -1,0 +1,182 @@
+"""A platform of its own in one file: what a new kind of device needs, and that nothing else does.
+
+Its buffers are NumPy arrays in a box, on devices that the rest of toile has never heard of.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import toile
+import toile.numpy as jnp
+from tests.cases_control import ROWS
+from tests.closeness import nearly_equal
+from toile.engine.devices import Device
+from toile.engine.platform_registry import platform_of, registry
+from toile.platforms.base import ArrayElsewhere, Platform, ShardedElsewhere
+from toile.platforms.reference import Executable
+
+pytestmark = pytest.mark.cpu
+
+
+class Box:
+    """A buffer that only its device can look into."""
+
+    def __init__(self, array, device):
+        self._array, self.device = np.array(array), device
+        self.shape, self.dtype = self._array.shape, self._array.dtype
+        self.size, self.ndim, self.nbytes = self._array.size, self._array.ndim, self._array.nbytes
+
+    def __getitem__(self, index):
+        return Box(self._array[index], self.device)
+
+
+class ToyDevice(Device):
+    __slots__ = ()
+
+    def put(self, data):
+        return Box(data._array if isinstance(data, Box) else data, self)
+
+
+class ToyArray(ArrayElsewhere):
+    __slots__ = ()
+
+
+class ShardedToyArray(ShardedElsewhere, ToyArray):
+    __slots__ = ("_parts", "_sharding", "_aval", "_is_committed")
+
+
+class Toy(Platform):
+    name, array, sharded = "toy", ToyArray, ShardedToyArray
+
+    def __init__(self, count):
+        self.made = tuple(ToyDevice("toy", k, "toy") for k in range(count))
+        self.runs = 0
+
+    def devices(self):
+        return self.made
+
+    def owns(self, kind):
+        return kind is Box
+
+    def device_of(self, data):
+        return data.device
+
+    def get(self, data):
+        return data._array.copy()
+
+    def compiled(self, program, device):
+        executable = program.memoized(device, lambda: Executable(program))
+
+        def run(raws):
+            self.runs += 1
+            results = executable([r._array if isinstance(r, Box) else r for r in raws])
+            return [device.put(np.asarray(r)) for r in results]
+
+        return run
+
+
+@pytest.fixture(params=[1, 2], ids=["one device", "two devices"])
+def toy(request):
+    before = registry.active
+    registry.active = ()
+    made = Toy(request.param)
+    registry.add(made)
+    yield made
+    registry.remove(made)
+    registry.active = before
+
+
+def on_host(tree):
+    return toile.tree.map(np.asarray, toile.device_get(tree))
+
+
+def is_there(x):
+    return isinstance(x, ToyArray) and (
+        platform_of(x._data) is not None and x.devices() <= set(toile.devices("toy")))
+
+
+def test_devices(toy):
+    assert toile.devices("toy") == list(toy.made) and toile.devices()[0].platform == "cpu"
+    with pytest.raises(RuntimeError, match="Platforms present are: cpu, toy"):
+        toile.devices("abacus")
+
+
+def test_there_and_back(toy):
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    y = toile.device_put(x, toy.made[-1])
+    assert is_there(y) and y.shape == (2, 3) and y.dtype == np.float32
+    assert y.devices() == {toy.made[-1]}
+    np.testing.assert_array_equal(np.asarray(y), x)
+    back = toile.device_put(y, toile.devices("cpu")[0])
+    assert not is_there(back)
+    np.testing.assert_array_equal(back, x)
+    assert repr(y) == repr(back) and y.tolist() == x.tolist() and float(y[1, 2]) == 5.0
+
+
+def test_operators_and_methods_stay_there(toy):
+    x = toile.device_put(np.arange(6.0, dtype=np.float32).reshape(2, 3), toy.made[0])
+    for y in (x + 1, 2 * x, x @ x.T, x[1], x.at[0].set(7), x.sum(0), jnp.sin(x), jnp.max(x),
+              jnp.where(x > 2, x, 0), x.astype(jnp.int32), jnp.concatenate([x, x]), x.copy()):
+        assert is_there(y), y
+    assert [float(row.sum()) for row in x] == [3.0, 12.0]
+
+
+def test_large_arrays_are_there_by_default(toy):
+    with toile.default_device(toy.made[0]):
+        assert is_there(jnp.ones((64, 64)) + 1) and not is_there(jnp.ones(3) + 1)
+
+
+def test_a_training_step(toy):
+    def loss(w, x):
+        return ((jnp.tanh(x @ w["a"]) @ w["b"]) ** 2).mean()
+
+    w = {"a": np.ones((5, 7), np.float32) / 9, "b": np.ones((7, 1), np.float32) / 5}
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(8, 5)
+    step = toile.jit(toile.value_and_grad(loss))
+    there = toile.device_put((w, x), toy.made[0])
+    for _ in range(4):
+        got = step(*there)
+    assert toy.runs and all(map(is_there, toile.tree.leaves(got)))
+    toile.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), on_host(got),
+                   on_host(step(w, x)))
+    toile.clear_caches()
+    assert float(step(*there)[0]) == float(got[0])
+
+
+@pytest.mark.parametrize("toy", [2], indirect=True, ids=["two devices"])
+def test_several_devices(toy):
+    x = np.arange(8.0, dtype=np.float32).reshape(2, 4)
+    mean = toile.pmap(lambda x: x - toile.lax.pmean(x, "i"), "i", devices=toy.made)(x)
+    assert is_there(mean) and mean.devices() == set(toy.made)
+    np.testing.assert_array_equal(mean, x - x.mean(0))
+    mesh = toile.sharding.Mesh(np.array(toy.made), ("i",))
+    rows = toile.device_put(x, toile.sharding.NamedSharding(mesh, toile.P("i")))
+    assert is_there(rows) and [s.data.shape for s in rows.addressable_shards] == [(1, 4)] * 2
+    np.testing.assert_array_equal(rows, x)
+    np.testing.assert_array_equal(toile.jit(lambda x: (x * 2).sum(0))(rows), 2 * x.sum(0))
+    np.testing.assert_array_equal(rows + 1, x + 1)
+
+
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_every_operation_of_the_table(toy):
+    """Outside of jit and inside, an operation gives there what it gives on the host."""
+    device, wrong = toy.made[0], []
+    for row in ROWS:
+        if row.op.__name__ in ("Spmd", "Constraint"):  # about devices of the CPU
+            continue
+        for dtype in row.dtypes[:1]:
+            with toile.enable_x64(dtype in ("float64", "int64", "uint64", "complex128")):
+                args = row.arguments(dtype)
+                there = [toile.device_put(a, device) for a in args]
+                want = toile.tree.leaves(row.run(*map(jnp.asarray, args)))
+                for how, f in (("eager", row.run), ("jit", toile.jit(partial(row.run)))):
+                    try:
+                        got = toile.tree.leaves(f(*there))
+                        for g, w in zip(got, want, strict=True):
+                            assert is_there(g) or not args, "it is on the host"
+                            nearly_equal(np.asarray(g), np.asarray(w), f"{row} {dtype} {how}")
+                    except Exception as error:
+                        wrong.append(f"{row} {dtype} {how}: {str(error)[:200]}")
+    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong)

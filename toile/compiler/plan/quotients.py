@@ -1,0 +1,52 @@
+"""Divisions of a whole row by one number, as products with its reciprocal."""
+
+from __future__ import annotations
+
+from toile.compiler.ir.loop_nests import Apply, LoopNest, Reduce, Total, levels
+
+
+def reciprocal_products(nest: LoopNest) -> frozenset[int]:
+    """The divisions, all along a row by one number, that may be products with its reciprocal.
+
+    That is one more rounding, allowed where the result has those of a root or of a transcendental
+    function anyway: the numerator has them, or everything that is made of the quotient."""
+    if nest.kind == "column":
+        return frozenset()
+    _, varies = levels(nest)
+    inexact = _inexact(nest)
+    passes = _only_inexact_users(nest, inexact)
+    return frozenset(
+        n for n, node in enumerate(nest.nodes)
+        if isinstance(node, Apply) and node.op.is_quotient
+        and varies[node.args[0]] and not varies[node.args[1]]
+        and (inexact[node.args[0]] or passes[n]))
+
+
+def _inexact(nest: LoopNest) -> list[bool]:
+    """Which nodes have the rounding errors of a root or of a transcendental function."""
+    found: list[bool] = []
+    for node in nest.nodes:
+        found.append(isinstance(node, Apply) and (
+            node.op.costly or node.op.is_inexact
+            or node.op.passes_errors and any(found[a] for a in node.args)))
+    return found
+
+
+def _only_inexact_users(nest: LoopNest, inexact: list[bool]) -> list[bool]:
+    """Which nodes only inexact results are made of."""
+    users: list[list[int]] = [[] for _ in nest.nodes]
+    for n, node in enumerate(nest.nodes):
+        match node:
+            case Apply(_, args, _):
+                for a in args:
+                    users[a].append(n)
+            case Reduce(_, arg, _) | Total(_, arg, _):
+                users[arg].append(n)
+    found = [False] * len(nest.nodes)
+    stored = {n for n, _ in nest.stores}
+    for n in reversed(range(len(nest.nodes))):
+        found[n] = n not in stored and all(
+            isinstance(m := nest.nodes[u], Apply) and (
+                inexact[u] or m.op.keeps_relative_errors and found[u])
+            for u in users[n])
+    return found

@@ -1,0 +1,247 @@
+"""What Programs do to random keys, and so the operations that carry them.
+
+The `key_use` of a Program follows from those of its equations; a key that it uses up twice is an
+error. May import the engine only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toile.engine.avals import Aval
+from toile.engine.errors import KeyReuseError
+from toile.engine.key_uses import KeyUse, Mask, Places, compact, is_key, numbers, uses_all
+from toile.engine.program import Equation, Program, Var, hooks
+from toile.engine.source import here
+
+# ------------------------------------------------------------------------- operations with Programs
+
+
+def call(op: Any, avals: Sequence[Aval]) -> KeyUse:
+    """What its Program does to keys."""
+    program = getattr(op, "program", None)
+    if not isinstance(program, Program) or len(program.inputs) != len(avals):
+        return uses_all(op, avals)
+    found = program_use(program)
+    if not op.divided:
+        return found
+    # Each device has some of the elements, and which is not known here.
+    forwards = {j: (i, None) for j, (i, _) in found.forwards.items()}
+    return KeyUse({i: m for i, m in found.sinks.items() if m is True}, found.sources, forwards)
+
+
+def cond(op: Any, avals: Sequence[Aval]) -> KeyUse:
+    each = [program_use(b) for b in op.branches]
+    sinks: dict[int, Mask] = {}
+    for found in each:
+        for i, m in found.sinks.items():
+            sinks[i + 1] = _joined(sinks.get(i + 1), m)
+    forwards: dict[int, tuple[int, Places]] = {}
+    for j, (i, places) in each[0].forwards.items():
+        others = [s.forwards.get(j, (-1, None)) for s in each[1:]]
+        if all(other == i for other, _ in others):
+            same = places is not None and all(np.array_equal(places, p) for _, p in others)
+            forwards[j] = (i + 1, places if same else None)
+    sources = frozenset[int]().union(*(s.sources for s in each)) - forwards.keys()
+    return KeyUse(sinks, sources, forwards, branches=True)
+
+
+def _joined(a: Mask, b: Mask) -> Mask:
+    if a is None or a is True or b is True:
+        return b if a is None else True
+    return compact(a | b)
+
+
+def scan(op: Any, avals: Sequence[Aval]) -> KeyUse:
+    found = program_use(op.program)
+    first_x = op.consts + op.carry
+    if any(i < op.consts for i in found.sinks):
+        raise _in_loop("scan body", "uses up a key that it closes over")
+    if any(op.consts <= i < first_x and i - op.consts not in found.sources for i in found.sinks):
+        raise _in_loop("scan body", "uses up a key of the carry and hands no new one on")
+    sinks = {i: m if i < first_x or m is True else np.broadcast_to(m, avals[i].shape)
+             for i, m in found.sinks.items()}
+    forwards = {}
+    for j, (i, places) in found.forwards.items():
+        returned = op.consts <= i < first_x and j == i - op.consts  # the carry comes back
+        forwards[j] = (i, places if returned else None)
+    return KeyUse(sinks, found.sources, forwards)
+
+
+def while_loop(op: Any, avals: Sequence[Aval]) -> KeyUse:
+    cond, body = program_use(op.cond), program_use(op.body)
+    in_cond = {i - op.cond_consts: m for i, m in cond.sinks.items()}
+    in_body = {i - op.body_consts: m for i, m in body.sinks.items()}
+    for name, used in ("cond", in_cond), ("body", in_body):
+        if any(i < 0 for i in used):
+            raise _in_loop(f"while_loop {name}", "uses up a key that it closes over")
+        if used.keys() - body.sources:
+            raise _in_loop(f"while_loop {name}", "uses up a key that the body does not renew")
+    if in_cond.keys() & in_body.keys():
+        raise _in_loop("while_loop cond", "uses up a key of the carry, as the body does")
+    first = op.cond_consts + op.body_consts
+    sinks = {i + first: m for i, m in (in_cond | in_body).items()}
+    forwards = {j: (i + op.cond_consts, p) for j, (i, p) in body.forwards.items()}
+    return KeyUse(sinks, body.sources, forwards)
+
+
+def _in_loop(what: str, why: str) -> KeyReuseError:
+    return KeyReuseError(
+        f"{what} function leads to key reuse when repeatedly executed: it {why} (carry the key and "
+        f"split it in each step, or fold the step number into it){here()}"
+    )
+
+
+# ---------------------------------------------------------------------------------- Programs' keys
+
+
+class _Origin:
+    """Keys that came from one place: which are used, and where the first use was."""
+
+    __slots__ = ("var", "used", "unknown", "parts", "source")
+
+    def __init__(self, var: Var):
+        self.var = var
+        self.used = np.zeros(math.prod(var.aval.shape), bool)
+        self.unknown = False  # whether some were used, and it is not known which
+        self.parts: dict[Var, Any] = {}  # uses of views whose places are not known
+        self.source: Any = None
+
+
+class _View(NamedTuple):
+    """The keys of a variable: which of its origin's they are."""
+
+    origin: _Origin
+    places: Places
+
+    def use(self, var: Var, mask: Mask) -> bool:
+        """Use some of the keys up; whether one of them was."""
+        origin, used = self.origin, self.origin.used
+        if self.places is not None:
+            where = self.places.ravel() if mask is True else self.places[mask]
+            again = bool(used[where].any()) or (origin.unknown and mask is True)
+            used[where] = True
+        elif mask is True:
+            again = bool(used.any()) or origin.unknown
+            used[:] = True
+        else:
+            before = origin.parts.get(var, False)
+            again = bool(used.size and used.all()) or bool(np.any(before & mask))
+            origin.parts[var], origin.unknown = before | mask, True
+        return again
+
+
+class _Uses(NamedTuple):
+    """The uses of a Program, by its variables."""
+
+    sinks: dict[Var, Mask]
+    sources: frozenset[int]
+    forwards: dict[int, tuple[Var, Places]]
+
+
+def _new(var: Var, used: bool = False) -> _View:
+    made = _Origin(var)
+    made.used[:] = used
+    return _View(made, numbers(var.aval.shape))
+
+
+def program_use(program: Program) -> KeyUse:
+    """What a Program does to keys; KeyReuseError if it uses one up twice."""
+    uses = _uses(program)
+    index = {v: i for i, v in enumerate(program.inputs)}
+    sinks = {index[v]: m for v, m in uses.sinks.items() if v in index}
+    forwards = {j: (index[v], p) for j, (v, p) in uses.forwards.items() if v in index}
+    return KeyUse(sinks, uses.sources, forwards)
+
+
+def keys_used(program: Program) -> Iterable[Var]:
+    """The inputs that a Program uses up."""
+    return _uses(program).sinks
+
+
+def inherit_uses(program: Program, old: Program) -> None:
+    """Keep what is known of a Program with the same equations, which may have had dead code."""
+    if _KNOWN in old.memo:
+        program.memo[_KNOWN] = old.memo[_KNOWN]
+
+
+_KNOWN = "key reuse"
+
+
+def _uses(program: Program) -> _Uses:
+    return program.memoized(_KNOWN, lambda: _counted(program))
+
+
+def _counted(program: Program) -> _Uses:
+    views: dict[Any, _View] = {v: _new(v) for v in program.inputs if is_key(v.aval)}
+    inputs = {id(view.origin) for view in views.values()}
+    for e in program.equations:
+        if any(is_key(a.aval) for a in (*e.ins, *e.outs)) or e.op.carries_programs:
+            _count(e, views)
+    origins = [view.origin for v, view in views.items() if id(view.origin) in inputs]
+    sinks = {o.var: _used_up(o) for o in origins if o.used.any() or o.unknown}
+    sources, forwards = set(), {}
+    for j, out in enumerate(program.outputs):
+        view = views.get(out)
+        if view is None:
+            continue
+        if id(view.origin) in inputs:
+            forwards[j] = view.origin.var, view.places
+        elif not view.origin.used.any():
+            sources.add(j)
+    return _Uses(sinks, frozenset(sources), forwards)
+
+
+def _used_up(origin: _Origin) -> Mask:
+    """The used keys of an input; all of them where it is not known which."""
+    return True if origin.unknown else compact(origin.used.reshape(origin.var.aval.shape))
+
+
+def _count(e: Equation, views: dict[Any, _View]) -> None:
+    """Note what an equation does to the keys."""
+    found = e.op.key_use([a.aval for a in e.ins])
+    sinks = [(i, e.ins[i], m) for i, m in found.sinks.items()]
+    for i, var, mask in _by_variable(sinks) if found.branches else sinks:
+        view = views.get(var)
+        if not isinstance(var, Var) or view is None:
+            continue
+        if view.use(var, mask):
+            raise KeyReuseError(reuse_message(
+                f"In {e.op.name}, argument {i} is already consumed", view.origin.source, e.source
+            ))
+        view.origin.source = view.origin.source or e.source
+    for j, out in enumerate(e.outs):
+        if not is_key(out.aval):
+            continue
+        i, places = found.forwards.get(j, (-1, None))
+        given = None if i < 0 else views.get(e.ins[i])
+        if given is not None:
+            known = given.places is not None and places is not None
+            views[out] = _View(given.origin, given.places.ravel()[places] if known else None)
+        else:
+            views[out] = _new(out, used=j not in found.sources)
+
+
+def _by_variable(sinks: Sequence[tuple[int, Any, Mask]]) -> Iterable[tuple[int, Any, Mask]]:
+    """Uses by branches, of which one runs: a key that several close over is used once."""
+    found: dict[Any, tuple[int, Any, Mask]] = {}
+    for i, var, mask in sinks:
+        found[var] = i, var, _joined(found.get(var, (i, var, None))[2], mask)
+    return found.values()
+
+
+def reuse_message(text: str, first: Any, second: Any = None) -> str:
+    """The text of an error with where the two uses are."""
+    text += ": needed a key that was not used before (split it, or random.clone it on purpose)"
+    if first is not None:
+        text += f"\n  it was first used at {first}"
+    if second is not None:
+        text += f"\n  it is used again at {second}"
+    return text + here()
+
+
+hooks.keys_used = keys_used

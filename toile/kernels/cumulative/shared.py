@@ -1,0 +1,36 @@
+"""Running sums, products, extrema and log-sum-exps as both devices see them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from toile.compiler.ir.element_types import is_float, real_part, supported
+from toile.compiler.ir.operands import Operand
+
+_KINDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "logsumexp": "logsumexp"}
+_LONG = 128  # elements from which float32 sums run in float64
+
+
+class Running(NamedTuple):
+    """Running values of n numbers each: `outer` times `inner` of them, side by side."""
+
+    kind: str
+    dtype: Any  # of the numbers, parts of complex ones
+    wide: bool  # whether they run in float64
+    outer: int
+    n: int
+    inner: int
+
+
+def running_of(op: Any, x: Operand) -> Running | None:
+    """What an operation computes; None where no kernel does. Parts of complex sums go side by side.
+    """
+    kind, pairs, dtype = _KINDS[op.kind], x.dtype.kind == "c", real_part(x.dtype)
+    suited = is_float(dtype) if kind == "logsumexp" else dtype.kind != "b"
+    if not supported(dtype) or not suited or pairs and kind != "add":
+        return None
+    n = x.shape[op.axis]
+    long = n > _LONG and kind in ("add", "mul") and dtype.name == "float32"
+    outer, inner = prod(x.shape[: op.axis]), prod(x.shape[op.axis + 1 :]) * (1 + pairs)
+    return Running(kind, dtype, long or kind == "logsumexp", outer, n, inner)

@@ -1,0 +1,73 @@
+"""Python written for the way out of a Program: pieces that the platforms' exits share.
+
+The way in is `staging.callpath`'s. An exit has `leave(pointers, memory)`, which gives the tree of
+results, `pools` for donated memory, `executable` (None once it is closed) and `close()`.
+May import the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.arrays import ConcreteArray, DeviceArray
+from toile.engine.avals import aval_of
+from toile.engine.buffers import Signature, signature
+from toile.engine.conversion import as_array
+
+MISS: Any = object()  # sends a call the general way
+MAX_LEAVES = 4096
+
+
+def adopted(x: Any) -> Any:
+    """An array for any argument that compiled code may read where it lies, during the call."""
+    if isinstance(x, ConcreteArray):
+        return x
+    if not isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):
+        raise TypeError("needed an array or a number")
+    aval = aval_of(x)
+    if x.__class__ is np.ndarray and x.dtype == aval.dtype and x.dtype.isnative:
+        made = DeviceArray(x, aval.weak_type)  # not copied
+    else:
+        made = as_array(x)
+    made._signature = signature(aval.shape, aval.dtype, aval.weak_type)
+    return made
+
+
+def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """The positions of arguments that lie on the host."""
+    return tuple(i for i, x in enumerate(leaves) if adopted(x)._signature.device is None)
+
+
+def missed(pointers: Any, memory: Any) -> Any:
+    """What leaves an exit that is closed."""
+    return MISS
+
+
+def result_lines(
+    scope: dict[str, Any], outs: Sequence[Signature], array: str, places: Iterable[tuple[int, int]]
+) -> list[str]:
+    """Lines that make the arrays of results and return their tree.
+
+    Results are of the class that is called `array`; `places` has for each the number of its block
+    (of memory `m0` at `p0`) and the offset in it."""
+    lines = []
+    for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
+        scope[f"s{i}"] = form
+        kind = "KeyArray" if dtypes.is_extended(form.dtype) else array
+        lines += [
+            f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
+            f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
+        ]
+    return [*lines, f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])"]
+
+
+def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
+    """The function that a text defines.
+
+    It is taken out of its scope, which it holds: together they would stay."""
+    exec(compile(text, f"<{what}>", "exec"), scope)
+    return scope.pop(name)

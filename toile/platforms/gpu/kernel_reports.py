@@ -1,0 +1,54 @@
+"""What `toile.inspection` asks about a Program on a GPU: kernels, precision, how calls are issued.
+
+May import platforms.gpu, targets and the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toile.engine.program import Program
+from toile.platforms.gpu import executables, step_times
+from toile.targets.cuda import modules, precision
+
+__all__ = ["compile_seconds", "compiled_anew", "issued", "kernels_of", "launches_of",
+           "note_precision", "step_times"]
+
+
+def compiled_anew(program: Program, device: Any) -> tuple[Any, set[Any]]:
+    """The executable of a Program, planned in this process, and its kernels that were not in
+    memory before."""
+    before = modules.loaded(device)
+    with device.current():
+        executable = program.memo[device] = executables.compiled(program, device)
+    return executable, {k for k in kernels_of(executable) if k not in before}
+
+
+def kernels_of(executable: Any) -> list[Any]:
+    """The different kernels that an executable launches, in order."""
+    launches = (x for same in executable.issuer.launches.values() for x in same)
+    return list(dict.fromkeys(x.kernel for x in launches))
+
+
+def compile_seconds(kernel: Any, device: Any) -> float | None:
+    """How long a kernel took to compile; None where it was read from disk."""
+    return modules.compile_seconds(kernel, device.architecture)
+
+
+def note_precision(kernels: Iterable[Any]) -> None:
+    """Say of each kernel in which precision its products are computed."""
+    for k in kernels:
+        found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
+        own = None if k.bodies or found else precision.of_kernels(k.launches, k.equations)
+        k.precision = "; ".join(found) or own or ""
+
+
+def launches_of(executable: Any) -> int:
+    """How many launches a call makes."""
+    return sum(len(same) for same in executable.issuer.launches.values())
+
+
+def issued(executable: Any) -> str:
+    """How calls are issued, in words."""
+    return executable.way

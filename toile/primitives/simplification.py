@@ -1,0 +1,106 @@
+"""Algebraic identities as rules of operations, exact for NaN, infinities and -0.0 too.
+
+A rule is the `simplified` of an operation: of the equations so far and an equation, it gives the
+atoms that stand for the results, or None where the identity does not hold. May import the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from toile.engine import dtypes
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Equation, Literal, Var
+
+# Of the operation, the equations before (a Rewriter) and the equation.
+Rule = Callable[[Any, Any, Equation], list[Atom] | None]
+
+
+def _same_type(a: Atom, e: Equation) -> bool:
+    """Whether an atom has the shape and dtype of the result."""
+    out = e.outs[0].aval
+    return a.aval.shape == out.shape and a.aval.dtype == out.dtype
+
+
+def _is(a: Atom, value: float) -> bool:
+    """Whether an atom is this number, signed zeros told apart."""
+    if a.__class__ is not Literal or dtypes.kind(a.aval.dtype) not in "biuf":
+        return False  # a complex product with 1 + 0j is not exact: inf * 0 is NaN
+    x = float(a.val)
+    return x == value and np.signbit(x) == np.signbit(value)
+
+
+def _twice(op: Operation, new: Any, e: Equation) -> Equation | None:
+    """The equation of the operand, if its operation is of the same kind."""
+    inner = new.producer(e.ins[0])
+    return inner if inner is not None and inner.op.__class__ is op.__class__ else None
+
+
+def operand(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
+    """stop_gradient(x) = x, name(x) = x: only derivatives look at them."""
+    return [e.ins[0]]
+
+
+def unchanged(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
+    """convert(x, dtype(x)) = x, broadcast_in_dim(x, shape(x), (0, 1, …)) = x."""
+    return [e.ins[0]] if _same_type(e.ins[0], e) else None
+
+
+def undone(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
+    """-(-x) = x."""
+    inner = _twice(op, new, e)
+    return None if inner is None else [inner.ins[0]]
+
+
+def reshaped_once(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
+    """reshape(x, shape(x)) = x, reshape(reshape(x, s), t) = reshape(x, t)."""
+    if _same_type(e.ins[0], e):
+        return [e.ins[0]]
+    inner = _twice(op, new, e)
+    if inner is None:
+        return None
+    x = inner.ins[0]
+    return [x if _same_type(x, e) else new.add(op, [x], e, e.outs[0].aval)]
+
+
+def transposed_once(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+    """transpose(x, (0, 1, …)) = x, transpose(transpose(x, p), q) = transpose(x, p[q])."""
+    same = tuple(range(len(op.perm)))
+    if op.perm == same:
+        return [e.ins[0]]
+    inner: Any = _twice(op, new, e)
+    if inner is None:
+        return None
+    joined = tuple(inner.op.perm[i] for i in op.perm)
+    if joined == same:
+        return [inner.ins[0]]
+    return [new.add(op.__class__(joined), inner.ins, e, e.outs[0].aval)]
+
+
+def without_neutral(value: float, commutes: bool = False) -> Rule:
+    """x * 1 = x, 1 * x = x, x / 1 = x, x + -0.0 = x, -0.0 + x = x, x - 0 = x.
+
+    (x + 0.0 would turn -0.0 into 0.0; integers have one zero.)"""
+
+    def simplified(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+        x, y = e.ins
+        integral = dtypes.kind(e.outs[0].aval.dtype) in "biu"
+        neutral = abs(value) if integral else value
+        if _is(y, neutral) and _same_type(x, e):
+            return [x]
+        return [y] if commutes and _is(x, neutral) and _same_type(y, e) else None
+
+    return simplified
+
+
+def all_equal(first: int) -> Rule:
+    """select(p, x, x) = x, max(x, x) = x, min(x, x) = x; operands from the `first` on."""
+
+    def simplified(op: Any, new: Any, e: Equation) -> list[Atom] | None:
+        x, *rest = e.ins[first:]
+        return [x] if x.__class__ is Var and all(y is x for y in rest) else None
+
+    return simplified

@@ -1,0 +1,499 @@
+"""The structure of the library, as far as layers of imports alone do not keep it.
+
+`python -m tools.structure` is part of `make lint`.
+
+These are counted or compared with the tables below, and each finding says what to do:
+
+* class tests: code behind the operations that asks which one it has, by class or name. An operation
+  answers for itself (docs/design/house.md); a question by class has to be asked anew for each
+  operation that is added.
+* module names: a name that several modules have, or that a module of the standard library has.
+* imports inside of functions, and names of modules in strings, which nobody renames with them.
+* hooks: slots that the engine offers and a higher layer fills.
+* `# type: ignore`.
+
+Limits are what there is today. Lower them when there is less; there is never a reason to raise one.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+MOST_CLASS_TESTS = 71
+MOST_HOOKS = 2
+MOST_TYPE_IGNORES = 40
+
+# Where operations are defined, and the folders that should not ask which one they have.
+OPERATIONS = ("primitives", "control")
+DOWNSTREAM = ("compiler", "kernels", "targets", "platforms", "disk", "staging", "parallel",
+              "inspection", "experimental", "api")
+
+# Names that several modules have, by the reason why.
+SHARED_NAMES = {
+    "the same subject on several levels: operations, their NumPy, the public faces, kernels": """
+        _operands arrays attention bits callbacks collectives complexes contraction contractions
+        control conv conversion convolution cumulative custom division elementwise families fft
+        gathers key_reuse linalg messages pads random reductions shapes sorts special windows""",
+    "once for each platform, target or family of kernels": """
+        commands cpu elements execution exits gpu gpu_tensor_cores launches new_plans
+        plan_reader planner plans_on_disk scalars shared steps target text""",
+    "JAX, Flax or Optax have a module of this name": """
+        _src activation base compilation_cache compiler core dtypes dynamic_scale errors
+        initializers linear metrics monitoring nn normalization optimizers partial_eval pooling
+        scope spmd stages stochastic traceback_util transforms tree""",
+    "a common word for different things, each clear from its package": """
+        adaptive autodiff compilation devices exchange files fingerprints gamma images kernels
+        keys masks memory modules programs records rules staging states tables variables""",
+}
+# Names of modules of the standard library, and why a module of toile has one.
+STANDARD_NAMES = {
+    "copy": "kernels/copy is the family of kernels that copy",
+    "importlib": "toile.interop.faces has one that stands for it",
+    "io": "flax.io",
+    "random": "jax.random, and its operations",
+    "signal": "jax.scipy.signal",
+    "struct": "flax.struct",
+    "trace": "engine/trace.py has the traces, which JAX calls so",
+    "typing": "jax.typing and flax.typing",
+    "unittest": "toile.interop.faces has one that stands for it",
+}
+
+# Files with imports inside of functions, and why. `toile.engine.lazy` is the way to load a part of
+# toile when it is first used.
+LATE_IMPORTS = {
+    "api/callbacks.py": "logging is loaded when a callback fails",
+    "api/programs.py": "programs over a mesh are loaded when there is one",
+    "debug.py": "rich and matplotlib are optional",
+    "disk/plan_schema.py": "the module of a class that a plan on disk names",
+    "distributed/rendezvous.py": "mpi4py is optional",
+    "doctor.py": "what it is to find out is whether these can be imported",
+    "engine/absl_flags.py": "absl is optional",
+    "engine/config.py": "difflib is loaded for an error",
+    "engine/dtypes.py": "difflib is loaded for an error; jnp.float32(x) is toile.numpy's asarray",
+    "engine/treedefs.py": "the two need each other; only pickles need the other",
+    "interop/faces/__init__.py": "faces are modules that are loaded by name",
+    "interop/faces/absl/flags.py": "absl is optional",
+    "interop/faces/importlib/__init__.py": "it stands for import_module",
+    "interop/redirect.py": "faces are modules that are loaded by name",
+    "io.py": "tensorflow is optional",
+    "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",
+    "kernels/families.py": "a family's kernels are loaded when an operation needs them",
+    "linen/fingerprints.py": "serialization is loaded when something is saved",
+    "linen/module_summaries.py": "the two need each other, and tables are rare",
+    "linen/summary.py": "rich is slow to load, and tables are rare",
+    "parallel/placement.py": "what divides programs is loaded when there is a mesh",
+    "platforms/cpu/compilation.py": "the compiler is loaded for programs that no disk has",
+    "platforms/cpu/cpus.py": "the way out of compiled code is loaded when calls repeat",
+    "platforms/gpu/late.py": "the GPU's parts are loaded where there is one",
+    "platforms/gpu/execution.py": "the verifier is loaded when plans are to be verified",
+    "platforms/gpu/plans_on_disk.py": "the compiler is loaded for programs that no disk has",
+    "platforms/gpu/warm_up.py": "CuPy is optional",
+    "primitives/arrays/gather_arrays.py": "SciPy is slow to load",
+    "primitives/arrays/lapack.py": "SciPy is slow to load",
+    "primitives/arrays/scipy_extensions.py": "SciPy is slow to load",
+    "primitives/arrays/special.py": "SciPy is slow to load",
+    "primitives/bits.py": "the two need each other",
+    "scipy/signal/_spectral.py": "SciPy is slow to load",
+    "staging/causes.py": "logging is loaded when a cause is to be told",
+    "targets/cuda/cublas.py": "CuPy is optional",
+    "targets/cuda/cudnn.py": "CuPy and cuDNN's frontend are optional",
+    "targets/cuda/presence.py": "CuPy is optional, and slow to load",
+    "targets/cuda/modules.py": "CuPy is optional, and threads are started when several texts wait",
+    "targets/llvm/native.py": "LLVM is loaded for the first text that no disk has",
+    "training/curves.py": "matplotlib is optional",
+    "training/datasets.py": "tensorflow_datasets is optional",
+    "training/progress.py": "rich is slow to load",
+    "training/text.py": "sentencepiece is optional",
+}
+LATE_LOADING = "engine/lazy.py"
+
+# Slots of the engine that are filled from outside, and what for. Goal: three.
+HOOKS = {
+    "toile.engine.platform_registry.registry.add": "kinds of devices",
+    "toile.engine.sharded.placing.fill": "how results are divided over a mesh",
+}
+# What blocks of code set and set back, which is no hook: where tracing is, and on which device.
+CONTEXTS = ("toile.engine.trace.state", "toile.engine.exchange.slot",
+            "toile.engine.platform_registry.host", "toile.engine.config.flags")
+
+FILLING = ("add", "fill")  # methods of the slots that HOOKS lists
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file under toile/, read when it is needed: most checks look at few files."""
+
+    place: str  # "compiler/pipeline.py"
+    text: str
+
+    @property
+    def folder(self) -> str:
+        return self.place.partition("/")[0]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+
+class Finding(NamedTuple):
+    """A place, and what is there."""
+
+    place: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"toile/{self.place}:{self.line}: {self.what}"
+
+
+def sources(root: Path = ROOT) -> list[Source]:
+    """All files of the library."""
+    package = root / "toile"
+    return [Source(p.relative_to(package).as_posix(), p.read_text())
+            for p in sorted(package.rglob("*.py"))]
+
+
+# ------------------------------------------------------------------------------------- class tests
+
+
+def operation_classes(files: Iterable[Source]) -> set[str]:
+    """The subclasses of Operation that the folders of operations define, and tables of them."""
+    files = [f for f in files if f.folder in OPERATIONS]
+    bases: dict[str, set[str]] = {}
+    made: set[str] = set()
+    tables: dict[str, set[str]] = {}
+    for f in files:
+        functions = {n.name for n in f.tree.body if isinstance(n, ast.FunctionDef)}
+        for node in f.tree.body:
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {name for b in node.bases if (name := _last_name(b))}
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name, value = node.targets[0].id, node.value
+                if isinstance(value, ast.Call) and name[:1].isupper():
+                    if _last_name(value.func) in functions:  # a class that a function makes
+                        made.add(name)
+                elif isinstance(value, (ast.Tuple, ast.Set, ast.List)):
+                    tables[name] = {_last_name(x) for x in value.elts}
+    found = made | {"Operation"}
+    while new := {c for c, above in bases.items() if c not in found and above & found}:
+        found |= new
+    found |= {name for name, inside in tables.items() if inside and inside <= found}
+    return found - {"Operation"}
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def class_tests(files: Iterable[Source]) -> list[Finding]:
+    """Where code behind the operations names a class other than to make an operation.
+
+    That is in isinstance, in comparisons and patterns, and in tables; comparisons of `op.name` are
+    the same question. Annotations, base classes, assertions and typing.cast do not choose between
+    operations, and do not count."""
+    files = list(files)
+    classes = operation_classes(files)
+    found: list[Finding] = []
+    for f in files:
+        if f.folder not in DOWNSTREAM:
+            continue
+        names, modules = _imported_classes(f, classes)
+        free = set(_without_choice(f))
+        for node in f.nodes:
+            name = None
+            if isinstance(node, ast.Compare):
+                name = _asks_by_name(node)
+            elif isinstance(node, ast.Name):
+                name = names.get(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                name = node.attr if node.value.id in modules and node.attr in classes else None
+            if name and id(node) not in free:
+                found.append(Finding(f.place, node.lineno, name))
+    return found
+
+
+def _asks_by_name(node: ast.Compare) -> str | None:
+    """`op.name == "argmax"` or `e.op.name in NAMES`, as text."""
+    left, right = node.left, node.comparators[0]
+    of_operation = isinstance(left, ast.Attribute) and left.attr == "name" and (
+        _last_name(left.value) == "op")
+    constant = isinstance(right, ast.Constant) or isinstance(node.ops[0], (ast.In, ast.NotIn))
+    return ast.unparse(node) if of_operation and constant else None
+
+
+def _imported_classes(file: Source, classes: set[str]) -> tuple[dict[str, str], set[str]]:
+    """The names that a file has for operations' classes, and for modules that have them."""
+    names: dict[str, str] = {}
+    modules: set[str] = set()
+    homes = tuple(f"toile.{folder}" for folder in OPERATIONS)
+    for node in file.nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(homes):
+            for a in node.names:
+                if a.name in classes:
+                    names[a.asname or a.name] = a.name
+                else:
+                    modules.add(a.asname or a.name)
+    return names, modules
+
+
+def _without_choice(file: Source) -> Iterator[int]:
+    """The nodes (by id) that may name a class without asking for it."""
+    for node in file.nodes:
+        parts: list[ast.AST | None] = []
+        if isinstance(node, ast.Call):
+            if _last_name(node.func) == "cast":
+                parts += node.args[:1]
+            yield id(node.func)  # it is made
+        elif isinstance(node, ast.Assert):
+            parts.append(node.test)
+        elif isinstance(node, ast.ClassDef):
+            parts += node.bases
+        parts += [getattr(node, name, None) for name in ("annotation", "returns")]
+        for part in parts:
+            if isinstance(part, ast.AST):
+                yield from map(id, ast.walk(part))
+
+
+# ------------------------------------------------------------------------------------ module names
+
+
+def module_names(files: Iterable[Source]) -> dict[str, list[str]]:
+    """The modules and packages of each name."""
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for f in files:
+        path = Path(f.place)
+        if path.name != "__init__.py":
+            found[path.stem].append(f.place)
+        elif len(path.parts) > 1:
+            found[path.parent.name].append(f"{path.parent.as_posix()}/")
+    return dict(found)
+
+
+def unlisted_names(names: dict[str, list[str]]) -> list[str]:
+    """Names that several modules have without a reason, or that hide one of Python's own."""
+    listed = {n for text in SHARED_NAMES.values() for n in text.split()}
+    found = [f"{name}: {', '.join(places)}" for name, places in sorted(names.items())
+             if len(places) > 1 and name not in listed]
+    return found + [f"{name}, a module of Python: {', '.join(places)}"
+                    for name, places in sorted(names.items())
+                    if name in sys.stdlib_module_names and name not in STANDARD_NAMES]
+
+
+# --------------------------------------------------------------------------------- late imports
+
+
+def late_imports(files: Iterable[Source]) -> list[Finding]:
+    """Imports inside of functions, importlib.import_module among them."""
+    found = set()
+    for f in files:
+        if not _MAY_IMPORT_LATE.search(f.text):
+            continue
+        for function in f.nodes:
+            if not isinstance(function, FUNCTIONS):
+                continue
+            for node in ast.walk(function):
+                called = isinstance(node, ast.Call) and _last_name(node.func) == "import_module"
+                if called or isinstance(node, (ast.Import, ast.ImportFrom)):
+                    found.add(Finding(f.place, node.lineno, ast.unparse(node)))
+    return sorted(found)
+
+
+_MAY_IMPORT_LATE = re.compile(r"import_module|^[ \t]+(import|from)\s|[:;] *(import|from)\s", re.M)
+
+
+def wrong_modules(files: Iterable[Source]) -> list[Finding]:
+    """Strings given to import_module or sys.modules that are no modules of toile."""
+    files = list(files)
+    there = {"toile"} | {parent for f in files for parent in _dotted(f.place)}
+    found = []
+    for f in files:
+        if "import_module" not in f.text and "sys.modules" not in f.text:
+            continue
+        for node in f.nodes:
+            name = _module_in_string(node)
+            if name and name.split(".")[0] == "toile" and name not in there:
+                found.append(Finding(f.place, node.lineno, f"there is no module {name}"))
+    return found
+
+
+def _dotted(place: str) -> Iterator[str]:
+    """The module of a file, and the packages that it is in."""
+    parts = ["toile", *Path(place).with_suffix("").parts]
+    return (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _module_in_string(node: ast.AST) -> str:
+    """The module that a call names; of a name that is put together, the package."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return ""
+    if _last_name(node.func) != "import_module" and ast.unparse(node.func) != "sys.modules.get":
+        return ""
+    given = node.args[0]
+    if isinstance(given, ast.JoinedStr) and given.values:
+        first = given.values[0]
+        text = first.value if isinstance(first, ast.Constant) else ""
+        return str(text).rpartition(".")[0]
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+
+
+# ------------------------------------------------------------------------------------------- hooks
+
+
+def hooks(files: Iterable[Source]) -> dict[str, list[Finding]]:
+    """The attributes of things of the engine that other layers assign, and where."""
+    found: dict[str, list[Finding]] = collections.defaultdict(list)
+    for f in files:
+        if f.folder == "engine" or "toile.engine" not in f.text:
+            continue
+        names = _of_the_engine(f)
+        for target in _targets(f):
+            text = ast.unparse(target)
+            first, _, rest = text.partition(".")
+            slot = f"{names.get(first, '')}.{rest}"
+            if first in names and rest and (target.attr not in FILLING or slot in HOOKS) \
+                    and not slot.startswith(tuple(f"{c}." for c in CONTEXTS)):
+                found[slot].append(Finding(f.place, target.lineno, f"{text} = …"))
+    return dict(found)
+
+
+def _of_the_engine(file: Source) -> dict[str, str]:
+    """What a file imports from the engine: its name there, and in full."""
+    found = {}
+    for node in file.nodes:
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if module == "toile.engine" or module.startswith("toile.engine."):
+            found.update({a.asname or a.name: f"{module}.{a.name}" for a in node.names})
+    return found
+
+
+def _targets(file: Source) -> Iterator[ast.Attribute]:
+    """The attributes that assignments and setattr give a value, and methods that fill a slot."""
+    waiting: list[ast.AST] = []
+    for node in file.nodes:
+        if isinstance(node, ast.Assign):
+            waiting += node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            waiting.append(node.target)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (
+            node.func.attr in FILLING):
+            yield node.func
+        elif isinstance(node, ast.Call) and _last_name(node.func) == "setattr" and (
+            len(node.args) == 3 and isinstance(node.args[1], ast.Constant)):
+            yield ast.Attribute(node.args[0], str(node.args[1].value), ast.Store(),
+                                lineno=node.lineno, col_offset=0)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Tuple, ast.List)):
+            waiting += node.elts
+        elif isinstance(node, ast.Attribute):
+            yield node
+
+
+# ---------------------------------------------------------------------------------------- the whole
+
+
+def type_ignores(files: Iterable[Source]) -> list[Finding]:
+    """Lines that mypy is not to look at."""
+    pattern = re.compile(r"#\s*type:\s*ignore")
+    return [Finding(f.place, number, line.strip()) for f in files
+            for number, line in enumerate(f.text.splitlines(), 1) if pattern.search(line)]
+
+
+class Check(NamedTuple):
+    """What one check found: a line that sums it up, what is wrong, entries that nothing needs."""
+
+    summary: str
+    problems: list[str]
+    stale: list[str] = []
+
+
+def _counted(what: str, found: list[Finding], most: int, advice: str) -> Check:
+    problems = []
+    if len(found) > most:
+        counts = collections.Counter(x.place for x in found).most_common(10)
+        where = "".join(f"\n  {count:4} toile/{place}" for place, count in counts)
+        problems = [f"{len(found)} {what}, at most {most}: {advice}. Most are in{where}"]
+    return Check(f"{len(found)} {what} (at most {most})", problems)
+
+
+def _check_names(files: list[Source]) -> Check:
+    names = module_names(files)
+    several = sum(len(places) > 1 for places in names.values())
+    problems = [f"a module's name that is not unique: {x} (choose another one, or say why in "
+                "SHARED_NAMES or STANDARD_NAMES of tools/structure.py)"
+                for x in unlisted_names(names)]
+    listed = [n for text in SHARED_NAMES.values() for n in text.split()]
+    stale = [f"SHARED_NAMES: {n}" for n in listed if len(names.get(n, ())) < 2]
+    stale += [f"STANDARD_NAMES: {n}" for n in STANDARD_NAMES if n not in names]
+    return Check(f"{several} names of several modules", problems, stale)
+
+
+def _check_imports(files: list[Source]) -> Check:
+    found = [x for x in late_imports(files) if x.place != LATE_LOADING]
+    problems = [f"an import inside of a function, {x} (import it at the top of the file or through "
+                "toile.engine.lazy, or say why in LATE_IMPORTS of tools/structure.py)"
+                for x in found if x.place not in LATE_IMPORTS]
+    problems += [f"{x} (it was renamed, perhaps)" for x in wrong_modules(files)]
+    places = {x.place for x in found}
+    stale = [f"LATE_IMPORTS: {place}" for place in LATE_IMPORTS if place not in places]
+    return Check(f"{len(found)} imports inside of functions", problems, stale)
+
+
+def _check_hooks(files: list[Source]) -> Check:
+    found = hooks(files)
+    problems = [f"a hook of the engine, {slot}, filled at {places[0]} (pass what is needed as an "
+                "argument, or make it a method; else list it in HOOKS of tools/structure.py)"
+                for slot, places in sorted(found.items()) if slot not in HOOKS]
+    if len(found) > MOST_HOOKS:
+        problems.append(f"{len(found)} hooks of the engine, at most {MOST_HOOKS}: a higher layer "
+                        "should call a lower one, not be called through a slot that it fills")
+    stale = [f"HOOKS: {slot}" for slot in HOOKS if slot not in found]
+    return Check(f"{len(found)} hooks of the engine (at most {MOST_HOOKS})", problems, stale)
+
+
+def checks(files: list[Source]) -> list[Check]:
+    """All checks."""
+    return [
+        _counted("class tests behind the operations", class_tests(files), MOST_CLASS_TESTS,
+                 "give the operation a method or an attribute with a default by family, and ask "
+                 "that"),
+        _check_names(files),
+        _check_imports(files),
+        _check_hooks(files),
+        _counted("`# type: ignore`", type_ignores(files), MOST_TYPE_IGNORES,
+                 "say what the type is, or change the code so that mypy sees it"),
+    ]
+
+
+def main() -> int:
+    found = checks(sources())
+    for check in found:
+        print(check.summary)
+        for entry in check.stale:
+            print(f"note: an entry of tools/structure.py that can go, {entry}")
+    problems = [p for check in found for p in check.problems]
+    for problem in problems:
+        print(problem)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
