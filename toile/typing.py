@@ -94,7 +94,9 @@ LaxPadding = str | Sequence[tuple[int, int]]
 class PromoteDtypeFn(Protocol):
     """Brings arrays to one dtype, as `nn.dtypes.promote_dtype` does."""
 
-    def __call__(self, *args: Any, dtype: Any = None, inexact: bool = True) -> Any: ...
+    def __call__(
+        self, args: TupleArg, /, *, dtype: Any = None, inexact: bool = True
+    ) -> TupleArg: ...
 
 
 # Variables.

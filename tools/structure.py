@@ -126,7 +126,7 @@ HOOKS = {
 CONTEXTS = ("toile.engine.trace.state", "toile.engine.exchange.slot",
             "toile.engine.platform_registry.host", "toile.engine.config.flags")
 
-FILLING = ("add", "fill")  # methods of the slots that HOOKS lists
+FILLING = ("add", "fill")  # methods that give a slot its content
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -368,8 +368,7 @@ def hooks(files: Iterable[Source]) -> dict[str, list[Finding]]:
             text = ast.unparse(target)
             first, _, rest = text.partition(".")
             slot = f"{names.get(first, '')}.{rest}"
-            if first in names and rest and (target.attr not in FILLING or slot in HOOKS) \
-                    and not slot.startswith(tuple(f"{c}." for c in CONTEXTS)):
+            if first in names and rest and not slot.startswith(tuple(f"{c}." for c in CONTEXTS)):
                 found[slot].append(Finding(f.place, target.lineno, f"{text} = …"))
     return dict(found)
 

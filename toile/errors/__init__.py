@@ -1,5 +1,4 @@
 """The errors users see, each with a broken and a repaired program in its docstring."""
-# ruff: noqa: F401
 
 from toile.engine.errors import (
     CacheWarning,
@@ -67,4 +66,24 @@ from toile.errors.storage import (
     TraverseTreeError,
 )
 
-__all__ = [name for name, value in globals().items() if isinstance(value, type)]
+__all__ = [
+    "AlreadyExistsError", "ApplyModuleInvalidMethodError",
+    "ApplyScopeInvalidVariablesStructureError", "ApplyScopeInvalidVariablesTypeError",
+    "AssignSubModuleError", "CacheWarning", "CallCompactUnboundModuleError",
+    "CallSetupUnboundModuleError", "CallShareScopeOnUnboundModuleError",
+    "CallUnbindOnUnboundModuleError", "ConcretizationTypeError", "CorruptedCheckpointError",
+    "CursorFindError", "DescriptorAttributeError", "FlaxError", "ImmutableVariableError",
+    "IncorrectPostInitOverrideError", "InvalidCheckpointError", "InvalidFilterError",
+    "InvalidInstanceModuleError", "InvalidRngError", "InvalidScopeError", "JAXIndexError",
+    "JAXTypeError", "JaxRuntimeError", "JaxTransformError", "KeyReuseError", "LazyInitError",
+    "MPACheckpointingRequiredError", "MPARestoreDataCorruptedError",
+    "MPARestoreTargetRequiredError", "ModifyScopeVariableError", "MultipleMethodsCompactError",
+    "NameInUseError", "NonConcreteBooleanIndexError", "NonHashableStaticArgumentError",
+    "PartitioningUnspecifiedError", "ReservedModuleAttributeError", "RetraceWarning",
+    "ScopeCollectionNotFound", "ScopeParamNotFoundError", "ScopeParamShapeError",
+    "ScopeVariableNotFoundError", "SetAttributeFrozenModuleError",
+    "SetAttributeInModuleSetupError", "ShapeError", "ToileError", "TraceContextError",
+    "TracerArrayConversionError", "TracerBoolConversionError", "TracerIntegerConversionError",
+    "TransformTargetError", "TransformedMethodReturnValueError", "TraverseTreeError",
+    "TreeStructureError", "UnexpectedTracerError", "UnreadableFileError",
+]
