@@ -160,9 +160,7 @@ def test_large_batches_of_dirichlet(alpha, rows):
 @pytest.mark.parametrize("rows", [4095, 4096])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_large_batches_of_narrow_dirichlet(rows, dtype):
-    # Before 0.11 the float16 logarithm of jax is off (see OLD).
-    share = 0.96 if OLD and dtype == "float16" else 0.999
-    check_close("dirichlet", f4([0.5, 1, 4]), (rows,), dtype, seed=4, share=share)
+    check_close("dirichlet", f4([0.5, 1, 4]), (rows,), dtype, seed=4, share=0.999)
 
 
 @pytest.mark.parametrize("rows", [1365, 2 * 10**4])
