@@ -75,7 +75,8 @@ def kinds():
 
     sorts = toile.jit(lambda x, n: counting(lambda v: jnp.sort(-v))(x[: int(n)], 30.0),
                       static_argnums=1)
-    places = toile.jit(lambda x, n: jnp.argsort(x[: int(n)]), static_argnums=1)
+    places = toile.jit(lambda x, n: counting(lambda v: v[jnp.argsort(v)] * -1)(x[: int(n)], 30.0),
+                       static_argnums=1)
     scan = toile.jit(lambda x, n: lax.scan(lambda c, _: (jnp.sin(c) + 1, None), x, None,
                                            length=int(n))[0], static_argnums=1)
     devices = toile.pmap(counting(lambda v: jnp.sin(v) * 0.5), in_axes=(0, None))

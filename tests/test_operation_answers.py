@@ -9,10 +9,11 @@ import sys
 
 import numpy as np
 import pytest
+from jax._src import checkify as jax_checkify
 
 import toile
 import toile.numpy as jnp
-from toile import kernels
+from toile import kernels, primitives
 from toile.engine.avals import Aval, aval_of
 from toile.engine.key_uses import KeyUse
 from toile.engine.operation import Operation
@@ -143,6 +144,25 @@ def test_every_answer_is_of_its_kind():
             found = inspect.signature(getattr(c, rule)).parameters.values()
             free = any(p.kind is p.VAR_POSITIONAL for p in found)
             assert len(found) == names or free, (c, rule)
+
+
+# Operations of toile alone that make NaNs, and abstract classes of those that do.
+OWN_NAN_MAKERS = {"cumulative", "fused_multiply_add", "one_minus_square", "psum_together",
+                  "reduce_window_prod"}
+JAX_CHECKS = {p.name for p in jax_checkify.nan_primitives} | {
+    "div",  # by a rule of its own
+    "exp2", "log2",  # since 0.11
+}
+
+
+def test_nan_checks_are_of_the_operations_that_jax_checks():
+    for module in pkgutil.iter_modules(primitives.__path__, f"{primitives.__name__}."):
+        importlib.import_module(module.name)
+    found = {c.name: c.can_make_nan for c in classes()
+             if isinstance(c.name, str) and not c.__name__.startswith("_")}
+    makers = {name for name, makes in found.items() if makes}
+    assert makers - OWN_NAN_MAKERS == JAX_CHECKS & found.keys()
+    assert JAX_CHECKS - found.keys() == {"reduce", "reduce_window", "rng_uniform"}
 
 
 def test_no_tables_by_class():

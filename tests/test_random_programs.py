@@ -84,8 +84,11 @@ def check_against_jax(program, value, slopes):
     """The same program on jax, value and gradient."""
     with jax.enable_x64(True):
         f = lambda *args: programs.run(JAX, program, *args)
-        run = jax.jit(jax.value_and_grad(f, FLOATS), compiler_options=QUICK)
-        close((value, slopes), run(*programs.arguments()), "jax")
+        pair, args = jax.value_and_grad(f, FLOATS), programs.arguments()
+        try:
+            close((value, slopes), jax.jit(pair, compiler_options=QUICK)(*args), "jax")
+        except AssertionError:  # code that jax compiles so has made nan of zeros: ask again
+            close((value, slopes), jax.jit(pair)(*args), "jax")
 
 
 @hypothesis.settings(max_examples=20, suppress_health_check=HEALTH)

@@ -101,6 +101,7 @@ LATE_IMPORTS = {
     "primitives/arrays/gather_arrays.py": "SciPy is slow to load",
     "primitives/arrays/lapack.py": "SciPy is slow to load",
     "primitives/arrays/scipy_extensions.py": "SciPy is slow to load",
+    "random/_arguments.py": "llvmlite is slow to load, and only float16 asks it",
     "primitives/arrays/special.py": "SciPy is slow to load",
     "primitives/bits.py": "the two need each other",
     "scipy/signal/_spectral.py": "SciPy is slow to load",

@@ -137,9 +137,10 @@ def test_rejection_x64(name):
 NARROW = [c for c in REJECTION if c[0] in ("gamma", "loggamma", "beta", "chisquare", "t")]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("case", NARROW, ids=identifier)
-def test_rejection_bfloat16(case):
-    check_close(case[0], *case[1], dtype="bfloat16", seed=4, share=0.999)
+def test_rejection_narrow(case, dtype):
+    check_close(case[0], *case[1], dtype=dtype, seed=4, share=0.999)
 
 
 LARGE = [
@@ -169,8 +170,9 @@ def test_large_batches_of_dirichlet_x64(rows):
         check_close("dirichlet", f4([0.5, 1, 4]), (rows,), "float32", seed=4, share=JOINED)
         check_close("dirichlet", np.array([20.0, 30, 50, 7]), (rows,), seed=4,
                     share=0.99 if OLD else 0.999)
+        # A last bit of log x = -8 is 8 of exp(log x): 9 numbers of 4,095 are 5 to 11 apart.
         check_close("dirichlet", np.array([0.5, 1, 4]), (rows,), seed=4,
-                    share=0.94 if OLD else 0.998)
+                    share=0.94 if OLD else 0.997)
 
 
 def test_compiled_batches_of_dirichlet():

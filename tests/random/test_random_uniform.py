@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import toile
-from tests.random.oracle import both, check_equal, x64
+from tests.random.oracle import check_equal, x64
+from toile import numpy as jnp
 from toile import random
+from toile.random import _arguments
 
 SHAPES = [(), (1,), (7,), (0,), (3, 5), (193,), (1001,), (2, 3, 4)]
 N = 5001
@@ -33,22 +35,37 @@ def test_million(on):
 BOUNDS = [(-1, 1), (0.1, 3.3), (-3, 7), (5.0, 5.0), (1e-3, 1e3), (2, 1)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("bounds", BOUNDS)
 def test_uniform_bounds(bounds, dtype):
     check_equal("uniform", (N,), dtype, *bounds)
 
 
+@pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("bounds", BOUNDS)
-def test_uniform_bounds_float16(bounds):
-    """XLA rounds the product where the processor has no float16 arithmetic; toile never does."""
+def test_uniform_bounds_float16(bounds, native, monkeypatch):
+    """As XLA, toile rounds the product only where the processor has no float16 arithmetic."""
+    monkeypatch.setattr(_arguments, "float16_is_native", lambda: native)
     low, high = np.float16(bounds)
-    unit = np.asarray(jax.random.uniform(jax.random.key(0), (N,), "float16"))
-    exact = unit.astype("float64") * np.float64(high - low) + np.float64(low)
-    want = np.maximum(exact.astype("float16"), low)
-    ours, theirs = both("uniform", (N,), "float16", *bounds)
-    np.testing.assert_array_equal(ours, want)
-    np.testing.assert_allclose(theirs, want, rtol=0, atol=np.spacing(max(abs(low), abs(high))))
+    unit = np.asarray(random.uniform(random.key(0), (N,), "float16")).astype("float64")
+    product = unit * np.float64(high - low)
+    if not native:
+        product = product.astype("float16").astype("float64")
+    want = np.maximum((product + np.float64(low)).astype("float16"), low)
+    found = random.uniform(random.key(0), (N,), "float16", *bounds)
+    np.testing.assert_array_equal(np.asarray(found), want)
+    arrays = random.uniform(random.key(0), (N,), "float16", jnp.asarray(low), jnp.asarray(high))
+    np.testing.assert_array_equal(np.asarray(arrays), want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_uniform_between_traced_bounds(bounds, dtype):
+    def draw(low, high):
+        return random.uniform(random.key(0), (N,), dtype, low, high)
+
+    bounds = [jnp.asarray(b, dtype) for b in bounds]
+    np.testing.assert_array_equal(np.asarray(toile.jit(draw)(*bounds)), np.asarray(draw(*bounds)))
 
 
 def test_uniform_array_bounds():

@@ -544,8 +544,6 @@ class OverAxes(Operation):
     axes: tuple[int, ...]
     combines = "axes"
 
-    can_make_nan = True
-
     def nest_node(self, b: Any, member: Any) -> int:
         return b.reduced(member)
 
@@ -568,6 +566,7 @@ class ReduceSum(OverAxes, Linear):
     """Sum over `axes` (sorted, non-negative), which leave the shape; the dtype is kept."""
 
     axes: tuple[int, ...]
+    can_make_nan = True
 
     def eager(self, xp: Any, x: Any) -> Any:
         dtype = x.dtype

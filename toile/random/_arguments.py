@@ -4,6 +4,7 @@
 shards it, so a sharding only has to be of the right kind here.
 """
 
+import functools
 import platform
 import warnings
 
@@ -207,11 +208,27 @@ def check_sharding(name, out_sharding):
 
 
 def fused(a, b, c):
-    """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it."""
+    """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it.
+
+    It computes 16 bit floats that the processor does not know in float32, and then rounds the
+    product too. reduce_precision does so in compiled loops, which would put it off."""
+    if a.dtype == dtypes.bfloat16:
+        return stepwise(stepwise(a * b) + c)
+    if a.dtype == np.float16 and not float16_is_native():
+        return lax.reduce_precision(lax.reduce_precision(a * b, 5, 10) + c, 5, 10)
     shape = jnp.broadcast_shapes(a.shape, b.shape, c.shape)
     return fused_multiply_add(
         *[x if x.shape in ((), shape) else jnp.broadcast_to(x, shape) for x in (a, b, c)]
     )
+
+
+@functools.cache
+def float16_is_native():
+    """Whether this processor computes in float16, rather than in float32 with conversions."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    return any(features.get(name, False) for name in ("avx512fp16", "fullfp16"))
 
 
 def stepwise(x):

@@ -79,7 +79,8 @@ def uniform_between(key, shape, dtype, minval, maxval):
     words = args.concrete_words(key)
     if words is not None:
         floats = unit_floats(np, words, shape, dtype)
-        scaled = floats * span + low if exact else fused_multiply_add(np, floats, span, low)
+        apart = exact or (dtype == np.float16 and not args.float16_is_native())
+        scaled = floats * span + low if apart else fused_multiply_add(np, floats, span, low)
         return wrap(np.maximum(low, scaled))
     floats = unit(key, shape, dtype)
     if exact:
@@ -90,7 +91,7 @@ def uniform_between(key, shape, dtype, minval, maxval):
 def _uniform_between_arrays(key, shape, dtype, minval, maxval):
     minval = args.to_rank(convert(minval, dtype), len(shape))
     maxval = args.to_rank(convert(maxval, dtype), len(shape))
-    floats = args.fused(unit(key, shape, dtype), maxval - minval, minval)
+    floats = args.fused(unit(key, shape, dtype), args.stepwise(maxval - minval), minval)
     if floats.shape != shape:
         raise ValueError(
             f"uniform: needed minval and maxval that broadcast to shape {shape}, got shapes "

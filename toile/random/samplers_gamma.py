@@ -156,15 +156,13 @@ def _positive(keys, c):
     """Normal x and v = 1 + c x, drawn again where v is not positive."""
     dtype = c.dtype
     zero, one = dtype.type(0), dtype.type(1)
-    narrow, step = dtype == dtypes.bfloat16, args.stepwise  # XLA rounds the product too
 
     def body(carry):
         keys, x, v = carry
         again = v <= zero
         new_keys, x_keys = args.split_key(keys)
         new_x = standard_normal(x_keys, (), dtype)
-        new_v = (step(step(new_x * c) + one) if narrow
-                 else args.fused(new_x, c, jnp.full_like(c, one)))
+        new_v = args.fused(new_x, c, jnp.full_like(c, one))
         return (args.renewed_where(again, new_keys, keys), jnp.where(again, new_x, x),
                 jnp.where(again, new_v, v))
 
