@@ -89,26 +89,25 @@ class Blocks:
             return self._taken(e, x, rest)
         if not x.writable:
             raise Unsupported("an update of an array that is not the loop's own")
-        match e.op:
-            case DynamicUpdateSlice():
-                sizes = e.ins[1].aval.shape
-                pointer, _ = self._begin(e, x, [v[0] for v in rest[1:]], sizes, True)
-                for value, place in zip(rest[0], np.ndindex(*sizes), strict=True):
-                    self.k.store(value, self._at(pointer, place, x), 0)
-            case op:
-                self._scatter(op, e, x, *rest)
+        if isinstance(e.op, DynamicUpdateSlice):
+            sizes = e.ins[1].aval.shape
+            pointer, _ = self._begin(e, x, [v[0] for v in rest[1:]], sizes, True)
+            for value, place in zip(rest[0], np.ndindex(*sizes), strict=True):
+                self.k.store(value, self._at(pointer, place, x), 0)
+        else:
+            assert isinstance(e.op, Scatter)
+            self._scatter(e.op, e, x, *rest)
         if isinstance(operand, Stored):
             return operand
         return self.loaded(x.pointer, range(len(operand)), x.dtype)
 
     def _taken(self, e: Equation, x: Stored, rest: list[Any]) -> Elements:
         """The elements of one block, or of several."""
-        match e.op:
-            case DynamicSlice(sizes=sizes):
-                pointer, _ = self._begin(e, x, [v[0] for v in rest], sizes, True)
-                return self._read(pointer, sizes, x)
-            case op:
-                return self._gather(op, e, x, rest[0])
+        if isinstance(e.op, DynamicSlice):
+            pointer, _ = self._begin(e, x, [v[0] for v in rest], e.op.sizes, True)
+            return self._read(pointer, e.op.sizes, x)
+        assert isinstance(e.op, Gather)
+        return self._gather(e.op, e, x, rest[0])
 
     def index(self, x: Value) -> str:
         """An integer as the 64 bits that addresses are computed in."""
