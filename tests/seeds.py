@@ -9,6 +9,10 @@ tests start find it, so that a run over midnight has one seed.
 import datetime
 import os
 import zlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 VARIABLE = "TOILE_TEST_SEED"
 EVERYTHING = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
@@ -43,3 +47,8 @@ def is_chosen(name: str, one_in: int, seed: int | None = None) -> bool:
     """Whether the run of a seed (today's) takes this one of many: each is taken every n-th day."""
     found = day(today() if seed is None else seed)
     return zlib.crc32(name.encode()) % one_in == found % one_in
+
+
+def of_today(options: Sequence[T]) -> Sequence[T]:
+    """The option whose turn it is, as a sequence; all of them where everything is tested."""
+    return options if EVERYTHING else [options[day(today()) % len(options)]]

@@ -7,10 +7,18 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests.golden.recorded import CORNERS
 from toile import lax
 
 Z = np.array([-1.5, -0.0, 0.0, 2.0], np.float32)
 TIES = np.array([[1, 3, 3, 2], [5, 5, 5, 0]], np.float32)
+
+
+
+def both(run):
+    """What `run` gives for toile and, by the record or asked, for jax."""
+    return run(toile), CORNERS.in_test(lambda: run(jax))
+
 
 # Functions at points where their derivative jumps, or is shared between several elements.
 KINKS = {
@@ -38,16 +46,17 @@ KINKS = {
 @pytest.mark.parametrize("name", KINKS)
 def test_derivatives_at_kinks(name):
     make, x = KINKS[name]
-    found, wanted = [], []
-    for lib, out in ((toile, found), (jax, wanted)):
-        f = make(lib)
-        y, back = lib.vjp(f, x)
-        ct = np.cos(np.arange(y.size, dtype=np.float32)).reshape(y.shape)
-        out += [back(ct)[0], lib.jvp(f, (x,), (np.cos(x),))[1]]
+    weights = lambda y: np.cos(np.arange(y.size, dtype=np.float32)).reshape(y.shape)
+
+    def derivatives(lib):
+        y, back = lib.vjp(make(lib), x)
+        return [back(weights(y))[0], lib.jvp(make(lib), (x,), (np.cos(x),))[1]]
+
+    found, wanted = both(derivatives)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-    both = toile.jit(toile.vjp(make(toile), x)[1])(ct)[0]
-    np.testing.assert_allclose(both, wanted[0], rtol=1e-6)
+    y, back = toile.vjp(make(toile), x)
+    np.testing.assert_allclose(toile.jit(back)(weights(y))[0], wanted[0], rtol=1e-6)
 
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -59,7 +68,7 @@ def test_quantiles_between_two_elements(name, method):
     """Halfway between two elements, at one of them, and at both ends."""
     x = np.array([[4, 1, 3, 2, 7], [0, np.nan, 5, 5, 1]], np.float32)
     q = np.array([0, 0.125, 0.25, 0.375, 0.5, 0.625, 1], np.float32)
-    ours, theirs = (getattr(lib.numpy, name)(x, q, axis=1, method=method) for lib in (toile, jax))
+    ours, theirs = both(lambda lib: getattr(lib.numpy, name)(x, q, axis=1, method=method))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -71,7 +80,7 @@ def test_dtypes_of_reductions(name, dtype):
     if name in ("sum", "prod"):
         options += [{"promote_integers": False}, {"promote_integers": False, "keepdims": True}]
     for given in options:
-        ours, theirs = (getattr(lib.numpy, name)(x, **given) for lib in (toile, jax))
+        ours, theirs = both(lambda lib, given=given: getattr(lib.numpy, name)(x, **given))
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), given
         np.testing.assert_allclose(ours, theirs, rtol=1e-3)
 
@@ -97,10 +106,10 @@ LOOPS = {
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_without_jit_loops_give_the_same(name):
-    wanted = LOOPS[name](jax)
+    compiled, wanted = both(LOOPS[name])
     with toile.disable_jit():
         found = LOOPS[name](toile)
-    for ours in (found, LOOPS[name](toile)):
+    for ours in (found, compiled):
         for a, b in zip(toile.tree.leaves(ours), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
@@ -132,7 +141,7 @@ def test_sorts_by_several_keys_under_vmap(dims):
     x, y = (rng.integers(0, 3, (4, 4, 4)).astype(np.float32) for _ in range(2))
     given = [v[0] if d is None else v for v, d in zip((x, y, x * 10 + y), dims, strict=True)]
     sort = lambda m: lambda a, b, c: m.lax.sort((a, b, c), dimension=0, num_keys=2)
-    ours, theirs = (m.vmap(sort(m), in_axes=dims)(*given) for m in (toile, jax))
+    ours, theirs = both(lambda m: m.vmap(sort(m), in_axes=dims)(*given))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -142,7 +151,7 @@ def test_collectives_of_values_that_are_not_mapped():
     f = lambda m: lambda x: [x + m.lax.psum(2.0, "i"), x * m.lax.pmean(np.float32(4), "i"),
                              m.lax.all_gather(np.float32(1), "i") + x,
                              m.lax.psum(m.numpy.ones(2), "i") + x]
-    ours, theirs = (m.vmap(f(m), axis_name="i")(x) for m in (toile, jax))
+    ours, theirs = both(lambda m: m.vmap(f(m), axis_name="i")(x))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -150,7 +159,7 @@ def test_collectives_of_values_that_are_not_mapped():
 def test_branches_that_are_not_taken_have_no_nan():
     x = np.array([-1.0, 0.0, 2.0], np.float32)
     f = lambda m: lambda x: m.lax.cond(x > 0, lambda x: m.numpy.sqrt(x) / x, lambda x: x * 3, x)
-    ours, theirs = (m.grad(lambda x, m=m: m.vmap(f(m))(x).sum())(x) for m in (toile, jax))
+    ours, theirs = both(lambda m: m.grad(lambda x: m.vmap(f(m))(x).sum())(x))
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert np.isfinite(ours).all()
 
@@ -165,7 +174,7 @@ def test_checkpoints_that_save_some_values(policy):
         f = m.checkpoint(f, policy=getattr(m.checkpoint_policies, policy))
         return m.grad(f, (0, 1))(w, x)
 
-    for a, b in zip(slope(toile), slope(jax), strict=True):
+    for a, b in zip(*both(slope), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
@@ -190,7 +199,7 @@ def test_loops_take_arrays_with_gaps():
     step = lambda m: lambda c, x: (c + x, c * x)
     for view in (x[:, ::2], x[::2], x.T, x[::-1, 1::3]):
         init = view[0] * 0
-        ours, theirs = (m.lax.scan(step(m), init, view) for m in (toile, jax))
+        ours, theirs = both(lambda m, init=init, view=view: m.lax.scan(step(m), init, view))
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a, b)
 
@@ -201,8 +210,8 @@ def test_randint_reaches_both_ends(dtype):
     for bounds in ((low, high + 1), (high - 1, high + 1), (low, low + 2)):
         if bounds[1] > 2**31 - 1:
             continue
-        ours, theirs = (m.random.randint(m.random.key(3), (500,), *bounds, dtype)
-                        for m in (toile, jax))
+        ours, theirs = both(lambda m, bounds=bounds: m.random.randint(
+            m.random.key(3), (500,), *bounds, dtype))
         np.testing.assert_array_equal(ours, theirs)
         assert int(ours.max()) <= high
 
@@ -211,8 +220,8 @@ def test_randint_reaches_both_ends(dtype):
 @pytest.mark.parametrize("independent", [False, True])
 def test_permutations_along_an_axis(axis, independent):
     x = np.arange(24).reshape(4, 6)
-    ours, theirs = (m.random.permutation(m.random.key(1), x, axis=axis, independent=independent)
-                    for m in (toile, jax))
+    ours, theirs = both(lambda m: m.random.permutation(
+        m.random.key(1), x, axis=axis, independent=independent))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -220,12 +229,10 @@ def test_permutations_along_an_axis(axis, independent):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_where_extra_padding_goes(padding, stride):
     x = np.arange(7.0, dtype=np.float32)
-    ours, theirs = (m.lax.reduce_window(x, 0.0, m.lax.add, (4,), (stride,), padding)
-                    for m in (toile, jax))
+    ours, theirs = both(lambda m: m.lax.reduce_window(x, 0.0, m.lax.add, (4,), (stride,), padding))
     np.testing.assert_array_equal(ours, theirs)
     kernel = np.array([1, 10, 100, 1000], np.float32)
-    ours, theirs = (m.lax.conv(x[None, None], kernel[None, None], (stride,), padding)
-                    for m in (toile, jax))
+    ours, theirs = both(lambda m: m.lax.conv(x[None, None], kernel[None, None], (stride,), padding))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -254,8 +261,7 @@ def test_integers_at_the_edges_of_arithmetic(dtype):
     for name, others in table:
         for y in others:
             y = np.full_like(x, y)
-            wanted = getattr(jax.lax, name)(x, y)
-            f = getattr(lax, name)
+            f, wanted = getattr(lax, name), getattr(jax.lax, name)(x, y)
             for run in (f, toile.jit(f)):
                 np.testing.assert_array_equal(run(x, y), wanted, err_msg=f"{name} {y[0]}")
 

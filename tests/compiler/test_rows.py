@@ -2,7 +2,8 @@
 
 Each row runs at all its dtypes, with 1 and 2 threads, on operands in many layouts, outside of the
 compiled function and inside it; families of operations run at sizes 0 and 1, at odd ones, on
-broadcast operands, and at sizes that are cut into chunks. Two runs give the same bits.
+broadcast operands, and at sizes that are cut into chunks. Two runs give the same bits. Each day has
+one of three layouts and one of three ways to broadcast; TOILE_TEST_ALL=1 runs all.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ import pytest
 
 import toile
 import toile.numpy as jnp
+from tests import seeds
 from tests.cases import COMPLEX, FLOATS, NUMBERS, REALS, I, Operand, X, dtype_of
 from tests.cases_control import ROWS
 from tests.cases_elementwise import ROWS as ELEMENTWISE
@@ -106,7 +108,7 @@ def compare(run, args, want=None, counts=COUNTS, ulps=ULPS, what=""):
 def compare_views(run, args, counts=(2,), ulps=ULPS, moved=None):
     """The same with operands that are views made by the compiled function."""
     moved = [x.ndim > 0 for x in args] if moved is None else moved
-    for name, (base, view) in LAYOUTS.items():
+    for name, (base, view) in seeds.of_today(tuple(LAYOUTS.items())):
         bases = [base(x) if m else x for x, m in zip(args, moved)]
         viewed = lambda *xs, view=view: run(*[view(x) if m else x for x, m in zip(xs, moved)])
         compare(viewed, bases, counts=counts, ulps=ulps, what=name)
@@ -115,7 +117,7 @@ def compare_views(run, args, counts=(2,), ulps=ULPS, moved=None):
 def compare_broadcasts(run, args, counts=(2,), ulps=ULPS):
     """The same with operands that are broadcast by the compiled function, each in its way."""
     shapes = [x.shape for x in args]
-    for turn in range(len(BROADCASTS)):
+    for turn in seeds.of_today(range(len(BROADCASTS))):
         forms = [BROADCASTS[(i + turn) % 3] for i in range(len(args))]
         bases = [broadcast_base(f, x) for f, x in zip(forms, args)]
         spread = lambda *xs: run(*[jnp.broadcast_to(x, s) for x, s in zip(xs, shapes)])
@@ -137,7 +139,7 @@ def test_row(row, dtype):
         want = listed(row.run(*[jnp.asarray(x) for x in raw]))
         compare(row.run, raw, want, ulps=ulps, what="one piece")
         f = toile.jit(lambda *xs: row.run(*xs))
-        for name, (base, view) in LAYOUTS.items():
+        for name, (base, view) in seeds.of_today(tuple(LAYOUTS.items())):
             given = [view(base(x)) for x in raw]
             for args in (given, [jnp.asarray(x) for x in given]):
                 for g, w in zip(listed(f(*args)), want, strict=True):

@@ -205,7 +205,7 @@ class HostDriver:
 
     def record(self, event, stream, captured=False):
         assert captured == (self.recording is not None) and len(self.capturing) < 2
-        self._do(lambda: self.times.__setitem__(event, time.perf_counter()))
+        self._do(lambda: self.times.__setitem__(event, time.process_time()))
 
     def elapsed(self, first, second):
         return self.times[second] - self.times[first]
