@@ -44,7 +44,6 @@ class Carrier(Operation):
     handles_zeros = True
     interned = False
     carries_programs = True
-    divided = False  # whether its Program runs on several devices, each with parts of the operands
     key_use = key_uses.call
 
     @property
@@ -124,6 +123,9 @@ class Call(Carrier):
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
+
+    def called_program(self) -> Program:
+        return self.program
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.program.out_avals

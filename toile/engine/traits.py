@@ -83,6 +83,11 @@ class Traits:
     # How often a loop runs its Program, infinity where the values decide; None: it is no loop.
     turns: Any = None
 
+    # ---- devices of a mesh
+    # `together()`: the operation that does several equal ones in one exchange between the devices;
+    # `begin(number)` and `end()` are its halves. None: each is an exchange of its own.
+    together: ClassVar[Any] = None
+
     # ---- passes
     # `simplified(new, e)`: the atoms that stand for the results of an equation, or None; `new` has
     # the equations before it (`compiler.passes.rewriter.Rewriter`).
@@ -96,9 +101,22 @@ class Traits:
     # `on_words(*operands)`: what it is on the words of keys where it is not `physical`'s operation.
     on_words: ClassVar[Any] = None
 
+    @property
+    def exchange_name(self) -> str:
+        """The name by which exchanges between devices are counted; "": it is none itself."""
+        return ""
+
+    def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
+        """The axes of `bound` that a result differs along, if operands do along `names` of them."""
+        return names
+
     def programs(self) -> Sequence[Any]:
         """The Programs that it carries."""
         return ()
+
+    def called_program(self) -> Any:
+        """The Program whose results for the operands are its own; None: there is none."""
+        return None
 
     @property
     def joined_axis(self) -> int | None:
