@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+Shape = Sequence[int]
+
 
 class Traits:
     """The answers of an operation about which nothing special is known."""
@@ -23,8 +25,12 @@ class Traits:
     is_distinct: ClassVar[bool] = False
     # The result costs nothing where it is read: moving it out of a loop gains nothing.
     is_free: ClassVar[bool] = False
+    # The result has axes of any extent that no operand has.
+    makes_axes: ClassVar[bool] = False
     # The result is the first operand but for some elements, and may be where that is.
     updates: ClassVar[bool] = False
+    # The name by which policies of `checkpoint` choose the result.
+    saved_name: str | None = None
     # A user's function is called, which may keep the arrays that it is given.
     keeps_operands: ClassVar[bool] = False
     # Its Program (`op.program`) stands for it once everything has been differentiated.
@@ -47,6 +53,8 @@ class Traits:
     is_inexact: ClassVar[bool] = False
     # Basic arithmetic: the result has the errors of its operands.
     passes_errors: ClassVar[bool] = False
+    # A product of two arrays with a sum over every axis that both have.
+    sums_shared_axes: bool = False
     # Relative errors of the operands are those of the result: nothing can cancel.
     keeps_relative_errors: ClassVar[bool] = False
 
@@ -128,9 +136,18 @@ class Traits:
         """
         return None
 
-    def moved_axis(self, shape: Sequence[int], axis: int) -> int | None:
+    def moved_axis(self, shape: Shape, axis: int) -> int | None:
         """The axis of the result that runs as an axis of an operand of this shape, alone, does."""
         return None
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        """The axis of a result, by its shape, that is longer for more examples, if they lie along
+        an axis of operand i, which has this shape; `n`: how many they are. None: it has none."""
+        if self.moves_axes:
+            return self.moved_axis(shape, axis)
+        if axis < len(result) and result[axis] == shape[axis]:
+            return axis
+        return result.index(shape[axis]) if shape[axis] in result else None
 
     def summed_over_steps(self) -> Any:
         """The operation that sums up its results for operands with a new first axis each."""

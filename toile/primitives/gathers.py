@@ -21,6 +21,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.engine.traits import Shape
 from toile.primitives import arrays, division
 from toile.primitives.addresses import (
     Dims,
@@ -195,6 +196,9 @@ class Scatter(Linear):
     key_use = key_uses.replaces(2)
     checked = frame_rule("scatter")
     by_blocks = updates = True
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        return axis if i == 0 else None
 
     @property
     def clips(self) -> bool:

@@ -338,7 +338,7 @@ class Iota(Operation):
     dtype: Any
     shape: tuple[int, ...]
     axis: int
-    is_free = True
+    is_free = makes_axes = True
 
     def nest_node(self, b: Any, member: Any) -> int:
         return b.counted(member, self.axis)
