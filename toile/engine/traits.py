@@ -27,6 +27,13 @@ class Traits:
     is_free: ClassVar[bool] = False
     # The result has axes of any extent that no operand has.
     makes_axes: ClassVar[bool] = False
+    # The axis along which the elements of the result are 0, 1, 2, ..., each of them repeated along
+    # the other axes.
+    counted_axis: int | None = None
+    # The result is a part of the operand, which can be read where it is.
+    views_part: ClassVar[bool] = False
+    # What surrounds the first operand in the result: (before, after, between) for each axis.
+    margins: Sequence[tuple[int, int, int]] | None = None
     # The result is the first operand but for some elements, and may be where that is.
     updates: ClassVar[bool] = False
     # The name by which policies of `checkpoint` choose the result.
@@ -88,6 +95,9 @@ class Traits:
     by_library: ClassVar[bool] = False
     # Reads, or `updates`, blocks of its first operand at places that other operands say.
     by_blocks: ClassVar[bool] = False
+    # `in_registers(f, e, ins)`: the results of an equation of tiny arrays, by the writer `f` of
+    # `kernels.tiny`. None: what else is said here decides.
+    in_registers: ClassVar[Any] = None
     # How often a loop runs its Program, infinity where the values decide; None: it is no loop.
     turns: Any = None
 
@@ -125,6 +135,16 @@ class Traits:
     def called_program(self) -> Any:
         """The Program whose results for the operands are its own; None: there is none."""
         return None
+
+    def by_rows(self, *avals: Any) -> bool:
+        """Whether it reads, or adds to, rows along the first axis of the first operand, whole ones,
+        which the second operand numbers."""
+        return False
+
+    def within_rows(self, *avals: Any) -> bool:
+        """Whether it reads, or adds to, one element of each row of the first operand, which lies
+        along its last axis, at a place that the second operand says."""
+        return False
 
     @property
     def joined_axis(self) -> int | None:

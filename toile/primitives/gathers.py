@@ -30,7 +30,9 @@ from toile.primitives.addresses import (
     ScatterDimensionNumbers,
     fill_number,
     gather_problem,
+    one_per_row,
     scatter_problem,
+    whole_rows,
 )
 from toile.primitives.addresses import fill_text as fill_text
 from toile.primitives.bits import eq
@@ -84,7 +86,8 @@ class Gather(Linear):
 
     kernel_family = "gather"
     key_use = key_uses.takes
-    checked = frame_rule("gather")
+    checked = in_registers = frame_rule("gather")
+    by_rows, within_rows = whole_rows, one_per_row
 
     def infer(self, operand: Aval, indices: Aval) -> Aval:
         numbers, sizes = self.dimension_numbers, self.slice_sizes
@@ -194,8 +197,9 @@ class Scatter(Linear):
     kernel_family = "scatter"
     keeps_layout = True
     key_use = key_uses.replaces(2)
-    checked = frame_rule("scatter")
+    checked = in_registers = frame_rule("scatter")
     by_blocks = updates = True
+    by_rows, within_rows = whole_rows, one_per_row
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
         return axis if i == 0 else None
@@ -424,7 +428,7 @@ class DynamicSlice(Linear):
 
     kernel_family = "copy.dynamic_slice"
     key_use = key_uses.takes
-    checked = frame_rule("dynamic_slice")
+    checked = in_registers = frame_rule("dynamic_slice")
 
     def infer(self, x: Aval, *starts: Aval) -> Aval:
         _check_starts(self, [x, *starts], x.ndim, starts)
@@ -480,7 +484,7 @@ class DynamicUpdateSlice(Linear):
     kernel_family = "copy.dynamic_update_slice"
     keeps_layout = True
     key_use = key_uses.replaces(1)
-    checked = frame_rule("dynamic_update_slice")
+    checked = in_registers = frame_rule("dynamic_update_slice")
     by_blocks = updates = True
 
     def infer(self, x: Aval, update: Aval, *starts: Aval) -> Aval:

@@ -30,7 +30,6 @@ from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
 from toile.primitives.families import BroadcastInDim
-from toile.primitives.shapes import Slice
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
@@ -159,7 +158,7 @@ class _Fusion:
     def _is_kept(self, v: Atom, many: bool) -> bool:
         """Whether a value has to be in memory: not only loop nests read it, or (`many`) several do.
         """
-        found = [e for e in self._uses(v) if not isinstance(e.op, Slice)]
+        found = [e for e in self._uses(v) if not e.op.views_part]
         parts = len(found) < sum(1 for _ in self._uses(v))  # read by one, mostly
         several = many and len(found) + parts > 1
         return v in self.returned or several or any(not fuses(e) for e in found)
