@@ -1,8 +1,8 @@
-"""What the compiler asks of an operation, with the answers of most operations.
+"""What others ask of an operation, with the answers of most operations.
 
-Passes, fusion and the verifier ask these questions and never which class an operation is of, so
-that a new operation takes part in all of them by its own answers. A rule that is None is one that
-the operation does not have. May import nothing.
+Passes, fusion, kernels and programs over a mesh ask these questions and not which class an
+operation is of, so that a new operation takes part in all of them by its own answers. A rule that
+is None is one that the operation does not have. May import nothing.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ class Traits:
         return None
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
-        """The axis of a result, by its shape, that is longer for more examples, if they lie along
-        an axis of operand i, which has this shape; `n`: how many they are. None: it has none."""
+        """The axis of a result that is longer for more examples, which lie along `axis` of operand
+        i; `shape` and `result` are the shapes of the two, `n` is how many examples there are. None:
+        no axis is."""
         if self.moves_axes:
             return self.moved_axis(shape, axis)
         if axis < len(result) and result[axis] == shape[axis]:

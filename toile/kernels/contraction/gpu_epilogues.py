@@ -29,7 +29,6 @@ from toile.kernels.fused_product.gpu import FusedProduct, available, sides, trai
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
-from toile.primitives.families import BroadcastInDim
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
@@ -140,19 +139,19 @@ class _Fusion:
     def _broadcast(self, a: Atom) -> Equation | None:
         """The equation that repeats something to give `a`."""
         e = self.made.get(a)
-        return e if e is not None and isinstance(e.op, BroadcastInDim) else None
+        return e if e is not None and e.op.makes_axes and e.ins else None
 
     def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
         """What was broadcast over the rows of a product to give `a`."""
         e = self._broadcast(a)
         if e is None:
             return None
-        shape, x = e.op.shape, e.ins[0]
+        shape, x = a.aval.shape, e.ins[0]
         columns = range(len(shape) - trailing(product), len(shape))
-        runs = {d for d, n in zip(e.op.dims, x.aval.shape, strict=True) if n != 1}
-        full = all(n in (1, shape[d]) for d, n in zip(e.op.dims, x.aval.shape, strict=True))
+        own = x.aval.shape
+        runs = {e.op.moved_axis(own, i) for i, n in enumerate(own) if n != 1}
         wanted = {d for d in columns if shape[d] != 1}
-        fits = full and runs == wanted and x.aval.dtype == a.aval.dtype
+        fits = runs == wanted and x.aval.dtype == a.aval.dtype
         return x if fits and x.__class__ is Var else None
 
     def _is_kept(self, v: Atom, many: bool) -> bool:
