@@ -20,6 +20,7 @@ from toile.engine.key_uses import KeyUse
 from toile.engine.operation import Operation
 from toile.experimental import checkify
 from toile.experimental.jet import jet
+from toile.kernels.convolution.gpu_tensor_cores import without_libraries
 from toile.kernels.families import lowering
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.families import (
@@ -221,6 +222,19 @@ def test_a_new_operation(op):
     error, found = checkify.checkify(lambda *xs: op(*xs), errors=checkify.all_checks)(*xs)
     assert error.get() is None
     np.testing.assert_array_equal(found, op.eager(np, *xs))
+
+
+def test_a_program_with_a_new_product_is_planned_for_a_gpu():
+    """It asks products for their precision, which a new one need not have."""
+    image, kernel = np.ones((1, 4, 4, 1), np.float32), np.ones((2, 2, 1, 1), np.float32)
+
+    def f(x, w):
+        y = toile.lax.conv_general_dilated(x, w, (1, 1), "SAME",
+                                           dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return Product()(y, x)
+
+    program = toile.make_jaxpr(f)(image, kernel).jaxpr
+    assert not without_libraries(program)
 
 
 @pytest.mark.parametrize(("op", "factor"), [(Doubled(), 2), (Tripled(), 3)])

@@ -21,6 +21,7 @@ from toile.engine.program import evaluate, trace_program
 from toile.engine.source import describe, here
 from toile.engine.trees import (
     Partial,
+    PyTreeDef,
     flatten,
     flatten_with_path,
     register,
@@ -280,11 +281,12 @@ class _FlatWithAux:
     `count` is the number of leaves of the result, which come first."""
 
     __slots__ = ("fun", "in_tree", "has_aux", "count", "out_tree", "aux_tree")
+    out_tree: PyTreeDef
+    aux_tree: PyTreeDef
 
     def __init__(self, fun: Callable[..., Any], in_tree: Any, has_aux: bool):
         self.fun, self.in_tree, self.has_aux = fun, in_tree, has_aux
         self.count = 0
-        self.out_tree = self.aux_tree = None
 
     def __call__(self, *leaves: Any) -> list[Any]:
         out = self.fun(*unflatten(self.in_tree, leaves))

@@ -131,8 +131,9 @@ def _call_back(ordered: bool, callback: Callable[..., None], /, *args: Any, **kw
         callback(*given, **named)
         return []
 
-    given = flat, [], None, name_of(callback)
-    op = OrderedDebugCallback(*given) if ordered else DebugCallback(*given)
+    label = name_of(callback)
+    op = (OrderedDebugCallback(flat, [], None, label) if ordered else
+          DebugCallback(flat, [], None, label))
     op(*shown)
 
 

@@ -223,6 +223,8 @@ def _from_symbolic(t: Any) -> Any:
 class _Custom:
     """What both kinds share: wrapping, argument splitting, methods."""
 
+    symbolic_zeros = False
+
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] | int = (),
                  nondiff_argnames: Sequence[str] = ()):
         dress(self, fun)
@@ -248,6 +250,9 @@ class _Custom:
     def _quick_result(self, args: tuple[Any, ...]) -> Any:
         out = self.fun(*args)
         return out if out.__class__ is DeviceArray else tree_map(as_array, out)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -305,7 +310,6 @@ class custom_jvp(_Custom):
     """
 
     jvp: Callable[..., Any] | None = None
-    symbolic_zeros = False
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
@@ -342,9 +346,8 @@ class custom_jvp(_Custom):
         def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
             ts = [_to_symbolic(t) for t in tangents] if self.symbolic_zeros else tangents
             ts = [np.zeros(t.shape, dtypes.float0) if t.__class__ is Zero else t for t in ts]
-            tree = call.tree
-            pair = self.jvp(  # type: ignore[misc]
-                *call.fixed, unflatten(tree, primals), unflatten(tree, ts))
+            assert self.jvp is not None
+            pair = self.jvp(*call.fixed, unflatten(call.tree, primals), unflatten(call.tree, ts))
             return self._checked(pair, call.results)
 
         return call.run(CustomJVP(call.flat, rule, self.symbolic_zeros, name_of(self.fun)))
@@ -415,7 +418,6 @@ class custom_vjp(_Custom):
 
     fwd: Callable[..., Any] | None = None
     bwd: Callable[..., Any] | None = None
-    symbolic_zeros = False
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
@@ -453,7 +455,8 @@ class custom_vjp(_Custom):
             ct = unflatten(call.results.tree, given)
             (tree, places), rest = kept, iter(residuals)
             leaves = [next(rest) if x is _MOVING else x for x in places]
-            found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)  # type: ignore[misc]
+            assert self.bwd is not None
+            found = self.bwd(*call.fixed, unflatten(tree, leaves), ct)
             return self._checked(found, call.tree, avals)
 
         return call.run(CustomVJP(call.flat, fwd, bwd, name_of(self.fun), self.symbolic_zeros))
@@ -465,7 +468,8 @@ class custom_vjp(_Custom):
         given: Any = xs
         if self.symbolic_zeros:
             given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
-        pair = self.fwd(*call.arguments(given))  # type: ignore[misc]
+        assert self.fwd is not None
+        pair = self.fwd(*call.arguments(given))
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise TypeError(
                 f"Custom VJP fwd rule {name_of(self.fwd)} for function {name_of(self.fun)} "

@@ -12,7 +12,7 @@ import enum
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -232,9 +232,9 @@ def _slots(cls: Any) -> tuple[str, ...]:
 
 def _text(annotation: Any) -> str:
     """An annotation as it stands in the source."""
-    text = annotation if annotation.__class__ is str else getattr(
-        annotation, "__forward_arg__", None)
-    return text or getattr(annotation, "__name__", "Any")
+    if isinstance(annotation, str):
+        return annotation
+    return getattr(annotation, "__forward_arg__", "") or getattr(annotation, "__name__", "Any")
 
 
 class Schema:
@@ -343,7 +343,7 @@ class Schema:
 
 
 _SIMPLE = {"None": "NoneType", "np.ndarray": "ndarray"}
-_CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
+_CONTAINERS: dict[str, type[Collection]] = {c.__name__: c for c in (tuple, list, set, frozenset)}
 
 
 def _is_plain(x: Any, depth: int = 4) -> bool:

@@ -136,7 +136,7 @@ def _join(
     local = [m for m in found.members if m.host == own]
     first = local[0].rank == found.rank
     meeting.tell("watch " + " ".join(f"{m.rank}:{m.pid}" for m in local) if first else "joined")
-    found.on_failure = lambda: meeting.end(failed=True)  # type: ignore[method-assign]
+    found.on_failure = lambda: meeting.end(failed=True)
     _meet_devices(found.rank, given)
     processes.slot.joined, _State.meeting = found, meeting
     _State.hook, sys.excepthook = sys.excepthook, _uncaught

@@ -146,7 +146,7 @@ class Deaths:
     def __init__(self, ranks: dict[int, int], folder: str = ""):
         self.ranks = dict(ranks)
         self.known: set[int] = set()  # ranks that were told to be ending
-        self.epoll, self.fds = None, {}
+        self.fds: dict[int, int] = {}
         self.pipes: dict[int, int] = {}
         if hasattr(os, "pidfd_open") and hasattr(select, "epoll"):
             self.epoll = select.epoll()

@@ -541,7 +541,7 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
         for e in program.equations:
             state.source = e.source
             state.scope = previous_scope + e.scope
-            ins = [env[a] if a.__class__ is Var else a.value() for a in e.ins]  # type: ignore
+            ins = [a.value() if a.__class__ is Literal else env[a] for a in e.ins]
             outs = e.op(*ins)
             if e.op.multiple:
                 env.update(zip(e.outs, outs, strict=True))
@@ -549,7 +549,7 @@ def evaluate(program: Program, args: Sequence[Any]) -> list[Any]:
                 env[e.outs[0]] = outs
     finally:
         state.source, state.scope = previous_source, previous_scope
-    return [env[a] if a.__class__ is Var else a.value() for a in program.outputs]  # type: ignore
+    return [a.value() if a.__class__ is Literal else env[a] for a in program.outputs]
 
 
 def execute(program: Program, raws: Sequence[Any]) -> Sequence[Any]:

@@ -27,11 +27,14 @@ from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array, state
 
+# Of mixins, whose attributes are slots of the classes that they are mixed into.
+NO_SLOTS: tuple[str, ...] = ()
+
 
 class Sharded(ConcreteArray):
     """What arrays of numbers and of keys share when they have a sharding."""
 
-    __slots__ = ()
+    __slots__ = NO_SLOTS
     _parts: list[Any]
     _sharding: Sharding
     _aval: Aval
@@ -41,13 +44,17 @@ class Sharded(ConcreteArray):
     ndim = property(lambda self: len(self._aval.shape))
     size = property(lambda self: self._aval.size)
 
+    def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
+        self._aval, self._sharding, self._is_committed = aval, sharding, committed
+        self.weak_type = aval.weak_type
+
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
             self._data = data = _joined(self._parts, self._aval, self._sharding)
             return data
         if name == "_parts":
             parts = split(self._data, self._aval.shape, self._sharding)
-            self._parts = parts  # type: ignore[misc]
+            self._parts = parts
             return parts
         if name == "_signature":  # one of its own: the quick way into compiled code is not for it
             aval = self._aval
@@ -106,7 +113,7 @@ class Sharded(ConcreteArray):
 
     def delete(self) -> None:
         super().delete()
-        self._parts = arrays._DELETED  # type: ignore[misc]
+        self._parts = arrays._DELETED
 
     def block_until_ready(self) -> Any:
         if self.is_deleted():
@@ -128,8 +135,9 @@ class Sharded(ConcreteArray):
         return iter([self[i] for i in range(self._aval.shape[0])])
 
 
-def _through_operations(name: str) -> Any:
-    """An operator that does not go straight to NumPy, so that its result has a sharding."""
+def through_operations(name: str) -> Any:
+    """The operator as all arrays have it: the quick one of DeviceArray is NumPy's, which knows no
+    shardings and no other platforms."""
 
     def method(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
@@ -146,13 +154,9 @@ class ShardedArray(Sharded, DeviceArray):
 
     __slots__ = _SLOTS
 
-    def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
-        self._aval, self._sharding, self._is_committed = aval, sharding, committed
-        self.weak_type = aval.weak_type
-
 
 for _name in arrays.FAST_OPERATORS:
-    setattr(ShardedArray, _name, _through_operations(_name))
+    setattr(ShardedArray, _name, through_operations(_name))
 
 
 class ShardedKeyArray(Sharded, KeyArray):

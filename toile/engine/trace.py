@@ -66,10 +66,10 @@ class Trace:
         """Interpret one operation; called with the slot set to this trace."""
         raise NotImplementedError
 
-    def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+    def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
         raise NotImplementedError
 
-    def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
+    def process_custom_vjp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
         raise NotImplementedError
 
     def close(self) -> None:

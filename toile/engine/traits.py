@@ -40,7 +40,7 @@ class Traits:
     saved_name: str | None = None
     # A user's function is called, which may keep the arrays that it is given.
     keeps_operands: ClassVar[bool] = False
-    # Its Program (`op.program`) stands for it once everything has been differentiated.
+    # Its Program (`op.programs()[0]`) stands for it once everything has been differentiated.
     is_inlined: ClassVar[bool] = False
     # A backend chooses the Program that stands for it.
     backend_chooses: ClassVar[bool] = False

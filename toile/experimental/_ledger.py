@@ -18,7 +18,7 @@ from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine import dtypes
 from toile.engine.operation import Operation
-from toile.engine.program import Program, Var, derive, evaluate
+from toile.engine.program import Literal, Program, derive, evaluate
 from toile.engine.records import dataclass
 from toile.engine.trace import state
 from toile.experimental._checks import (
@@ -127,12 +127,12 @@ def evaluate_checked(
     try:
         for e in program.equations:
             state.source, state.scope = e.source, previous[1] + e.scope
-            ins = [env[a] if a.__class__ is Var else a.value() for a in e.ins]  # type: ignore
+            ins = [a.value() if a.__class__ is Literal else env[a] for a in e.ins]
             outs = e.op.checked(f, ins) if f.look_into(e.op) else f.run(e.op, ins)
             env.update(zip(e.outs, outs, strict=True))
     finally:
         state.source, state.scope = previous
-    return [env[a] if a.__class__ is Var else a.value() for a in program.outputs]  # type: ignore
+    return [a.value() if a.__class__ is Literal else env[a] for a in program.outputs]
 
 
 def checked_program(program: Program, enabled: frozenset[Any]) -> tuple[Program, Found]:

@@ -248,7 +248,7 @@ def _profiled_elsewhere(
         waited(call), waited(idle_call)
     if rounds is None:
         rounds = min(max(int(BUDGET / (4 * timed(lambda: waited(call)))), FEWEST), MOST)
-    calls = [[timed(lambda f=f: waited(f)) for f in (call, idle_call)] for _ in range(rounds)]
+    calls = [(timed(lambda: waited(call)), timed(lambda: waited(idle_call))) for _ in range(rounds)]
     exe = of.executable
     with device.current():
         held = [exe.given(x) for x in raws]

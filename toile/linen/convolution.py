@@ -16,7 +16,7 @@ from toile.core.nn.linear import add_bias, channels_last, default_kernel_init, g
 from toile.engine.errors import ShapeError
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.linen.dtypes import promote_dtype
+from toile.linen.dtypes import DtypePromotion, promote_dtype
 from toile.linen.module import Module, compact, nowrap
 from toile.linen.weights import chosen, kernel_and_bias
 from toile.nn import initializers
@@ -28,7 +28,6 @@ from toile.typing import (
     LaxPadding,
     PaddingLike,
     PrecisionLike,
-    PromoteDtypeFn,
 )
 
 
@@ -154,7 +153,7 @@ class _Conv(Module):
     precision: PrecisionLike = None
     kernel_init: Initializer = default_kernel_init
     bias_init: Initializer = initializers.zeros
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
     conv_general_dilated: ConvGeneralDilatedT | None = None
     conv_general_dilated_cls: Any = None
 
@@ -326,7 +325,7 @@ class ConvTranspose(Module):
     kernel_init: Initializer = default_kernel_init
     bias_init: Initializer = initializers.zeros
     transpose_kernel: bool = False
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
     preferred_element_type: Dtype | None = None
 
     @compact

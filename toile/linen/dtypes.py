@@ -3,6 +3,7 @@
 Layers call `promote_dtype` in every call, so arrays that agree already are given back at once.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from toile import numpy as jnp
@@ -16,6 +17,9 @@ __all__ = ["canonicalize_dtype", "promote_dtype"]
 
 Dtype = Any
 T = TypeVar("T", bound=tuple)
+# `promote_dtype`, or a user's function that layers call in its place. (`typing.PromoteDtypeFn`
+# takes one tuple of arrays, as Flax declares it.)
+DtypePromotion = Callable[..., Sequence[Any]]
 
 _INEXACT = frozenset((*FLOATS, *COMPLEXES))
 # The usual ways to name the dtypes to compute in, except those whose meaning depends on x64.

@@ -3,9 +3,9 @@
 from toile import numpy as jnp
 from toile.core.nn.linear import default_embed_init
 from toile.engine.source import here
-from toile.linen.dtypes import promote_dtype
+from toile.linen.dtypes import DtypePromotion, promote_dtype
 from toile.linen.module import Module
-from toile.typing import Array, Dtype, Initializer, PromoteDtypeFn
+from toile.typing import Array, Dtype, Initializer
 
 
 class Embed(Module):
@@ -39,7 +39,7 @@ class Embed(Module):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     embedding_init: Initializer = default_embed_init
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
 
     def setup(self) -> None:
         """Declare the table."""

@@ -22,7 +22,7 @@ from toile.engine.avals import Aval as ShapedArray
 from toile.engine.lazy import attach
 from toile.engine.source import here
 from toile.linen import module
-from toile.linen.dtypes import promote_dtype
+from toile.linen.dtypes import DtypePromotion, promote_dtype
 from toile.linen.module import Module, compact, nowrap
 from toile.linen.weights import chosen, kernel_and_bias, last_size
 from toile.nn import initializers
@@ -108,7 +108,7 @@ class DenseGeneral(Module):
     kernel_init: Initializer = default_kernel_init
     bias_init: Initializer = initializers.zeros
     precision: PrecisionLike = None
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
     dot_general: DotGeneralT | None = None
     dot_general_cls: Any = None
 
@@ -140,9 +140,7 @@ class DenseGeneral(Module):
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         dot_general = chosen(self.dot_general_cls, self.dot_general, lax.dot_general)
         out = dot_general(inputs, kernel, contraction.numbers, precision=self.precision)
-        if bias is None:
-            return out
-        return contraction.add_bias(out, bias)
+        return out if bias is None else contraction.add_bias(out, bias)
 
 
 class Dense(Module):
@@ -174,7 +172,7 @@ class Dense(Module):
     precision: PrecisionLike = None
     kernel_init: Initializer = default_kernel_init
     bias_init: Initializer = initializers.zeros
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
     dot_general: DotGeneralT | None = None
     dot_general_cls: Any = None
 
@@ -226,7 +224,7 @@ class Einsum(Module):
     precision: PrecisionLike = None
     kernel_init: Initializer = default_kernel_init
     bias_init: Initializer = initializers.zeros
-    promote_dtype: PromoteDtypeFn = promote_dtype
+    promote_dtype: DtypePromotion = promote_dtype
     preferred_element_type: Dtype | None = None
 
     @compact

@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from toile.engine.config import flags
@@ -46,7 +47,7 @@ class _Idle:
 
     def take(self) -> _Worker:
         if self.process != os.getpid():
-            self.__init__()  # type: ignore[misc]
+            self.workers, self.process = [], os.getpid()
         try:
             return self.workers.pop()
         except IndexError:
@@ -115,7 +116,7 @@ class _Run:
         try:
             for k in range(1, len(self.exchanges)):
                 worker = _idle.take()
-                worker.tasks.put(lambda k=k, w=worker: self.in_worker(k, w))  # type: ignore[misc]
+                worker.tasks.put(partial(self.in_worker, k, worker))
             self.device(0)
             if len(self.exchanges) > 1:
                 self.ended.wait()

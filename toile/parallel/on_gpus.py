@@ -36,7 +36,7 @@ def compiled_for(program: Program, devices: Sequence[GpuDevice]) -> list[Any]:
 def run_on_devices(
     executables: Sequence[Any], places: Sequence[Place], devices: Sequence[GpuDevice],
     parts: Sequence[Sequence[Any]], owners: tuple[int, ...] | None,
-    everyone: tuple[GpuDevice, ...] | None, run: Run | None = None,
+    everyone: tuple[GpuDevice, ...], run: Run | None = None,
 ) -> list[Sequence[Any]]:
     """The results of each device, from the operands' buffers for each device.
 
@@ -44,6 +44,7 @@ def run_on_devices(
     `run` is what they are running together."""
     make: Any = partial(GpuExchange, devices=tuple(devices))
     if owners is not None:
+        assert run is not None
         make = partial(GpuProcessExchange, owners=owners, devices=everyone, run=run)
     apart = other_arenas(devices) if host.only else nullcontext()  # in a step of another Program
     with _one, apart:

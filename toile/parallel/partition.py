@@ -14,7 +14,8 @@ from typing import Any
 
 from toile.control.division import SETTLED, State
 from toile.engine.exchange import slot
-from toile.engine.program import Program
+from toile.engine.operation import Operation
+from toile.engine.program import Atom, Program
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, describe_devices, from_parts
 from toile.engine.source import here
@@ -164,13 +165,12 @@ def partition(
     outs = tuple(s.layout for s in part.outs)
     op = Spmd(together(part.program), grid, tuple(ins), outs, program.name)
     plain = inlined(program)
-    made = {o: e.op for e in plain.equations for o in e.outs}
+    made: dict[Atom, Operation] = {o: e.op for e in plain.equations for o in e.outs}
     named = []
     for o, s in zip(plain.outputs, asked, strict=True):
         maker = made.get(o)
         if s is None and isinstance(maker, Constraint) and UNCONSTRAINED not in [
-            *maker.sharding.spec
-        ]:
+                *maker.sharding.spec]:
             s = maker.sharding
         named.append(s)
     return Partition(op, part.notes, tuple(named))

@@ -218,7 +218,7 @@ def _placing(program: Program) -> Any:
         if found is not None:
             return found()[0]
         if e.op.is_inlined:
-            inner = e.op.program
+            (inner,) = e.op.programs()
             named = inner.memoized("placing", partial(_placing, inner))
             if named is not False:
                 return named

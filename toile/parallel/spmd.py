@@ -292,8 +292,7 @@ class Spmd(Carrier):
                 f"{self.label}: needed all axes of a mesh with devices of other processes, outside "
                 f"of other mappings, got {self.grid.names} of {self.grid.mesh}{here()}"
             )
-        # Inside of another mapping: threads of the host.
-        module = self._module() if self.elsewhere is not None and slot.exchange is None else None
+        module = self._module()
         if owners is None:
             return (self._on_cpu(parts, ThreadExchange) if module is None
                     else self._elsewhere(module, parts, None))
@@ -317,8 +316,10 @@ class Spmd(Carrier):
 
     def _module(self) -> Any:
         """What runs a Program on several devices of the platform (`Platform.replicated`), if it
-        has such: otherwise threads of the host do."""
-        return platform_at((self.elsewhere or ())[0]).replicated()
+        has such: otherwise, and inside of another mapping, threads of the host do."""
+        if self.elsewhere is None or slot.exchange is not None:
+            return None
+        return platform_at(self.elsewhere[0]).replicated()
 
     def _everyone(self) -> tuple[Any, ...]:
         """The devices of all processes that take part."""

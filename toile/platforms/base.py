@@ -24,10 +24,9 @@ from toile.engine.devices import Device
 from toile.engine.operation import Operation, infer_list
 from toile.engine.platform_registry import FEW, default_device, device_of, platform_of
 from toile.engine.program import Equation, Literal, Program, Var
-from toile.engine.sharded import Sharded, filled, gathered, layout, own_places
+from toile.engine.sharded import Sharded, filled, gathered, layout, own_places, through_operations
 from toile.engine.shardings import Sharding
 from toile.engine.source import here
-from toile.engine.trace import Array
 
 MOST = 4096  # Programs of one operation that are kept
 
@@ -304,28 +303,14 @@ def _restored(data: Any, weak: bool) -> Any:
     return placed_by_default(DeviceArray(data, weak))
 
 
-def _general(name: str) -> Any:
-    """The operator as all arrays have it; the quick ones of DeviceArray are NumPy's."""
-
-    def method(self: Any, other: Any) -> Any:
-        return getattr(Array, name)(self, other)
-
-    method.__name__ = method.__qualname__ = name
-    return method
-
-
 for _name in (*FAST_OPERATORS, "__matmul__", "__rmatmul__"):
-    setattr(ArrayElsewhere, _name, _general(_name))
+    setattr(ArrayElsewhere, _name, through_operations(_name))
 
 
 class ShardedElsewhere(Sharded):
     """What arrays in parts on another platform's devices have; a mixin before their class."""
 
     __slots__ = ()
-
-    def __init__(self, aval: Aval, sharding: Sharding, committed: bool = True):
-        self._aval, self._sharding, self._is_committed = aval, sharding, committed
-        self.weak_type = aval.weak_type
 
     def host(self) -> Any:
         self.block_until_ready()

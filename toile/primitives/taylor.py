@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from toile.engine import dtypes
 from toile.engine.avals import Zero, aval_of
@@ -51,7 +51,8 @@ class ZeroSeries:
 zero_term, zero_series = ZeroTerm(), ZeroSeries()
 
 Terms = Sequence[Any] | ZeroSeries  # the coefficients of t, t^2, ...
-Rule = Callable[["Taylor", Any, Sequence[Any], Sequence[Any]], tuple[Any, Any]]
+T = TypeVar("T", bound="Taylor")
+Rule = Callable[[T, Any, Sequence[Any], Sequence[Any]], tuple[Any, Any]]
 
 
 def times(c: float, x: Any) -> Any:
@@ -111,11 +112,11 @@ def _whole_power(x: Any, n: int) -> Any:
     return square if not odd else x if square is None else mul(x, square)
 
 
-def of_floats(rule: Rule) -> Rule:
+def of_floats(rule: Rule[T]) -> Rule[T]:
     """A rule for coefficients of floats: those of integers go where integers are parameters."""
 
     @functools.wraps(rule)
-    def checked(self: Taylor, op: Operation, primals: Sequence[Any], series: Sequence[Any]) -> Any:
+    def checked(self: T, op: Operation, primals: Sequence[Any], series: Sequence[Any]) -> Any:
         whole = [s is not zero_series and not dtypes.is_inexact(x.dtype)
                  for x, s in zip(primals, series)]
         if any(whole):

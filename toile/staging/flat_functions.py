@@ -105,7 +105,7 @@ def prefix_error(
     )
 
 
-def name_of(fun: Callable[..., Any]) -> str:
+def name_of(fun: object) -> str:
     """A function's name for messages and Programs; a partial has that of its function."""
     while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func

@@ -187,6 +187,7 @@ class PjitFunction:
     The name is JAX's: packages tell jitted functions by it."""
 
     __signature__ = _Signature()
+    __wrapped__: Callable[..., Any]
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         check_jittable(fun)
@@ -505,8 +506,7 @@ class PjitFunction:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the results."""
-        traced = self.trace(*args, **kwargs)
-        return traced.out_info
+        return self.trace(*args, **kwargs).out_info
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -65,6 +65,9 @@ class Ref(NamedTuple):
         return Ref(self.buffer, self.offset + nbytes)
 
 
+Args = tuple[int | Ref, ...]  # of a launch
+
+
 class Operand(NamedTuple):
     """An array in memory; strides count elements and may be 0 or negative."""
 

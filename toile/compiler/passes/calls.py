@@ -18,7 +18,7 @@ Choice = Callable[[Equation, Sequence[Equation]], Program]
 
 def plain(e: Equation, before: Sequence[Equation]) -> Program:
     """Products around a softmax."""
-    return e.op.program  # type: ignore[attr-defined]
+    return e.op.programs()[0]
 
 
 def inline_calls(program: Program, choose: Choice = plain) -> Program:
@@ -42,7 +42,7 @@ def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
     for e in program.equations:
         ins = [env.get(a, a) for a in e.ins]
         if e.op.is_inlined:
-            called = e.op.program  # type: ignore[attr-defined]
+            (called,) = e.op.programs()
             if e.op.backend_chooses:
                 attends = True
                 called = choose(Equation(e.op, ins, e.outs, e.source, e.scope), equations)

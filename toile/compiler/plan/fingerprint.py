@@ -61,7 +61,7 @@ class _Fingerprints:
         kind = type(op)
         name = f"{kind.__module__}.{kind.__qualname__}"
         if op.is_inlined:  # their Program stands for them, whatever rules they carry
-            return f"{name}:{self.of(op.program)}"  # type: ignore[attr-defined]
+            return f"{name}:{self.of(op.programs()[0])}"
         if dataclasses.is_dataclass(op):
             values = [(f.name, getattr(op, f.name)) for f in dataclasses.fields(op)]
             return f"{name}:{','.join([f'{n}={self._value(v)}' for n, v in values])}"

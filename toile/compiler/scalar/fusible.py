@@ -70,10 +70,7 @@ def _has_code(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str
         kinds = [kind(np.dtype(d)) for d in dtypes]
         if isinstance(op, type):  # a reduction or an iota; complex numbers have no order
             return not (op.needs_order and "c" in kinds)
-        lower = getattr(op, "lower", None)
-        if lower is None:
-            return False
-        lower(printer(), *[_sample(np.dtype(d), names) for d in dtypes[:-1]])
+        lowered(printer(), op, [_sample(np.dtype(d), names) for d in dtypes[:-1]])
     except (Unsupported, TypeError):
         return False
     return True
@@ -91,7 +88,15 @@ def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> V
 
     if op.lower_steps is not None:
         return op.lower_steps(k, once, *xs)
-    return once(op.lower(k, *xs))  # type: ignore[attr-defined]
+    return once(lowered(k, op, xs))
+
+
+def lowered(k: Arithmetic, op: Operation, xs: list[Value]) -> Value:
+    """What an operation that works by element makes of one element of each operand."""
+    lower: Callable[..., Value] | None = getattr(op, "lower", None)
+    if lower is None:
+        raise Unsupported(f"{op.name} in a kernel")
+    return lower(k, *xs)
 
 
 def narrowed(k: Arithmetic, x: Value) -> Value:

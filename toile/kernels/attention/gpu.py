@@ -126,9 +126,10 @@ def _logits(xp: Any, options: Options, q: Any, k: Any, extras: dict[str, Any]) -
 
 def lower(op: FusedAttention, ins: list[Operand], outs: list[Operand], plan: Any) -> bool:
     """Attention by cuDNN."""
-    extras = Extras(**dict(zip(op.extras, ins[3:], strict=True)))
+    q, k, v, *more = ins
+    extras = Extras(**dict(zip(op.extras, more, strict=True)))
     sums = outs[1] if op.sums else None
-    return attention.forward(*ins[:3], outs[0], sums, op.options, plan, extras)
+    return attention.forward(q, k, v, outs[0], sums, op.options, plan, extras)
 
 
 def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Operand],

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.engine.fp_errors import ignore_errors, restore_errors
-from toile.engine.program import Atom, Equation, Literal
+from toile.engine.program import Atom, Equation, Literal, Var
 
 MOST = 1 << 26  # different elements that are worth looking at
 EQUATIONS = 1 << 8  # that are looked at for one mask
@@ -50,7 +50,7 @@ def _kind_of_mask(a: Atom, before: Sequence[Equation]) -> str | None:
     seen = one.reshape(mask.shape[-2:]).astype(bool)
     if seen.all():
         return "all"
-    return "causal" if np.array_equal(seen, np.tri(*seen.shape, dtype=bool)) else None
+    return "causal" if np.array_equal(seen, np.tri(len(seen), len(seen.T), dtype=bool)) else None
 
 
 def _without_copies(x: np.ndarray, axes: int) -> np.ndarray:
@@ -77,7 +77,7 @@ class _Values:
             self.found[a] = self._result(e, a) if known and e is not None else None
         return self.found[a]
 
-    def _result(self, e: Equation, a: Atom) -> np.ndarray | None:
+    def _result(self, e: Equation, a: Var) -> np.ndarray | None:
         op = e.op
         if op.is_identity:
             return self.of(e.ins[e.outs.index(a)])
@@ -119,4 +119,4 @@ def _viewed(op: Any, x: np.ndarray) -> np.ndarray | None:
     found = op.view(_Strides(x.shape, x.strides))
     if found is None:
         return op.eager(np, x) if x.size <= MOST else None
-    return np.lib.stride_tricks.as_strided(x, *found, writeable=False)
+    return np.lib.stride_tricks.as_strided(x, found[0], found[1], writeable=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from toile.compiler.ir.geometry import permuted, room
 from toile.compiler.ir.operands import Operand
@@ -71,7 +71,7 @@ class AxisIndexCall(_HostCall):
     op: Any
     target: Operand
     note: str = field(default="axis_index", compare=False)
-    reads: ClassVar = frozenset[Any]()
+    reads = frozenset[Any]()
 
     @property
     def writes(self) -> frozenset[Any]:

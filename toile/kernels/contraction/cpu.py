@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.contraction import cpu_blas as blas
 from toile.kernels.contraction import cpu_dots as products
 from toile.kernels.contraction import cpu_tiles as gemm
@@ -197,7 +197,7 @@ def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:
     whole = bool(cut.outer) and cut.rows.extent % cut.row_step > 0
     outer = cut.outer if whole else (*cut.outer, cut.rows)
     inner = [cut.rows] if whole else []
-    sizes = [_KINDS[t.routine][1]] * 3 if t.work is None else [t.a.size, t.b.size, t.c.size]
+    sizes = [_KINDS[t.routine][1] if x is None else x.size for x in (t.a, t.b, t.c)]
 
     def at(side: str, ref: Ref, size: int, axes: Sequence[Axis]) -> tuple[Any, Span | None]:
         across, along = ([(x.extent, getattr(x, side) * size) for x in group]
@@ -237,7 +237,7 @@ def _blas_launch(p: Problem, cut: Matrices) -> Launch:
         column_step=cut.column_step, row_blocks=cut.blocks[0], column_blocks=cut.blocks[1],
     )
     text = blas.product_text(name, _KINDS[p.types.routine])
-    args = (p.a, p.b, p.c, *sizes, *_outer(cut.outer))
+    args: Args = (p.a, p.b, p.c, *sizes, *_outer(cut.outer))
     return Launch(text, args, cut.units, cut.grain, p.types.routine)
 
 
@@ -295,7 +295,7 @@ def _vector(p: Problem, plan: Planner) -> bool:
         b_column=columns.b, c_column=columns.c, ldb=ldb[0], b_flipped=ldb[1], step=step,
         blocks=blocks,
     )
-    args = (p.a, p.b, p.c, *sizes, *_outer(outer))
+    args: Args = (p.a, p.b, p.c, *sizes, *_outer(outer))
     plan.stage(Launch(blas.vector_text(name, _KINDS[routine]), args, blocks * total(outer),
                       max(1, SERIAL // size), routine.replace("gemm", "gemv")))
     return True
@@ -308,12 +308,12 @@ def _sweep(p: Problem, plan: Planner) -> None:
     free = by_stride(p.batch + p.rows + p.columns, "c")
     inner = free.pop() if free and free[-1].c == 1 else Axis(1, 0, 0, 1)
     outer = merge(free)
-    summed = p.summed
     strides = products.stride_class(inner.a), products.stride_class(inner.b)
-    text = products.sweep(t.a, t.b, t.c, t.work, strides, len(summed))
+    text = products.sweep(t.a, t.b, t.c, t.work, strides, len(p.summed))
     blocks = -(-inner.extent // products.BLOCK)
-    each = min(inner.extent, products.BLOCK) * max(total(summed), 1)
-    args = (p.a, p.b, p.c, inner.extent, blocks, inner.a, inner.b, *_summed(summed), *_outer(outer))
+    each = min(inner.extent, products.BLOCK) * max(total(p.summed), 1)
+    args: Args = (p.a, p.b, p.c, inner.extent, blocks, inner.a, inner.b, *_summed(p.summed),
+                  *_outer(outer))
     plan.stage(Launch(text, args, blocks * total(outer), max(1, SERIAL // each), "product"))
 
 
@@ -333,8 +333,8 @@ def _dot(p: Problem, plan: Planner) -> None:
         target, c = plan.scratch(outputs * parts * t.work.size), t.work
         outer = [x._replace(c=x.c * parts) for x in outer]
     text = products.dot(t.a, t.b, c, t.work, strides, len(further))
-    args = (p.a, p.b, target, last.extent, step, parts, last.a, last.b, *_summed(further),
-            *_outer(outer))
+    args: Args = (p.a, p.b, target, last.extent, step, parts, last.a, last.b, *_summed(further),
+                  *_outer(outer))
     each = max(1, terms // parts)
     plan.stage(Launch(text, args, outputs * parts, max(1, SERIAL // each), "dot"))
     if parts > 1:
@@ -349,7 +349,7 @@ def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, boo
     wanted = not cut.by_blas and not cut.outer and t.work is not None and t.b == t.work
     if not wanted or _b_in_place(t, cut) or cut.column_step < columns.extent:
         return p, False
-    assert cut.tile is not None
+    assert cut.tile and t.b and t.work
     if cut.rows.extent < PACKED_ONCE:
         if 4 * cut.rows.extent >= PACKED_ONCE:  # a larger batch would need it
             plan.also.add(pack_kernel(cut.tile, t.b, t.work))
@@ -362,18 +362,18 @@ def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, boo
 def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
     """A product in a loop whose B stays the same there: it is packed before the loop."""
     t, rows, columns, k = p.types, cut.rows, cut.columns, total(p.summed)
+    b, work = t.b, t.work
     few = 1 < rows.extent <= PACKED_ROWS and k * columns.extent >= PACKED_FROM
     if not few or p.batch or len(p.rows + p.columns) > 2 or columns.c != 1:
         return False
-    if not _packs_as_floats(t) or (t.c != t.work and k > DEPTH):
+    if not (b and work and _packs_as_floats(b, work)) or (t.c != work and k > DEPTH):
         return False
     summed = p.summed[0]
-    packs_a = t.a != t.work or summed.a != 1
-    tile = choose_tile(t.work, rows.extent, packs_a)
+    packs_a = t.a != work or summed.a != 1
+    tile = choose_tile(work, rows.extent, packs_a)
     held = plan.before_loops(
         p.b, (tile, summed.extent, columns.extent, summed.b, columns.b),
-        lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), t.b, t.work, tile,
-                             home))  # fmt: skip
+        lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), b, work, tile, home))
     if held is None:
         return False
     step = columns.extent  # of which each thread reads its own part
@@ -384,9 +384,9 @@ def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
     return True
 
 
-def _packs_as_floats(t: Types) -> bool:
+def _packs_as_floats(b: Element, work: Element) -> bool:
     """Whether B and the sums are floats that own kernels know."""
-    return bool(t.b and t.c and t.work) and t.work.kind == "f" and t.b.kind in "fh"
+    return work.kind == "f" and b.kind in "fh"
 
 
 def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], source: Element,

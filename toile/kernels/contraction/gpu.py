@@ -46,14 +46,12 @@ RESULTS = {
 }  # fmt: skip
 
 
-def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
+def lower(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Add the stages of a contraction; False when its dtypes have no kernel."""
     return by_library(op, ins, outs, plan) or gpu_tiles.lower_small_dot(op, ins, outs, plan)
 
 
-def by_library(
-    op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
-) -> bool:
+def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Add the calls of a contraction; False where cuBLAS has none for it."""
     (x, y), (out,) = ins, outs
     compute = compute_type(op.precision, x.dtype.name, y.dtype.name, out.dtype.name)

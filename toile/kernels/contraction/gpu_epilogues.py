@@ -21,6 +21,7 @@ from toile.compiler.scalar.builder import BFLOAT16
 from toile.compiler.scalar.fusible import fuses
 from toile.engine.avals import Aval
 from toile.engine.config import flags
+from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.kernels.contraction import gpu_activations as activations
 from toile.kernels.contraction.gpu import FLOAT8, float8_fits
@@ -85,6 +86,7 @@ class _Epilogue:
 
 
 def _begin(e: Equation) -> _Epilogue:
+    assert isinstance(e.op, DotGeneral)
     return _Epilogue(e.op, list(e.ins), e, e, [e])
 
 
@@ -118,15 +120,14 @@ class _Fusion:
         avals = [e.outs[0].aval, *(a.aval for a in e.ins)]
         if any(a.dtype != BFLOAT16 for a in avals) or avals[0].nbytes < LEAST_BYTES:
             return False
+        assert isinstance(e.op, DotGeneral)
         sizes = sides(e.op, avals[1].shape, avals[2].shape)
         return sizes is not None and not any(n % UNIT for n in sizes)
 
     def _reader(self, v: Var) -> Equation | None:
         """The only equation that reads a value; None if there are several, or it is a result."""
-        found = self.readers.get(v, ())
-        if v in self.returned or len(found) != 1 or id(found[0]) in self.gone:
-            return None
-        return found[0]
+        found = [] if v in self.returned else self.readers.get(v, [])
+        return found[0] if len(found) == 1 and id(found[0]) not in self.gone else None
 
     def _added(self, v: Var) -> tuple[Equation, Atom] | None:
         """The only reader of a value and the other operand, if it is an addition."""
@@ -136,20 +137,19 @@ class _Fusion:
         other = e.ins[1] if e.ins[0] is v else e.ins[0]
         return None if other is v or other.aval.shape != v.aval.shape else (e, other)
 
-    def _broadcast(self, a: Atom) -> Equation | None:
-        """The equation that repeats something to give `a`."""
+    def _broadcast(self, a: Atom) -> tuple[Operation, Atom] | None:
+        """How something is repeated to give `a`, and what."""
         e = self.made.get(a)
-        return e if e is not None and e.op.makes_axes and e.ins else None
+        return (e.op, e.ins[0]) if e is not None and e.op.makes_axes and e.ins else None
 
     def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
         """What was broadcast over the rows of a product to give `a`."""
-        e = self._broadcast(a)
-        if e is None:
+        found = self._broadcast(a)
+        if found is None:
             return None
-        shape, x = a.aval.shape, e.ins[0]
+        (op, x), shape = found, a.aval.shape
         columns = range(len(shape) - trailing(product), len(shape))
-        own = x.aval.shape
-        runs = {e.op.moved_axis(own, i) for i, n in enumerate(own) if n != 1}
+        runs = {op.moved_axis(x.aval.shape, i) for i, n in enumerate(x.aval.shape) if n != 1}
         wanted = {d for d in columns if shape[d] != 1}
         fits = runs == wanted and x.aval.dtype == a.aval.dtype
         return x if fits and x.__class__ is Var else None
@@ -234,8 +234,8 @@ class _Fusion:
             return
         end.activation = "gelu"
         kept = h in self.returned or any(id(r) not in behind for r in self.readers[h])
-        ends = [_Epilogue(dot.op, list(dot.ins), dot, self.made[k], [dot], "dgelu",
-                     [("before", h)]) for dot, k, _ in slopes]
+        ends = [replace(_begin(dot), last=self.made[k], activation="dgelu",
+                        extras=[("before", h)]) for dot, k, _ in slopes]
         keeps = kept or bool(slopes)
         if self._operation(end, keeps) is None or any(self._operation(x) is None for x in ends):
             return
@@ -246,7 +246,7 @@ class _Fusion:
 
     def _branches(self, v: Atom) -> bool:
         """Whether several equations read a value, as in gelu, or its conversion."""
-        while len(found := self.readers.get(v, ())) == 1:
+        while len(found := self.readers.get(v, [])) == 1:
             if not found[0].op.only_rounds:
                 return False
             v = found[0].outs[0]
@@ -272,7 +272,7 @@ class _Fusion:
                         both.made = {**chain.made, **more.made}
                         yield dot, k, both.behind(k)
 
-    def _after(self, v: Var) -> list[Equation]:
+    def _after(self, v: Atom) -> list[Equation]:
         """Equations of arithmetic that depend on a value, in order."""
         found: dict[int, Equation] = {}
         left: list[Atom] = [v]
@@ -338,9 +338,7 @@ class _Fusion:
 
     def _scalar(self, a: Atom) -> Atom | None:
         """The number that an operand has everywhere."""
-        e = self._broadcast(a)
-        if e is not None:
-            a = e.ins[0]
+        _, a = self._broadcast(a) or (None, a)
         return a if a.__class__ is Var and a.aval.size == 1 else None
 
     # ---- putting in place

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.contraction import gpu_tensor_text as texts
 from toile.kernels.contraction.gpu_tensor_text import Side, Tile, Walk, WalkForm
 from toile.targets.cuda import cublas
@@ -119,7 +119,7 @@ def product(left: Side, right: Side, out: Ref, rows: Walk, columns: Walk, plan: 
         to_rows, to_columns = Walk("axes", (m,), (n * ITEM,)), Walk("axes", (n,), (ITEM,))
     paired = (to_columns.form == ("axes", 1) and to_columns.steps == (ITEM,) and n % 2 == 0
               and not any(s % (2 * ITEM) for s in to_rows.steps) and is_aligned(target, 2 * ITEM))
-    head = [left.ref, right.ref, target, m, n, depth, each, m * n * ITEM, *divisors(tiles)]
+    head: Args = (left.ref, right.ref, target, m, n, depth, each, m * n * ITEM, *divisors(tiles))
     args = (*head, *[0] * (texts.WORDS - len(head)), *left.words, *right.words, *to_rows.words,
             *to_columns.words)
     text = texts.product_text(left.form, right.form, to_rows.form, to_columns.form, tile, paired)
@@ -145,7 +145,7 @@ def is_aligned(ref: Ref, unit: int = cublas.ALIGNED) -> bool:
 def _added(parts: Ref, count: int, out: Ref, rows: Walk, columns: Walk) -> Launch:
     """The sum of parts that are stored one after the other."""
     size = rows.size * columns.size
-    args = (parts, out, size, count, divisor(columns.size), *rows.words, *columns.words)
+    args: Args = (parts, out, size, count, divisor(columns.size), *rows.words, *columns.words)
     text = _added_text(rows.form, columns.form)
     return Launch(text, args, blocks_of(size, LANES), ADDERS * LANES, 0, "sum of parts")
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.geometry import byte_strides, collapse
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, decode, divisors, kernel_text
@@ -205,11 +205,11 @@ class _Dot:
         """A launch of a kernel that goes through the elements of the result one by one.
 
         The kernel's text is that of so many axes of the result, and of the sums."""
-        x, y, out = self.operands
+        (x, y, out), depth = self.operands, self.depth
         steps = [[t[c][1] if c in t else 0 for c in self.op.out] for t in (self.at_x, self.at_y)]
         axes = _Group(*collapse(out.shape, *steps, byte_strides(out)))
-        args = (out.ref, x.ref, y.ref, out.size, self.depth.size, *axes.words, *self.depth.words)
-        return Launch.over(out.size, text(len(axes.shape), len(self.depth.shape)), args,
+        args: Args = (out.ref, x.ref, y.ref, out.size, depth.size, *axes.words, *depth.words)
+        return Launch.over(out.size, text(len(axes.shape), len(depth.shape)), args,
                            "sums of products", per_block)
 
 
@@ -228,7 +228,7 @@ def lower_small_dot(op: Any, ins: list[Operand], outs: list[Operand], plan: Plan
         return True
     tiles = blocks_of(rows.size, _TILE), blocks_of(columns.size, _TILE)
     groups = batch, rows, columns, depth
-    args = (out.ref, x.ref, y.ref, rows.size, columns.size, depth.size, *divisors(tiles),
+    args: Args = (out.ref, x.ref, y.ref, rows.size, columns.size, depth.size, *divisors(tiles),
             *(word for g in groups for word in g.words))
     text = _dot_text(*dtypes, *(len(g.shape) for g in groups))
     plan.stage(Launch(text, args, prod(tiles) * batch.size, THREADS, 0, "product in tiles"))

@@ -76,9 +76,7 @@ class Form:
                     self.dilation)
 
 
-def lower(
-    op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
-) -> bool:
+def lower(op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
     """Add the stages of a convolution; False where there is no method for it."""
     return by_library(op, ins, outs, plan) or gpu_tiles.lower_direct_conv(op, ins, outs, plan)
 
@@ -142,8 +140,7 @@ def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan:
     else:
         y = y._replace(shape=y.shape[:2], strides=y.strides[:2])
         labels = "nf" + spatial, "of" + spatial, "no"
-    product = DotGeneral(*labels, y.dtype, op.precision)
-    return contractions.by_library(product, (x, w), (y,), plan)
+    return contractions.by_library(DotGeneral(*labels, y.dtype, op.precision), [x, w], [y], plan)
 
 
 def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
@@ -170,7 +167,7 @@ def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
     given = {"w": w, "y": form.y}
     names = {"w": "fc" + "ijk"[: len(taps)], "y": "nf" + "abc"[: len(taps)]}
     product = DotGeneral(labels, names[other], names[out], given[out].dtype, precision)
-    return contractions.by_library(product, (patches, given[other]), (given[out],), plan)
+    return contractions.by_library(product, [patches, given[other]], [given[out]], plan)
 
 
 def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, str]:
@@ -326,10 +323,10 @@ def _complete(form: Form) -> Form | None:
 
 def _with_high(form: Form) -> Form | None:
     """The form with its margins above; None: no margins give as many outputs."""
-    high = [_high(n, k, q, b, s, d) for n, k, q, b, s, d in zip(
-        form.x.shape[2:], form.w.shape[3:], form.y.shape[2:], form.low, form.stride, form.dilation,
-        strict=True)]
-    return None if None in high else replace(form, high=tuple(high))
+    axes = zip(form.x.shape[2:], form.w.shape[3:], form.y.shape[2:], form.low, form.stride,
+               form.dilation, strict=True)
+    high = tuple([n for axis in axes if (n := _high(*axis)) is not None])
+    return replace(form, high=high) if len(high) == len(form.low) else None
 
 
 def _dgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
@@ -400,9 +397,10 @@ class Layout:
             if name == "w":  # groups and features are one axis
                 shape, strides = (shape[0] * shape[1], *shape[2:]), strides[1:]
             tensors.append(Tensor(shape, strides, a.dtype.name))
+        x, w, y = tensors
         none = (0,) * len(form.low)
         low, high = (none, none) if self.margins else (form.low, form.high)
-        return Convolution(form.kind, *tensors, low, high, form.stride, form.dilation,
+        return Convolution(form.kind, x, w, y, low, high, form.stride, form.dilation,
                            tf32 and form.x.dtype.name == "float32")
 
     def emit(self, description: Convolution, built: Any, plan: Any) -> None:

@@ -17,6 +17,8 @@ from toile.kernels.contraction import gpu_tensor_cores as tensor_products
 from toile.kernels.contraction.gpu import float32_compute
 from toile.kernels.contraction.gpu_tensor_cores import ITEM, VECTOR, has_tensor_cores, is_near
 from toile.kernels.contraction.gpu_tensor_text import Side, Walk
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda.launches import Planner
 
 # Multiplications from which cuDNN is faster: forward and in the images, and in the kernels; and how
@@ -31,19 +33,24 @@ def without_libraries(program: Program) -> bool:
     there is less between them, and a process that needs no library does not wait for one."""
     found = False
     for e in program.equations:
-        if e.op.by_library:
+        op = e.op
+        if op.by_library:
             return False
-        if not e.op.multiplies:
+        if not op.multiplies:
             continue
-        kinds = {str(a.aval.dtype) for a in (*e.ins, *e.outs)}
-        if kinds != {"float32"} or float32_compute(e.op.precision) != "tf32":
+        others = any(str(a.aval.dtype) != "float32" for a in (*e.ins, *e.outs))
+        if others or op.kernel_family is None:
             return False
-        terms = e.op.flops(*(a.aval for a in e.ins)) // 2
-        if e.op.combines:  # a contraction
+        assert isinstance(op, DotGeneral | ConvGeneralDilated)
+        if float32_compute(op.precision) != "tf32":
+            return False
+        terms = op.flops(*(a.aval for a in e.ins)) // 2
+        if op.combines:  # a contraction
             small = terms <= tensor_products.MOST_TERMS
         else:
-            plain = e.op.feature_group_count == e.op.batch_group_count == 1
-            found = small = plain and terms <= MOST_TERMS and all(n == 1 for n in e.op.lhs_dilation)
+            assert isinstance(op, ConvGeneralDilated)
+            plain = op.feature_group_count == op.batch_group_count == 1
+            found = small = plain and terms <= MOST_TERMS and all(n == 1 for n in op.lhs_dilation)
         if not small:
             return False
     return found and has_tensor_cores()

@@ -29,7 +29,7 @@ def copy_launch(
     """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
     a = arranged(dst, src)
     window: list[int | Ref] = []
-    starts, dtype, steps = 0, None, ()
+    starts, dtype, steps = 0, None, tuple[int, ...]()
     if dynamic is not None:
         starts, dtype = len(dynamic.starts), dynamic.dtype
         steps = tuple(s * a.size for s in dynamic.strides)
@@ -96,9 +96,9 @@ def _units_text(
     moved = _moved(r, moving, starts, dtype)
     total, extents = r.one(), r.many(rank)
     steps = [("a", r.many(rank)), ("b", r.many(rank))]
-    take, tested, head = "take(source + b, fits)", ("to", "source"), unit_type(unit, piece)
+    take, tested, head = "take(source + b, fits)", ["to", "source"], unit_type(unit, piece)
     if spread:
-        take, tested = "filled(*(const Piece*)(source + b))", ("to",)
+        take, tested = "filled(*(const Piece*)(source + b))", ["to"]
         filled = "".join(f"  h.p[{k}] = x;\n" for k in range(unit // piece))
         head += f"__device__ inline Unit filled(Piece x) {{\n  Held h;\n{filled}  return h.u;\n}}\n"
     start = f"  char* to = {to};\n  const char* source = {source};\n{moved}"

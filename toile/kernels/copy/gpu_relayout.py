@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from toile.compiler.ir.operands import Operand, Ref
 from toile.kernels.nest.gpu_forms import is_aligned
@@ -222,7 +222,7 @@ class Fill(Call):
     ref: Ref
     nbytes: int
     note: str = field(default="zeros", compare=False)
-    reads: ClassVar = frozenset[Any]()
+    reads = frozenset[Any]()
 
     @property
     def writes(self) -> frozenset[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader
 from toile.kernels.cumulative.shared import running_of
 from toile.targets.llvm import elements
@@ -31,7 +31,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     kind, dtype, wide, outer, n, inner = found
     x = plan.contiguous(ins[0])
     how = (kind, dtype, "double" if wide else elements.work_type(dtype), op.reverse)
-    args = (outs[0].ref, x.ref, n, inner)
+    args: Args = (outs[0].ref, x.ref, n, inner)
     if inner > 1:
         grain = max(1, _GRAIN // (n * min(inner, _BLOCK)))
         units = outer * -(-inner // _BLOCK)

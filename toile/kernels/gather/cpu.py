@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.compiler.ir.geometry import bits_of
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import (
     CHUNK,
     Reader,
@@ -51,7 +51,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
         size, min(x.dtype.itemsize, 8), len(outer), run > 1, indices.dtype.str[1:], op.fills,
         len(components), spread if op.fills else 1,
     )  # fmt: skip
-    args = (
+    args: Args = (
         out.ref, x.ref, indices.ref, n, run, dt, ds, di, *bits_of(bits), *chain(*components),
         *outer, *tos, *sources, *indexes,
     )  # fmt: skip
@@ -86,8 +86,8 @@ def _text(key: _Key) -> str:
         d, s, i = decode(f, row, extents, tos, sources, indexes)
         p, q, v = f.offset(to, d), f.offset(source, s), f.offset(indices, i)
         with f.loop(a, b, vectorize=False) as j:
-            places = (f.step(base, j, step) for base, step in ((p, dt), (v, di), (q, ds)))
-            _element(f, key, components, *places, run, fill)
+            place, vector = f.step(p, j, dt), f.step(v, j, di)
+            _element(f, key, components, place, vector, f.step(q, j, ds), run, fill)
     return ir.module(f)
 
 

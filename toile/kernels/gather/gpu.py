@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.geometry import bits_of, collapse
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.gpu import EACH, PUT, moves_text
 from toile.kernels.gather.shared import gathering_of
 from toile.targets.cuda.launches import THREADS, Launch, Planner
@@ -38,7 +38,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     total = prod(shape)
     wide = total > MOST
     key = _Key(unit, size, len(shape), indices.dtype, op.fills, len(components), wide)
-    args = (
+    args: Args = (
         out.ref, x.ref, indices.ref, total, *bits_of(bits * (16 // max(len(bits), 1))),
         *(v for c in components for v in c), *divisors(shape, wide), *to, *source, *index,
     )  # fmt: skip

@@ -33,7 +33,7 @@ class Gathering(NamedTuple):
     shape: list[int]
     to: list[int]
     source: list[int]
-    index: list[int]
+    vectors: list[int]
     components: list[Component]
     fill: bytes  # what an element is out of bounds; none: indices are moved inside
 
@@ -49,6 +49,6 @@ def gathering_of(op: Any, x: Operand, indices: Operand, out: Operand) -> Gatheri
         return None
     offset, collapsed, _, batching, index_batching = op.dimension_numbers
     axes = axes_of(offset, collapsed, batching, index_batching, out, x, indices)
-    shape, steps = collapse(axes.shape, *axes[1:4])
-    components = components_of(op, x, indices, op.slice_sizes)
-    return Gathering(shape, *steps, [c for c in components if c[2] or op.fills], bits)
+    shape, (to, source, vectors) = collapse(axes.shape, *axes[1:4])
+    components = [c for c in components_of(op, x, indices, op.slice_sizes) if c[2] or op.fills]
+    return Gathering(shape, to, source, vectors, components, bits)

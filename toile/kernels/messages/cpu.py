@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.compiler.passes.messages import EdgesByTarget, GatherScatter
 from toile.kernels.copy.cpu import Reader, clamped, integer
 from toile.targets.llvm import native
@@ -39,7 +39,7 @@ def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan
     ends, ordered = outs
     kind = given[0].dtype if given else None
     text = _edges_text(kind, targets.dtype, op.clips_sources, op.clips_targets, op.numbered)
-    args = (
+    args: Args = (
         ends.ref, ordered.ref, targets.ref, targets.size, op.targets - 1, op.sources - 1,
         *(x.ref for x in given))  # fmt: skip
     plan.stage(Launch(text, args, 1, 1, "sort of edges"))
@@ -109,7 +109,7 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Plan
     rows, width, edges = out.shape[0], prod(out.shape[1:]), sources.size
     text = _sums_text(kind, work, starts, op.weighted, native.vector_bytes() // work.size)
     grain = max(1, rows * WORK // max(1, (edges + rows) * width))
-    args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, *(x.ref for x in more))
+    args: Args = (out.ref, h.ref, ends.ref, sources.ref, width, edges - 1, *(x.ref for x in more))
     plan.stage(Launch(text, args, rows, grain, "sums of rows"))
     return True
 

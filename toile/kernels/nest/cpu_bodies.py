@@ -61,7 +61,7 @@ class Body(Nodes):
         self.axes = self.loop_axes()
         self.f = ir.Function("body", self.parameters(), internal=True,
                              attributes="nounwind noinline")
-        self.k = Scalars(self.f)
+        self.k: Scalars = Scalars(self.f)
 
     # ---- the signature; `_Kernel` passes the same in the same order
     def loop_axes(self) -> list[int]:

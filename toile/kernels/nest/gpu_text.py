@@ -65,7 +65,7 @@ class Body(Nodes):
         self.last = nest.rank - 1  # the vector axis
         self.index = "i64" if form.wide else "int"
         self.code = Code()
-        self.k = Scalars(self.code)
+        self.k: Scalars = Scalars(self.code)
         self.words: dict[Word, int] = {}
         self.head: list[str] = []
         self.named: set[str] = set()

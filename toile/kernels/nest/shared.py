@@ -27,7 +27,7 @@ from toile.compiler.ir.operands import Ref
 from toile.compiler.ir.views import row_major
 from toile.compiler.plan.quotients import reciprocal_products
 from toile.compiler.scalar.builder import Value, kind, part
-from toile.compiler.scalar.fusible import rounded
+from toile.compiler.scalar.fusible import lowered, rounded
 from toile.compiler.scalar.mathematics import Builder
 from toile.compiler.scalar.totals import accumulator
 
@@ -87,7 +87,7 @@ class Nodes(ABC):
                 xs = [self.values[a] for a in args]
                 if dtype.name in self.nest.rounds:
                     return rounded(self.k, op, xs, dtype)
-                out = self.k.quotient(*xs) if n in self.products else op.lower(self.k, *xs)
+                out = self.k.quotient(*xs) if n in self.products else lowered(self.k, op, xs)
                 return out if out.dtype == dtype else Value(out.name, dtype, out.imag)
         raise AssertionError(node)
 

@@ -142,15 +142,14 @@ def _launch(
     # Columns are places of the dense tail, which is not merged with axes before it.
     tail = kept if ownership.owned == "columns" else []
     rest = [i for i in range(len(axes.shape)) if i not in parallel]
-    groups = [_group(axes, parallel), *_split(axes, rest, inside, tail)]
-    window = groups[-1]
+    around, (sequence, window) = _group(axes, parallel), _split(axes, rest, inside, tail)
     row = bool(window.shape) and window.updates[-1] == update_size and window.out[-1] == size
-    number_types = (dtype, update_dtype) if op.combine != "set" else (None, np.dtype(f"V{size}"))
+    own, given = (dtype, update_dtype) if op.combine != "set" else (None, np.dtype(f"V{size}"))
     key = _Key(
-        op.combine, *number_types, size, indices.dtype, op.clips,
-        len(components), ownership.owned, ownership.ranged, *(len(g.shape) for g in groups), row,
+        op.combine, own, given, size, indices.dtype, op.clips, len(components), ownership.owned,
+        ownership.ranged, len(around.shape), len(sequence.shape), len(window.shape), row,
     )  # fmt: skip
-    args = [out.ref, updates.ref, indices.ref, *chain(*components), *chain(*chain(*groups))]
+    args = [out.ref, updates.ref, indices.ref, *chain(*components, *around, *sequence, *window)]
     return Launch(_text(key), tuple(args), ownership.units, ownership.grain, str(op))
 
 

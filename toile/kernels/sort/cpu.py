@@ -13,7 +13,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.copy.cpu import Reader, decode, element_type
 from toile.kernels.sort.cpu_keys import (
     LONG_ROW,
@@ -93,7 +93,7 @@ def _launch(
     """A launch over rows of `n` elements, whose lanes need `nbytes` of scratch memory each."""
     lanes = _lanes(rows.number, n, plan.threads)
     lane_bytes = -(-nbytes // 64) * 64
-    args = (
+    args: Args = (
         plan.scratch(lanes * lane_bytes), *(a.ref for a in arrays), n, lane_bytes,
         rows.number, -(-rows.number // lanes), *rows.extents, *chain(*rows.steps), *rows.inner,
         *more,

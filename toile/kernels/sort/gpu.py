@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.operands import Args, Operand, Ref
 from toile.kernels.sort import gpu_keys
 from toile.kernels.sort.gpu_extrema import lower_extremum
 from toile.kernels.sort.gpu_radix import sort_rows
@@ -166,7 +166,7 @@ def _sort_values(op: Any, x: Operand, out: Operand, n: int, plan: Planner) -> No
     """Rows of one operand: the keys are all there is to sort."""
     dtype, rows = x.dtype, rows_of(op.dimension, x)
     keys = _two(plan, gpu_keys.key_bytes(dtype) * x.size)
-    args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *_words(rows))
+    args: Args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *_words(rows))
     text = _load_text(dtype, "values", len(rows.extents), "none")
     plan.stage(Launch.over(x.size, text, args, "sort"))
     (found, _), _ = sort_rows(

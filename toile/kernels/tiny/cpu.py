@@ -18,7 +18,7 @@ import numpy as np
 
 from toile.compiler.plan.control_flow import prepared
 from toile.compiler.scalar.builder import Unsupported, Value, kind
-from toile.compiler.scalar.fusible import rounded
+from toile.compiler.scalar.fusible import lowered, rounded
 from toile.control.cond import Cond
 from toile.control.scan import Scan
 from toile.control.while_loop import While
@@ -151,7 +151,7 @@ class Writer(Sums):
             if dtype.name in self.rounds:
                 out += self.known([rounded(self.k, op, xs, dtype)])
                 continue
-            y = op.lower(self.k, *xs)
+            y = lowered(self.k, op, xs)
             out.append(y if y.dtype == dtype else Value(y.name, dtype, y.imag))
             if op.lower_is_exact:
                 self.known(out[-1:])
@@ -166,15 +166,19 @@ class Writer(Sums):
                 for x, a in zip(ins, e.ins, strict=True)]
 
     def slots(self, x: Held) -> Held:
-        """Stack slots (as values whose names are addresses) that hold an array's elements."""
-        if isinstance(x, Stored):
-            return x
-        return [self.k.slot(v) for v in self.settled(x)]
+        """Stack slots with an array's elements; an array in memory stays there."""
+        return x if isinstance(x, Stored) else self.new_slots(x)
+
+    def new_slots(self, xs: Elements) -> Elements:
+        """Stack slots, as values whose names are addresses, that hold elements."""
+        return [self.k.slot(v) for v in self.settled(xs)]
 
     def read(self, slots: Held) -> Held:
+        """The elements in stack slots; an array in memory stays there."""
+        return slots if isinstance(slots, Stored) else self.read_slots(slots)
+
+    def read_slots(self, slots: Elements) -> Elements:
         """The elements in stack slots."""
-        if isinstance(slots, Stored):
-            return slots
         return self.known(self.k.read(s) for s in slots)
 
     def write(self, slots: Sequence[Held], values: Sequence[Held]) -> None:
@@ -254,6 +258,7 @@ class Writer(Sums):
         f.label(f"test{n}")
         carry = [self.read(s) for s in slots]
         (again,) = self.program(prepared(op.cond), [*cond_consts, *carry])
+        assert not isinstance(again, Stored)
         f.do(f"br i1 {again[0].name}, label %turn{n}, label %end{n}")
         f.label(f"turn{n}")
         self.write(slots, self.program(prepared(op.body), [*body_consts, *carry]))
@@ -294,10 +299,8 @@ def _turns_between_checks(*bodies: Program) -> int:
 
 def _has_loops(program: Program) -> bool:
     """Whether a Program has loops of more than a few turns."""
-    for e in program.equations:
-        if (e.op.turns or 0) > FEW_TURNS or any(_has_loops(prepared(p)) for p in e.op.programs()):
-            return True
-    return False
+    return any((e.op.turns or 0) > FEW_TURNS or any(map(_has_loops, map(prepared, e.op.programs())))
+               for e in program.equations)
 
 
 def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
@@ -315,12 +318,12 @@ def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
                 raise Unsupported("an array in memory that is needed as it was")
     known: set[Any] = set(program.inputs)
     while waiting:
-        e = next((e for e in waiting if _is_next(e, waiting, known, changed[id(e)])), None)
-        if e is None:
+        found = next((e for e in waiting if _is_next(e, waiting, known, changed[id(e)])), None)
+        if found is None:
             raise Unsupported("an array in memory that is read after its update")
-        waiting.remove(e)
-        known.update(e.outs)
-        out.append(e)
+        waiting.remove(found)
+        known.update(found.outs)
+        out.append(found)
     return out
 
 

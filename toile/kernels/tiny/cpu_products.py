@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.scalar.builder import Unsupported, Value
+from toile.compiler.scalar.builder import Unsupported
 from toile.kernels.tiny.cpu import Writer
 from toile.kernels.tiny.cpu_blocks import Elements
 from toile.kernels.tiny.cpu_sums import product_dtype
@@ -109,20 +109,20 @@ def _sum_text(x: Sum, dtypes: Sequence[np.dtype], work: np.dtype) -> str:
     trips, room = f.argument(0), f.buffer(7)
     operands = [(f.buffer(1 + 3 * i), f.argument(3 + 3 * i)) for i in range(2)]
     with f.loop("%lo", "%hi") as part:
-        slots = w.slots([w.k.constant(0, work)] * len(x.terms))
+        slots = w.new_slots([w.k.constant(0, work)] * len(x.terms))
         first = f.mul(part, PART)
         with f.loop(first, f.smin(f.add(first, PART), trips), vectorize=False) as i:
             elements: list[Elements] = []
             for (pointer, stride), offsets, dtype in zip(operands, x.offsets, dtypes, strict=True):
                 loaded = w.loaded(f.step(pointer, i, stride), offsets, dtype)
                 elements.append([w.k.convert(v, work) for v in loaded])
-            totals: list[Value] = list(w.read(slots))
+            totals = w.read_slots(slots)
             for n, pairs in enumerate(x.terms):
                 for a, b in pairs:
                     totals[n] = w.plus_product(totals[n], elements[0][a], elements[1][b])
             w.write([slots], [totals])
         place = f.step(room, part, len(x.terms) * work.itemsize)
-        w.store_all(w.read(slots), place)
+        w.store_all(w.read_slots(slots), place)
     return native.STRAIGHT_LINE + ir.module(f)
 
 
@@ -131,10 +131,10 @@ def _join_text(size: int, work: np.dtype, dtype: np.dtype) -> str:
     f = ir.kernel()
     w = Writer(f)
     parts, room, out = f.argument(0), f.buffer(1), f.buffer(3)
-    slots = w.slots(w.loaded(room, range(size), work))
+    slots = w.new_slots(w.loaded(room, range(size), work))
     with f.loop(1, parts, vectorize=False) as i:
         more = w.loaded(f.step(room, i, size * work.itemsize), range(size), work)
-        w.write([slots], [[w.k.add(a, b) for a, b in zip(w.read(slots), more, strict=True)]])
-    for n, value in enumerate(w.read(slots)):
+        w.write([slots], [[w.k.add(a, b) for a, b in zip(w.read_slots(slots), more, strict=True)]])
+    for n, value in enumerate(w.read_slots(slots)):
         w.k.store(w.k.convert(value, dtype), out, n)
     return native.STRAIGHT_LINE + ir.module(f)

@@ -13,6 +13,10 @@ from toile.compiler.scalar.builder import BOOL, FLOAT32, Unsupported, Value, is_
 from toile.compiler.scalar.totals import combine
 from toile.engine.program import Equation
 from toile.kernels.tiny.cpu_blocks import Blocks, Elements
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.cumulative import Cumulative
+from toile.primitives.families import OverAxes
+from toile.primitives.sorts import Argmax, Argmin
 from toile.targets.llvm.scalars import register
 
 LONGEST = 1500  # lines of a kernel: compiling takes a tenth of a millisecond for each
@@ -35,29 +39,27 @@ class Sums(Blocks):
 
     def combined(self, e: Equation, ins: list[Elements]) -> Elements:
         """An equation that combines elements of an array."""
-        write = {"axes": self._reduction, "running": self._running, "places": self._place,
-                 "products": self._product}[e.op.combines]
-        return write(e, *ins)
+        writers: dict[str, Callable[..., Elements]] = {
+            "axes": self._reduction, "running": self._running, "places": self._place,
+            "products": self._product}
+        return writers[e.op.combines](e.op, e, *ins)
 
-    def _running(self, e: Equation, x: Elements) -> Elements:
+    def _running(self, op: Cumulative, e: Equation, x: Elements) -> Elements:
         """Partial results along an axis."""
-        op, shape = e.op, e.ins[0].aval.shape
         step = partial(combine, self.k, f"reduce_{op.kind}")
-        rows = _rows(shape, op.axis)
+        rows = _rows(e.ins[0].aval.shape, op.axis)
         out = list(x)
         for row in rows[:, ::-1] if op.reverse else rows:
             for before, i in zip(row, row[1:], strict=False):
                 out[i] = step(out[before], x[i])
         return self.settled(out)
 
-    def _place(self, e: Equation, x: Elements) -> Elements:
+    def _place(self, op: Argmax | Argmin, e: Equation, x: Elements) -> Elements:
         """Where the first extremum along an axis is; a NaN is one."""
-        op, shape, k = e.op, e.ins[0].aval.shape, self.k
+        k, rows = self.k, _rows(e.ins[0].aval.shape, op.axis)
         better = k.gt if op.extremum == "max" else k.lt
         dtype = np.dtype(op.index_dtype)
-        rows = _rows(shape, op.axis)
-        found = []
-        x = self.settled(x)
+        found, x = [], self.settled(x)
         for row in rows:
             best, place = x[row[0]], k.constant(0, dtype)
             for n, i in enumerate(row[1:], 1):
@@ -69,18 +71,18 @@ class Sums(Blocks):
             found.append(place)
         return found
 
-    def _reduction(self, e: Equation, x: Elements) -> Elements:
+    def _reduction(self, op: OverAxes, e: Equation, x: Elements) -> Elements:
         """Pairs, pairs of pairs and so on: the order of a sum that rounds least."""
-        op, aval = e.op, e.ins[0].aval
+        aval = e.ins[0].aval
         kept = [a for a in range(aval.ndim) if a not in op.axes]
         order = np.arange(aval.size).reshape(aval.shape)
         rows = order.transpose((*kept, *op.axes)).reshape(e.outs[0].aval.size, -1)
         step = partial(combine, self.k, op.name)
         return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
 
-    def _product(self, e: Equation, *ins: Elements) -> Elements:
+    def _product(self, op: DotGeneral, e: Equation, *ins: Elements) -> Elements:
         """Sums of products in the order of the labels, formed as the library's kernels do."""
-        op, x, y = e.op, e.ins[0].aval, e.ins[1].aval
+        x, y = e.ins[0].aval, e.ins[1].aval
         dtype = np.dtype(e.outs[0].aval.dtype)
         work = product_dtype(np.dtype(x.dtype), np.dtype(y.dtype), dtype)
         a, b = ([self.k.convert(v, work) for v in self.settled(xs)] for xs in ins)

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.geometry import byte_strides
-from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.operands import Args, Operand
 from toile.kernels.window.shared import EXTREMA, KINDS, Window, kind_of, windows_of
 from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner
@@ -84,7 +84,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
     role = "tangent" if len(ins) > 1 else "reduce"
     key = _Key(role, kind_of(op, ins), out.dtype, _letters(axes), lanes)
     total, shape = out.size // lanes, _in_units(out, lanes)[0]
-    args = (
+    args: Args = (
         out.ref, x.ref, second.ref, total, *divisors(shape), *_numbers(axes, x.shape),
         *_in_units(x, lanes)[1], *_in_units(second, lanes)[1],
     )  # fmt: skip
@@ -96,21 +96,18 @@ def _scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) ->
     """SelectAndScatterAdd: which element each window chooses, then what each element is given."""
     (source, x), (out,) = ins, outs
     axes = windows_of(op)
-    taps = prod(a.taps for a in axes)
-    size = 1 if taps <= 256 else 4
+    size = 1 if prod(a.taps for a in axes) <= 256 else 4
     chosen = plan.scratch(source.size * size)
     role = "choose8" if size == 1 else "choose32"
     lanes = _lanes(axes, 16 // size, x, source)
     key = _Key(role, op.select, out.dtype, _letters(axes), lanes)
     (shape, steps), (outs_, source_steps) = _in_units(x, lanes), _in_units(source, lanes)
     total = source.size // lanes
-    args = (chosen, x.ref, x.ref, total, *divisors(outs_), *_numbers(axes, x.shape), *steps, *steps)
+    known = _numbers(axes, x.shape)
+    args: Args = (chosen, x.ref, x.ref, total, *divisors(outs_), *known, *steps, *steps)
     plan.stage(Launch.over(total, _window_text(key), args, "choices of windows"))
     total = out.size // lanes
-    args = (
-        out.ref, source.ref, chosen, total, *divisors(shape), *outs_, *_numbers(axes, x.shape),
-        *source_steps,
-    )  # fmt: skip
+    args = (out.ref, source.ref, chosen, total, *divisors(shape), *outs_, *known, *source_steps)
     text = _give_text(key._replace(role="give8" if size == 1 else "give32"))
     plan.stage(Launch.over(total, text, args, "gradient of pooling"))
     return True

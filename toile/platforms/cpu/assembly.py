@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class PlannedExecutable(Executable):
         blocks, places = _shared_blocks([o.aval.nbytes for o in program.outputs])
         self.described = Description(self.slots.of)
         commands = self._places_of_results(len(program.inputs), blocks, places)
-        commands += self.described.commands(plan)
+        commands += self.described.commands(plan.steps)
         self.in_steps = [self._eager(step) for step in self.described.eager]
         callbacks = [callback(*step) for step in self.in_steps]
         texts = list(self.described.kernels)
@@ -83,7 +82,7 @@ class PlannedExecutable(Executable):
     def table_of(self, steps: Sequence[Any]) -> runner.Table:
         """The commands of some of the plan's steps alone."""
         described = Description(self.slots.of)
-        commands = described.commands(SimpleNamespace(steps=steps))
+        commands = described.commands(steps)
         callbacks = [callback(*self._eager(step)) for step in described.eager]
         addresses = native.functions(list(described.kernels))
         return Assembly(addresses, described.words, callbacks).table(commands)

@@ -8,7 +8,7 @@ from typing import Any
 from toile.compiler.ir.operands import Ref
 from toile.compiler.ir.steps import EagerStep, Moving, ScanStep, SwitchStep, WhileStep
 from toile.platforms.cpu.chains import Chain
-from toile.platforms.cpu.planner import Plan, Region
+from toile.platforms.cpu.planner import Region
 from toile.platforms.cpu.tables import Command, Kernel, Linked
 from toile.targets.llvm.launches import Launch
 
@@ -22,10 +22,10 @@ class Description:
         self.words: list[int] = []
         self.eager: list[EagerStep] = []
 
-    def commands(self, plan: Plan) -> list[Command]:
-        """The commands of a plan's steps."""
+    def commands(self, steps: Sequence[Any]) -> list[Command]:
+        """The commands of steps."""
         found: list[Command] = []
-        for step in plan.steps:
+        for step in steps:
             match step:
                 case Region():
                     found.append(("region", [self._launched(x) for x in step.launches],
@@ -37,16 +37,16 @@ class Description:
                     found += self.starts(step.starts)
                     slices = [(self.slot(m), self.slot(r.buffer), r.offset, stride)
                               for m, r, stride in step.slices]
-                    found.append(("loop", step.trips, self.commands(step.body), slices,
+                    found.append(("loop", step.trips, self.commands(step.body.steps), slices,
                                   self._pairs(step.swaps)))
                 case WhileStep():
                     found += self.starts(step.starts)
-                    found.append(("while", self.commands(step.condition),
-                                  self.slot(step.predicate.buffer), self.commands(step.body),
-                                  self._pairs(step.swaps)))
+                    found.append(("while", self.commands(step.condition.steps),
+                                  self.slot(step.predicate.buffer),
+                                  self.commands(step.body.steps), self._pairs(step.swaps)))
                 case SwitchStep():
                     found += self.starts(step.starts)
-                    bodies = [self.commands(b) for b in step.children]
+                    bodies = [self.commands(b.steps) for b in step.children]
                     found.append(("switch", self.slot(step.index), bodies))
         return found
 

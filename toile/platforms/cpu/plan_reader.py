@@ -79,7 +79,8 @@ class _Reader:
     def listed(self, plan: Any, given: Iterator[Any] | Sequence[Any]) -> list[Any]:
         """The commands of a plan's steps."""
         commands = iter(given)
-        works, found = Works(plan), []
+        works = Works(plan)
+        found: list[Any] = []
         for step in plan.steps:
             match step:
                 case Region():

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from toile.compiler.plan.place import aligned
+from toile.engine.cached import cached_property
 from toile.platforms.cpu import pool
 from toile.targets.llvm import native
 from toile.targets.llvm import stop_checks as stopping
@@ -78,10 +79,9 @@ class Table:
     def __init__(self) -> None:
         self.words: list[int] = []
         self.kept: list[Any] = []
-        self.array: np.ndarray | None = None
 
     def _add(self, *words: int) -> None:
-        if self.array is not None:
+        if "array" in self.__dict__:
             raise ValueError("Table: needed a table that is not in use yet, got a finished one")
         self.words.extend(words)
 
@@ -92,12 +92,15 @@ class Table:
         self.kept.append(thing)
         return thing.address if isinstance(thing, Table) else address(thing)
 
+    @cached_property
+    def array(self) -> np.ndarray:
+        """The finished table, after a word that counts runs."""
+        self._add(END)
+        return np.array([0, *self.words], np.int64)
+
     @property
     def address(self) -> int:
         """Where the finished table lies."""
-        if self.array is None:
-            self._add(END)
-            self.array = np.array([0, *self.words], np.int64)
         return address(self.array) + 8
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.avals import Aval
@@ -25,6 +25,9 @@ class GpuPlatform(Platform):
     aliases = ("cuda",)
     is_default = True
     needs = "an NVIDIA driver and CuPy that see a GPU"
+    quickly: Callable[..., Any]  # loaded late, as the next two
+    unary: Callable[..., Any]
+    called: Callable[..., Any]
     _devices: Any = None  # the module `platforms.gpu.devices`, once it is loaded
 
     def load(self) -> Any:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
+from toile.compiler.ir.steps import EagerStep, MadePlan, Region, ScanStep, SwitchStep, WhileStep
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.platform_registry import host
 from toile.engine.program import Equation
 from toile.platforms.gpu import conditional_nodes as conditional
 from toile.platforms.gpu.conditional_nodes import swap
-from toile.platforms.gpu.steps import CallStep, MadePlan
+from toile.platforms.gpu.steps import CallStep
 from toile.targets.cuda import modules as kernels
 from toile.targets.cuda.driver import CudaError, driver, words_of
 from toile.targets.cuda.launches import Launch
@@ -70,12 +70,9 @@ class Issuer:
 
     def __init__(self, plan: MadePlan, device: Any):
         self.plan, self.device = plan, device
-        self.launches: dict[int, list[_Launch]] = {}
-        for step in plan.all_steps():
-            if isinstance(step, Region):
-                self.launches[id(step)] = launches_of(step)
-        every = [x for same in self.launches.values() for x in same]
         steps = list(plan.all_steps())
+        self.launches = {id(s): launches_of(s) for s in steps if isinstance(s, Region)}
+        every = [x for same in self.launches.values() for x in same]
         self.decides = any(isinstance(s, (WhileStep, SwitchStep)) for s in steps)
         self.capturable = not any(map(_waits, steps)) and (
             not self.decides or conditional.possible(plan))
@@ -86,7 +83,7 @@ class Issuer:
             x.function = self.functions[x.kernel]
             if x.shared > 32 << 10:  # what kernels declare themselves counts too
                 driver().allow_shared(x.function, x.shared)
-        for step in plan.all_steps():
+        for step in steps:
             if isinstance(step, CallStep):
                 step.call.prepare()
         self.nodes = _count(plan, self.launches)
@@ -164,10 +161,8 @@ class Issuer:
                 _on_host(step, addresses, stream)
 
     def _nodes(self, addresses: Addresses) -> conditional.Nodes:
-        def issue(plan: MadePlan, stream: int) -> None:
-            self._steps(plan, addresses, stream, False)
-
-        return conditional.Nodes(self.device, addresses, issue)
+        return conditional.Nodes(
+            self.device, addresses, lambda p, stream: self._steps(p, addresses, stream, False))
 
     def _scan(self, step: Any, addresses: Addresses, stream: int, checked: bool) -> None:
         conditional.start(step, addresses)
@@ -211,8 +206,8 @@ def describe(step: Any) -> str:
         more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
         return f"{kinds} kernel of {'; '.join(names)}{more}" if names else f"{kinds} kernel"
     if isinstance(step, CallStep):
-        names = _names(step.origin)
-        return f"{step.call.note} of {names}" if names else step.call.note
+        made = _names(step.origin)
+        return f"{step.call.note} of {made}" if made else step.call.note
     if isinstance(step, EagerStep):
         return f"{_of([step.equation])} (on the host)"
     return f"a loop ({_names(step.origin)})" if getattr(step, "origin", None) else "a loop"

@@ -51,10 +51,10 @@ def _constants(plan: Any) -> Iterator[Any]:
 
 def _listed(plan: Any, captured: bool) -> list[Any]:
     """The commands of a plan's steps."""
-    works, found = Works(plan), []
+    works = Works(plan)
+    found: list[Any] = []
     for step in plan.steps:
-        starts = [Place(r.buffer, [(m, r.offset)]) for m, r in getattr(step, "starts", ())]
-        found += starts
+        found += [Place(r.buffer, [(m, r.offset)]) for m, r in getattr(step, "starts", ())]
         match step:
             case Region():
                 found.append(Run(step, [[_work(works, plan, x)] for x in step.launches]))

@@ -195,11 +195,11 @@ def measure(
             for x in (watch, whole):
                 graphs.append(graph_of(executable, x, addresses))
             for turn in range(rounds + 1):
-                for x, graph in zip((watch, whole), graphs, strict=True):
+                for issuer, graph in zip((watch, whole), graphs, strict=True):
                     if graph:
                         driver().launch_graph(graph, stream)
                     else:
-                        x.issue(dict(addresses), stream)
+                        issuer.issue(dict(addresses), stream)
                     driver().synchronize(stream)
                 if turn:  # the first one loads code and touches memory
                     watch.read()

@@ -50,7 +50,7 @@ class Launch:
         return cls(text, tuple(args), blocks_of(units, per_block), THREADS, 0, note, nbytes=nbytes)
 
 
-class Call(Protocol):
+class Call:
     """A library call: a matrix product, a convolution, an attention."""
 
     note: str

@@ -16,7 +16,7 @@ def of_call(call: Any) -> str | None:
     compute = getattr(call, "compute", None)
     if compute is not None:  # a product of cuBLAS
         return _in_words(call.a.type, call.b.type, compute)
-    description = getattr(call, "description", None)
+    description: Any = getattr(call, "description", None)
     if hasattr(description, "tf32"):  # a convolution of cuDNN
         kind = description.x.type
         wide = "float64" if kind == "float64" else "tf32" if description.tf32 else "float32"

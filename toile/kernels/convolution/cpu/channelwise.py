@@ -50,12 +50,12 @@ def _launch(p: Problem, plan: Planner) -> Launch:
     rows = p.images * p.features * p.axes[0].outs * p.axes[1].outs
     per_block = lanes_per_block(t.columns, p.groups, rows, plan.threads)
     blocks = -(-p.groups // per_block)
-    args = (p.x, p.w, p.y, *p.numbers(_NAMES, per_block=per_block, blocks=blocks),
-            *axis_numbers(p.axes, size, "xwy"))
+    numbers = p.numbers(_NAMES, per_block=per_block, blocks=blocks)
     extent = rows * blocks
     grain = grain_of(extent, plan.threads, 4 * p.flops)
     dilated = any(a.dilation > 1 for a in p.axes)
-    launch = Launch(text(t, dilated), args, extent, grain, "depthwise convolution")
+    launch = Launch(text(t, dilated), (p.x, p.w, p.y, *numbers, *axis_numbers(p.axes, size, "xwy")),
+                    extent, grain, "depthwise convolution")
     if blocks > 1:
         return replace(launch, apart="its rows are shared by several units")
     outer = [(p.images, p.y_image), (p.features, p.y_feature), (p.axes[0].outs, p.axes[0].y),

@@ -42,8 +42,8 @@ def lower(p: Problem, plan: Planner) -> None:
     splits = -(-rows // per_split)
     private = p.y if splits == 1 else plan.scratch(splits * total * size)
     numbers = p.numbers(_NAMES, rows=rows, per_split=per_split, total=total)
-    args = (p.x, p.w, private, *numbers, *axis_numbers(p.axes, size, "xwy"))
-    plan.stage(Launch(text(t), args, splits, 1, "gradient of depthwise kernels"))
+    plan.stage(Launch(text(t), (p.x, p.w, private, *numbers, *axis_numbers(p.axes, size, "xwy")),
+                      splits, 1, "gradient of depthwise kernels"))
     if splits > 1:
         plan.stage(sum_of_private(t, private, p.y, splits, total, plan.threads))
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.operands import Args, Ref
 from toile.kernels.convolution.cpu import tiles
 from toile.kernels.convolution.cpu.arguments import Arguments, Coordinates
 from toile.kernels.convolution.cpu.problem import WINDOW, Problem, axis_numbers, grain_of, undilated
@@ -81,7 +81,7 @@ def _product(
     blocks = -(-panels // per_block)
     numbers = p.numbers(_NAMES, rows=rows, height=height, tiles=tiles_, blocks=blocks,
                         per_block=per_block, panels=panels, w_group=group * size)
-    args = (p.x, packed, p.y, zeros, *numbers, *axis_numbers(p.axes, size, "xy"))
+    args: Args = (p.x, packed, p.y, zeros, *numbers, *axis_numbers(p.axes, size, "xy"))
     extent = p.groups * blocks * tiles_
     grain = grain_of(extent, threads, p.flops)
     launch = Launch(product_text(t), args, extent, grain, "convolution")

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 from math import prod
 
-from toile.compiler.ir.operands import Ref
+from toile.compiler.ir.operands import Args, Ref
 from toile.engine.records import dataclass
 from toile.kernels.convolution.cpu import tiles
 from toile.kernels.convolution.cpu.arguments import Arguments, Coordinates
@@ -121,7 +121,7 @@ def _launch(
     unit_blocks = -(-units // per_units)
     total = p.images * p.groups * p.positions * p.features * size
     extent = splits * p.groups * feature_blocks * unit_blocks
-    args = (
+    args: Args = (
         p.x, p.w, y.at(shift * size), rows, per_split, p.groups, feature_blocks, unit_blocks,
         per_features, per_units, p.images, p.features, units, p.x_group * size, p.w_group * size,
         p.y_group * size, p.x_channel * size, p.w_channel * size, p.y_image * size, total,
