@@ -14,6 +14,7 @@ from jax._src import checkify as jax_checkify
 import toile
 import toile.numpy as jnp
 from toile import kernels, primitives
+from toile.compiler.passes.calls import inline_calls
 from toile.engine.avals import Aval, aval_of
 from toile.engine.key_uses import KeyUse
 from toile.engine.operation import Operation
@@ -21,7 +22,18 @@ from toile.experimental import checkify
 from toile.experimental.jet import jet
 from toile.kernels.convolution.gpu_tensor_cores import without_libraries
 from toile.kernels.families import lowering
-from toile.primitives.families import FLOAT, Bilinear, Elementwise, Linear, mul
+from toile.primitives.contractions import DotGeneral
+from toile.primitives.families import (
+    FLOAT,
+    Bilinear,
+    BroadcastInDim,
+    Elementwise,
+    Linear,
+    ReduceSum,
+    Reshape,
+    Transpose,
+    mul,
+)
 
 DEVICES = ("cpu", "gpu")
 
@@ -33,6 +45,15 @@ class Halved(Elementwise):
 
     def eager(self, xp, x):
         return x / x.dtype.type(2)
+
+
+class Positive(Elementwise):
+    """Whether x > 0: what has another dtype than the operands does not move with them."""
+
+    accepts, result = FLOAT, np.dtype(bool)
+
+    def eager(self, xp, x):
+        return x > 0
 
 
 class Doubled(Linear):
@@ -193,6 +214,11 @@ def test_a_new_operation(op):
     key = aval_of(toile.random.key(0))
     number = Aval((), np.dtype(np.float32))
     assert op.key_use([number, key, key]) == KeyUse({1: True, 2: True})
+    assert op.called_program() is None and not op.programs() and op.together is None
+    assert op.saved_name is op.margins is op.counted_axis is op.in_registers is None
+    assert not (op.by_rows(number, key) or op.within_rows(number, key) or op.makes_axes)
+    assert op.varies_over(frozenset("i"), frozenset("ij")) == {"i"} and not op.exchange_name
+    assert [op.grown_axis(0, (3, 5), 1, shape, 5) for shape in [(4, 5), (5,), (4,)]] == [1, 0, None]
     error, found = checkify.checkify(lambda *xs: op(*xs), errors=checkify.all_checks)(*xs)
     assert error.get() is None
     np.testing.assert_array_equal(found, op.eager(np, *xs))
@@ -222,6 +248,45 @@ def test_jet_of_a_new_linear_operation(op, factor):
 def test_jet_of_a_new_bilinear_operation():
     _, terms = jet(lambda x: Product()(x, x), (X,), ((np.ones_like(X), np.zeros_like(X)),))
     np.testing.assert_allclose(terms, [2 * X, np.full_like(X, 2)])
+
+
+def test_jet_of_a_new_comparison():
+    y, terms = jet(lambda x: jnp.where(Positive()(x), x, -x), (X - 1.5,), ((np.ones_like(X),),))
+    np.testing.assert_array_equal(y, abs(X - 1.5))
+    np.testing.assert_array_equal(terms, [np.sign(X - 1.5)])
+
+
+def test_the_axis_of_examples():
+    """Of operations that are not asked in any other test without a GPU."""
+    dot = DotGeneral("bik", "bkj", "bij")
+    assert [dot.grown_axis(i, (2, 3, 4), 2, (2, 3, 5), 4) for i in (0, 1)] == [None, 2]
+    assert dot.grown_axis(1, (2, 4, 5), 0, (2, 3, 5), 2) == 0
+    assert Transpose((2, 0, 1)).grown_axis(0, (2, 3, 4), 0, (4, 2, 3), 2) == 1
+    assert ReduceSum((0,)).grown_axis(0, (2, 3), 0, (3,), 2) is None
+    assert ReduceSum((0,)).grown_axis(0, (2, 3), 1, (3,), 3) == 0
+    assert Reshape((6, 4)).grown_axis(0, (2, 3, 4), 0, (6, 4), 2) == 0
+    assert Reshape((6, 4)).grown_axis(0, (2, 3, 4), 1, (6, 4), 3) == 0
+    assert Reshape((3, 8)).grown_axis(0, (3, 2, 4), 1, (3, 8), 2) == 1
+    assert BroadcastInDim((7, 2), (1,)).grown_axis(0, (2,), 0, (7, 2), 2) == 1
+    assert BroadcastInDim((7, 2), (1,)).grown_axis(0, (1,), 0, (7, 2), 1) is None
+
+
+@pytest.mark.parametrize(("indices", "whole", "within"), [
+    (lambda x, i: x[i], True, False),
+    (lambda x, i: jnp.take_along_axis(x, i[:, None], 1), False, True),
+    (lambda x, i: x[:, i], False, False),
+])
+def test_rows(indices, whole, within):
+    """What a gather says of rows is what the scatter says that is its transpose."""
+    x, i = aval_of(np.ones((4, 6), np.float32)), aval_of(np.zeros(4, np.int32))
+    forward = toile.make_jaxpr(indices)(x, i).jaxpr
+    backward = toile.make_jaxpr(lambda x, i: toile.vjp(lambda x: indices(x, i), x)[1](
+        indices(x, i)))(x, i).jaxpr
+    for program, updates in (forward, False), (backward, True):
+        (e,) = [e for e in inline_calls(program).equations
+                if e.op.by_blocks and e.op.updates == updates]
+        avals = [a.aval for a in e.ins]
+        assert (e.op.by_rows(*avals), e.op.within_rows(*avals)) == (whole, within)
 
 
 @pytest.mark.parametrize(("op", "said"), [

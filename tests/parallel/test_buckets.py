@@ -5,7 +5,8 @@ import numpy as np
 import toile
 from toile.engine.program import trace_program
 from toile.engine.trace import bound_axis
-from toile.parallel.buckets import AllReduceTogether, in_buckets
+from toile.parallel.buckets import in_buckets
+from toile.primitives.collectives import AllReduceTogether
 
 lax = toile.lax
 X = toile.ShapeDtypeStruct((3,), np.float32)

@@ -90,8 +90,9 @@ def io_callback(
     if not callable(callback):
         raise TypeError(f"io_callback: needed a callable, got {describe(callback)}{here()}")
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
-    kind = OrderedIoCallback if ordered else IoCallback
-    return unflatten(tree, kind(flat, avals, None, name_of(callback))(*operands))
+    given = flat, avals, None, name_of(callback)
+    op = OrderedIoCallback(*given) if ordered else IoCallback(*given)
+    return unflatten(tree, op(*operands))
 
 
 def debug_callback(
@@ -130,8 +131,10 @@ def _call_back(ordered: bool, callback: Callable[..., None], /, *args: Any, **kw
         callback(*given, **named)
         return []
 
-    kind = OrderedDebugCallback if ordered else DebugCallback
-    kind(flat, [], None, name_of(callback))(*shown)
+    label = name_of(callback)
+    op = (OrderedDebugCallback(flat, [], None, label) if ordered else
+          DebugCallback(flat, [], None, label))
+    op(*shown)
 
 
 def _is_value(x: Any) -> bool:

@@ -17,8 +17,6 @@ from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.barriers import Name
-from toile.primitives.contractions import DotGeneral
-from toile.primitives.conv import ConvGeneralDilated
 from toile.staging.flat_functions import FlatFunction, name_of
 
 
@@ -86,32 +84,30 @@ class checkpoint_policies:
 
     @staticmethod
     def dots_saveable(prim: Any, *_: Any, **__: Any) -> bool:
-        return isinstance(prim, (DotGeneral, ConvGeneralDilated))
+        return prim.multiplies
 
     checkpoint_dots = dots_saveable
 
     @staticmethod
     def dots_with_no_batch_dims_saveable(prim: Any, *_: Any, **__: Any) -> bool:
-        return isinstance(prim, DotGeneral) and not any(
-            c in prim.rhs and c in prim.out for c in prim.lhs
-        )
+        return prim.sums_shared_axes
 
     checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
         wanted = frozenset(names)
-        return lambda prim, *_, **__: isinstance(prim, Name) and prim.label in wanted
+        return lambda prim, *_, **__: prim.saved_name in wanted
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
-        unwanted = frozenset(names)
-        return lambda prim, *_, **__: isinstance(prim, Name) and prim.label not in unwanted
+        unwanted = frozenset((None, *names))
+        return lambda prim, *_, **__: prim.saved_name not in unwanted
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
         unwanted = frozenset(names)
-        return lambda prim, *_, **__: not (isinstance(prim, Name) and prim.label in unwanted)
+        return lambda prim, *_, **__: prim.saved_name not in unwanted
 
     @staticmethod
     def save_from_both_policies(

@@ -28,6 +28,7 @@ from toile.engine.program import (
 from toile.engine.records import dataclass
 from toile.engine.sharded import placing
 from toile.engine.trace import state
+from toile.engine.traits import Shape
 from toile.primitives.families import bdim_at
 from toile.primitives.rules import frame_rule, itself
 from toile.transforms.jvp import jvp_program
@@ -44,7 +45,6 @@ class Carrier(Operation):
     handles_zeros = True
     interned = False
     carries_programs = True
-    divided = False  # whether its Program runs on several devices, each with parts of the operands
     key_use = key_uses.call
 
     @property
@@ -56,6 +56,9 @@ class Carrier(Operation):
         return tuple(n for p in self.programs() for n in p.axis_names)
 
     physical = itself  # Programs run on raw buffers
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        return result.index(n) if n in result else None
 
     def flops(self, *avals: Aval) -> int:
         return sum(program_flops(p) for p in self.programs())  # once each
@@ -124,6 +127,9 @@ class Call(Carrier):
 
     def programs(self) -> Sequence[Program]:
         return (self.program,)
+
+    def called_program(self) -> Program:
+        return self.program
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.program.out_avals

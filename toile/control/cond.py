@@ -46,7 +46,7 @@ class Cond(Carrier):
     divide = division.cond
     key_use = key_uses.cond
     taylor = frame_rule("cond")
-    checked = frame_rule("cond")
+    checked = in_registers = frame_rule("cond")
 
     def programs(self) -> Sequence[Program]:
         return self.branches

@@ -155,6 +155,9 @@ class CustomCall(ByIdentity, Carrier):
     def programs(self) -> Sequence[Program]:
         return (self.program,)
 
+    def called_program(self) -> Program:
+        return self.program
+
     def infer(self, *avals: Aval) -> list[Aval]:
         return self.program.out_avals
 

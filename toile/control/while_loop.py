@@ -45,7 +45,7 @@ class While(LoopCarrier):
     divide = division.while_loop
     key_use = key_uses.while_loop
     taylor = frame_rule("while_loop")
-    checked = frame_rule("while_loop")
+    checked = in_registers = frame_rule("while_loop")
 
     turns = math.inf
 

@@ -85,6 +85,8 @@ class Operation(Traits, metaclass=OperationType):
     can_make_nan: ClassVar[bool] = False
     # Whether it carries Programs, which run when it does.
     carries_programs: ClassVar[bool] = False
+    # Whether its Program runs on several devices, each with parts of the operands.
+    divided: ClassVar[bool] = False
     # Names of the effects an equation of this operation has ("debug", "io", ...).
     effects: frozenset[str] = frozenset()
 
@@ -179,10 +181,6 @@ class Operation(Traits, metaclass=OperationType):
     def view(self, x: Any) -> Any:
         """The view (`compiler.ir.views`) that the result is of `x`, one; None: it is none."""
         return None
-
-    def programs(self) -> Sequence[Any]:
-        """The Programs it carries."""
-        return ()
 
     @property
     def overwrites(self) -> slice:

@@ -1,14 +1,16 @@
-"""What the compiler asks of an operation, with the answers of most operations.
+"""What others ask of an operation, with the answers of most operations.
 
-Passes, fusion and the verifier ask these questions and never which class an operation is of, so
-that a new operation takes part in all of them by its own answers. A rule that is None is one that
-the operation does not have. May import nothing.
+Passes, fusion, kernels and programs over a mesh ask these questions and not which class an
+operation is of, so that a new operation takes part in all of them by its own answers. A rule that
+is None is one that the operation does not have. May import nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
+
+Shape = Sequence[int]
 
 
 class Traits:
@@ -23,8 +25,19 @@ class Traits:
     is_distinct: ClassVar[bool] = False
     # The result costs nothing where it is read: moving it out of a loop gains nothing.
     is_free: ClassVar[bool] = False
+    # The result has axes of any extent that no operand has.
+    makes_axes: ClassVar[bool] = False
+    # The axis along which the elements of the result are 0, 1, 2, ..., each of them repeated along
+    # the other axes.
+    counted_axis: int | None = None
+    # The result is a part of the operand, which can be read where it is.
+    views_part: ClassVar[bool] = False
+    # What surrounds the first operand in the result: (before, after, between) for each axis.
+    margins: Sequence[tuple[int, int, int]] | None = None
     # The result is the first operand but for some elements, and may be where that is.
     updates: ClassVar[bool] = False
+    # The name by which policies of `checkpoint` choose the result.
+    saved_name: str | None = None
     # A user's function is called, which may keep the arrays that it is given.
     keeps_operands: ClassVar[bool] = False
     # Its Program (`op.programs()[0]`) stands for it once everything has been differentiated.
@@ -47,6 +60,8 @@ class Traits:
     is_inexact: ClassVar[bool] = False
     # Basic arithmetic: the result has the errors of its operands.
     passes_errors: ClassVar[bool] = False
+    # A product of two arrays with a sum over every axis that both have.
+    sums_shared_axes: bool = False
     # Relative errors of the operands are those of the result: nothing can cancel.
     keeps_relative_errors: ClassVar[bool] = False
 
@@ -80,8 +95,16 @@ class Traits:
     by_library: ClassVar[bool] = False
     # Reads, or `updates`, blocks of its first operand at places that other operands say.
     by_blocks: ClassVar[bool] = False
+    # `in_registers(f, e, ins)`: the results of an equation of tiny arrays, by the writer `f` of
+    # `kernels.tiny`. None: what else is said here decides.
+    in_registers: ClassVar[Any] = None
     # How often a loop runs its Program, infinity where the values decide; None: it is no loop.
     turns: Any = None
+
+    # ---- devices of a mesh
+    # `together()`: the operation that does several equal ones in one exchange between the devices;
+    # `begin(number)` and `end()` are its halves. None: each is an exchange of its own.
+    together: ClassVar[Any] = None
 
     # ---- passes
     # `simplified(new, e)`: the atoms that stand for the results of an equation, or None; `new` has
@@ -96,9 +119,32 @@ class Traits:
     # `on_words(*operands)`: what it is on the words of keys where it is not `physical`'s operation.
     on_words: ClassVar[Any] = None
 
+    @property
+    def exchange_name(self) -> str:
+        """The name by which exchanges between devices are counted; "": it is none itself."""
+        return ""
+
+    def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
+        """The axes of `bound` that a result differs along, if operands do along `names` of them."""
+        return names
+
     def programs(self) -> Sequence[Any]:
         """The Programs that it carries."""
         return ()
+
+    def called_program(self) -> Any:
+        """The Program whose results for the operands are its own; None: there is none."""
+        return None
+
+    def by_rows(self, *avals: Any) -> bool:
+        """Whether it reads, or adds to, rows along the first axis of the first operand, whole ones,
+        which the second operand numbers."""
+        return False
+
+    def within_rows(self, *avals: Any) -> bool:
+        """Whether it reads, or adds to, one element of each row of the first operand, which lies
+        along its last axis, at a place that the second operand says."""
+        return False
 
     @property
     def joined_axis(self) -> int | None:
@@ -110,9 +156,19 @@ class Traits:
         """
         return None
 
-    def moved_axis(self, shape: Sequence[int], axis: int) -> int | None:
+    def moved_axis(self, shape: Shape, axis: int) -> int | None:
         """The axis of the result that runs as an axis of an operand of this shape, alone, does."""
         return None
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        """The axis of a result that is longer for more examples, which lie along `axis` of operand
+        i; `shape` and `result` are the shapes of the two, `n` is how many examples there are. None:
+        no axis is."""
+        if self.moves_axes:
+            return self.moved_axis(shape, axis)
+        if axis < len(result) and result[axis] == shape[axis]:
+            return axis
+        return result.index(shape[axis]) if shape[axis] in result else None
 
     def summed_over_steps(self) -> Any:
         """The operation that sums up its results for operands with a new first axis each."""

@@ -25,7 +25,7 @@ from toile.engine.source import here
 from toile.engine.trace import Array, Trace, Tracer, opened, state
 from toile.engine.trees import flatten, structure, unflatten
 from toile.primitives.choices import convert
-from toile.primitives.families import Elementwise, instantiate
+from toile.primitives.families import instantiate
 from toile.primitives.taylor import (
     Taylor,
     Terms,
@@ -172,10 +172,9 @@ class JetTrace(Trace):
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
         primals, series = map(list, zip(*map(self.split, args))) if args else ([], [])
-        still = all(s is zero_series for s in series)
         state.trace = self.parent
         try:
-            if still or isinstance(op, Elementwise) and op.result is not None:
+            if all(s is zero_series for s in series):
                 return op(*primals)
             outs, out_series = op.taylor(self.rules, primals, series)
         finally:

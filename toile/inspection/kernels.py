@@ -16,10 +16,8 @@ from toile.compiler.ir.operands import VariableBuffer
 from toile.compiler.ir.steps import EagerStep, Region, ScanStep, SwitchStep, WhileStep
 from toile.compiler.plan.control_flow import prepared
 from toile.compiler.plan.lower import Plan
-from toile.control.call import Carrier
 from toile.engine.program import Equation, Var
 from toile.inspection.borders import borders, made_of
-from toile.primitives.gathers import DynamicSlice, Gather
 
 LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "cond"}
 
@@ -211,7 +209,7 @@ def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
             n = base.aval.dtype.itemsize
             for extent, stride in zip(view.shape, view.strides, strict=True):
                 n *= extent if stride else 1
-            if i == 0 and isinstance(e.op, (Gather, DynamicSlice)):
+            if i == 0 and e.op.by_blocks and not e.op.updates:
                 n = min(n, e.outs[0].aval.nbytes)  # only what is picked
             seen.setdefault(base, {})[view.offset, view.shape, view.strides] = n
     return {base: min(sum(parts.values()), base.aval.nbytes) for base, parts in seen.items()}
@@ -231,7 +229,7 @@ def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -
 def _show_loop(k: Kernel) -> None:
     """Of a kernel that is a whole loop, the operations of its bodies."""
     (e,) = k.equations
-    if isinstance(e.op, Carrier):
+    if e.op.carries_programs:
         k.trips = getattr(e.op, "length", None)
         k.equations = list(_inside(e)) or k.equations
 
@@ -241,7 +239,7 @@ def _inside(e: Equation) -> Iterator[Equation]:
     for program in e.op.programs():
         for x in prepared(program).equations:
             inner = Equation(x.op, x.ins, x.outs, x.source or e.source, (*e.scope, *x.scope))
-            if isinstance(x.op, Carrier):
+            if x.op.carries_programs:
                 yield from _inside(inner)
             else:
                 yield inner

@@ -11,9 +11,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from toile.control.call import Call, Carrier
-from toile.control.custom import CustomJVPCall, CustomVJPCall
-from toile.control.remat import Remat
 from toile.engine.program import Captured, Equation, Program, ProgramTracer, Var
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded as ShardedBase
@@ -129,14 +126,15 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
         return [laid(s, n) for s, n in zip(own(), ranks, strict=True)]
     if isinstance(op, Captured):
         return [lie_of(op.value)]
-    if isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
-        return _through(op.program, ins)
+    called = op.called_program()
+    if called is not None:
+        return _through(called, ins)
     found: Any = None
     if any(x is not None for x in ins):  # elementwise: as all the operands that are divided
         divided = {x for x in ins if x is not None}
         same = len(divided) == 1 and (op.keeps_layout or isinstance(op, Identity))
         found = divided.pop() if same else UNKNOWN
-    elif isinstance(op, Carrier):
+    elif op.carries_programs:
         found = UNKNOWN
     return [found] * len(e.outs)
 

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.compiler.passes.calls import inline_calls
-from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program
-from toile.primitives.collectives import AllReduce, AllReduceTogether
 
 
 def in_buckets(program: Program) -> Program:
@@ -34,7 +32,7 @@ def in_buckets(program: Program) -> Program:
     for e in program.equations:
         if any(a in results for a in e.ins if not hasattr(a, "val")):
             flush()
-        if isinstance(e.op, AllReduce):
+        if e.op.together is not None:
             if waiting and waiting[0].op != e.op:
                 flush()
             waiting.append(e)
@@ -51,10 +49,6 @@ def in_buckets(program: Program) -> Program:
 
 
 def _joined(group: Sequence[Equation]) -> Equation:
-    op: Any = group[0].op
-    together: Operation = AllReduceTogether(op.kind, op.axes, op.groups)
-    return Equation(together, [a for e in group for a in e.ins], [o for e in group for o in e.outs],
-                    group[0].source, group[0].scope)
-
-
-__all__ = ["AllReduceTogether", "in_buckets"]
+    first = group[0]
+    return Equation(first.op.together(), [a for e in group for a in e.ins],
+                    [o for e in group for o in e.outs], first.source, first.scope)

@@ -8,12 +8,11 @@ together, beginning with the one that came first. May import primitives and belo
 from __future__ import annotations
 
 from toile.engine.program import Equation, Literal, Program
-from toile.primitives.collectives import AllReduce
 
 
 def together(program: Program) -> Program:
     """The Program with its all-reduces as late and as close to each other as they can be."""
-    if sum(isinstance(e.op, AllReduce) for e in program.equations) < 2 or program.effects:
+    if sum(e.op.together is not None for e in program.equations) < 2 or program.effects:
         return program
     known = set(program.inputs)
     done: list[Equation] = []
@@ -29,7 +28,7 @@ def together(program: Program) -> Program:
     while rest:
         blocked: list[Equation] = []
         for e in rest:
-            if ready(e) and not isinstance(e.op, AllReduce):
+            if ready(e) and e.op.together is None:
                 emit(e)
             else:
                 blocked.append(e)

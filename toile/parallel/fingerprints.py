@@ -15,7 +15,6 @@ from typing import Any
 
 from toile.engine.program import Equation, Program
 from toile.engine.source import user_source
-from toile.primitives.collectives import Collective
 
 SHOWN = 6  # collectives of each side in an error, from the one before the first that differs
 
@@ -56,7 +55,7 @@ def digest_of(text: str) -> int:
 def _collectives(program: Program) -> Iterator[Equation]:
     """The collectives of a Program in order, and of those inside its operations."""
     for e in program.equations:
-        if isinstance(e.op, Collective):
+        if e.op.axis_names and not e.op.carries_programs:  # whose axes are those of its Programs
             yield e
         for value in e.params.values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):

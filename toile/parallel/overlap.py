@@ -12,7 +12,6 @@ from typing import Any
 
 from toile.compiler.passes.calls import inline_calls
 from toile.engine.program import Equation, Program, Var
-from toile.primitives.collectives import AllReduce, AllReduceBegin, AllReduceEnd
 
 BUCKET = 4 << 20  # bytes that begin together, at least
 
@@ -39,7 +38,7 @@ class _Overlap:
         self.readers: dict[Var, list[Equation]] = defaultdict(list)
         self.missing: dict[int, int] = {}  # operands, by equation
         for e in program.equations:
-            if isinstance(e.op, AllReduce):
+            if e.op.together is not None:
                 self.makers[e.outs[0]] = e
         inputs = set(program.inputs)
         for e in self.makers.values():
@@ -52,7 +51,7 @@ class _Overlap:
         for e in [e for e in self.makers.values() if not self.missing[id(e)]]:
             self.take(e)
         for e in self.program.equations:
-            if not isinstance(e.op, AllReduce):
+            if e.op.together is None:
                 self.need(e.ins)
                 self.emit(e)
         self.need(self.program.outputs)
@@ -79,7 +78,7 @@ class _Overlap:
         op: Any = bucket.equations[0].op
         del self.open[op]
         self.count += 1
-        first = AllReduceBegin(op.kind, op.axes, op.groups, self.count)
+        first = op.begin(self.count)
         ins = [e.ins[0] for e in bucket.equations]
         bucket.begun = Var(first.infer())
         self._add(first, ins, [bucket.begun], bucket)
@@ -100,7 +99,7 @@ class _Overlap:
             for o in outs:
                 del self.of[o]
             ins = [bucket.begun, *(e.ins[0] for e in bucket.equations)]
-            self._add(AllReduceEnd(op.kind, op.axes, op.groups), ins, outs, bucket)
+            self._add(op.end(), ins, outs, bucket)
 
     def _add(self, op: Any, ins: list[Any], outs: list[Any], bucket: _Bucket) -> None:
         like = bucket.equations[0]
@@ -111,6 +110,6 @@ def overlapped(program: Program) -> Program:
     """The Program with all-reduces begun early and ended late; for running, not for transforming.
     """
     program = inline_calls(program)
-    if not any(isinstance(e.op, AllReduce) for e in program.equations):
+    if all(e.op.together is None for e in program.equations):
         return program
     return _Overlap(program).run()

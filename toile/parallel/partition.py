@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toile.control.call import Carrier
 from toile.control.division import SETTLED, State
 from toile.engine.exchange import slot
 from toile.engine.operation import Operation
@@ -27,7 +26,6 @@ from toile.parallel.partition_programs import divided, inlined
 from toile.parallel.placement import Constraint
 from toile.parallel.specs import UNCONSTRAINED, NamedSharding, axes_of
 from toile.parallel.spmd import Grid, Layout, Spmd, tracing_on
-from toile.primitives.collectives import AllReduce, AxisIndex, Collective
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,10 @@ def collectives(program: Program) -> Counter[str]:
     """How many collectives a Program has, by kind; those in a loop's body count once."""
     found: Counter[str] = Counter()
     for e in program.equations:
-        if isinstance(e.op, Collective) and not isinstance(e.op, AxisIndex):
-            found[f"p{e.op.kind}" if isinstance(e.op, AllReduce) else e.op.name] += 1
-        elif isinstance(e.op, Carrier):
-            for p in e.op.programs():
-                found += collectives(p)
+        if e.op.exchange_name:
+            found[e.op.exchange_name] += 1
+        for p in e.op.programs():
+            found += collectives(p)
     return found
 
 
@@ -78,7 +75,7 @@ def _named_in(program: Program) -> Iterator[Any]:
             yield e.op.sharding
         elif isinstance(e.op, Spmd):
             yield e.op.grid
-        elif isinstance(e.op, Carrier):
+        else:
             for p in e.op.programs():
                 yield from _named_in(p)
 

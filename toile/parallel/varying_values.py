@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from toile.control.call import Call, Carrier
-from toile.control.custom import CustomJVPCall, CustomVJPCall
-from toile.control.remat import Remat
 from toile.engine import dtypes
 from toile.engine.avals import Zero, aval_of
 from toile.engine.operation import Operation
 from toile.engine.program import Equation, Program, ProgramTrace, ProgramTracer, Var, trace_program
 from toile.engine.records import dataclass
 from toile.engine.trace import Tracer, state
-from toile.primitives.collectives import AllReduce, AxisIndex, Collective
+from toile.primitives.collectives import AllReduce
 from toile.primitives.families import Identity, bdim_at, mul, scalar
 from toile.transforms.jvp import JVPTracer
 from toile.transforms.vmap import BatchTracer, vmap_flat
@@ -83,6 +80,9 @@ class Varying(Identity):
 
     axes: tuple[Any, ...]
     name = "pvary"
+
+    def varies_over(self, names: Names, bound: Names) -> Names:
+        return names | (bound & set(self.axes))
 
 
 class _End(Identity):
@@ -202,21 +202,13 @@ def _propagate(e: Equation, env: dict[Var, Names]) -> None:
 
 
 def _results(e: Equation, ins: Sequence[Names]) -> Sequence[Names]:
-    op, union = e.op, NONE.union(*ins)
-    checked_names = {n for n, _ in mode.axes}
-    if isinstance(op, AllReduce):
-        union = union - set(op.axes) if op.groups is None else union
-    elif isinstance(op, AxisIndex):
-        union = frozenset({op.axis}) & checked_names
-    elif isinstance(op, Varying):
-        union = union | (set(op.axes) & checked_names)
-    elif isinstance(op, Collective):
-        union = union | (set(op.axis_names) & checked_names)
-    elif isinstance(op, (Call, Remat, CustomJVPCall, CustomVJPCall)):
-        return program_variation(op.program, ins)
-    elif isinstance(op, Carrier) and not op.divided:
+    op, called = e.op, e.op.called_program()
+    if called is not None:
+        return program_variation(called, ins)
+    if op.carries_programs and not op.divided:
         return _by_mapping(op, [a.aval for a in e.ins], ins)
-    return [union] * len(e.outs)
+    bound = frozenset([n for n, _ in mode.axes])
+    return [op.varies_over(NONE.union(*ins), bound)] * len(e.outs)
 
 
 def program_variation(program: Program, ins: Sequence[Names]) -> list[Names]:

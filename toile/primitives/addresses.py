@@ -104,6 +104,28 @@ def scatter_problem(
     return next(_scatter_problems(operand, indices, updates, numbers), "")
 
 
+def whole_rows(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
+    """A `by_rows` rule: windows are along all axes but the first, which the indices address."""
+    windows, dropped, mapped, batching, _ = op.dimension_numbers
+    batch, row = indices.ndim - 1, operand.shape[1:]
+    if updates:
+        whole = op.combine == "add" and updates[0].shape[batch:] == row
+    else:
+        whole = op.slice_sizes == (1, *row)
+    return (whole and dropped == mapped == (0,) and not batching
+            and windows == tuple(range(batch, batch + len(row))))
+
+
+def one_per_row(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
+    """A `within_rows` rule: each row along the last axis has one index, which is for one element.
+    """
+    windows, dropped, mapped, batching, index_batching = op.dimension_numbers
+    shape, last = operand.shape, operand.ndim - 1
+    return (last > 0 and not windows and dropped == mapped == (last,)
+            and batching == index_batching == tuple(range(last))
+            and indices.shape == (*shape[:-1], 1, 1) and (not updates or op.combine == "add"))
+
+
 # Later checks rely on earlier ones, so problems are found one by one.
 
 

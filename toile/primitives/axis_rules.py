@@ -1,16 +1,18 @@
 """Rules about axes of the operations of `primitives.families` that give an array other axes.
 
-`domain_axes`, `moved_axis` and `repeated` are what the compiler asks (`engine.traits`). May import
-the engine.
+`domain_axes`, `moved_axis`, `grown_axis` and `repeated` are what the compiler asks
+(`engine.traits`). May import the engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
+from toile.engine.traits import Shape
 
 
 def broadcast_domain(op: Any, group: Any, m: Any) -> Any:
@@ -38,6 +40,20 @@ def reshape_axis(op: Any, shape: Sequence[int], axis: int) -> int | None:
 
 def transpose_axis(op: Any, shape: Sequence[int], axis: int) -> int | None:
     return op.perm.index(axis)
+
+
+def kept(op: Any, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+    return None if axis in op.axes else axis - sum(a < axis for a in op.axes)
+
+
+def reshaped(op: Any, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+    """The axis of the new shape that the old one, or its outer part, is in."""
+    before, passed = prod(shape[:axis]), 1
+    for j, extent in enumerate(result):
+        if extent > 1 and passed <= before < passed * extent and extent % n == 0:
+            return j
+        passed *= extent
+    return None
 
 
 def repeated(op: Any) -> Any:

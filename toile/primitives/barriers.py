@@ -51,3 +51,7 @@ class Name(Identity):
     name = "name"
     forwards_operand = True
     simplified = simplification.operand
+
+    @property
+    def saved_name(self) -> str:
+        return self.label

@@ -48,6 +48,13 @@ class Collective(Operation):
 
     handles_zeros = True
 
+    @property
+    def exchange_name(self) -> str:
+        return self.name
+
+    def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
+        return names | (bound & set(self.axis_names))
+
     def exchange(self) -> Exchange:
         """The way to the other devices, on the thread of one that runs a Program."""
         found = slot.exchange
@@ -120,6 +127,22 @@ class AllReduce(_OverAxes):
     kernel_family = "collectives.all_reduce"
     name = "psum"
     can_make_nan = True
+
+    @property
+    def exchange_name(self) -> str:
+        return f"p{self.kind}"
+
+    def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
+        return names - set(self.axes) if self.groups is None else names
+
+    def together(self) -> Operation:
+        return AllReduceTogether(self.kind, self.axes, self.groups)
+
+    def begin(self, number: int) -> Operation:
+        return AllReduceBegin(self.kind, self.axes, self.groups, number)
+
+    def end(self) -> Operation:
+        return AllReduceEnd(self.kind, self.axes, self.groups)
 
     def infer(self, x: Aval) -> Aval:
         check_bound(self.axes)
@@ -407,6 +430,10 @@ class AxisIndex(_AlongAxis):
 
     kernel_family = "collectives.axis_index"
     name = "axis_index"
+    exchange_name = ""
+
+    def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
+        return bound & {self.axis}
 
     def infer(self) -> Aval:
         axis_size(self.axis)

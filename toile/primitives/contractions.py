@@ -16,6 +16,7 @@ from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
+from toile.engine.traits import Shape
 from toile.primitives import division
 from toile.primitives.arrays.contraction import contract
 from toile.primitives.elementwise import convert
@@ -40,6 +41,10 @@ class DotGeneral(Bilinear):
     kernel_family = "contraction"
     can_make_nan = True
 
+    @property
+    def sums_shared_axes(self) -> bool:
+        return not any(c in self.rhs and c in self.out for c in self.lhs)
+
     def infer(self, x: Aval, y: Aval) -> Aval:
         if x.dtype != y.dtype and self.dtype is None:
             raise shape_error(self.name, "operands of equal dtypes", [x, y],
@@ -55,6 +60,10 @@ class DotGeneral(Bilinear):
                     raise _mismatch(self, x, y)
         weak = x.weak_type and y.weak_type and self.dtype is None
         return Aval(tuple(size[c] for c in self.out), self.dtype or x.dtype, weak)
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        label = (self.lhs, self.rhs)[i][axis]
+        return self.out.index(label) if label in self.out else None
 
     def summed_over_steps(self) -> DotGeneral:
         step = fresh_label(self.lhs + self.rhs)

@@ -18,6 +18,7 @@ from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim
 from toile.engine.records import dataclass
+from toile.engine.traits import Shape
 from toile.primitives import arrays, division
 from toile.primitives.elementwise import convert
 from toile.primitives.families import NUMERIC, Bilinear, inverse, move_axis, reshape
@@ -75,6 +76,11 @@ class ConvGeneralDilated(Bilinear):
 
     kernel_family = "convolution"
     can_make_nan = True
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        numbers = self.dimension_numbers
+        batch = (numbers.lhs_spec[0], numbers.rhs_spec[0])[i]
+        return numbers.out_spec[i] if axis == batch else None
 
     def infer(self, lhs: Aval, rhs: Aval) -> Aval:
         problem = self._problem(lhs, rhs)

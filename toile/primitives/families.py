@@ -21,7 +21,7 @@ from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.strides import strides_in
-from toile.primitives import axis_rules, division, simplification
+from toile.primitives import axis_rules, division, rules, simplification
 from toile.primitives.rules import frame_rule, itself, kernel_function, mapped_in_place
 
 ANY = "biufc"
@@ -52,7 +52,7 @@ class Elementwise(Operation):
     # Kind of the result: None for the operands' dtype, else a dtype.
     result: ClassVar[Any] = None
     lower: ClassVar[Any] = None  # None: it runs through `eager` only
-    divide = division.by_element
+    divide, taylor = division.by_element, rules.moves_with_operands
 
     def infer(self, *avals: Aval) -> Aval:
         first = avals[0]
@@ -340,7 +340,7 @@ class BroadcastInDim(Linear):
     moves_elements = moves_axes = True
 
     key_use = key_uses.moves
-    is_free = True
+    is_free = makes_axes = True
     simplified = simplification.unchanged
     domain_axes, moved_axis = axis_rules.broadcast_domain, axis_rules.broadcast_axis
     repeated = axis_rules.repeated
@@ -427,6 +427,7 @@ class Reshape(Linear):
     is_free = commutes_with_sums = True
     simplified = simplification.reshaped_once
     domain_axes, moved_axis = axis_rules.reshape_domain, axis_rules.reshape_axis
+    grown_axis = axis_rules.reshaped
 
     def infer(self, x: Aval) -> Aval:
         if math.prod(self.shape) != x.size or min(self.shape, default=0) < 0:
@@ -542,7 +543,7 @@ class OverAxes(Operation):
 
     is_reduction = True
     axes: tuple[int, ...]
-    combines = "axes"
+    combines, grown_axis = "axes", axis_rules.kept
 
     def nest_node(self, b: Any, member: Any) -> int:
         return b.reduced(member)

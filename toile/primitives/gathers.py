@@ -21,6 +21,7 @@ from toile.engine.errors import shape_error
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.records import dataclass
 from toile.engine.source import here
+from toile.engine.traits import Shape
 from toile.primitives import arrays, division
 from toile.primitives.addresses import (
     Dims,
@@ -29,7 +30,9 @@ from toile.primitives.addresses import (
     ScatterDimensionNumbers,
     fill_number,
     gather_problem,
+    one_per_row,
     scatter_problem,
+    whole_rows,
 )
 from toile.primitives.addresses import fill_text as fill_text
 from toile.primitives.bits import eq
@@ -83,7 +86,8 @@ class Gather(Linear):
 
     kernel_family = "gather"
     key_use = key_uses.takes
-    checked = frame_rule("gather")
+    checked = in_registers = frame_rule("gather")
+    by_rows, within_rows = whole_rows, one_per_row
 
     def infer(self, operand: Aval, indices: Aval) -> Aval:
         numbers, sizes = self.dimension_numbers, self.slice_sizes
@@ -193,8 +197,12 @@ class Scatter(Linear):
     kernel_family = "scatter"
     keeps_layout = True
     key_use = key_uses.replaces(2)
-    checked = frame_rule("scatter")
+    checked = in_registers = frame_rule("scatter")
     by_blocks = updates = True
+    by_rows, within_rows = whole_rows, one_per_row
+
+    def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
+        return axis if i == 0 else None
 
     @property
     def clips(self) -> bool:
@@ -420,7 +428,7 @@ class DynamicSlice(Linear):
 
     kernel_family = "copy.dynamic_slice"
     key_use = key_uses.takes
-    checked = frame_rule("dynamic_slice")
+    checked = in_registers = frame_rule("dynamic_slice")
 
     def infer(self, x: Aval, *starts: Aval) -> Aval:
         _check_starts(self, [x, *starts], x.ndim, starts)
@@ -476,7 +484,7 @@ class DynamicUpdateSlice(Linear):
     kernel_family = "copy.dynamic_update_slice"
     keeps_layout = True
     key_use = key_uses.replaces(1)
-    checked = frame_rule("dynamic_update_slice")
+    checked = in_registers = frame_rule("dynamic_update_slice")
     by_blocks = updates = True
 
     def infer(self, x: Aval, update: Aval, *starts: Aval) -> Aval:

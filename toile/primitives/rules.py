@@ -52,6 +52,11 @@ def frame_rule(name: str) -> Any:
     return rule
 
 
+def moves_with_operands(self: Any, f: Any, primals: Any, series: Any) -> tuple[Any, Any]:
+    """A `taylor` rule: results of the operands' dtype move with them, others are constant."""
+    return (f.integrated if self.result is None else f.constant)(self, primals, series)
+
+
 def itself(self: Any, *avals: Any) -> Any:
     """A `physical` rule: the operation itself takes the buffers behind keys."""
     return self

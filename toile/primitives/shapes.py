@@ -45,7 +45,7 @@ class Slice(Linear):
     limits: tuple[int, ...]
     strides: tuple[int, ...]
     moves_elements = True
-    is_free = commutes_with_sums = True
+    is_free = commutes_with_sums = views_part = True
 
     def infer(self, x: Aval) -> Aval:
         parts = list(zip(self.starts, self.limits, self.strides, x.shape, strict=False))
@@ -131,6 +131,10 @@ class Pad(Linear):
 
     kernel_family = "copy.pad"
     can_make_nan = True
+
+    @property
+    def margins(self) -> tuple[tuple[int, int, int], ...]:
+        return self.config
 
     def infer(self, x: Aval, value: Aval) -> Aval:
         if len(self.config) != x.ndim or value.shape or value.dtype != x.dtype:
@@ -338,7 +342,11 @@ class Iota(Operation):
     dtype: Any
     shape: tuple[int, ...]
     axis: int
-    is_free = True
+    is_free = makes_axes = True
+
+    @property
+    def counted_axis(self) -> int:
+        return self.axis
 
     def nest_node(self, b: Any, member: Any) -> int:
         return b.counted(member, self.axis)

@@ -169,6 +169,10 @@ class Taylor:
         return op(*primals), [t if t is zero_term or to is None else to(t) for t in terms]
 
     @of_floats
+    def constant(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
+        """An operation whose result does not move."""
+        return op(*primals), zero_series
+
     def signed(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
         """Sums, differences and negatives."""
         y = op(*primals)

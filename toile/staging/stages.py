@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from toile.control.call import Call, Carrier, program_flops
+from toile.control.call import Call, program_flops
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
@@ -42,7 +42,7 @@ class Owner(Protocol):
 
 def _size(program: Program) -> int:
     """The number of equations, those of Programs inside included."""
-    inner = (p for e in program.equations if isinstance(e.op, Carrier) for p in e.op.programs())
+    inner = (p for e in program.equations for p in e.op.programs())
     return len(program.equations) + sum(map(_size, inner))
 
 

@@ -15,12 +15,12 @@ from toile.primitives.shapes import Iota
 
 def inline_iotas(program: Program) -> Program:
     """The Program with iotas next to their readers."""
-    if not any(map(_is_iota, program.equations)):
+    if all(e.op.counted_axis is None for e in program.equations):
         return program
     counted: dict[Atom, Any] = {}
     equations: list[Equation] = []
     for e in program.equations:
-        if _is_iota(e):
+        if e.op.counted_axis is not None:
             counted[e.outs[0]] = e.op
         elif len(e.ins) == 1 and e.ins[0] in counted:
             x = counted[e.ins[0]]
@@ -44,7 +44,3 @@ def _own(e: Equation, counted: dict[Atom, Any]) -> list[Equation]:
             fresh[a] = Var(Aval(op.shape, op.dtype, a.aval.weak_type))
             before.append(Equation(op, [], [fresh[a]], e.source, e.scope))
     return [*before, Equation(e.op, [fresh.get(a, a) for a in e.ins], e.outs, e.source, e.scope)]
-
-
-def _is_iota(e: Equation) -> bool:
-    return isinstance(e.op, Iota)

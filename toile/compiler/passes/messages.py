@@ -24,8 +24,7 @@ from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Program, Var
 from toile.engine.records import dataclass
 from toile.primitives import arrays
-from toile.primitives.addresses import GatherScatterMode, ScatterDimensionNumbers, fill_number
-from toile.primitives.gathers import Gather, Scatter
+from toile.primitives.addresses import ScatterDimensionNumbers, fill_number
 
 FEW = 1 << 12  # elements of all messages: with fewer nothing is gained
 NARROW = 8  # elements of a message: with fewer the scatter is kept
@@ -113,42 +112,38 @@ class Message(NamedTuple):
 
 def sum_messages(program: Program) -> Program:
     """The Program with sums of rows replaced."""
-    if not any(map(_is_scatter, program.equations)):
+    if not any(map(_adds_rows, program.equations)):
         return program
     sorted_edges: dict[Any, list[Var]] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not _is_scatter(e) or not _adds_rows(e.op, e.ins):
+        if not _adds_rows(e):
             return None
+        op: Any = e.op
         x, targets, updates = e.ins
         start = _start(new, x, targets)
         if start is None:
             return None
         message = _message(new, updates)
-        clips = e.op.mode is GatherScatterMode.CLIP  # type: ignore[attr-defined]
         indices = [targets] if message.sources is None else [message.sources, targets]
 
         def edges(numbered: bool) -> list[Var]:
             rows = 0 if message.sources is None else message.rows.aval.shape[0]
-            op = EdgesByTarget(rows, x.aval.shape[0], message.clips, clips, numbered)
-            found = sorted_edges.get((op, *indices))
+            order = EdgesByTarget(rows, x.aval.shape[0], message.clips, op.clips, numbered)
+            found = sorted_edges.get((order, *indices))
             if found is None:
-                found = [Var(a) for a in op.infer(*[i.aval for i in indices])]
-                new.keep(Equation(op, indices, found, e.source, e.scope))
-                sorted_edges[op, *indices] = found
+                found = [Var(a) for a in order.infer(*[i.aval for i in indices])]
+                new.keep(Equation(order, indices, found, e.source, e.scope))
+                sorted_edges[order, *indices] = found
             return found
 
         ins: list[Atom] = [message.rows, *edges(message.sources is None)]
         if message.weights is not None:
             ins += [edges(True)[1], message.weights]
-        op = GatherScatter(message.weights is not None)
-        return [new.add(op, [*ins, *start], e, e.outs[0].aval)]
+        sums = GatherScatter(message.weights is not None)
+        return [new.add(sums, [*ins, *start], e, e.outs[0].aval)]
 
     return rewrite(program, rule)
-
-
-def _is_scatter(e: Equation) -> bool:
-    return isinstance(e.op, Scatter)
 
 
 def _message(new: Rewriter, updates: Atom) -> Message:
@@ -173,42 +168,36 @@ def _message(new: Rewriter, updates: Atom) -> Message:
 
 
 def _gathered(e: Equation) -> Message:
-    clips = e.op.mode is not GatherScatterMode.FILL_OR_DROP  # type: ignore[attr-defined]
-    return Message(e.ins[0], e.ins[1], clips)
+    op: Any = e.op
+    return Message(e.ins[0], e.ins[1], not op.fills)
 
 
-def _adds_rows(op: Any, ins: list[Atom]) -> bool:
+def _moves_rows(e: Equation, updates: bool) -> bool:
+    """Whether an equation reads, or updates, whole rows, and indices of 32 bits can number them."""
+    if not e.op.by_blocks or e.op.updates != updates:
+        return False
+    avals = [a.aval for a in e.ins]
+    numbered = avals[0].ndim > 0 and avals[0].shape[0] <= _MOST and integral(avals[1].dtype)
+    return numbered and e.ins[1].__class__ is Var and e.op.by_rows(*avals)
+
+
+def _adds_rows(e: Equation) -> bool:
     """Whether a scatter adds whole rows, at least a few."""
-    x, indices, updates = (a.aval for a in ins)
-    windows, inserted, mapped, batching, _ = op.dimension_numbers
-    batch = len(indices.shape) - 1
+    if not _moves_rows(e, updates=True):
+        return False
+    x, indices, updates = (a.aval for a in e.ins)
     return (
-        op.combine == "add" and (integral(x.dtype) or is_float(x.dtype)) and
-        inserted == mapped == (0,) and not batching
-        and windows == tuple(range(batch, len(updates.shape)))
-        and updates.shape[batch:] == x.shape[1:] and FEW <= updates.size
-        and prod(x.shape[1:]) >= NARROW
-        and indices.size <= _MOST and x.shape[0] <= _MOST and integral(indices.dtype)
-        and ins[1].__class__ is Var and ins[2].__class__ is Var
-    )  # fmt: skip
+        (integral(x.dtype) or is_float(x.dtype)) and FEW <= updates.size
+        and prod(x.shape[1:]) >= NARROW and indices.size <= _MOST and e.ins[2].__class__ is Var
+    )
 
 
 def _takes_rows(e: Equation) -> bool:
     """Whether an equation is a gather of whole rows, without a fill value that would count."""
-    if not isinstance(e.op, Gather):
+    if not _moves_rows(e, updates=False) or not e.ins[0].aval.shape[0]:
         return False
-    operand, indices = (a.aval for a in e.ins)
-    offset, collapsed, mapped, batching, _ = e.op.dimension_numbers
-    batch = len(indices.shape) - 1
-    fits = (
-        collapsed == mapped == (0,) and not batching and operand.shape[0] > 0
-        and offset == tuple(range(batch, batch + len(operand.shape) - 1))
-        and e.op.slice_sizes == (1, *operand.shape[1:]) and operand.shape[0] <= _MOST
-        and integral(indices.dtype) and e.ins[1].__class__ is Var
-    )  # fmt: skip
-    if not fits or e.op.mode is not GatherScatterMode.FILL_OR_DROP:
-        return fits
-    return e.op.fill_value is not None and fill_number(e.op.fill_value, operand.dtype) == 0
+    op: Any = e.op
+    return not op.fills or fill_number(op.fill_value, e.ins[0].aval.dtype) == 0
 
 
 def _start(new: Rewriter, x: Atom, targets: Atom) -> list[Atom] | None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from toile.compiler.passes.rewriter import Replacement, Rewriter, rewrite
 from toile.engine.program import Atom, Equation, Literal, Program
-from toile.primitives.shapes import Concatenate, Pad
+from toile.primitives.shapes import Concatenate
 
 MOST = 64  # terms of one sum
 
 
 def join_pads(program: Program) -> Program:
     """The Program with such sums replaced."""
-    return rewrite(program, _rule) if any(map(_is_pad, program.equations)) else program
-
-
-def _is_pad(e: Equation) -> bool:
-    return isinstance(e.op, Pad)
+    pads = any(e.op.margins is not None for e in program.equations)
+    return rewrite(program, _rule) if pads else program
 
 
 def _rule(new: Rewriter, e: Equation) -> Replacement:
@@ -54,10 +51,10 @@ def _terms(new: Rewriter, e: Equation) -> list[tuple[Atom, int, int]] | None:
         if made.op.is_sum:
             waiting += made.ins
             continue
-        if not _is_pad(made):
+        config = made.op.margins
+        if config is None:
             return None
         x, fill = made.ins
-        config = made.op.config  # type: ignore[attr-defined]
         padded = [i for i, (lo, hi, _) in enumerate(config) if lo or hi]
         ok = fill.__class__ is Literal and not fill.val.any() and len(padded) == 1 and all(
             lo >= 0 and hi >= 0 and inner == 0 for lo, hi, inner in config)

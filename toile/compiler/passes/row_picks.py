@@ -35,33 +35,34 @@ def pick_by_counting(program: Program) -> Program:
     unfused = _unfused_readers(program)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if _is_gather(e) and _picks(e.op, e):
-            made = new.producer(e.ins[0])
-            if made is not None and fuses(made) and unfused.get(e.ins[0]) == 1:  # itself
-                return [spliced(new, e, _picked, e.ins)]
-        if _is_scatter(e) and _puts(new, e.op, e) and not unfused[e.outs[0]]:
-            return [spliced(new, e, _put, e.ins)]
-        return None
+        if not _is_within_rows(e):
+            return None
+        if e.op.updates:
+            fill = new.fill_of(e.ins[0])
+            alone = fill is not None and not fill.any() and not unfused[e.outs[0]]
+            return [spliced(new, e, _put, e.ins)] if alone else None
+        made = new.producer(e.ins[0])
+        alone = made is not None and fuses(made) and unfused.get(e.ins[0]) == 1  # itself
+        return [spliced(new, e, _picked, e.ins)] if alone else None
 
     return rewrite(program, rule) if unfused else program
 
 
-def _is_gather(e: Equation) -> bool:
-    return isinstance(e.op, Gather)
-
-
-def _is_scatter(e: Equation) -> bool:
-    return isinstance(e.op, Scatter)
+def _is_within_rows(e: Equation) -> bool:
+    """Whether an equation picks one element of each row, or adds to it, and rows are short enough.
+    """
+    if not e.op.by_blocks or not e.op.within_rows(*[a.aval for a in e.ins]):
+        return False
+    x = e.ins[0].aval
+    return x.shape[-1] <= LONGEST and dtypes.kind(x.dtype) in "iuf"
 
 
 def _unfused_readers(program: Program) -> dict[Atom, int]:
     """For operands of gathers and results of scatters: their readers that no loop nest computes."""
     found: dict[Atom, int] = {}
     for e in program.equations:
-        if _is_gather(e):
-            found[e.ins[0]] = 0
-        elif _is_scatter(e):
-            found[e.outs[0]] = 0
+        if _is_within_rows(e):
+            found[e.outs[0] if e.op.updates else e.ins[0]] = 0
     if found:
         for e in program.equations:
             for a in e.ins:
@@ -71,35 +72,6 @@ def _unfused_readers(program: Program) -> dict[Atom, int]:
             if o in found:
                 found[o] += 1
     return found
-
-
-def _rows(shape: tuple[int, ...], indices: Atom) -> bool:
-    """Whether there is one index for each row of an array of this shape."""
-    fits = indices.aval.shape == (*shape[:-1], 1, 1)
-    return fits and len(shape) > 1 and shape[-1] <= LONGEST
-
-
-def _picks(op: Any, e: Equation) -> bool:
-    d, shape = op.dimension_numbers, e.ins[0].aval.shape
-    last = len(shape) - 1
-    return (
-        not d.offset_dims and d.collapsed_slice_dims == (last,) and d.start_index_map == (last,)
-        and d.operand_batching_dims == d.start_indices_batching_dims == tuple(range(last))
-        and _rows(shape, e.ins[1]) and dtypes.kind(e.ins[0].aval.dtype) in "iuf"
-    )
-
-
-def _puts(new: Rewriter, op: Any, e: Equation) -> bool:
-    zeros, indices, _ = e.ins
-    d, shape = op.dimension_numbers, zeros.aval.shape
-    last = len(shape) - 1
-    fill = new.fill_of(zeros)
-    return (
-        fill is not None and not fill.any() and op.combine == "add" and not d.update_window_dims
-        and d.inserted_window_dims == d.scatter_dims_to_operand_dims == (last,)
-        and d.operand_batching_dims == d.scatter_indices_batching_dims == tuple(range(last))
-        and _rows(shape, indices) and dtypes.kind(zeros.aval.dtype) in "iuf"
-    )
 
 
 def _hits(op: Any, indices: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:

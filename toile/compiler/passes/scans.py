@@ -13,6 +13,7 @@ A recurrent network is left with one product per step, and its weights' gradient
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -121,7 +122,7 @@ class Loop:
 
 def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) -> Program:
     """The Program with less work in its scans; `prepare` runs the passes over their bodies."""
-    if not any(map(_is_scan, program.equations)):
+    if not any(map(_is_counted, program.equations)):
         return program
     env: dict[Atom, Atom] = {}
     made: dict[Atom, Equation] = {}
@@ -129,8 +130,8 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
     for e in program.equations:
         e = Equation(e.op, [env.get(a, a) for a in e.ins], e.outs, e.source, e.scope)
         new = [e]
-        if _is_scan(e) and e.op.length > 1:  # type: ignore[attr-defined]
-            loop = Loop(e, prepare(e.op.program))  # type: ignore[attr-defined]
+        if _is_counted(e) and e.op.turns > 1:
+            loop = Loop(e, prepare(e.op.programs()[0]))
             _find_constants(loop, made)
             _hoist_invariants(loop)
             _hoist_products(loop)
@@ -144,8 +145,9 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
     return without_dead_code(Program(program.inputs, equations, outputs, program.name))
 
 
-def _is_scan(e: Equation) -> bool:
-    return isinstance(e.op, Scan)
+def _is_counted(e: Equation) -> bool:
+    """Whether an equation is a loop whose turns are known before it runs: a scan."""
+    return e.op.turns not in (None, math.inf)
 
 
 # ---- constants

@@ -13,25 +13,20 @@ from toile.compiler.passes.rewriter import Replacement, Rewriter, readers_of, re
 from toile.compiler.scalar.fusible import by_element
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var
-from toile.primitives.shapes import Slice
 
 
 def cut_elementwise(program: Program) -> Program:
     """The Program with such results replaced by those of their slices."""
-    cut = _only_sliced(program) if any(map(_is_slice, program.equations)) else {}
+    cut = _only_sliced(program) if any(e.op.views_part for e in program.equations) else {}
     if not cut:
         return program
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
-        if not _is_slice(e) or e.ins[0] not in cut:
+        if not e.op.views_part or e.ins[0] not in cut:
             return None
         return [_cut(new, e.op, e.ins[0], cut, e)]
 
     return rewrite(program, rule)
-
-
-def _is_slice(e: Equation) -> bool:
-    return isinstance(e.op, Slice)
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:
@@ -48,7 +43,7 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
             continue
         used = 0
         for u in uses:
-            if _is_slice(u):
+            if u.op.views_part:
                 used += u.outs[0].aval.size
             elif u.outs and u.outs[0] in found:
                 used += sizes[u.outs[0]]

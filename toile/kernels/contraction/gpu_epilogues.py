@@ -21,6 +21,7 @@ from toile.compiler.scalar.builder import BFLOAT16
 from toile.compiler.scalar.fusible import fuses
 from toile.engine.avals import Aval
 from toile.engine.config import flags
+from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Program, Var, without_dead_code
 from toile.kernels.contraction import gpu_activations as activations
 from toile.kernels.contraction.gpu import FLOAT8, float8_fits
@@ -29,8 +30,6 @@ from toile.kernels.fused_product.gpu import FusedProduct, available, sides, trai
 from toile.primitives.choices import ConvertElementType
 from toile.primitives.contractions import DotGeneral
 from toile.primitives.elementwise import Max
-from toile.primitives.families import BroadcastInDim
-from toile.primitives.shapes import Slice
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
@@ -138,10 +137,10 @@ class _Fusion:
         other = e.ins[1] if e.ins[0] is v else e.ins[0]
         return None if other is v or other.aval.shape != v.aval.shape else (e, other)
 
-    def _broadcast(self, a: Atom) -> tuple[BroadcastInDim, Atom] | None:
+    def _broadcast(self, a: Atom) -> tuple[Operation, Atom] | None:
         """How something is repeated to give `a`, and what."""
         e = self.made.get(a)
-        return (e.op, e.ins[0]) if e is not None and isinstance(e.op, BroadcastInDim) else None
+        return (e.op, e.ins[0]) if e is not None and e.op.makes_axes and e.ins else None
 
     def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
         """What was broadcast over the rows of a product to give `a`."""
@@ -150,16 +149,15 @@ class _Fusion:
             return None
         (op, x), shape = found, a.aval.shape
         columns = range(len(shape) - trailing(product), len(shape))
-        runs = {d for d, n in zip(op.dims, x.aval.shape, strict=True) if n != 1}
-        full = all(n in (1, shape[d]) for d, n in zip(op.dims, x.aval.shape, strict=True))
+        runs = {op.moved_axis(x.aval.shape, i) for i, n in enumerate(x.aval.shape) if n != 1}
         wanted = {d for d in columns if shape[d] != 1}
-        fits = full and runs == wanted and x.aval.dtype == a.aval.dtype
+        fits = runs == wanted and x.aval.dtype == a.aval.dtype
         return x if fits and x.__class__ is Var else None
 
     def _is_kept(self, v: Atom, many: bool) -> bool:
         """Whether a value has to be in memory: not only loop nests read it, or (`many`) several do.
         """
-        found = [e for e in self._uses(v) if not isinstance(e.op, Slice)]
+        found = [e for e in self._uses(v) if not e.op.views_part]
         parts = len(found) < sum(1 for _ in self._uses(v))  # read by one, mostly
         several = many and len(found) + parts > 1
         return v in self.returned or several or any(not fuses(e) for e in found)

@@ -125,10 +125,8 @@ class Writer(Sums):
 
     def _equation(self, e: Equation, ins: list[Any]) -> list[Held]:
         op = e.op
-        if op.by_blocks:
-            return [self.block(e, ins)]
-        if op.programs():
-            return self._control(e, ins)
+        if op.in_registers is not None:
+            return op.in_registers(self, e, self._guarded(e, ins) if op.carries_programs else ins)
         if any(isinstance(x, Stored) for x in ins):
             raise Unsupported(f"{op.name} of an array that stays in memory")
         if op.is_identity:
@@ -160,22 +158,12 @@ class Writer(Sums):
         return out
 
     # ---- loops and branches
-    def _control(self, e: Equation, ins: list[Any]) -> list[Held]:
-        """A loop or branch inside; arrays in memory that it must not change are marked so."""
+    def _guarded(self, e: Equation, ins: list[Any]) -> list[Any]:
+        """The operands of a loop or branch; arrays in memory that it must not change are marked so.
+        """
         changed = [*map(id, e.ins[e.op.overwrites])]
-        ins = [x._replace(writable=False) if isinstance(x, Stored) and id(a) not in changed else x
-               for x, a in zip(ins, e.ins, strict=True)]
-        match e.op:
-            case Scan() as op:
-                return self._scan(op, e, ins)
-            case While() as op:
-                a, b = op.cond_consts, op.cond_consts + op.body_consts
-                slots = [self.slots(x) for x in ins[b:]]
-                self.repeat(op, ins[:a], ins[a:b], slots)
-                return [self.read(s) for s in slots]
-            case Cond() as op:
-                return self._cond(op, e, ins)
-        raise Unsupported(f"{e.op.name} of tiny arrays")
+        return [x._replace(writable=False) if isinstance(x, Stored) and id(a) not in changed else x
+                for x, a in zip(ins, e.ins, strict=True)]
 
     def slots(self, x: Held) -> Held:
         """Stack slots with an array's elements; an array in memory stays there."""
@@ -226,7 +214,7 @@ class Writer(Sums):
                 for value, offset in zip(out, y.offsets, strict=True):
                     self.k.store(value, p, offset)
 
-    def _scan(self, op: Scan, e: Equation, ins: list[Any]) -> list[Held]:
+    def scan(self, op: Scan, e: Equation, ins: list[Any]) -> list[Held]:
         if any(isinstance(x, Stored) for x in ins[op.consts + op.carry:]):
             raise Unsupported("a loop inside of a loop over an array that stays in memory")
         c, n = op.consts, op.consts + op.carry
@@ -250,6 +238,12 @@ class Writer(Sums):
             pointer = self.f.step(pointer, self.f.sub(trips, 1), stride)
             stride = -stride
         return Slices(pointer, stride, range(size), dtype)
+
+    def while_loop(self, op: While, e: Equation, ins: list[Any]) -> list[Held]:
+        a, b = op.cond_consts, op.cond_consts + op.body_consts
+        slots = [self.slots(x) for x in ins[b:]]
+        self.repeat(op, ins[:a], ins[a:b], slots)
+        return [self.read(s) for s in slots]
 
     def repeat(
         self, op: While, cond_consts: Sequence[Held], body_consts: Sequence[Held],
@@ -276,7 +270,7 @@ class Writer(Sums):
         f.do(f"br i1 {f.stops()}, label %end{n}, label %test{n}")
         f.label(f"end{n}")
 
-    def _cond(self, op: Cond, e: Equation, ins: list[Any]) -> list[Held]:
+    def cond(self, op: Cond, e: Equation, ins: list[Any]) -> list[Held]:
         """One of the branches, which leave their results in stack slots."""
         f, (index,) = self.f, ins[0]
         results: list[Held] = []

@@ -18,7 +18,7 @@ from toile.engine.program import Equation
 from toile.kernels.scatter.shared import window_sizes
 from toile.primitives.addresses import fill_number
 from toile.primitives.arrays.gather_arrays import default_fill
-from toile.primitives.gathers import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
+from toile.primitives.gathers import DynamicSlice, Gather, Scatter
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, memory
 
@@ -79,35 +79,32 @@ class Blocks:
         return Stored(self.spilled(x), tuple(shape), strides, x[0].dtype, True)
 
     # ---- blocks
-    def block(self, e: Equation, ins: list[Any]) -> Held:
-        """An equation that reads or updates blocks."""
+    def _blocks_of(self, e: Equation, ins: list[Any]) -> Stored:
+        """The array that an equation reads or updates blocks of."""
         operand, *rest = ins
         if any(isinstance(x, Stored) for x in rest):
             raise Unsupported("places, or an update, that stay in memory")
         x = self._in_memory(operand, e.ins[0].aval.shape)
-        if not e.op.updates:
-            return self._taken(e, x, rest)
-        if not x.writable:
+        if e.op.updates and not x.writable:
             raise Unsupported("an update of an array that is not the loop's own")
-        if isinstance(e.op, DynamicUpdateSlice):
-            sizes = e.ins[1].aval.shape
-            pointer, _ = self._begin(e, x, [v[0] for v in rest[1:]], sizes, True)
-            for value, place in zip(rest[0], np.ndindex(*sizes), strict=True):
-                self.k.store(value, self._at(pointer, place, x), 0)
-        else:
-            assert isinstance(e.op, Scatter)
-            self._scatter(e.op, e, x, *rest)
-        if isinstance(operand, Stored):
-            return operand
-        return self.loaded(x.pointer, range(len(operand)), x.dtype)
+        return x
 
-    def _taken(self, e: Equation, x: Stored, rest: list[Any]) -> Elements:
-        """The elements of one block, or of several."""
-        if isinstance(e.op, DynamicSlice):
-            pointer, _ = self._begin(e, x, [v[0] for v in rest], e.op.sizes, True)
-            return self._read(pointer, e.op.sizes, x)
-        assert isinstance(e.op, Gather)
-        return self._gather(e.op, e, x, rest[0])
+    def _updated(self, x: Stored, operand: Held) -> list[Held]:
+        if isinstance(operand, Stored):
+            return [operand]
+        return [self.loaded(x.pointer, range(len(operand)), x.dtype)]
+
+    def dynamic_slice(self, op: DynamicSlice, e: Equation, ins: list[Any]) -> list[Held]:
+        x = self._blocks_of(e, ins)
+        pointer, _ = self._begin(e, x, [v[0] for v in ins[1:]], op.sizes, True)
+        return [self._read(pointer, op.sizes, x)]
+
+    def dynamic_update_slice(self, op: Any, e: Equation, ins: list[Any]) -> list[Held]:
+        x, sizes = self._blocks_of(e, ins), e.ins[1].aval.shape
+        pointer, _ = self._begin(e, x, [v[0] for v in ins[2:]], sizes, True)
+        for value, place in zip(ins[1], np.ndindex(*sizes), strict=True):
+            self.k.store(value, self._at(pointer, place, x), 0)
+        return self._updated(x, ins[0])
 
     def index(self, x: Value) -> str:
         """An integer as the 64 bits that addresses are computed in."""
@@ -160,7 +157,8 @@ class Blocks:
             out.append(starts)
         return out
 
-    def _gather(self, op: Gather, e: Equation, x: Stored, indices: Elements) -> Elements:
+    def gather(self, op: Gather, e: Equation, ins: list[Any]) -> list[Held]:
+        x, indices = self._blocks_of(e, ins), ins[1]
         numbers, sizes = op.dimension_numbers, op.slice_sizes
         if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
             raise Unsupported("a gather with batch axes")
@@ -179,11 +177,10 @@ class Blocks:
         kept = [n for i, n in enumerate(sizes) if i not in numbers.collapsed_slice_dims]
         order = np.arange(len(found)).reshape((*batch, *kept))
         source = range(len(batch), order.ndim)
-        return self.known(found[i] for i in np.moveaxis(order, source, numbers.offset_dims).flat)
+        return [self.known(found[i] for i in np.moveaxis(order, source, numbers.offset_dims).flat)]
 
-    def _scatter(
-        self, op: Scatter, e: Equation, x: Stored, indices: Elements, updates: Elements
-    ) -> None:
+    def scatter(self, op: Scatter, e: Equation, ins: list[Any]) -> list[Held]:
+        x, (indices, updates) = self._blocks_of(e, ins), ins[1:]
         numbers, shape = op.dimension_numbers, e.ins[2].aval.shape
         if numbers.operand_batching_dims or not all(e.ins[1].aval.shape):
             raise Unsupported("a scatter with batch axes")
@@ -195,6 +192,7 @@ class Blocks:
             pointer, inside = self._begin(e, x, starts, sizes, op.clips)
             for i, place in zip(row, np.ndindex(*sizes), strict=True):
                 self._combine(op.combine, updates[i], self._at(pointer, place, x), inside)
+        return self._updated(x, ins[0])
 
     def _combine(self, how: str, update: Value, where: str, inside: Value | None) -> None:
         """One element of an update; what lies outside leaves the element inside as it is."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,7 @@ import numpy as np
 from toile.compiler.ir.operands import Scratch
 from toile.compiler.ir.steps import whole_buffer
 from toile.compiler.plan.place import arena_layout
-from toile.control.call import Carrier
 from toile.engine.program import Equation, Program, Var
-from toile.primitives.contractions import DotGeneral
-from toile.primitives.conv import ConvGeneralDilated
-from toile.primitives.families import BroadcastInDim, ReduceSum, Reshape, Transpose
-from toile.primitives.gathers import Scatter
-from toile.primitives.reductions import Reduction
-from toile.primitives.shapes import Iota
 from toile.targets.cuda.cublas import WORKSPACE
 
 MOST_CANDIDATES = 16
@@ -51,54 +43,11 @@ def _axis(e: Equation, o: Var, n: int, axes: Axes) -> int | None:
     shape = o.aval.shape
     given = [(i, a.aval.shape, axes[a]) for i, a in enumerate(e.ins) if a in axes]
     if not given:  # zeros, or numbers, one row for each example
-        made = isinstance(e.op, (BroadcastInDim, Iota)) and shape and shape[0] == n
-        return 0 if made else None
-    if isinstance(e.op, Carrier):
-        return shape.index(n) if n in shape else None
+        return 0 if e.op.makes_axes and shape and shape[0] == n else None
     for i, operand, axis in given:
-        found = _through(e.op, i, operand, axis, shape, n)
+        found = e.op.grown_axis(i, operand, axis, shape, n)
         if found is not None:
             return found
-    return None
-
-
-def _through(
-    op: Any, i: int, operand: tuple[int, ...], axis: int, shape: tuple[int, ...], n: int
-) -> int | None:
-    """Where the axis of operand i is in a result; None: it is summed over, or lost."""
-    match op:
-        case DotGeneral():
-            return _index(op.out, (op.lhs, op.rhs)[i][axis])
-        case ReduceSum() | Reduction():
-            return None if axis in op.axes else axis - sum(a < axis for a in op.axes)
-        case Transpose(perm):
-            return perm.index(axis)
-        case BroadcastInDim(_, dims):
-            return dims[axis] if shape[dims[axis]] == operand[axis] else None
-        case Reshape():
-            return _reshaped(operand, axis, shape, n)
-        case Scatter():
-            return axis if i == 0 else None
-        case ConvGeneralDilated():
-            numbers = op.dimension_numbers
-            given = (numbers.lhs_spec[0], numbers.rhs_spec[0])[i]
-            return numbers.out_spec[i] if axis == given else None
-    if axis < len(shape) and shape[axis] == operand[axis]:
-        return axis
-    return _index(shape, operand[axis])
-
-
-def _index(items: Any, wanted: Any) -> int | None:
-    return items.index(wanted) if wanted in items else None
-
-
-def _reshaped(operand: tuple[int, ...], axis: int, shape: tuple[int, ...], n: int) -> int | None:
-    """The axis of the new shape that the old one, or its outer part, is in."""
-    before, passed = prod(operand[:axis]), 1
-    for i, extent in enumerate(shape):
-        if extent > 1 and passed <= before < passed * extent and extent % n == 0:
-            return i
-        passed *= extent
     return None
 
 
