@@ -217,3 +217,12 @@ def test_terms_that_do_not_fit():
     for _, jet in LIBS:
         with pytest.raises(TypeError):
             jet.jet(lambda n: n * n, (2,), ((1.0,),))
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "neg", "mul", "div", "reduce_sum"])
+def test_integers_have_no_polynomials(name):
+    n = np.array([1, 2], np.int32)
+    given = (n,) if name in ("neg", "reduce_sum") else (n, n)
+    f = (lambda n: lax.reduce_sum(n, (0,))) if name == "reduce_sum" else getattr(lax, name)
+    with pytest.raises(TypeError, match=f"needed arguments of floats, got int32.* from {name}"):
+        ours.jet(f, given, tuple((x,) for x in given))

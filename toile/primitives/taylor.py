@@ -168,11 +168,11 @@ class Taylor:
             return op(*primals), zero_series  # it is rounded
         return op(*primals), [t if t is zero_term or to is None else to(t) for t in terms]
 
-    @of_floats
     def constant(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
         """An operation whose result does not move."""
         return op(*primals), zero_series
 
+    @of_floats
     def signed(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
         """Sums, differences and negatives."""
         y = op(*primals)
