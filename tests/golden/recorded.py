@@ -46,7 +46,7 @@ FILES = {
     "functions": ["tests/scipy", "tests/nn", "tests/test_image.py", "tests/test_ops.py"],
     "corners": [f"tests/test_{name}.py" for name in (
         "jax_corners", "corners_lax", "corners_numpy", "corners_random", "corners_rules",
-        "custom_corners", "transforms", "experimental", "key_reuse", "donation")],
+        "custom_corners", "transforms", "experimental", "key_reuse", "donation", "boundaries")],
     "core": ["tests/core/test_functional_layers.py"],
     "packages": ["tests/interop/test_packages.py"],
     "linen": [f"tests/linen/test_{name}.py" for name in (
