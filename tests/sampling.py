@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent
 
 # Files under tests/, or single tests of them, and n: one test in n runs each day. At most 7, so
 # that a week runs all. What they hold is compared with jax, which takes its time to compile, is
-# CUDA text that g++ compiles, or starts processes with other frameworks.
+# CUDA text that g++ compiles, starts processes, or trains a model of examples/ (train_test.py).
 SAMPLED = {
     "scipy/test_stats.py": 7,
     "scipy/test_special.py": 7,
@@ -81,16 +81,30 @@ SAMPLED = {
     "numpy/test_indexing.py": 4,
     "numpy/test_contractions.py": 3,
     "random/test_special_formulas.py": 4,
-    "gpu/test_conditional.py": 4,
+    "gpu/test_conditional.py": 7,
     "gpu/test_tensor_products.py": 4,
     "linen/test_fp8.py": 3,
-    "test_parity.py": 3,
+    "test_parity.py": 5,
     "test_jax_corners.py": 3,
     "test_corners_numpy.py": 3,
     "test_experimental.py": 3,
     "test_benchmarks.py::test_a_child_runs_cases": 7,
     "test_boundaries.py": 3,
-    "test_operations.py": 2,
+    "test_operations.py": 3,
+    "compiler/test_concurrency.py": 3,
+    "compiler/test_determinism.py": 2,
+    "compiler/test_forks.py": 4,
+    "distributed/test_processes.py": 3,
+    "linen/test_layers.py::test_layer": 2,
+    "linen/test_layers.py::test_layer_live": 2,
+    "test_interruption.py": 2,
+    "test_kernel_memory.py": 3,
+    "test_lazy.py": 3,
+    "test_planted_faults.py": 3,
+    "test_sampling.py": 3,
+    "train_test.py": 3,
+    "whole_programs/test_whole_programs.py::test_program": 2,
+    "whole_programs/test_whole_programs.py::test_program_live": 3,
 }
 DAYS = 7  # in which everything has run
 OTHER_DAYS = (f"they run on other days, each at least once in {DAYS} days in a row (make test-all: "

@@ -17,7 +17,7 @@ import toile.numpy as jnp
 from tests import programs, seeds
 from tests.quick_jax import OPTIONS as QUICK
 
-EXAMPLES = 1000 if seeds.EVERYTHING else 12
+EXAMPLES = 1000 if seeds.EVERYTHING else 8
 BATCH = 3
 TOILE = types.SimpleNamespace(jax=toile, jnp=jnp, lax=toile.lax, nn=toile.nn)
 JAX = types.SimpleNamespace(jax=jax, jnp=jax.numpy, lax=jax.lax, nn=jax.nn)
