@@ -121,7 +121,7 @@ def message(error: BaseException) -> str:
     return str(error).partition("\n  in ")[0].partition("\n  at ")[0]
 
 
-# ------------------------------------------------------------------------------ the call that failed
+# ----------------------------------------------------------------------------- the call that failed
 
 _describing = False  # describing a deleted array raises an error, which must not describe it again
 

@@ -174,7 +174,7 @@ def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
     return sharding.update(spec=entries)
 
 
-# --------------------------------------------------------------- shardings of results
+# ----------------------------------------------------------------------------- shardings of results
 
 Env = dict[Any, Any]
 
