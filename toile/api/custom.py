@@ -382,7 +382,7 @@ class custom_jvp(_Custom):
             if want.dtype == dtypes.float0:
                 found.append(Zero(o))
                 continue
-            fits = got.weak_type and dtypes.kind(got.dtype) in "biuf"  # a weak number takes any dtype
+            fits = got.weak_type and dtypes.kind(got.dtype) in "biuf"  # takes any dtype
             if got.shape != want.shape or (got.dtype != want.dtype and not fits):
                 raise TypeError(
                     "Custom JVP rule must produce primal and tangent outputs with corresponding "

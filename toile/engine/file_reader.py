@@ -63,7 +63,7 @@ def guarded(
         raise UnreadableFileError(f"{message}{where}{line}{place}") from error.__cause__
     except _DAMAGE + also as error:
         reason = f"{type(error).__name__}: {error}"[:300]
-        got = f"one that is truncated, corrupted or something else{where}"
+        got = f"one that is truncated, corrupted or of another format{where}"
         raise unreadable(reader, needed, f"{got}: {reason}") from error
 
 

@@ -214,9 +214,9 @@ class _Sharded:
         traced = x.traced_for() if isinstance(x, Tracer) else ""
         return TypeError(
             f"shard_map applied to {name_of(self.f)}: needed the sharding of argument leaf "
-            f"{number} to infer in_specs, got {aval_of(x).str_short()}, a traced value{traced} of "
-            "which it is not known (pass in_specs, or in_axes to smap; or say how it lies with "
-            f"toile.reshard(x, P(...)) in the function that is traced){here()}"
+            f"{number} to infer in_specs, got {aval_of(x).str_short()}, a traced value{traced} "
+            "whose sharding is not known (pass in_specs, or in_axes to smap; or set it with "
+            f"toile.reshard(x, P(...)) in the traced function){here()}"
         )
 
     def _rests(self, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
         lines += ["  different tracing context:", *context]
     others = differences((new[0], new[1], old[2], new[3], old[4]), new, labels, labels)
     lines += [f"  * {text}" for text in others]
-    return lines or ["  * a value it closed over is gone"]
+    return lines or ["  * a value that it closed over was freed"]
 
 
 def _typed(signature: Any, weak: bool) -> str:

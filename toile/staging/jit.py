@@ -458,7 +458,7 @@ class PjitFunction:
             if best is None or distance < best[0]:
                 best = distance, found, old
         assert best is not None
-        return "; ".join(best[1] or ["a value it closed over is gone"]), best[2]
+        return "; ".join(best[1] or ["a value that it closed over was freed"]), best[2]
 
     def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
         labels = argument_labels(self.fun, args, kwargs)
