@@ -106,7 +106,7 @@ def _own_devices(found: processes.Processes, ids: Sequence[int] | None) -> bytes
     return json.dumps([devices.cpu_count(), names]).encode()
 
 
-def _meet_devices(rank: int, texts: Sequence[bytes]) -> None:
+def _number_devices(rank: int, texts: Sequence[bytes]) -> None:
     """Number the devices of all processes."""
     given = [json.loads(text) for text in texts]
     without = [r for r, (_, names) in enumerate(given) if not names]
@@ -137,7 +137,7 @@ def _join(
     first = local[0].rank == found.rank
     meeting.tell("watch " + " ".join(f"{m.rank}:{m.pid}" for m in local) if first else "joined")
     found.on_failure = lambda: meeting.end(failed=True)
-    _meet_devices(found.rank, given)
+    _number_devices(found.rank, given)
     processes.slot.joined, _State.meeting = found, meeting
     _State.hook, sys.excepthook = sys.excepthook, _uncaught
     atexit.register(shutdown)

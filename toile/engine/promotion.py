@@ -263,7 +263,7 @@ def promote_many(pairs: Sequence[Pair], key: tuple[Any, ...] | None = None) -> P
         found = _promoted.get(key)
         if found is not None:
             return found
-    node, weak = _meeting_node(pairs)
+    node, weak = _common_node(pairs)
     if isinstance(node, type):
         node = narrowed(_WEAK_DTYPES[node])
     result = (node, weak and node != BOOL)
@@ -273,7 +273,7 @@ def promote_many(pairs: Sequence[Pair], key: tuple[Any, ...] | None = None) -> P
     return result
 
 
-def _meeting_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
+def _common_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
     """The lattice node that operands promote to, and whether it is weak."""
     first, weak = pairs[0]
     if len(pairs) == 1:

@@ -151,7 +151,7 @@ def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
     return made.__dataclass_fields__
 
 
-def _is_odd(default: Any) -> bool:
+def _is_descriptor(default: Any) -> bool:
     """Whether a default is a descriptor, which must be evaluated on its class, and only once."""
     kind = type(default)
     return kind not in (FunctionType, dataclasses.Field) and (
@@ -168,7 +168,7 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
     annotations = body.get("__annotations__", {})
     if any(isinstance(x, dataclasses.Field) and n not in annotations for n, x in body.items()):
         return None  # an error, raised by Python's decorator
-    if any(_is_odd(body[n]) if n in body else hasattr(cls, n) for n in annotations):
+    if any(_is_descriptor(body[n]) if n in body else hasattr(cls, n) for n in annotations):
         return None
     fields: dict[str, Any] = {}
     for base in cls.__mro__[-1:0:-1]:

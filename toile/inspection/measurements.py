@@ -160,7 +160,7 @@ class Bench:
                 times.append(self.run(part.table))
         else:
             if t.bodies:
-                self._turn(t)
+                self._iteration(t)
             self.run(t.table)
 
     def keep_best(self) -> None:
@@ -174,7 +174,7 @@ class Bench:
             t.times = [t.times[r] for r in kept]
 
     # ---- loops
-    def _turn(self, t: Timed) -> None:
+    def _iteration(self, t: Timed) -> None:
         """Time one iteration of a loop and undo its changes, since the loop is still to run."""
         changed = [self.arena[0], self.context.pointers, *(x for x, _ in self.outs)]
         saved = [x.copy() for x in changed]
@@ -185,7 +185,7 @@ class Bench:
         for body in self._bodies_to_run(t):
             for inner in body():
                 if inner.bodies:
-                    self._turn(inner)
+                    self._iteration(inner)
                 inner.times.append(self.run(inner.table))
                 if inner.parts:
                     self._inside(inner)

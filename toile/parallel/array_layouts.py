@@ -129,7 +129,7 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
         return [lie_of(op.value)]
     called = op.called_program()
     if called is not None:
-        return _through(called, ins)
+        return _program_results(called, ins)
     found: Any = None
     if any(x is not None for x in ins):  # elementwise: laid out like the operands that are divided
         divided = {x for x in ins if x is not None}
@@ -140,7 +140,7 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
     return [found] * len(e.outs)
 
 
-def _through(program: Program, ins: Sequence[Any]) -> list[Any]:
+def _program_results(program: Program, ins: Sequence[Any]) -> list[Any]:
     """The layouts of the results of a Program."""
     env: dict[Var, Any] = dict(zip(program.inputs, ins, strict=True))
     for e in program.equations:

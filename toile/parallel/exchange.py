@@ -39,7 +39,7 @@ class Stopped(BaseException):
     """Raised in the devices that wait for one that has failed."""
 
 
-class _Meeting:
+class _Pending:
     """One collective of a group, while its devices arrive."""
 
     __slots__ = ("values", "what", "done", "result")
@@ -65,7 +65,7 @@ class World:
 
     def __init__(self) -> None:
         self.condition = threading.Condition(threading.Lock())
-        self.meetings: dict[tuple[Path, ...], _Meeting] = {}
+        self.pending: dict[tuple[Path, ...], _Pending] = {}
         self.finished: set[Path] = set()
         self.error: BaseException | None = None
 
@@ -80,7 +80,7 @@ class World:
         """Note that a device has left; collectives that wait for it must fail."""
         with self.condition:
             self.finished.add(path)
-            if self.meetings:
+            if self.pending:
                 self.condition.notify_all()
 
     def meet(
@@ -90,28 +90,28 @@ class World:
         with self.condition:
             if self.error is not None:
                 raise Stopped
-            meeting = self.meetings.get(group.members)
-            if meeting is None:
-                meeting = self.meetings[group.members] = _Meeting(what)
-            elif meeting.what != what:
+            found = self.pending.get(group.members)
+            if found is None:
+                found = self.pending[group.members] = _Pending(what)
+            elif found.what != what:
                 raise RuntimeError(
-                    f"collectives: needed the same one on all devices, got {meeting.what} on one "
+                    f"collectives: needed the same one on all devices, got {found.what} on one "
                     f"and {what} on another (a condition that differs between devices?)"
                 )
-            meeting.values[group.place] = value
-            if len(meeting.values) == group.size:
-                del self.meetings[group.members]
-                meeting.result = combine([meeting.values[i] for i in range(group.size)])
-                meeting.values.clear()
-                meeting.done = True
+            found.values[group.place] = value
+            if len(found.values) == group.size:
+                del self.pending[group.members]
+                found.result = combine([found.values[i] for i in range(group.size)])
+                found.values.clear()
+                found.done = True
                 self.condition.notify_all()
-                return meeting.result
-            while not meeting.done:
-                self._check(group, meeting)
+                return found.result
+            while not found.done:
+                self._check(group, found)
                 self.condition.wait()
-            return meeting.result
+            return found.result
 
-    def _check(self, group: Group, meeting: _Meeting) -> None:
+    def _check(self, group: Group, found: _Pending) -> None:
         """Raise if a missing device can no longer arrive."""
         if self.error is not None:
             raise Stopped
@@ -119,9 +119,9 @@ class World:
             return
         for i, path in enumerate(group.members):
             gone = any(path[:n] in self.finished for n in range(1, len(path) + 1))
-            if gone and i not in meeting.values:
+            if gone and i not in found.values:
                 raise RuntimeError(
-                    f"collectives: a device waits in {meeting.what} for device {i} of its group, "
+                    f"collectives: a device waits in {found.what} for device {i} of its group, "
                     "which has finished without it (a collective under a condition that differs "
                     "between devices?)"
                 )

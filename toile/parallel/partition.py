@@ -99,7 +99,7 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
     return mesh if fits and all(getattr(x, "owners", None) is None for x in named) else None
 
 
-def _far(mesh: Mesh) -> bool:
+def _needs_mesh(mesh: Mesh) -> bool:
     """Whether a mapped function inside a Program forces all of it onto the mesh: as a step of a
     Program on one device, its results would have to pass through the host or other processes."""
     return bool(mesh.devices.flat[0].platform != "cpu" or mesh.is_multi_process)
@@ -107,7 +107,7 @@ def _far(mesh: Mesh) -> bool:
 
 def _is_divided_inside(named: Sequence[Any], mesh: Mesh) -> bool:
     """Whether the shardings in a Program divide something, or force all of it onto the mesh."""
-    return any(any(x.spec) if isinstance(x, NamedSharding) else _far(mesh) for x in named)
+    return any(any(x.spec) if isinstance(x, NamedSharding) else _needs_mesh(mesh) for x in named)
 
 
 def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:

@@ -105,8 +105,8 @@ class Processes:
         if before != known:
             if before[0] == digest:
                 raise RuntimeError(
-                    "collectives: needed distinct message tags for groups of devices, got "
-                    f"one for both {before[1]} and {group} (give the mapped axis another name){here()}"
+                    "collectives: needed distinct message tags for groups of devices, got one "
+                    f"for {before[1]} and {group} (give the mapped axis another name){here()}"
                 )
             self.tags[found] = known  # the older program's messages have arrived, or it is at fault
         return found

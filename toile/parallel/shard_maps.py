@@ -157,7 +157,7 @@ class _Sharded:
         """The results of the function on each device of the mesh, traced once per kind of
         arguments."""
         given = self._given(args)
-        rests = self._rests(given.arrays)
+        rests = self._other_layouts(given.arrays)
         fixed = given.static_key()
         if fixed is None:
             return self._traced(given, rests)(given.arrays)
@@ -219,7 +219,7 @@ class _Sharded:
             f"toile.reshard(x, P(...)) in the traced function){here()}"
         )
 
-    def _rests(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    def _other_layouts(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments' layouts along the other mesh axes, for nested maps over those."""
         others = set(self.mesh.axis_names) - set(self.sizes)
         return tuple([along(lie_of(x), self.mesh, others) if others else None for x in arrays])

@@ -45,7 +45,7 @@ class Entrance:
         self.others = others
         self.tables: dict[Any, dict[Any, Any]] = {}
         self.current: tuple[Any, dict[Any, Any]] = ((None, ()), {})
-        self.enter = _Way(in_tree, statics).function(self, donated)
+        self.enter = _Unpacker(in_tree, statics).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
         """The table for this thread's configuration; an empty one where the fast path may not
@@ -82,7 +82,7 @@ def _row(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if items else ''})"
 
 
-class _Way:
+class _Unpacker:
     """The source of a function that unpacks arguments."""
 
     def __init__(self, in_tree: PyTreeDef, statics: Statics):
