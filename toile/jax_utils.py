@@ -60,7 +60,7 @@ def replicate(
 def unreplicate(tree_: Any) -> Any:
     """The first of the copies that `replicate` made; scalars are unchanged.
 
-    An array that several devices hold whole has no axis of copies: it is returned unchanged.
+    An array that several devices hold whole has no axis of copies: the first device's is returned.
     """
     return tree.map(_first_copy, tree_)
 

@@ -89,8 +89,7 @@ class Remat(Call):
 
 
 def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
-    """The Program that recomputes the residuals (outputs after the first `n`), and its saved
-    values.
+    """The Program that recomputes the residuals (outputs from `n` on), and the values it needs.
 
     The policy says what may be saved; the saved values are the first inputs."""
     saved = [o for e in known.equations if policy and saveable(policy, e) for o in e.outs]

@@ -383,7 +383,7 @@ class Config:
         self._values = {}
 
     def update(self, name: Any, value: Any) -> None:
-        """Set the process-wide value of a flag, given by name or as its State."""
+        """Set the process-wide value of a flag, given by its name or its holder."""
         name = name if isinstance(name, str) else name.name
         if name in self._values:
             self._values[name] = value

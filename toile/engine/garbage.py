@@ -22,7 +22,7 @@ def paused() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
-    gc.collect(1)  # so that objects made before, which are few, are not marked as old
+    gc.collect(1)  # free young garbage, of which there is little, before the rest is marked old
     gc.disable()
     try:
         yield

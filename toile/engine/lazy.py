@@ -18,7 +18,7 @@ from toile.engine.locks import loading
 def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """For each name in a table: the module it comes from and its name there.
 
-    "map_params=tree_map_params" exports `tree_map_params` as `map_params`."""
+    "map_params=tree_map_params" exports `map_params` as `tree_map_params`."""
     found = {}
     for home, text in table.items():
         for entry in text.split():

@@ -28,7 +28,7 @@ from toile.platforms.cpu.new_plans import PlannedExecutable
 from toile.platforms.cpu.planner import Plan, Region
 from toile.targets.llvm import thread_count as threads
 
-BEST = 3  # number of fastest rounds that count: other work only slows rounds down
+BEST = 3  # the fastest round of this many counts: other work only slows rounds down
 INNER_ROUNDS, LONG = 3, 0.2  # fewer rounds for calls that take longer than this
 
 

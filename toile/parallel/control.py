@@ -174,7 +174,7 @@ class Control:
                 self.fail(f"{self.members[self.rank]} cannot send or receive: {error}")
 
     def _latest(self, now: float) -> bytes:
-        """The latest program run by all processes, for the next one to compare with its own."""
+        """The latest program over all processes, for the next process to compare with its own."""
         history = self.histories.get(tuple(range(self.size)))
         run = history.latest() if history is not None else None
         return b"\0" if run is None else Report(0, run, "", 0, (), None, now).packed()

@@ -1,8 +1,8 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
 The running sum is linear. The others are differentiated through a tree of (value, tangent) pairs,
-combined in the order of a parallel prefix scan, so that tied extrema share their tangents as in
-JAX. May import the engine, primitives.families, elementwise, transcendental, shapes
+combined in the order of a parallel prefix scan, so that tied extrema share their tangents
+as in such a scan. May import the engine, primitives.families, elementwise, transcendental, shapes
 and the array kernels.
 """
 

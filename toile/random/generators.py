@@ -182,7 +182,7 @@ def _rbg_bits(words, bit_width, shape, draw):
     return draw(words, shape, f"uint{bit_width}")[1]
 
 
-_STEPS = 10  # blocks drawn for each new key: as good as a hash
+_STEPS = 10  # blocks drawn per new key, of which one is used: as good as a hash
 
 
 def _unsafe_split(words, shape, draw):

@@ -92,8 +92,8 @@ class Cache:
         self.paths = ()
 
     def add(self, key: Any, traced: Traced) -> None:
-        """Keep a traced form; when an old one is evicted, the generated fast paths are rebuilt, so
-        that forms in use are seen to be in use."""
+        """Keep a traced form; evicting an old one resets all fast paths, so that forms in use pass
+        through the general path and count as recently used."""
         self.entries[key] = traced
         self.equations += traced.equations
         count = len(self.entries)
