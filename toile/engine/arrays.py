@@ -168,7 +168,7 @@ class ConcreteArray(Array):
         return self._memory is _DELETED
 
     def delete(self) -> None:
-        """Free the buffer; any later use raises."""
+        """Let go of the buffer; any later use raises."""
         self._data = self._memory = _DELETED
         self._pointer = None
 

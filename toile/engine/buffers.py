@@ -116,7 +116,8 @@ def signature(
     return found
 
 
-# Arrays still on the host while their device starts: by id, the function that copies them.
+# Arrays still on the host while their device starts: by id, the function that
+# copies them there.
 coming: dict[int, Callable[[Any], Any]] = {}
 
 
@@ -139,7 +140,7 @@ def _fill_signature(x: Any) -> Signature:
 
 
 def _fill_pointer(x: Any) -> int:
-    """Fill the pointer; an array that is not row-major is copied to row-major order, once."""
+    """Fill the pointer; data that is not row-major and aligned is replaced by such a copy, once."""
     data = x._data
     owner = platform_of(data)
     if owner is not None:

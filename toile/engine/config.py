@@ -368,7 +368,7 @@ for _name in _TABLE:
 
 
 def define(name: str, default: Any) -> None:
-    """Add a flag under this name, used everywhere; RuntimeError if it exists."""
+    """Add a flag under exactly this name, without a prefix; RuntimeError if it exists."""
     if name in _TABLE or name in config._values:
         raise RuntimeError(f"Config option {name} already defined{here()}")
     config._values[name] = default

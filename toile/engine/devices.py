@@ -51,7 +51,7 @@ class Device:
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """The default device among those on the same hardware."""
+        """Of the devices on the same hardware, the one that has the arrays without a sharding."""
         return self
 
     @property

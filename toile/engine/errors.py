@@ -27,8 +27,8 @@ class ToileError(Exception):
 
 
 class UnreadableFileError(ToileError, ValueError):
-    """A file, or bytes, that toile cannot read: damaged, of another format, or inconsistent in
-    size.
+    """A file, or bytes, that toile cannot read: damaged, of another format, or larger than it
+    says.
 
     Every reader raises this error, and no other, whatever the bytes are; errors of the operating
     system (no such file, no permission) are passed on. It is a ValueError.

@@ -182,7 +182,7 @@ class _LinearAlgebra:
                 self.changed.notify_all()
 
     def before_fork(self) -> None:
-        """Keep other threads from beginning or ending a call until the fork is over."""
+        """Wait for calls to end, at most LONGEST; none begins or ends until the fork is over."""
         self.changed.acquire()
         self.forks += 1
         self.changed.wait_for(lambda: not self.inside, LONGEST)

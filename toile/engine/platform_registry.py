@@ -4,8 +4,7 @@ The engine computes with NumPy in the host's memory, the `home` platform. Anothe
 own devices, owns buffers that are not NumPy's, and runs operations and Programs on them; its
 interface is `toile.platforms.base.Platform`. The registry is one of the two places where a higher
 layer registers something with the engine (the other is `sharded.placing`). May import
-engine.devices and
-engine.config.
+engine.devices and engine.config.
 """
 
 from __future__ import annotations

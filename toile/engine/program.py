@@ -62,7 +62,7 @@ Atom = Var | Literal
 
 
 class Equation:
-    """outs = op(ins), with the user's source line."""
+    """outs = op(ins), with the user's source line and the named scopes."""
 
     __slots__ = ("op", "ins", "outs", "source", "scope")
 
@@ -380,14 +380,15 @@ def trace_program(
     labels: Sequence[str] = (),
     kind: str = "",
 ) -> tuple[Program, list[Any]]:
-    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` names the caller in errors.
+    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` is what asked for
+    it (`make_jaxpr`, a loop), for errors.
 
     Returns a Program whose leading inputs are the values that `fun` closed over, and those
     values."""
     trace = ProgramTrace(name, kind)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
-    previous_scope, state.scope = state.scope, ()  # scopes are relative to the caller
+    previous_scope, state.scope = state.scope, ()  # scopes are relative to the Program's caller
     try:
         with opened(trace):
             outs = fun(*tracers)

@@ -92,7 +92,7 @@ class _Lattice:
             visit(node)
         self.nodes = order[::-1]
         self.above: dict[Node, int] = {}
-        for position, node in enumerate(order, 1):  # greatest first
+        for position, node in enumerate(order, 1):  # greatest first: `above` has the uppers
             bits = 1 << (len(order) - position)
             for upper in edges[node]:
                 bits |= self.above[upper]

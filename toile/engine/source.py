@@ -123,7 +123,7 @@ def message(error: BaseException) -> str:
 
 # ----------------------------------------------------------------------------- the call that failed
 
-_describing = False  # describing a deleted array raises an error, which must not describe it again
+_describing = False  # reading the shape of a deleted array raises, which must not describe it again
 
 
 def _call(frames: list[FrameType]) -> str:

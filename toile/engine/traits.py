@@ -52,7 +52,7 @@ class Traits:
     multiplies: ClassVar[bool] = False  # arrays: a contraction or a convolution
     # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
-    # It compares numbers, so it is undefined for complex ones.
+    # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False
     # For one operand: op(x) + op(y) = op(x + y), which is less work.
     commutes_with_sums: ClassVar[bool] = False
@@ -158,8 +158,8 @@ class Traits:
         return None
 
     def moved_axis(self, shape: Shape, axis: int) -> int | None:
-        """The axis of the result that corresponds to exactly one axis of an operand of this
-        shape."""
+        """The axis of the result that corresponds to `axis`, and to no other, of an operand of this
+        shape; None if there is none."""
         return None
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:

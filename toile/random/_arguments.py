@@ -211,7 +211,7 @@ def fused(a, b, c):
     """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it.
 
     XLA computes 16-bit floats that the processor does not support in float32, and then rounds the
-    product too. reduce_precision enforces that in compiled loops, which would skip the rounding."""
+    product too. reduce_precision does so in compiled loops, which would round later."""
     if a.dtype == dtypes.bfloat16:
         return stepwise(stepwise(a * b) + c)
     if a.dtype == np.float16 and not float16_is_native():

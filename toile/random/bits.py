@@ -206,7 +206,7 @@ def _randint_between_arrays(key, shape, minval, maxval, dtype):
     if width not in UNSIGNED:
         raise TypeError(f"randint: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}{here()}")
     top = min(int(info.max), int(dtypes.iinfo(maxval.dtype).max))
-    beyond = maxval > maxval.dtype.type(top)  # maxval itself need not fit: randint(…, 0, 256)
+    beyond = maxval > maxval.dtype.type(top)  # maxval need not fit dtype: randint(…, 0, 256)
     minval, maxval = (to_rank(_clip_to(v, dtype), len(shape)) for v in (minval, maxval))
     beyond = to_rank(beyond, len(shape))
 

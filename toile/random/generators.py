@@ -2,8 +2,8 @@
 
 Threefry-2x32 has its own operations, which the compiler fuses. The others are functions of the
 words of one key: Threefry-4x32 and Philox hash a counter with the key; `rbg` splits and folds like
-Threefry and draws bits through `lax.rng_bit_generator`; `unsafe_rbg` uses that for everything. All
-bits are JAX's.
+Threefry and draws bits through `lax.rng_bit_generator`; `unsafe_rbg` uses that for splits and folds
+too. All bits are JAX's.
 """
 
 import functools
@@ -33,7 +33,7 @@ class _Generator(NamedTuple):
     bits: object  # (words, bit_width, shape, draw) -> unsigned integers
 
 
-# ----------------------------------------------------------------------- used by toile.random-
+# ------------------------------------------------------------------------ used by toile.random
 
 
 def random_seed(seeds, impl):
@@ -112,7 +112,7 @@ def _counting(hashed, seed, zeros, wide):
     """The generator based on a hash of key words and counter words.
 
     A counter has `zeros` words of zeros, after the element's index for bits and before it for keys,
-    so that no key repeats bits; `wide` takes two words of the hash, for 64 bits."""
+    so that no key repeats bits; `wide` makes two words of the hash's, for 64 bits."""
     padding = [np.uint32(0)] * zeros
 
     def key_of(words, number):

@@ -1,9 +1,9 @@
 """Generated Python for repeated calls: the fast path into a compiled Program.
 
 An `Entrance` is made for one structure of arguments. Its generated function unpacks them by direct
-indexing, compares the static parts, looks up the arrays' signatures and passes their pointers to an
-exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the call to the
-general path, which can handle everything. May import the engine and platforms.
+indexing, checks that the structure is the same, looks up the arrays' signatures and passes their
+pointers to an exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the
+call to the general path, which can handle everything. May import the engine and platforms.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Entrance:
         self.enter = _Unpacker(in_tree, statics).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
-        """The table for this thread's configuration; an empty one where the fast path may not
-        run."""
+        """The table for this thread's configuration; an empty one under `no_execution`,
+        where nothing may run."""
         if config.flags.no_execution:
             return {}
         values = config.trace_context()

@@ -51,7 +51,7 @@ def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
     return [f"static argument {where}: {old!r} -> {new!r}"]
 
 
-REPEATED = 3  # retraces for one reason before a warning
+REPEATED = 3  # the retrace for one reason that gives a warning
 STRUCTURE = "the arguments' structure"
 
 
@@ -142,7 +142,7 @@ def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
         lines += ["  different tracing context:", *context]
     others = differences((new[0], new[1], old[2], new[3], old[4]), new, labels, labels)
     lines += [f"  * {text}" for text in others]
-    return lines or ["  * a value that it closed over was freed"]
+    return lines or ["  * a value that it closed over is no longer valid"]
 
 
 def _typed(signature: Any, weak: bool) -> str:

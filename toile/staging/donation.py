@@ -47,7 +47,8 @@ def used_arguments(program: Program) -> set[int]:
 def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | None]:
     """For each donated buffer, the result that may reuse it; None if no result is left for it.
 
-    As in JAX, results of the same shape and dtype come first, then those of equal size."""
+    As in JAX, results of the same shape and dtype come first, then those of as many
+    elements."""
     found: list[Aval | None] = [None] * len(donated)
     left: list[Aval | None] = list(outs)
     for kind in (lambda a: (a.shape, a.dtype), lambda a: a.size):
@@ -65,10 +66,10 @@ def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | Non
 def given_up(
     donated: Sequence[int], program: Program, keep_unused: bool = False
 ) -> tuple[int, ...]:
-    """The donated arguments that the call deletes, because a result can reuse their memory.
+    """The donated arguments that the call deletes, because a result takes as many bytes.
 
     The others are kept. Outside a trace the user is warned of those that no result can reuse;
-    arguments that no result depends on are ignored unless `keep_unused`."""
+    arguments that nothing depends on are ignored unless `keep_unused`."""
     if donated and not keep_unused:
         used = used_arguments(program)
         donated = [i for i in donated if i in used]

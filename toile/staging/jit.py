@@ -315,7 +315,7 @@ class PjitFunction:
         """The Exit for such leaves, made on first use; None if there is none."""
         hosted = () if device is None else hosted_leaves(leaves)
         found = traced.exits.get((device, hosted))
-        if found is None or found.executable is None:  # or it was dropped
+        if found is None or found.executable is None:  # or it was closed
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             found = _platform(device).exit_of(
                 program, consts, out_tree, device, hosted, traced.given_up)
@@ -434,7 +434,8 @@ class PjitFunction:
             )
 
     def _is_retraced_repeatedly(self, cause: str) -> bool:
-        """Whether this is the third retrace for one reason of a function that the user jitted.
+        """Whether a user's function, called outside a trace, is retraced for one reason the third
+        time (the ninth, if the reason is the structure of the arguments).
 
         Different models passed through one function do not count; the same argument, or the same
         static value, must differ each time. Users cannot change toile's own functions."""
@@ -458,7 +459,7 @@ class PjitFunction:
             if best is None or distance < best[0]:
                 best = distance, found, old
         assert best is not None
-        return "; ".join(best[1] or ["a value that it closed over was freed"]), best[2]
+        return "; ".join(best[1] or ["a value that it closed over is no longer valid"]), best[2]
 
     def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
         labels = argument_labels(self.fun, args, kwargs)

@@ -121,7 +121,7 @@ class CompiledMemoryStats:
 class TracedStage:
     """A function traced for certain arguments; `fixed` has the positions of static ones.
 
-    `shardings` has the given or wanted shardings of its arguments, None where unspecified."""
+    `shardings` has those that its arguments have or should have, None where unspecified."""
 
     def __init__(
         self, owner: Owner, traced: Traced, in_tree: Any, fixed: Sequence[int] = (),
@@ -252,7 +252,7 @@ class Compiled(_FromTrace):
         self._used = used_arguments(traced.program)
 
     def _in_shardings(self) -> list[Any]:
-        """The arguments' shardings; None for arguments that no result depends on."""
+        """The arguments' shardings; None for arguments that nothing depends on."""
         given = self.stage.shardings or [None] * len(self.stage.traced.in_avals)
         on_mesh: Any = next((s for s in given if hasattr(s, "mesh")), None)
         if on_mesh is None:
