@@ -39,7 +39,7 @@ from toile.transforms.transpose import backward
 
 
 def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
-    """A decorator: a function with the name and signature of `fun` and its own docstring."""
+    """A decorator: a function with the name and signature of `fun` and the docstring `text`."""
 
     def wrap(wrapper: Any) -> Any:
         functools.update_wrapper(wrapper, fun, updated=())
@@ -135,7 +135,7 @@ def value_and_grad(
 
 
 def _weakened(g: Any, weak: bool) -> Any:
-    """A derivative as weakly typed as its argument."""
+    """A derivative, weakly typed or not: a gradient is weak exactly if its argument is."""
     if g.__class__ is DeviceArray:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)
@@ -506,7 +506,7 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., Any]:
-    """The transpose of a function that must be linear; only the shapes of `primals` matter.
+    """The transpose of a function that must be linear; `primals` give only shapes and dtypes.
 
     It is a pytree whose leaves are the values that the function closes over."""
     _check_reduce_axes("linear_transpose", reduce_axes)

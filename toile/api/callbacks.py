@@ -199,7 +199,7 @@ def _shown(
 def _show(
     name: str, ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any
 ) -> None:
-    """Format and show when the traced code runs, with the current print options."""
+    """Format and show when the traced code runs, with the print options of this call."""
     if not skip_format_check:
         _formatter.format(fmt, *args, **kwargs)
     options = np.get_printoptions()
@@ -218,7 +218,7 @@ def _show(
 
 
 def _logger() -> Callable[[str], None]:
-    """A function that logs a text as if from the user's current line."""
+    """A function that logs a text as if from the user's line that is running now."""
     import logging  # would slow down `import toile`
 
     logger = logging.getLogger("toile.debug")

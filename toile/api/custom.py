@@ -259,7 +259,7 @@ class _Custom:
 
 
 class _Call:
-    """One call of such a function: its flattened arguments, and its result.
+    """One call of such a function: its flattened arguments, and the types of its results.
 
     `fixed` are the arguments that are not differentiated, `leaves` the leaves of the others."""
 
@@ -382,7 +382,7 @@ class custom_jvp(_Custom):
             if want.dtype == dtypes.float0:
                 found.append(Zero(o))
                 continue
-            fits = got.weak_type and dtypes.kind(got.dtype) in "biuf"  # takes any dtype
+            fits = got.weak_type and dtypes.kind(got.dtype) in "biuf"  # a number takes any dtype
             if got.shape != want.shape or (got.dtype != want.dtype and not fits):
                 raise TypeError(
                     "Custom JVP rule must produce primal and tangent outputs with corresponding "
@@ -504,7 +504,7 @@ class custom_vjp(_Custom):
         return found
 
     def _cotangent(self, ct: Any, i: int, aval: Aval, dummy: Any) -> Any:
-        """The rule's cotangent for leaf number i of `dummy`, checked against its input."""
+        """The rule's cotangent for leaf number i of `dummy`, with its input's shape and dtype."""
         want = aval.to_tangent_aval()
         symbolic = isinstance(ct, SymbolicZero)
         got = ct.aval if symbolic else aval_of(ct)

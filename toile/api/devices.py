@@ -117,7 +117,7 @@ def _on_target(x: Any, target: Device, by_default: bool) -> Any:
 
 
 def _delete_moved(leaves: list[Any], outs: list[Any], donated: list[Any]) -> None:
-    """Delete donated arrays that were copied to another device."""
+    """Delete donated arrays that were copied to another device or sharding."""
     for old, new, give in zip(leaves, outs, donated, strict=True):
         if give and isinstance(old, ConcreteArray) and old is not new:
             old.delete()
@@ -147,7 +147,8 @@ def _unshared(new: Any, old: Any) -> Any:
 
 
 def _resolved(device: Any) -> Any:
-    """The sharding for a PartitionSpec (on the current mesh) or a Format; others unchanged."""
+    """The sharding of a PartitionSpec (on the mesh that was set) or Format; None for a MemorySpace,
+    since memory has one kind; others unchanged."""
     if isinstance(device, PartitionSpec):
         mesh = mesh_set()
         if mesh.empty:

@@ -1,6 +1,6 @@
 """Functions as Programs: jit, eval_shape, make_jaxpr, closure_convert.
 
-No function is executed here; functions are staged on avals. May import everything below the faces.
+Nothing is computed here; functions are staged on avals. May import everything below the faces.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def jit(
 ) -> Any:
     """Trace `fun` once per kind of arguments and run its Program from then on.
 
-    The options are JAX's, and `max_traces`, which makes any further trace an error. `f.why()` gives
+    The options are JAX's, and `max_traces`, beyond which another trace is an error. `f.why()` gives
     the reason for each trace.
 
     >>> import toile

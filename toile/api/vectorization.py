@@ -1,4 +1,4 @@
-"""vmap, and the Jacobians built from it: jacfwd, jacrev, hessian.
+"""vmap, and the Jacobians built from it and derivatives: jacfwd, jacrev, hessian.
 
 `in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
 below the faces.

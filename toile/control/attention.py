@@ -45,12 +45,12 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class _Whole(Call):
-    """A single operation until it is differentiated, or mapped in some operands; then a call."""
+    """A single operation until differentiated, or mapped in only some of q, k, v; then a call."""
 
     form: Form = Form(1.0)
     moving: tuple[bool, ...] = ()  # for a derivative: which operands have tangents
     full: Program | None = None  # for an attention whose Program has lost its second result
-    direction: ClassVar[str] = ""  # of the pass, as libraries name it: "forward" or "backward"
+    direction: ClassVar[str] = ""  # "forward" or "backward"; "": libraries lack it
     backend_chooses = True
 
     def with_program(self, program: Program) -> Call:

@@ -115,7 +115,7 @@ def map_where(xs: Sequence[Any], dims: Sequence[Dim], size: int,
 
 @dataclass(frozen=True)
 class Call(Carrier):
-    """Runs a Program: the result of tracing a jitted function."""
+    """Runs a Program: the operation that a call of a jitted function becomes under a trace."""
 
     program: Program
     label: str = "jit"
@@ -189,7 +189,7 @@ class Call(Carrier):
 
 
 def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]:
-    """The Program for some of its outputs, and which inputs it still needs."""
+    """The Program for some of its outputs, and which inputs it still has: those that it needs."""
 
     def make() -> tuple[Program, list[bool]]:
         small = without_dead_code(program, used)

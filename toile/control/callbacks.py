@@ -70,7 +70,7 @@ class Callback(ByIdentity, Operation):
         return [self._checked(i, o, self.avals[i]) for i, o in enumerate(outs)]
 
     def _checked(self, i: int, out: Any, aval: Aval) -> Any:
-        """A result as an array of its aval; 64-bit dtypes are narrowed to 32, as everywhere."""
+        """A result as an array of its aval; only 64-bit dtypes are narrowed, as everywhere."""
         value = np.asarray(out)
         if value.shape != aval.shape:
             raise JaxRuntimeError(

@@ -22,15 +22,15 @@ ATTEMPTS = 8  # attempts to find a layout that the loop keeps
 
 @dataclass(frozen=True)
 class State:
-    """The layout of an input or output of a Program."""
+    """The layout and pending sums of an input or output of a Program."""
 
     layout: Layout
     partial: tuple[Any, ...] = ()
     zero: bool = False
 
 
-LOOSE: Any = object()  # an output in its own layout, with pending sums
-SETTLED: Any = object()  # an output in its own layout, without pending sums
+LOOSE: Any = object()  # an output in its own layout, pending sums left
+SETTLED: Any = object()  # an output in its own layout, all sums taken
 
 
 def _merged(have: Layout, got: Layout) -> Layout:
@@ -45,7 +45,7 @@ def _merged(have: Layout, got: Layout) -> Layout:
 
 
 def _next(old: State, got: State) -> State:
-    """The next layout to try for a carry, given the layout that the body returned."""
+    """The next state to try for a carry, given the state that the body returned."""
     partial = got.partial if old.zero or got.partial == old.partial else ()
     return State(_merged(old.layout, got.layout), partial)
 

@@ -89,7 +89,7 @@ class Remat(Call):
 
 
 def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
-    """The Program that recomputes the residuals (outputs from `n` on), and the values it needs.
+    """The Program that recomputes the residuals (outputs from `n` on), and its saved values.
 
     The policy says what may be saved; the saved values are the first inputs."""
     saved = [o for e in known.equations if policy and saveable(policy, e) for o in e.outs]
@@ -114,7 +114,8 @@ def saveable(policy: Policy, e: Equation) -> bool:
 def _from_saved(known: Program, saved: Sequence[Var], policy: Policy | None) -> Program:
     """The Program with saved values as its first inputs instead of the equations that make them.
 
-    Debug callbacks run again, unless the policy saves them and a value they see."""
+    Equations without results (debug callbacks) run again, unless the policy saves them and a value
+    that they read."""
     have = set(saved)
     equations = []
     for e in known.equations:
@@ -164,8 +165,8 @@ class RematLinear(Carrier):
         return execute(self.linear, [*residuals, *moving])
 
     def replayed(self, known: Sequence[Any]) -> list[Any]:
-        """Residuals, recomputed behind a barrier so that CSE does not merge them with the
-        originals."""
+        """Residuals, recomputed; with `prevent_cse` behind a barrier, which keeps CSE from merging
+        them with the originals."""
         if self.prevent_cse and known:
             known = optimization_barrier(*known)
         return self._residuals(known, lambda p, a: Call(p, "rematted")(*a))

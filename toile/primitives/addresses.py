@@ -44,7 +44,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that are partly outside the operand."""
+    """What happens to windows that are partly or wholly outside the operand."""
 
     CLIP = enum.auto()
     FILL_OR_DROP = enum.auto()

@@ -1,4 +1,4 @@
-"""Identities with a meaning for transformations: `StopGradient` and `Name`.
+"""Identities with a meaning: `StopGradient` for derivatives, `Name` for checkpoint policies.
 
 May import the engine and primitives.families.
 """

@@ -1,7 +1,7 @@
 """Operations over named axes: sums, permutations, gathers and exchanges between examples.
 
-Under vmap a named axis is an array axis, and the rules here give the operation on it. Over devices,
-`toile.parallel` executes them. May import the engine and primitives.
+Under vmap a named axis is an array axis, and the rules here turn a collective into an operation on
+it. Over devices, `toile.parallel` executes them. May import the engine and primitives.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class ConvGeneralDilated(Bilinear):
     # ---- derivatives
     def transpose(self, ct: Any, lhs: Any, rhs: Any) -> Any:
         linear, other = (lhs, rhs) if type(lhs) is Aval else (rhs, lhs)
-        if ct.dtype != other.dtype:  # the result is wider: compute in the wider of the two
+        if ct.dtype != other.dtype:  # the dtypes differ: compute in the wider of the two
             wide = ct.dtype if ct.dtype.itemsize >= other.dtype.itemsize else other.dtype
             ct, other = convert(ct, wide), convert(other, wide)
         if linear is lhs:

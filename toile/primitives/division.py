@@ -49,7 +49,7 @@ def linear_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) 
 
 
 def sum_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """x + y or x - y: one pending sum, taken afterwards, if both have one layout or one is 0."""
+    """x + y or x - y: one pending sum, taken afterwards, if both have the same, or one is 0."""
     x, y = ins
     unsummed = [is_unsummed(f, ins, i) for i in (0, 1)]
     if x.aval.shape == y.aval.shape:
@@ -99,7 +99,7 @@ def whole_along_axis(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -
 
 
 def by_windows(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Axes along which windows move, or that have windows larger than 1, are whole on devices."""
+    """Axes along which windows move, or that have windows larger than 1, are whole."""
     dilations = [getattr(op, n, None) for n in ("base_dilation", "window_dilation")]
     moving = [
         i for i, size in enumerate(op.window_dimensions)

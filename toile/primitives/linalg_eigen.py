@@ -178,7 +178,7 @@ def _eigenvector_tangent(w: Any, v: Any, da: Any) -> tuple[Any, Any]:
 
 
 def _first_largest(v: Any) -> Any:
-    """The position of the (first) element of largest magnitude in each column."""
+    """A mask of the (first) element of largest magnitude in each column."""
     rows = v.ndim - 2
     size = abs_(v)
     hit = eq(size, along_rows(ReduceMax((rows,))(size), v.shape))
@@ -275,8 +275,8 @@ class Svd(MatrixOperation):
 def _singular_vector_tangents(s: Any, u: Any, vh: Any, da: Any, inner: Any) -> tuple[Any, Any]:
     """dU and dV from M = Uᴴ dA V.
 
-    With F = 1 / (sⱼ² - sᵢ²) off the diagonal: dU = U (F ∘ (M S + S Mᴴ)) and dV = V (F ∘ (S M + Mᴴ
-    S)), plus the part of dA outside the spaces that U and V span, plus the phase of the diagonal
+    With F = 1 / (sⱼ² - sᵢ²) off the diagonal: dU = U (F ∘ (M S + S Mᴴ)) and dV = V (F ∘ (S M +
+    Mᴴ S)), plus the part of dA outside the spaces that U and V span, plus the phase of the diagonal
     (which is free, and assigned to U)."""
     shape, dtype = inner.shape, u.dtype
     across, down = along_rows(s, shape), along_columns(s, shape)

@@ -68,6 +68,6 @@ def mapped_in_place(self: Any, axis: Any, xs: Any, dims: Any) -> tuple[Any, Any]
 
 
 def no_derivative(self: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """A `jvp` rule: the result does not depend smoothly on the operands."""
+    """A `jvp` rule: the tangent of the result is zero."""
     out = self(*primals)
     return out, Zero(out)

@@ -113,7 +113,8 @@ def _whole_power(x: Any, n: int) -> Any:
 
 
 def of_floats(rule: Rule[T]) -> Rule[T]:
-    """A rule for coefficients of floats; integer operands may only be parameters."""
+    """A rule for coefficients of floats; those of integers are dropped, or refused if a result is
+    of integers."""
 
     @functools.wraps(rule)
     def checked(self: T, op: Operation, primals: Sequence[Any], series: Sequence[Any]) -> Any:
@@ -165,7 +166,7 @@ class Taylor:
             return op(*primals), zero_series
         to = op if dtypes.is_inexact(op.dtype) else None
         if to is None and dtypes.is_inexact(primals[0].dtype):
-            return op(*primals), zero_series  # the result is an integer: constant
+            return op(*primals), zero_series  # rounded to integers: constant
         return op(*primals), [t if t is zero_term or to is None else to(t) for t in terms]
 
     def constant(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:

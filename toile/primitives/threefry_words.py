@@ -3,8 +3,7 @@
 The functions are `hash_words` rules for the operations of `primitives.random`; they take an
 operation and traced words of keys, with the words along the last axis. Results agree bit for bit
 with the array kernels, and fuse with the code that uses the bits. May import the engine,
-primitives.shapes and what
-that imports, and the array kernels.
+primitives.shapes and what that imports, and the array kernels.
 """
 
 from __future__ import annotations

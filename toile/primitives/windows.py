@@ -3,8 +3,7 @@
 A window has `window_dimensions`, with elements `window_dilation` apart, at every `window_strides`
 of the operand, whose elements are `base_dilation` apart and which is padded by `padding`; positions
 outside count as the identity of the reduction. May import the engine, primitives.families,
-elementwise,
-reductions, shapes and the array kernels.
+elementwise, reductions, shapes and the array kernels.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def transposed_padding(
     padding: Sequence[tuple[int, int]], base: Sequence[int], dilation: Sequence[int],
 ) -> Pairs:  # fmt: skip
     """Padding of the cotangent, dilated by `strides`, so that windows over it sum to the
-    operand."""
+    operand's cotangent."""
     pads = []
     for n, w, s, m, (low, _), b, d in zip(
         shape, window, strides, out, padding, base, dilation, strict=True
@@ -348,7 +347,7 @@ class SelectAndGatherAdd(Operation):
 def _linear_in_first(
     op: Operation, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """jvp of an operation that is linear in its first operand and constant in its second."""
+    """jvp of an operation linear in its first operand and piecewise constant in its second."""
     out = op(*primals)
     if tangents[0].__class__ is Zero:
         return out, Zero(out)

@@ -232,7 +232,8 @@ def split_program(program: Program, linear: Sequence[bool],
                   saved: Sequence[bool] | None = None) -> Split:
     """Split a Program; outputs where `instantiated` count as linear even if they are known.
 
-    Inputs where `saved` are never forwarded as residuals, because their values change each step."""
+    Inputs where `saved` are never forwarded as residuals but saved: the carry of a scan changes
+    each step, and each branch of a cond has residuals of its own."""
     forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
     passing = tuple(saved) if saved is not None else (False,) * len(linear)
     key = ("split", tuple(linear), forced, passing)

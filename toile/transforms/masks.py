@@ -38,8 +38,8 @@ def spread(values: Sequence[Any], mask: Sequence[bool], likes: Sequence[Any]) ->
 
 def fixed_point(mask: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]
                 ) -> tuple[list[bool], Any]:
-    """The smallest mask of a loop's carries that the body preserves, and the result of `step` for
-    it.
+    """The given mask of a loop's carries, extended until the body adds none, and
+    the result of `step` for it.
 
     `step(mask)` returns a derived body, and which carries it returns as nonzero, linear, mapped or
     live: those must be so from the start."""

@@ -36,7 +36,7 @@ from toile.transforms.linearize import (
 from toile.transforms.transpose import accumulate, transpose_program
 
 OFTEN = 3  # occurrences of an operation before its derivative is cached
-MOST = 4096  # cached derivatives, for each setting of the flags
+MOST = 4096  # cached derivatives at most, for each setting of the flags
 MOST_TABLES = 16
 
 ndarray = np.ndarray

@@ -23,7 +23,7 @@ Module = Any
 Plan = Callable[[Module, Array, Array], Array]
 
 _EXACT = 2.0**53
-ONE_THREAD = 1 << 18  # products up to this size run in the calling thread only
+ONE_THREAD = 1 << 18  # libraries compute products up to this size in the calling thread
 _SMALL_PRODUCT = 4096  # below this many multiplications the integer loop of matmul is fast enough
 
 
@@ -55,7 +55,7 @@ def contract(
     if xp is np and x.size * y.size > ONE_THREAD:
         with linear_algebra:
             return _contract(run, xp, x, y, lhs, rhs, out, dtype)
-    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own dtypes
+    if x.dtype is dtype and y.dtype is dtype and dtype.char in "fdFD":  # NumPy's own are unique
         return run(xp, x, y)
     return _contract(run, xp, x, y, lhs, rhs, out, dtype)
 

@@ -235,7 +235,7 @@ def _by_patches(
 
 
 def _materialise(xp: Module, part: Array, buffer: Array | None, reuse: bool) -> tuple[Array, Any]:
-    """A contiguous copy of the part, in a buffer that later parts of at most this size reuse."""
+    """With `reuse`, a copy of the part in a buffer that later parts, no larger, reuse too."""
     if not reuse:
         return part, None
     if buffer is None:
